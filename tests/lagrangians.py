@@ -1,5 +1,7 @@
 """Lagrangians of random rows under constraints of every kind."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from scipy.special import log_softmax
 
@@ -21,13 +23,13 @@ def build(
 ):  # fmt: skip
     """Lagrangian of rows; `factor` multiplies the objective of each class."""
     classes = np.arange(n_classes or y.max() + 1)
-    reduction = {} if reduce_sum is None else {"reduce_sum": reduce_sum}
+    reduction = {} if reduce_sum is None else {"communicator": SimpleNamespace(sum=reduce_sum)}
     cells, compiled = compile_constraints(
         constraints, Rows(y, classes, weight, columns or {}), **reduction
     )
     if factor is not None:
         weight = (1.0 if weight is None else weight) * factor[y]
-    return Lagrangian(y, cells, compiled, weight=weight, **reduction, **options)
+    return Lagrangian(y, cells, compiled, weight=weight, **options)
 
 
 def draw(n_classes, n=N, seed=0):

@@ -14,6 +14,7 @@ from gbm_constrained.decision.rule import Margins, MarginShift, Mixture, refuse_
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.training.checkpoint import refuse_without_constraints
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, take_evaluation_sets
+from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.finalize import finalize
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
@@ -186,7 +187,7 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
             )
         self._train_and_report(fit, adapter)
 
-    def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> None:
+    def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> FinalModel:
         """Train the returned model by the measured multipliers, and report on it."""
         with unchanged_on_error(self):
             trained = adapter.train()
@@ -202,6 +203,7 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
             adapter.finish()
         fit.notifier.warn()
         warn(fit, model, feasibility)
+        return model
 
 
 def _refuse_of_decisions(constraint_callbacks: Any, checkpoint: Any, time_limit: Any) -> None:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.selectors import Key, Levels, Selector
-from gbm_constrained.data.communicator import ReduceSum, local_sum
+from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.rows import Rows
 
 MASKED_SUM_CELLS = 12  # Largest number of cells for which sums by masks are the faster ones.
@@ -108,7 +108,7 @@ class Cells:
     Parameters
     ----------
     needs : Attributes that each constraint depends on.
-    reduce_sum : Function that sums a table over machines.
+    communicator : Adds tables of cells over machines.
     idle : Positions of constraints that are only reported. They have views of their own, so that
         the partitions of the other constraints do not depend on them.
 
@@ -134,13 +134,13 @@ class Cells:
         self,
         rows: Rows,
         needs: Sequence[Sequence[Key]] = (),
-        reduce_sum: ReduceSum = local_sum,
+        communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
         idle: Collection[int] = (),
     ) -> None:
         self.rows = rows
         self.classes = rows.classes
         self.class_weight = np.ones(rows.classes.size)
-        self.reduce_sum = reduce_sum
+        self.communicator, self.reduce_sum = communicator, communicator.sum
         self.needs = needs
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         self._sizes = {
@@ -154,11 +154,11 @@ class Cells:
         self.in_objective = np.ones(self.labels.size, dtype=bool)
         if rows.sources:
             self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
-        self.count = reduce_sum(self.total())
+        self.count = self.reduce_sum(self.total())
         self.weight = self.weighted_count = self.count
         if rows.weight is not None:
-            self.weight = reduce_sum(self.total(rows.weight))
-            self.weighted_count = reduce_sum(self.total(rows.weight > 0))
+            self.weight = self.reduce_sum(self.total(rows.weight))
+            self.weighted_count = self.reduce_sum(self.total(rows.weight > 0))
         self.whole_weight = self.weight
 
     def _spread_over_views(self, idle: Collection[int]) -> tuple[list[list[Key]], dict[int, int]]:

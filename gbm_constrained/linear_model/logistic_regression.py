@@ -29,7 +29,7 @@ from gbm_constrained.solvers.cbpr import CBPRSolver
 from gbm_constrained.solvers.outer_loop import OuterLoop
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
-from gbm_constrained.training.finalize import FinalModel, describe_training_rows
+from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit, weight_of_rows
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
@@ -45,6 +45,7 @@ from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.report_layout import ReportLayout
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
+from gbm_constrained.training.training_evidence import describe_training_rows
 
 # scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
 _PENALTY, _L1_RATIO = (

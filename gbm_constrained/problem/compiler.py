@@ -21,7 +21,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.selectors import Key
 from gbm_constrained.data.cells import MOST_CELLS, Cells, View
-from gbm_constrained.data.communicator import ReduceSum, local_sum
+from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.problem.functionals import Functional, FunctionalCompiler
@@ -70,7 +70,7 @@ def _check_column_of_data_set(constraint: Constraint, rows: Rows, source: str, n
 def compile_constraints(
     constraints: Sequence[Constraint],
     rows: Rows,
-    reduce_sum: ReduceSum = local_sum,
+    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
     like: LinearConstraints | None = None,
     idle: Collection[int] = (),
     warning: SmallGroupWarning = SmallGroupWarning(),  # noqa: B008 - immutable
@@ -79,6 +79,7 @@ def compile_constraints(
 
     Parameters
     ----------
+    communicator : Adds tables of cells over machines.
     like : The same constraints on training rows. Their groups are kept, and further groups follow
         them. What these rows do not have (a mask, a data set, a column, a group) has the value
         NaN; without `like`, it is an error.
@@ -93,7 +94,7 @@ def compile_constraints(
             if like is None:
                 raise
             needs.append(None)
-    cells = Cells(rows, [keys or [] for keys in needs], reduce_sum, idle)
+    cells = Cells(rows, [keys or [] for keys in needs], communicator, idle)
     programme = _Programme(cells)
     try:
         for j, constraint in enumerate(constraints):

@@ -85,7 +85,7 @@ class ProblemConstants:
         views = self.rows.cells.views
         cells = [view.small_codes[rows].astype(np.intp) for view in views]
         mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
-        total = np.concatenate(mass).astype(np.float64)
+        total = self.rows.reduce_sum(np.concatenate(mass).astype(np.float64))
         without = np.flatnonzero(total <= 0)
         total[without] = 1.0
         return rows, weight, cells, total, without
@@ -110,7 +110,7 @@ class ProblemConstants:
                 for at, view in zip(cells, problem.cells.views, strict=True)
             ]
         )
-        slopes = np.sqrt(total / mass)
+        slopes = np.sqrt(problem.reduce_sum(total) / mass)
         slopes[without] = rate_lipschitz(problem.n_classes)
         return np.asarray(slopes)
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.communicator import ReduceSum, local_sum
 from gbm_constrained.problem.kernels.base import clip_cap
 from gbm_constrained.problem.kernels.binary import BinaryKernel
 from gbm_constrained.problem.kernels.proxies import ProxyName
@@ -71,7 +70,6 @@ class ProblemRows:
     weight : (n_samples,). Weight of each row in the objective and the Bregman distance; ones by
         default. It may differ from the sample weights of `cells` by a factor of each label
         (``class_weight``, ``scale_pos_weight``): constraints are about sample weights alone.
-    reduce_sum : Function that sums a table of cell sums over machines.
     **kernel : Fields of :class:`KernelOptions`.
     """
 
@@ -82,14 +80,13 @@ class ProblemRows:
         constraints: LinearConstraints,
         *,
         weight: Array | None = None,
-        reduce_sum: ReduceSum = local_sum,
         **kernel: Any,
     ) -> None:
         options = KernelOptions(**kernel)
         self.cells = cells
         self.constraints = constraints
         self.is_sigmoid = options.is_sigmoid(constraints)
-        self.reduce_sum = reduce_sum
+        self.reduce_sum = cells.reduce_sum
         self.dtype = np.dtype(options.dtype)
         self.n_samples = int(y.size)
         self.n_classes = int(cells.classes.size)

@@ -288,9 +288,11 @@ class CBPRSolver(OuterLoop):
         none = np.zeros_like(y)
         origin = point.gradient(none)[0].copy()
         pull = point.gradient(none, self._outer_centre, self.strength)[0] - origin
-        project = self.project or self._orthonormal
+        project, reduce_sum = self.project or self._orthonormal, self.lagrangian.rows.reduce_sum
         J = np.array([project(point.gradient(e)[0] - origin + pull) for e in np.eye(y.size)])
-        S = J @ J.T / (self.strength * (1.0 + y.sum()))
+        # A learner's coordinates are the same on all machines, and scores belong to one of them.
+        gram = reduce_sum(J @ J.T) if self.project is None else (J := reduce_sum(J)) @ J.T
+        S = gram / (self.strength * (1.0 + y.sum()))
         # Equal rows of constraints make S singular.
         return np.asarray(S + max(RIDGE * float(np.trace(S)) / y.size, MIN_RIDGE) * np.eye(y.size))
 

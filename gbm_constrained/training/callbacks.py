@@ -1,8 +1,8 @@
-"""What a constrained fit tells while it runs: the state of its constraints, to callbacks.
+"""Callbacks of a constrained fit, which are notified of the state of its constraints.
 
 A callback is a function of one :class:`ConstraintState`, as LightGBM's are functions of one
 ``CallbackEnv``; training ends when it returns True, as with XGBoost's ``TrainingCallback``. The
-parents' own callbacks go where they always went, and see boosters and metrics.
+parents' own callbacks are arguments of the parents, and see boosters and metrics.
 
 >>> from sklearn.datasets import make_classification
 >>> from gbm_constrained import ConstrainedXGBClassifier, fnr
@@ -48,12 +48,11 @@ class ConstraintState:
     phase : {"measuring", "training"}
         "measuring" while boosters are grown on parts of the rows to find the multipliers
         (``measure_on="crossfit"`` or ``"holdout"``), "training" while the model itself is.
-        Rules that may do without multipliers are measured without them first, and then, where
-        that is not plain to see, once more with them.
+        Several sets of boosters may be measured one after the other.
     rows : str
-        The rows that all values here are of: ``"out of fold"``, ``"holdout"`` (both with ``",
-        without multipliers"`` of boosters that have none), ``"training rows"``, or an evaluation
-        set that is watched. Training rows prove nothing.
+        Rows that all values are of: ``"out of fold"`` or ``"holdout"`` (with ``", without
+        multipliers"`` for boosters that have none), ``"training rows"``, or an evaluation set
+        that moves the multipliers.
     iteration : int
         Number of the outer iteration, from 0 in each phase and set of boosters.
     rounds : int
@@ -64,9 +63,9 @@ class ConstraintState:
         Boosting rounds of all boosters of the fit together, fold boosters too: grown so far, and
         in all.
     seconds : float
-        Since the fit began.
+        Seconds since the fit began.
     record : Record
-        The solver's own account of the iteration.
+        Record of the iteration by the solver.
     compiled : LinearConstraints
         The constraints on these rows.
     """
@@ -94,7 +93,7 @@ class ConstraintState:
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """The constraints in their order, whose rates name their class as the report does."""
+        """Constraints in their order, whose rates name their class as the report does."""
         return self.compiled.constraints
 
     @cached_property
@@ -109,14 +108,14 @@ class ConstraintState:
 
     @cached_property
     def violations(self) -> pd.Series[float]:
-        """How far each value is beyond its bound, by constraint; negative where there is room."""
+        """Distance of each value beyond its bound, by constraint; negative where it is met."""
         sign = np.array([c.sign for c in self.constraints])
-        beyond = sign * (self.values.to_numpy() - self.bounds.to_numpy())
-        return self._by_constraint(beyond, "violation")
+        violations = sign * (self.values.to_numpy() - self.bounds.to_numpy())
+        return self._by_constraint(violations, "violation")
 
     @cached_property
     def rates(self) -> pd.Series[float]:
-        """Every rate that the constraints speak of, of each group, by how it prints."""
+        """Every rate of the constraints, of each group, by its name."""
         names = [name for j in range(len(self.constraints)) for name in self._rates_of(j)]
         return pd.Series(self.record.functionals, index=unique_names(names), name="rate")
 
@@ -147,13 +146,7 @@ ConstraintCallback: TypeAlias = Callable[[ConstraintState], object]
 
 
 def check_callbacks(callbacks: Any) -> list[ConstraintCallback]:
-    """Callbacks as a list.
-
-    Raises
-    ------
-    TypeError
-        If there is something that cannot be called.
-    """
+    """Check that callbacks are functions, and list them."""
     if callbacks is None:
         return []
     if callable(callbacks) or not isinstance(callbacks, Iterable):
@@ -174,19 +167,7 @@ def check_callbacks(callbacks: Any) -> list[ConstraintCallback]:
 def check_booster_callbacks(callbacks: Any, is_one: Callable[[Any], bool], wanted: str) -> None:
     """Refuse callbacks of the booster that its library would take only when its training starts.
 
-    Parameters
-    ----------
-    callbacks : collection or None
-        As they were given.
-    is_one : callable
-        Whether the library takes an object as a callback.
-    wanted : str
-        What it takes, for the message.
-
-    Raises
-    ------
-    TypeError
-        If there is something else.
+    `wanted` names in the message what the library takes, and `is_one` recognises it.
     """
     if callbacks is not None and not isinstance(callbacks, Collection):
         raise TypeError(
@@ -200,34 +181,33 @@ def check_booster_callbacks(callbacks: Any, is_one: Callable[[Any], bool], wante
 
 
 class CallbackNotifier:
-    """Tells callbacks of each outer iteration, and when training is over.
+    """Notifies callbacks of each outer iteration, and decides when training ends.
 
     Parameters
     ----------
     callbacks : sequence of callable
-        Told in this order.
+        Notified in this order.
     n_rounds : int
-        Boosting rounds asked for.
+        Boosting rounds that were asked for.
     rounds_per_iteration : int
         Boosting rounds of an outer iteration.
     limit : TimeLimit, default=None
-        The time that the fit may take.
+        Time that the fit may take.
     unit : {"rounds", "iterations"}, default="rounds"
-        What messages count: boosting rounds, or iterations of a linear learner.
+        Unit of messages: boosting rounds, or iterations of a linear learner.
 
     Attributes
     ----------
-    n_scouts : int
-        Boosters that are grown in step now, before the model, on parts of the rows.
+    n_growing : int
+        Fold boosters that are grown in step now.
     n_grown : int
-        Those that were grown before them.
+        Fold boosters that were grown before them.
     n_rounds : int
-        Boosting rounds after which training ends; fewer once a callback has asked for an end, or
-        the time is over.
+        Boosting rounds after which training ends; fewer once a callback or the time limit ends it.
     is_stopped : bool
-        Whether either is so.
+        Whether a callback or the time limit has ended a phase.
     stops : list of [cause, phase, rounds]
-        What ended which phase, "measuring" or "training", after how many rounds.
+        Cause, phase and rounds of each end.
     """
 
     def __init__(
@@ -243,51 +223,53 @@ class CallbackNotifier:
         self.rounds_per_iteration = rounds_per_iteration
         self.limit = TimeLimit(None) if limit is None else limit
         self.unit = unit
-        self.n_scouts = self.n_grown = 0
+        self.n_growing = self.n_grown = 0
         self.is_stopped = False
         self.stops: list[list[Any]] = []
         self._training_since: tuple[int, float] | None = None
 
-    def begin(self, n_scouts: int) -> None:
-        """Tell of so many boosters that are grown in step from now on."""
-        self.n_grown += self.n_scouts
-        self.n_scouts = n_scouts
+    def begin_pass(self, n_boosters: int) -> None:
+        """Count fold boosters that are grown in step from now on."""
+        self.n_grown += self.n_growing
+        self.n_growing = n_boosters
 
-    def teller(
+    def make_callback(
         self, phase: Phase, rows: str, compiled: LinearConstraints
     ) -> Callable[[Record], None] | None:
-        """Make the callback of a solver; None where there is nobody to tell."""
+        """Make the callback of a solver; None if nobody is to be notified."""
         if not self.callbacks:
             return None
+        is_measuring = phase == "measuring"
 
-        def tell(record: Record) -> None:
-            measuring = phase == "measuring"
-            others = self.n_grown if measuring else self.n_grown + self.n_scouts
+        def notify(record: Record) -> None:
+            others = self.n_grown if is_measuring else self.n_grown + self.n_growing
+            growing = self.n_growing if is_measuring else 1
             state = ConstraintState(
                 phase=phase,
                 rows=rows,
                 iteration=record.iteration,
                 rounds=record.rounds,
                 n_rounds=self.n_rounds,
-                done=others * self.n_rounds + record.rounds * (self.n_scouts if measuring else 1),
-                total=(self.n_grown + self.n_scouts + 1) * self.n_rounds,
+                done=others * self.n_rounds + record.rounds * growing,
+                total=(self.n_grown + self.n_growing + 1) * self.n_rounds,
                 seconds=time.perf_counter() - self.limit.started,
                 record=record,
                 compiled=compiled,
             )
             answers = [callback(state) for callback in self.callbacks]
-            if any(map(_asks_to_stop, answers)):
+            # A callback asks for the end by True, and by no other value that is true.
+            if any(isinstance(answer, (bool, np.bool_)) and answer for answer in answers):
                 end = record.rounds + self.rounds_per_iteration
                 self._end_after(min(self.n_rounds, end), "A constraint callback", phase)
 
-        return tell
+        return notify
 
     def is_over(self, rounds: int) -> bool:
-        """Whether this phase ends after so many boosting rounds because a callback said so."""
+        """Whether a callback or the time limit ends this phase after so many boosting rounds."""
         return self.is_stopped and rounds >= self.n_rounds
 
     def is_training_over(self, rounds: int) -> bool:
-        """Whether training ends after so many rounds: a callback said so, or time is over."""
+        """Whether training ends after so many rounds, also for want of time for more."""
         now = time.perf_counter()
         if self._training_since is None:
             self._training_since = rounds, now
@@ -300,7 +282,7 @@ class CallbackNotifier:
         return self.is_over(rounds)
 
     def end_for_time(self, rounds: int, phase: Phase) -> None:
-        """End all that follows after so many rounds, for a phase had no more time."""
+        """End all later phases after so many rounds, as a phase had no time for more."""
         self._end_after(rounds, str(self.limit), phase)
 
     def _end_after(self, rounds: int, cause: str, phase: Phase) -> None:
@@ -310,25 +292,25 @@ class CallbackNotifier:
 
     @property
     def message(self) -> str | None:
-        """What ended the fit before all rounds that were asked for, and what was given up."""
-        told = [
+        """Causes of an early end, and what was given up; None if there is nothing to say."""
+        found = [
             f"{cause} ended {phase} after {rounds} of {self._asked} {self.unit}."
             for cause, phase, rounds in self.stops
             if rounds < self._asked
         ]
-        if any(phase == "measuring" for _, phase, _ in self.stops) and told:
-            told.append("The model has no more rounds than were measured.")
+        if any(phase == "measuring" for _, phase, _ in self.stops) and found:
+            found.append("The model has no more rounds than were measured.")
         if self.limit.has_no_multipliers:
-            told.append(
-                f"{self.limit} left no time to try multipliers: the rules "
-                f"are met by the threshold alone."
+            found.append(
+                f"{self.limit} left no time to try multipliers: the constraints are met by the "
+                f"threshold alone."
             )
         if self.limit.has_fewer_passes:
-            told.append(
-                f"{self.limit} left no time to measure with better multipliers: the rules may "
-                f"cost more errors than they have to."
+            found.append(
+                f"{self.limit} left no time to measure with better multipliers: the constraints "
+                f"may cost more errors than they have to."
             )
-        return " ".join(told) or None
+        return " ".join(found) or None
 
     @property
     def is_out_of_time(self) -> bool:
@@ -336,30 +318,22 @@ class CallbackNotifier:
         return any(cause.startswith("time_limit") for cause, _, _ in self.stops)
 
     def warn(self) -> None:
-        """Warn where the time limit ended something; callbacks did as they were told."""
+        """Warn of what the time limit ended; an end by a callback is the user's own."""
         limit = self.limit
         if self.is_out_of_time or limit.has_no_multipliers or limit.has_fewer_passes:
             faster = "fewer rounds at a larger learning rate"
             if self.unit == "iterations":
                 faster = "a larger tol"
-            issue_warning(
-                f"{self.message} Give more time, or ask for {faster}.",
-                "GC303",
-            )
+            issue_warning(f"{self.message} Give more time, or ask for {faster}.", "GC303")
 
     def state(self) -> dict[str, Any]:
-        """State for a checkpoint: what has ended stays so."""
+        """Give what has ended, for a checkpoint."""
         given_up = {name: getattr(self.limit, name) for name in GIVEN_UP}
         return {"stops": [*self.stops], **given_up}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over a state; the seconds begin anew."""
+        """Take over what has ended; seconds are counted anew."""
         for name in GIVEN_UP:
             setattr(self.limit, name, state[name])
         for cause, phase, rounds in state["stops"]:
             self._end_after(rounds, cause, phase)
-
-
-def _asks_to_stop(answer: object) -> bool:
-    """Whether a callback returned True; what else functions return means nothing."""
-    return isinstance(answer, (bool, np.bool_)) and bool(answer)

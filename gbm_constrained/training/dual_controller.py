@@ -20,18 +20,15 @@ class DualController:
     well-generalizing classifiers for fairness metrics and other data-dependent constraints", 2019,
     let the two players of a Lagrangian game look at two data sets in the same way).
 
-    Parameters
+    Attributes
     ----------
     solver : Solver
         Solver whose Lagrangian is that of the held-out rows.
-    rows : ndarray of int, default=None
+    rows : ndarray of int or None
         Positions of the held-out rows among all rows of the fit; None if they are other rows.
-    bounds_at : callable, default=None
-        Given the rates, the bounds that the multipliers move towards. By default these are the
-        bounds of the constraints.
-
-    Attributes
-    ----------
+    bounds_at : callable or None
+        Given the rates, the bounds that the multipliers move towards; None stands for the bounds
+        of the constraints.
     path : list of ndarray of shape (m,)
         Multipliers of each outer iteration.
     """

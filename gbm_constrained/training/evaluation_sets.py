@@ -1,7 +1,7 @@
-"""Evaluation sets as they are given to ``fit``, looked at before any tree is grown.
+"""Evaluation sets as they are given to ``fit``, checked before any tree is grown.
 
-The libraries read them when their own training starts, which is after the boosters that measure
-the constraints have been grown; and some of what they then say names no argument.
+The libraries read evaluation sets when their own training starts, which is after the fold boosters
+have been grown, and some of their messages name no argument.
 """
 
 from __future__ import annotations
@@ -21,27 +21,14 @@ from gbm_constrained.data.validation import (
     check_sensitive_sets,
     refuse_strange,
 )
-from gbm_constrained.training.early_stopping import refuse_early_stopping
+from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fit import ConstrainedFit
 
 
 def check_pairs(eval_set: Any, X: Any, *, by_name: bool) -> list[tuple[Any, Any]]:
-    """List the evaluation sets as pairs (X_i, y_i).
+    """Check evaluation sets against the training rows `X`, and list them as pairs (X_i, y_i).
 
-    Parameters
-    ----------
-    eval_set : iterable of (X_i, y_i), or None
-        As it was given.
-    X : table
-        The training rows.
-    by_name : bool
-        Whether the library compares the names of columns.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an entry is no pair, has another number of labels than rows, missing labels, or other
-        columns than `X`.
+    `by_name` says whether the library compares the names of columns.
     """
     if eval_set is None:
         return []
@@ -55,11 +42,11 @@ def check_pairs(eval_set: Any, X: Any, *, by_name: bool) -> list[tuple[Any, Any]
                 f"eval_set=[(X_valid, y_valid)]."
             )
         X_i, y_i = pair
-        _check_pair(f"eval_set[{i}]", X_i, y_i, X, by_name)
+        _check_pair(f"eval_set[{i}]", X_i, y_i, X, by_name=by_name)
     return pairs
 
 
-def _check_pair(name: str, X_i: Any, y_i: Any, X: Any, by_name: bool) -> None:
+def _check_pair(name: str, X_i: Any, y_i: Any, X: Any, *, by_name: bool) -> None:
     n_labels = as_labels(y_i, f"y of {name}").size
     shape, training = _shape(X_i), _shape(X)
     if len(shape) != 2:
@@ -85,7 +72,7 @@ def _check_pair(name: str, X_i: Any, y_i: Any, X: Any, by_name: bool) -> None:
             f"same order."
         )
     if not isinstance(X_i, pd.DataFrame):
-        return  # tables of other libraries have categories of their own kind
+        return  # Tables of other libraries have categories of their own kind.
     theirs = categories_of(X_i)
     for j, categories in categories_of(X).items():
         column = X.columns[j]
@@ -99,11 +86,11 @@ def _check_pair(name: str, X_i: Any, y_i: Any, X: Any, by_name: bool) -> None:
 
 def _shape(table: Any) -> tuple[int, ...]:
     shape = tuple(table.shape if hasattr(table, "shape") else np.shape(table))
-    return (*shape, 1) if hasattr(table, "to_frame") and len(shape) == 1 else shape  # a series
+    return (*shape, 1) if hasattr(table, "to_frame") and len(shape) == 1 else shape
 
 
 def _names(table: Any) -> list[str] | None:
-    """Names of columns as XGBoost compares them; None for tables that are not known here."""
+    """List the names of columns as XGBoost compares them; None for tables of unknown kinds."""
     if is_frame(table) or isinstance(table, (np.ndarray, list)) or sparse.issparse(table):
         return list(map(str, names_of(table)))
     return None
@@ -113,7 +100,7 @@ def _names(table: Any) -> list[str] | None:
 class EvaluationArguments:
     """Evaluation sets as they were given, and how they end training early.
 
-    Parameters
+    Attributes
     ----------
     pairs : sequence of (X_i, y_i)
         All evaluation sets.
@@ -122,9 +109,9 @@ class EvaluationArguments:
     initial_scores : sequence
         Scores that the booster starts from in each evaluation set, or None.
     has_patience : bool
-        Whether the parent was told after how many rounds to stop early.
+        Whether the parent has a number of rounds after which to stop early.
     parameter : str
-        The parameter by which it is.
+        Parameter that gives this number.
     is_evaluated : bool
         Whether there is an evaluation set, and a metric of it.
     """
@@ -136,31 +123,33 @@ class EvaluationArguments:
     parameter: str
     is_evaluated: bool
 
+    def check_early_stopping(self, on: EarlyStoppingOn, *, has_held_out: bool) -> None:
+        """Refuse early stopping that lacks a patience, a metric or rows to look at."""
+        if on == "metric":
+            if self.has_patience and not self.is_evaluated:
+                raise ValueError(
+                    f"Early stopping ({self.parameter}) looks at a metric of an evaluation set, "
+                    f"and there is none: give eval_set=[(X_valid, y_valid)], or leave early "
+                    f"stopping out."
+                )
+            return
+        asked = f"early_stopping_on={on!r}"
+        if not self.has_patience:
+            raise ValueError(
+                f"{asked} does not say after how many rounds without improvement to stop: give "
+                f"{self.parameter}, or leave early_stopping_on at 'metric'."
+            )
+        if not has_held_out:
+            raise ValueError(
+                f"{asked} measures the constraints on the last evaluation set, and there is none "
+                f"besides the training rows: give eval_set=[(X_valid, y_valid)]."
+            )
+
 
 def take_evaluation_sets(
     fit: ConstrainedFit, given: EvaluationArguments, sensitive_features: Any
 ) -> list[int]:
-    """Attach to a fit the evaluation sets that are not its training rows.
-
-    Parameters
-    ----------
-    fit : ConstrainedFit
-        The fit, which measures its constraints on them.
-    given : EvaluationArguments
-        The evaluation sets.
-    sensitive_features : list or None
-        Sensitive features of each evaluation set, as they were given.
-
-    Returns
-    -------
-    list of int
-        Their positions.
-
-    Raises
-    ------
-    ValueError
-        If labels, weights or sensitive features do not fit, or early stopping lacks something.
-    """
+    """Attach to a fit the evaluation sets that are not its training rows; list their positions."""
     pairs = given.pairs
     check_sensitive_sets(sensitive_features, len(pairs))
     sensitive = [None] * len(pairs) if sensitive_features is None else sensitive_features
@@ -177,13 +166,7 @@ def take_evaluation_sets(
         )
     held_out = fit.find_held_out(pairs)
     on = fit.options.early_stopping_on
-    refuse_early_stopping(
-        on,
-        patience=given.has_patience,
-        parameter=given.parameter,
-        evaluation_set=bool(held_out),
-        evaluated=given.is_evaluated,
-    )
+    given.check_early_stopping(on, has_held_out=bool(held_out))
     for i in held_out:
         fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], given.weights[i], sensitive[i])
     fit.warn_of_further_groups()

@@ -42,23 +42,24 @@ def weight_of_rows(sample_weight: Any, y: Any) -> Any:
 
 
 class ConstrainedFit:
-    """One constrained fit; each method is a stage that takes the products of those before.
+    """One constrained fit, whose stages take the products of those before.
 
     1. The rows are encoded, 2. the constraints compiled, 3. the options checked: all three when
     the object is made. 4. and 5. :meth:`measure` finds the path of the multipliers. 6. The
-    library trains with :attr:`solver` as its objective. 7. and 8.
-    :func:`~gbm_constrained.training.finalize.finalize` chooses the decision and reports.
+    library trains with :attr:`solver` as its objective. 7.
+    :func:`~gbm_constrained.training.finalize.finalize` chooses the decision. 8.
+    :func:`~gbm_constrained.training.fitted_report.report` sets the fitted attributes.
 
     Parameters
     ----------
     options : SolverOptions
-        The constructor's parameters.
+        Constructor parameters.
     arguments : FitArguments
-        The rows that the user gave.
+        Rows that the user gave.
     library : LibrarySettings
-        What the library says of its fit.
+        Settings of the library's own fit.
     progress : Progress, default=None
-        Shows how far the fit is.
+        Display of the progress.
     constraint_callbacks : sequence of callable, default=None
         Notified of each outer iteration.
     limit : TimeLimit, default=None
@@ -67,20 +68,15 @@ class ConstrainedFit:
     Attributes
     ----------
     run : FitRun
-        What all stages work with.
+        Options, programme and observers.
     evaluation_sets : list of EvaluationSet
-        Rows that the user gave to look at.
+        Evaluation sets of the user.
     measured : Measured
         Product of :meth:`measure`.
     is_divisible : bool
         Whether a prefix of the booster is what the booster was after its rounds.
     has_offset : bool
         Whether training starts from scores of the user that ``predict`` does not add.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If labels, weights or constraints do not fit together.
     """
 
     def __init__(
@@ -119,28 +115,34 @@ class ConstrainedFit:
 
     @property
     def options(self) -> SolverOptions:
-        """The constructor's parameters."""
+        """Constructor parameters."""
         return self.run.options
 
     @property
     def problem(self) -> FitProblem:
-        """The constraints bound to the rows."""
+        """Constraints bound to the rows."""
         return self.run.problem
 
     @property
     def data(self) -> FitData:
-        """The rows."""
+        """Rows of the fit."""
         return self.run.problem.data
 
     @property
     def notifier(self) -> CallbackNotifier:
-        """Notifies callbacks, and ends training."""
+        """Notifier of callbacks, which also ends training."""
         return self.run.notifier
 
     @property
     def solver(self) -> Solver:
         """Solver that gives the gradients of the model."""
         return self.measured.solver
+
+    @property
+    def reporting_rows(self) -> list[EvaluationSet]:
+        """Held-out rows whose rates are reported; the first that have a value count."""
+        rows = self.measured.rows
+        return [*self.evaluation_sets[-1:], *([] if rows is None else [rows])]
 
     def add_evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
@@ -151,12 +153,9 @@ class ConstrainedFit:
         return added
 
     def find_held_out(self, pairs: Sequence[tuple[Any, Any]]) -> list[int]:
-        """Positions of the evaluation sets (X_i, y_i) that are not the training rows themselves.
+        """List the positions of the evaluation sets (X_i, y_i) that are not the training rows.
 
-        Raises
-        ------
-        ValueError
-            If one is, and some of these rows are set aside for a guarantee.
+        Training rows are refused there if some of them are set aside for a guarantee.
         """
         found = [i for i, pair in enumerate(pairs) if not self.data.holds(pair)]
         if len(found) < len(pairs) and self.run.certification is not None:
@@ -193,16 +192,10 @@ class ConstrainedFit:
             )
 
     def save_to(self, path: Any, estimator: Any, arguments: Mapping[str, Any]) -> None:
-        """Save finished stages to a file from now on, and resume from what it holds.
+        """Save finished stages to a file from now on, and resume from its finished stages.
 
-        Parameters
-        ----------
-        path : str, path-like or None
-            The file; without one nothing is saved.
-        estimator : classifier
-            The classifier, whose parameters must be those of the fit in the file.
-        arguments : mapping
-            Arguments of its ``fit``, which must be the same, too.
+        Parameters of the `estimator` and `arguments` of its ``fit`` must be those of the fit in
+        the file. With a `path` of None nothing is saved.
         """
         if path is None:
             return
@@ -226,14 +219,8 @@ class ConstrainedFit:
     ) -> None:
         """Find the path of the multipliers, or the rows that will move them.
 
-        Parameters
-        ----------
-        make_factory : callable, default=None
-            Makes what makes the boosters of the folds; None for a learner without any.
-        is_divisible : bool, default=False
-            Whether a prefix of the booster is what the booster was after its rounds.
-        has_offset : bool, default=False
-            Whether training starts from scores of the user that ``predict`` does not add.
+        `make_factory` makes the factory of fold boosters; None stands for a learner without any.
+        The attributes of the class describe the other parameters.
         """
         self.is_divisible, self.has_offset = is_divisible, has_offset
         kind = resolve_measurement(

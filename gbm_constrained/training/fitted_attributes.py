@@ -1,4 +1,4 @@
-"""Attributes that a fit under constraints sets, and what reading them before it raises."""
+"""Attributes that a fit under constraints sets, and errors of reading them before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FittedAttribute:
         self.name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Refuse to answer for an instance that holds no value."""
+        """Raise for an instance that holds no value."""
         if instance is None:
             return self
         kind = type(instance).__name__

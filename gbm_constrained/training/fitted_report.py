@@ -21,12 +21,9 @@ from gbm_constrained.evaluation.report_tables import (
 )
 from gbm_constrained.evaluation.sample_size import rows_of_constraint, rows_of_smallest_group
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
-from gbm_constrained.training.finalize import (
-    MAX_MIXTURE_VIOLATION,
-    FinalModel,
-    reporting_rows,
-)
+from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.mixture import MAX_MIXTURE_VIOLATION
 
 FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
@@ -36,7 +33,7 @@ FITTED_ATTRIBUTES = (
 
 
 def remove_report(estimator: Any) -> None:
-    """Remove from an estimator what an earlier constrained fit left on it."""
+    """Remove the fitted attributes of an earlier constrained fit."""
     for name in FITTED_ATTRIBUTES:
         estimator.__dict__.pop(name, None)
 
@@ -44,23 +41,9 @@ def remove_report(estimator: Any) -> None:
 def report(
     estimator: Any, fit: ConstrainedFit, model: FinalModel, rounds: int | None = None
 ) -> Feasibility:
-    """Set the fitted attributes that report on the constraints.
+    """Set the fitted attributes that report on the constraints, and return the verdicts.
 
-    Parameters
-    ----------
-    estimator : classifier
-        The classifier that is given the attributes.
-    fit : ConstrainedFit
-        The fit.
-    model : FinalModel
-        The model that is returned.
-    rounds : int, default=None
-        Boosting rounds that were trained; those of the solver by default.
-
-    Returns
-    -------
-    Feasibility
-        The verdicts, which are also ``feasibility_``.
+    `rounds` are those that were trained; by default those of the solver.
     """
     assert model.record is not None
     assert model.functionals is not None
@@ -69,7 +52,7 @@ def report(
     feasibility = _assess_as_reported(fit, model, rounds)
     outcome = None if outcome is None else layout.lay_out(outcome)
     functionals = layout.spread(model.functionals)
-    verdicts = [rule.verdict for rule in feasibility.rules]
+    verdicts = [found.verdict for found in feasibility.rules]
     multipliers, compiled = model.record.multipliers, fit.problem.compiled
     estimator.constraint_report_ = constraints_frame(
         layout.compiled, functionals, multipliers, outcome, verdicts
@@ -86,20 +69,14 @@ def report(
 
 
 def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> None:
-    """Warn or raise where constraints are violated, costly or in doubt.
-
-    Raises
-    ------
-    InfeasibleConstraintsError
-        If no decision satisfies the constraints, with ``on_infeasible="raise"``.
-    """
+    """Warn of constraints that are violated, costly or in doubt; raise if the user asked so."""
     violations = model.mixture_violations
     if violations is not None and (violations > MAX_MIXTURE_VIOLATION).any():
         worst = int(violations.argmax())
         issue_warning(
-            f"No mixture of this model's prefixes meets all rules: the one returned violates "
-            f"{fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the bounds, or "
-            f"use iterate='last', which moves the threshold as well.",
+            f"No mixture of this model's prefixes meets all constraints: the one returned "
+            f"violates {fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the "
+            f"bounds, or use iterate='last', which moves the threshold as well.",
             "GC106",
         )
     feasibility.warn(raises=fit.options.on_infeasible == "raise")
@@ -142,7 +119,7 @@ def _assess_rule(
         if found.rules and source == found.source:
             return found.rules[j]
         value = float(model.layout.values(outcome)[j])
-        rows = next(rows for rows in reporting_rows(fit) if rows.source == source)
+        rows = next(rows for rows in fit.reporting_rows if rows.source == source)
         cells, compiled = rows.cells, rows.compiled
     few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
     estimate = Estimate(value, *map(float, interval))
@@ -166,7 +143,7 @@ def _make_history(fit: ConstrainedFit, model: FinalModel) -> pd.DataFrame:
     assert final is not None
     records = [r for r in fit.solver.history if r.rounds < final.rounds]
     records.append(final)
-    sources = reporting_rows(fit)
+    sources = fit.reporting_rows
     values = [np.array([held.values(r.rounds) for r in records]) for held in sources]
     held_out = None
     if values:

@@ -19,11 +19,10 @@ from gbm_constrained.training.dual_controller import DualController
 class FoldBooster(Protocol):
     """A booster that is grown on part of the rows and measured on the others.
 
-    Parameters
+    Attributes
     ----------
     solver : Solver or None
-        Solver that gives the gradients. Its history has the rates on the rows that the booster is
-        grown on, if something asks for them. None stands for the library's own objective.
+        Solver that gives the gradients; None stands for the library's own objective.
     """
 
     solver: Solver | None
@@ -83,7 +82,6 @@ class FoldBoosters:
     _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Find the positions of the held-out rows, once."""
         rows = self.controller.rows
         assert rows is not None
         self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
@@ -98,7 +96,7 @@ class FoldBoosters:
                     break
                 margin = self.held_margin()
                 self.controller.observe(margin)
-                if self.rounds in self.kept_rounds:  # to score them again takes much longer
+                if self.rounds in self.kept_rounds:  # Scoring rows again takes much longer.
                     self._held[self.rounds] = margin
             for member in self.members:
                 member.grow(self.rounds)
@@ -107,15 +105,8 @@ class FoldBoosters:
     def optimism(self, iteration: int) -> tuple[Float, Float]:
         """Estimate by how much rates of a model of all rows are higher on new rows.
 
-        Parameters
-        ----------
-        iteration : int
-            Outer iteration; the last one stands for all that follow.
-
-        Returns
-        -------
-        optimism, bounds : ndarray of shape (m,)
-            Difference for each row of constraints, and the bounds that were aimed at.
+        Returns the difference for each row of constraints, and the bounds that were aimed at. The
+        last iteration stands for all that follow.
         """
         history = self.controller.solver.history
         k = min(iteration, len(history) - 1)
@@ -134,7 +125,7 @@ class FoldBoosters:
         return self.controller.solver.schedule is None
 
     def state(self) -> State:
-        """State of boosters that are fully grown."""
+        """Give the state of boosters that are fully grown."""
         return {
             "rounds": self.rounds,
             "controller": self.controller.solver.state(),
@@ -167,7 +158,7 @@ class FoldBoosters:
         pooled = np.empty(shape, parts[0].dtype, order="F" if len(shape) > 1 else "C")
         for positions, part in zip(self.positions, parts, strict=True):
             pooled[positions] = part
-        if rounds is not None:  # choices look at the same prefixes
+        if rounds is not None:  # Choices look at the same prefixes several times.
             self._held[rounds] = pooled
         return pooled
 
@@ -182,10 +173,7 @@ class FoldBoosters:
         )
 
     def own_margins(self, rounds: int) -> list[Array]:
-        """Scores of the rows that each booster is grown on, after some rounds.
-
-        The last ones are kept, since a choice is looked at several times.
-        """
+        """Scores of the rows that each booster is grown on; the last asked for are kept."""
         if self._own is None or self._own[0] != rounds:
             self._own = rounds, [member.own_margin(rounds) for member in self.members]
         return self._own[1]

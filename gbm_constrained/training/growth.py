@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,14 +19,15 @@ from gbm_constrained.solvers.base import Solver
 from gbm_constrained.statistics.counts import functionals_of
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
-from gbm_constrained.training.passes import Grown, PassSearch
+from gbm_constrained.training.pass_search import PassSearch
+from gbm_constrained.training.passes import Grown, measure_pass
 from gbm_constrained.training.plug_in import (
-    as_certified,
-    choice_by,
+    choose_by_held_out,
     cost_of,
     is_cheap,
     is_memorised,
     may_do_without_multipliers,
+    tighten_bounds,
 )
 from gbm_constrained.training.run import FitRun
 from gbm_constrained.training.time_limit import MeasuringClock
@@ -49,11 +51,6 @@ class FoldGrowth:
     ----------
     plain_error : float
         Held-out error of boosters without multipliers; NaN if none were grown.
-
-    Raises
-    ------
-    ValueError
-        If no row of a part has weight.
     """
 
     def __init__(
@@ -66,22 +63,27 @@ class FoldGrowth:
         self._n_grown = 0
         self._clock: MeasuringClock
 
-    def best(self) -> Grown:
+    def find_best(self) -> Grown:
         """Grow boosters, and others if these cost more errors than the constraints should."""
-        options, problem = self.run.options, self.run.problem
-        is_plain = may_do_without_multipliers(options, problem.compiled, problem.has_many_rows)
+        run, options, problem = self.run, self.run.options, self.run.problem
+        is_plain = may_do_without_multipliers(
+            options, problem.compiled, has_many_rows=problem.has_many_rows
+        )
         grown = self.grow(has_multipliers=not is_plain)
         plain = grown if is_plain else None
         if is_plain and options.solver == "auto":
-            grown = self._with_multipliers_if_better(*grown)
-        if grown[0].has_multipliers and options.iterate in ("last", "best"):
-            n_iterations = self.run.library.n_rounds / options.rounds_per_iteration
-            path = n_iterations * grown[0].controller.solver.progress
-            search = PassSearch(
-                self.grow, path, options, self.run.certification, self._has_time_again, plain
-            )
-            grown = search.run(*grown)
-        return grown
+            grown = self._with_multipliers_if_better(grown)
+        if not grown[0].has_multipliers or options.iterate not in ("last", "best"):
+            return grown
+        n_iterations = run.library.n_rounds / options.rounds_per_iteration
+        return PassSearch(
+            self.grow,
+            functools.partial(measure_pass, options=options, certification=run.certification),
+            path=n_iterations * grown[0].controller.solver.progress,
+            has_time=self._has_time_again,
+            may_be_plain=options.solver == "auto",
+            plain=plain,
+        ).run(grown)
 
     def grow(
         self,
@@ -98,61 +100,57 @@ class FoldGrowth:
         has_multipliers : bool
             Whether the boosters share multipliers that move, or are the library's own.
         start : ndarray of shape (m,), default=None
-            Multipliers to start from, in the place of those asked for.
+            Multipliers at the start; by default those of the solver's options.
         fixed : ndarray of shape (m,), bool, default=None
             Multipliers that stay where they start.
         log_odds : float, default=0
             Log-odds that the objective adds to the second class.
         """
         run = self.run
-        R = run.options.rounds_per_iteration
         share = len(run.problem.data.rows) / sum(fold.training.size for fold in self.folds)
-        clock = self._clock = MeasuringClock(run.notifier.limit, share, R)
+        clock = self._clock = MeasuringClock(
+            run.notifier.limit, share, run.options.rounds_per_iteration
+        )
         lagrangian = run.problem.lagrangian(self.rows, is_restricted=True, log_odds=log_odds)
         others: dict[str, Any] = {} if has_multipliers else run.without_multipliers()
         if start is not None:
             others = {"initial_multipliers": start, "fixed": fixed}
-        leader = run.make_solver(lagrangian, **others)
+        solver = run.make_solver(lagrangian, **others)
         source = self.source if has_multipliers else f"{self.source}, without multipliers"
-        run.notify_of(leader, "measuring", source)
-        controller = DualController(leader, self.rows, run.bounds_at(lagrangian))
+        run.notify_of(solver, "measuring", source)
+        controller = DualController(solver, self.rows, run.bounds_at(lagrangian))
         members = [
             self.factory(
                 fold,
-                self._follower(fold, controller, log_odds) if has_multipliers else None,
+                self._make_follower(fold, controller, log_odds) if has_multipliers else None,
             )
             for fold in self.folds
         ]
         boosters = FoldBoosters(controller, self.folds, members, self._kept_rounds(), log_odds)
-        run.notifier.begin(len(members))
+        run.notifier.begin_pass(len(members))
         self._grow_or_restore(boosters, clock)
-        unseen = EvaluationSet(
-            lagrangian.cells,
-            run.problem.compiled.on(lagrangian.cells),
-            self.source,
-            boosters.positions,
-        )
-        unseen.functionals_in = {r.rounds: r.functionals for r in leader.history}
+        compiled = run.problem.compiled.on(lagrangian.cells)
+        held_out = EvaluationSet(lagrangian.cells, compiled, self.source, boosters.positions)
+        held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
         if not has_multipliers:
             margin = boosters.held_margin(boosters.rounds)
-            self.plain_error = unseen.error(unseen.decisions(margin))
-        return boosters, unseen
+            self.plain_error = held_out.error(held_out.decisions(margin))
+        return boosters, held_out
 
-    def _follower(self, fold: Fold, controller: DualController, log_odds: float) -> Solver:
+    def _make_follower(self, fold: Fold, controller: DualController, log_odds: float) -> Solver:
         """Make the solver of a booster, which follows the multipliers of the controller."""
         problem = self.run.problem
         return self.run.make_solver(
             problem.lagrangian(fold.training, log_odds=log_odds),
             schedule=controller.path,
-            # Nothing but optimism asks for the rates on the rows that the boosters are grown on.
+            # Optimism alone needs the rates on the rows that the boosters are grown on.
             has_rates=bool(problem.compiled.must_reward_errors.any()),
         )
 
     def _grow_or_restore(self, boosters: FoldBoosters, clock: MeasuringClock) -> None:
         """Grow boosters, or take them from the checkpoint of an interrupted fit."""
-        run, position = self.run, self._n_grown
+        run, file, position = self.run, self.run.checkpoint, self._n_grown
         self._n_grown += 1
-        file = run.checkpoint
         if file is not None and position < len(file.passes):
             state = file.passes[position]
             boosters.restore(state["boosters"])
@@ -168,13 +166,8 @@ class FoldGrowth:
         finally:
             run.hide_progress()
         if file is not None:
-            file.save(
-                {
-                    "boosters": boosters.state(),
-                    "notifier": run.notifier.state(),
-                    "seconds": clock.spent,
-                }
-            )
+            state = {"boosters": boosters.state(), "notifier": run.notifier.state()}
+            file.save({**state, "seconds": clock.spent})
 
     def _kept_rounds(self) -> list[int]:
         """List the rounds of the prefixes that a choice may look at."""
@@ -184,74 +177,57 @@ class FoldGrowth:
             return found
         return found[-N_PREFIXES_OF_SEVERAL_CLASSES - 1 :]
 
-    def _with_multipliers_if_better(self, boosters: FoldBoosters, unseen: EvaluationSet) -> Grown:
+    def _with_multipliers_if_better(self, plain: Grown) -> Grown:
         """Grow boosters with multipliers as well, and return those that make fewer errors."""
-        run, limit = self.run, self.run.notifier.limit
-        margin, certified, asked = boosters.held_margin(boosters.rounds), None, unseen
-        broken = unseen.violations(margin)
-        if run.certification is None and (broken <= ROUNDING).all():  # nor would a multiplier move
-            return boosters, unseen
+        run, limit, (boosters, held_out) = self.run, self.run.notifier.limit, plain
+        margin, tightened, asked = boosters.held_margin(boosters.rounds), None, held_out
+        violations = held_out.violations(margin)
+        if run.certification is None and (violations <= ROUNDING).all():
+            return plain  # No multiplier would move either.
         limit.has_no_multipliers |= not self._clock.has_time_again()
         if limit.has_no_multipliers:
-            return boosters, unseen
-        choice = choice_by(boosters, unseen, run.options)
+            return plain
+        choice = choose_by_held_out(plain, run.options)
         if run.certification is not None:
-            asked = certified = as_certified(
-                unseen, run.certification, boosters, choice, run.options
-            )
-            broken = asked.violations(margin)
-            if (broken <= ROUNDING).all():
-                return boosters, unseen
-        if is_cheap(boosters, unseen, choice) and is_memorised(
-            asked, broken, measure_optimism(run, boosters, unseen, choice)
+            asked = tightened = tighten_bounds(plain, run.certification, choice, run.options)
+            violations = asked.violations(margin)
+            if (violations <= ROUNDING).all():
+                return plain
+        if is_cheap(plain, choice) and is_memorised(
+            asked, violations, measure_optimism(run, plain, choice)
         ):
-            return boosters, unseen
-        others, unseen_by_others = self.grow(has_multipliers=True)
-        is_cut_short = others.rounds < boosters.rounds
-        if is_cut_short and not run.notifier.is_over(others.rounds):
+            return plain
+        others = self.grow(has_multipliers=True)
+        is_cut_short = others[0].rounds < boosters.rounds
+        if is_cut_short and not run.notifier.is_over(others[0].rounds):
             limit.has_no_multipliers = True
-            return boosters, unseen
-        other = choice_by(others, unseen_by_others, run.options)
-        if cost_of(other, others, certified) < cost_of(choice, boosters, certified):
-            return others, unseen_by_others
-        return boosters, unseen
+            return plain
+        other = choose_by_held_out(others, run.options)
+        is_better = cost_of(other, others[0], tightened) < cost_of(choice, boosters, tightened)
+        return others if is_better else plain
 
     def _has_time_again(self) -> bool:
-        """Whether there is time for one more pass; the notifier says if there is none."""
+        """Whether there is time for one more pass; if not, the time limit reports the lack."""
         has_time = self._clock.has_time_again()
         self.run.notifier.limit.has_fewer_passes |= not has_time
         return has_time and not self.run.notifier.is_stopped
 
 
-def measure_optimism(
-    run: FitRun, boosters: FoldBoosters, unseen: EvaluationSet, choice: Choice
-) -> Float:
+def measure_optimism(run: FitRun, grown: Grown, choice: Choice) -> Float:
     """Estimate by how much rows of constraints are higher on held-out than on training rows.
 
-    Parameters
-    ----------
-    run : FitRun
-        The fit.
-    boosters : FoldBoosters
-        The boosters of the folds.
-    unseen : EvaluationSet
-        The rows that they hold out.
-    choice : Choice
-        Prefix and shift of the decisions that are compared.
-
-    Returns
-    -------
-    ndarray of shape (m,)
+    `choice` gives prefix and shift of the decisions that are compared; the result is (m,).
     """
+    boosters, held_out = grown
 
     def decisions(margin: Array) -> Codes:
-        return unseen.decisions(shift_scores(margin, choice.shift))
+        return held_out.decisions(shift_scores(margin, choice.shift))
 
-    held = unseen.counts(decisions(boosters.held_margin(choice.rounds)))
+    held = held_out.counts(decisions(boosters.held_margin(choice.rounds)))
     own = zip(boosters.folds, boosters.own_margins(choice.rounds), strict=True)
     return estimate_optimism_of_decisions(
         run.problem.compiled,
         run.problem.cells,
         [(fold.training, decisions(margin)) for fold, margin in own],
-        functionals_of(unseen.compiled, held),
+        functionals_of(held_out.compiled, held),
     )

@@ -1,13 +1,13 @@
-"""Where constraints are measured: on rows that the trees have not seen.
+"""Rows by which constraints are measured, so that multipliers hold for new rows.
 
 Boosted trees drive training rates to whatever is asked, by memorising rows if need be. Multipliers
 that move by training rates then come to rest while the constraint is violated on every new row.
-Four strategies say which rows move the multipliers:
+Four strategies choose the rows that move the multipliers:
 
 - ``"crossfit"``: K boosters are grown in step, each on all but one of K folds, and share one set
   of multipliers, which the rates of the pooled out-of-fold scores move. The model itself is then
-  trained on all rows with the multipliers that they passed through. The cost is K - 1 further
-  fits and the scoring of the folds.
+  trained on all rows with the multipliers of that path. The cost is K - 1 further fits and the
+  scoring of the folds.
 - ``"holdout"``: the same with one booster and the rows of one part, at less than the cost of one
   further fit. With an evaluation set of the user the cost is nothing.
 - ``"train"``: the training rows.
@@ -41,21 +41,21 @@ MAX_STANDARD_ERROR = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What a strategy found before the model is trained.
+    """The product of measuring, by which the model is trained.
 
-    Parameters
+    Attributes
     ----------
     solver : Solver
         Solver that gives the gradients of the model.
-    rows : EvaluationSet, default=None
+    rows : EvaluationSet or None
         Held-out rows that move the multipliers; None if the training rows do.
-    controller : DualController, default=None
-        Controller of these rows.
-    boosters : FoldBoosters, default=None
+    controller : DualController or None
+        Controller of the held-out rows.
+    boosters : FoldBoosters or None
         Boosters of the folds.
-    plain_error : float, default=nan
-        Held-out error of fold boosters without multipliers.
-    has_multipliers : bool, default=True
+    plain_error : float
+        Held-out error of fold boosters without multipliers; NaN if there are none.
+    has_multipliers : bool
         Whether the model is trained under multipliers.
     """
 
@@ -73,16 +73,10 @@ class Measured:
 
 
 class MeasurementStrategy(Protocol):
-    """Which rows move the multipliers."""
+    """A choice of the rows that move the multipliers."""
 
     def measure(self, run: FitRun) -> Measured:
-        """Find the path of the multipliers, or the rows that will move them.
-
-        Parameters
-        ----------
-        run : FitRun
-            The fit.
-        """
+        """Find the path of the multipliers, or the rows that will move them."""
 
 
 @dataclass(frozen=True)
@@ -98,25 +92,12 @@ class TrainingRows:
 
 @dataclass(frozen=True)
 class EvaluationRows:
-    """An evaluation set of the user moves the multipliers while the model is trained.
-
-    Parameters
-    ----------
-    rows : EvaluationSet
-        The evaluation set.
-    """
+    """An evaluation set of the user moves the multipliers while the model is trained."""
 
     rows: EvaluationSet
 
     def measure(self, run: FitRun) -> Measured:
-        """Make the controller of the evaluation set, and the solver that follows it.
-
-        Raises
-        ------
-        ValueError
-            If the evaluation set has groups that training rows lack, or lacks what a constraint
-            needs.
-        """
+        """Make the controller of the evaluation set, and the solver that follows it."""
         rows = self.rows
         if found := run.problem.name_further_groups(rows):
             raise ValueError(
@@ -133,10 +114,10 @@ class EvaluationRows:
             )
         has_multipliers = run.options.solver != "threshold"
         others = {} if has_multipliers else run.without_multipliers()
-        leader = run.make_solver(rows.lagrangian, **others)
-        run.notify_of(leader, "training", f"{rows.source}, watched")
-        controller = DualController(leader, bounds_at=run.bounds_at(rows.lagrangian))
-        rows.source += ", watched"  # no evidence any more
+        measuring = run.make_solver(rows.lagrangian, **others)
+        run.notify_of(measuring, "training", f"{rows.source}, watched")
+        controller = DualController(measuring, bounds_at=run.bounds_at(rows.lagrangian))
+        rows.source += ", watched"  # Rows that move multipliers are no evidence any more.
         solver = run.make_solver(run.problem.lagrangian(), schedule=controller.path)
         return Measured(solver, rows, controller, has_multipliers=has_multipliers)
 
@@ -145,14 +126,7 @@ class EvaluationRows:
 class HeldOutRows:
     """Boosters on parts of the rows are grown first, and find the path of the multipliers.
 
-    Parameters
-    ----------
-    factory : callable
-        Makes a booster for a fold and a solver.
-    n_folds : int, default=1
-        Number of folds; with one, a share of the rows is held out.
-    has_offset : bool, default=False
-        Whether training starts from scores of the user that ``predict`` does not add.
+    With `n_folds` of one, a share of the rows is held out.
     """
 
     factory: FoldBoosterFactory
@@ -163,7 +137,7 @@ class HeldOutRows:
         """Grow the boosters of the folds, and make the solver that follows their multipliers."""
         source = "holdout" if self.n_folds == 1 else "out of fold"
         growth = FoldGrowth(run, self.factory, self._folds(run), source)
-        boosters, unseen = growth.best()
+        boosters, held_out = growth.find_best()
         if boosters.rounds < run.notifier.n_rounds:
             run.notifier.end_for_time(boosters.rounds, "measuring")
         controller = boosters.controller
@@ -176,17 +150,11 @@ class HeldOutRows:
         if boosters.has_multipliers and not self.has_offset:
             _correct(solver, boosters, run)
         return Measured(
-            solver, unseen, controller, boosters, growth.plain_error, boosters.has_multipliers
+            solver, held_out, controller, boosters, growth.plain_error, boosters.has_multipliers
         )
 
     def _folds(self, run: FitRun) -> list[Fold]:
-        """Split the rows.
-
-        Raises
-        ------
-        ValueError
-            If a part has no rows.
-        """
+        """Split the rows, and refuse parts without rows."""
         data, cells, options = run.problem.data, run.problem.cells, run.options
         everyone = np.arange(len(data.rows))
         held: Sequence[Codes]
@@ -206,13 +174,13 @@ class HeldOutRows:
 
 def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
     """Correct the model's multipliers by the optimism of the fold boosters."""
-    leader, compiled = boosters.controller.solver, run.problem.compiled
-    if not leader.history or not compiled.must_reward_errors.any():
+    measuring, compiled = boosters.controller.solver, run.problem.compiled
+    if not measuring.history or not compiled.must_reward_errors.any():
         return
-    functionals = leader.history[-1].functionals
-    spread = standard_errors(compiled, leader.lagrangian.cells, functionals)
+    functionals = measuring.history[-1].functionals
+    errors = standard_errors(compiled, measuring.lagrangian.cells, functionals)
     solver.optimism = boosters.optimism
-    solver.corrected = compiled.must_reward_errors & (spread <= MAX_STANDARD_ERROR)
+    solver.corrected = compiled.must_reward_errors & (errors <= MAX_STANDARD_ERROR)
 
 
 Measurement: TypeAlias = Literal["train", "evaluation set", "holdout", "crossfit"]
@@ -221,26 +189,10 @@ Measurement: TypeAlias = Literal["train", "evaluation set", "holdout", "crossfit
 def resolve_measurement(
     run: FitRun, *, is_divisible: bool, has_evaluation_set: bool
 ) -> Measurement:
-    """Resolve where the constraints are measured.
+    """Resolve ``measure_on`` to the rows by which constraints are measured.
 
-    Parameters
-    ----------
-    run : FitRun
-        The fit.
-    is_divisible : bool
-        Whether boosters can be grown on part of the rows.
-    has_evaluation_set : bool
-        Whether the user holds rows out.
-
-    Raises
-    ------
-    ValueError
-        If the rows that were asked for are not there, or an option needs unseen rows.
-
-    Warns
-    -----
-    UserWarning
-        If ``measure_on="auto"`` falls back to the training rows.
+    `is_divisible` says whether boosters can be grown on part of the rows. With ``"auto"`` the
+    training rows take the place of others with a warning.
     """
     options, asked = run.options, run.options.measure_on
     if asked == "holdout" and has_evaluation_set and options.holdout_fraction is None:
@@ -255,7 +207,7 @@ def resolve_measurement(
         )
     if asked in ("holdout", "crossfit"):
         return asked
-    _check_needs_no_unseen_rows(run)
+    _refuse_without_held_out_rows(run)
     if asked == "auto":
         issue_warning(
             "measure_on='auto' measures the constraints on the training rows here, since "
@@ -267,7 +219,7 @@ def resolve_measurement(
     return "train"
 
 
-def _check_needs_no_unseen_rows(run: FitRun) -> None:
+def _refuse_without_held_out_rows(run: FitRun) -> None:
     """Refuse options that need rows which the trees have not seen."""
     options, asked = run.options, run.options.measure_on
     if options.guarantee is not None:
@@ -278,8 +230,8 @@ def _check_needs_no_unseen_rows(run: FitRun) -> None:
         )
     if options.on_infeasible == "raise":
         raise ValueError(
-            f"on_infeasible='raise' judges rules on rows that the trees have not seen, and "
-            f"measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
+            f"on_infeasible='raise' assesses constraints on rows that the trees have not seen, "
+            f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
             f"(for continued training with an evaluation set), or 'warn'."
         )
     if options.solver == "threshold":

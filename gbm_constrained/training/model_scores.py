@@ -34,14 +34,7 @@ class ModelScores:
     Rows that fold boosters hold out are scored by the booster that has not seen them, all others
     by the trained model.
 
-    Parameters
-    ----------
-    trained : TrainedModel
-        The booster.
-    measured : Measured
-        What was measured before the booster was trained.
-    known : dict from int to ndarray, default=empty
-        Scores of the training rows that are known already, by rounds.
+    `known` are scores of the training rows that have been computed, by rounds.
     """
 
     def __init__(
@@ -49,7 +42,6 @@ class ModelScores:
     ) -> None:
         self.trained, self.measured = trained, measured
         self._training = dict(known or {})
-        self._certification: dict[int, Array] = {}
 
     def training(self, rounds: int) -> Array:
         """Scores of the training rows after some rounds."""

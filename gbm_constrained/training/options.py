@@ -1,4 +1,4 @@
-"""The parameters that the drop-in classifiers add: their documentation, types and checks."""
+"""Parameters that the classifiers add: types and checks."""
 
 from __future__ import annotations
 
@@ -72,16 +72,10 @@ class SolverOptions:
 
     @classmethod
     def of(cls, estimator: Any) -> SolverOptions:
-        """Read and check the options of an estimator.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an option has the wrong type or value; the message names it and what it may be.
-        """
+        """Read and check the options of an estimator."""
         constraints = check_constraints(estimator.constraints)
-        # The linear classifier is measured on training rows, having few parameters to learn them
-        # by heart with; and its parent has a parameter called solver.
+        # The linear classifier is measured on training rows, as its few parameters do not
+        # memorise them, and its parent has a parameter called solver.
         asked = [name for name in SOLVER_PARAMETERS[1:-1] if hasattr(estimator, name)]
         own = {name: getattr(estimator, name) for name in asked}
         name = solver_parameter(estimator)
@@ -118,7 +112,7 @@ class SolverOptions:
             _check_threshold(name, options)
         if options.on_infeasible == "raise" and options.iterate in ("ergodic", "randomized"):
             raise ValueError(
-                f"on_infeasible='raise' judges one prefix and threshold, and "
+                f"on_infeasible='raise' assesses one prefix and threshold, and "
                 f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best', "
                 f"or on_infeasible='warn'."
             )
@@ -182,18 +176,7 @@ class SolverOptions:
         return self
 
     def with_classes(self, classes: NDArray[np.generic]) -> SolverOptions:
-        """Name the positive class of the constraints, now that the classes are known.
-
-        Parameters
-        ----------
-        classes : ndarray of shape (n_classes,)
-            Sorted labels.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `positive` is not one of them.
-        """
+        """Name the positive class of the constraints, given the sorted labels."""
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
 
@@ -203,7 +186,7 @@ class SolverOptions:
         return self.method.rounds_per_iteration
 
     def with_abpp(self) -> SolverOptions:
-        """Take ABPP in the place of the method that "auto" would choose."""
+        """Replace the method that "auto" would choose by ABPP."""
         assert isinstance(self.method, AutoSolver)
         return replace(self, solver="abpp", method=self.method.abpp)
 
@@ -215,7 +198,7 @@ SOLVER_OPTIONS = tuple(AutoSolver.__dataclass_fields__)
 
 
 def drop_solver_parameters(params: dict[str, Any]) -> None:
-    """Take the parameters that the library does not know from its own, in place."""
+    """Remove the parameters that the library does not know, in place."""
     for name in [*params]:
         if name.partition("__")[0] in SOLVER_PARAMETERS:
             del params[name]
@@ -228,7 +211,7 @@ def solver_parameter(estimator: Any) -> str:
 
 
 def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
-    """Find the method that a name or an object stands for, and check its options."""
+    """Find the method of a name or an object, and check its options."""
     is_exact = name == "constraint_solver"
     if isinstance(solver, SolverMethod):
         found = clone(solver)
@@ -247,19 +230,13 @@ def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
                 f"{solver!r}."
             )
         chosen, found = solver, METHODS.get(solver, AutoSolver)()
-    if is_exact:  # subproblems are solved exactly, each in one step
+    if is_exact:  # An exact learner solves each subproblem in one step.
         found.rounds_per_iteration = 1
     return chosen, found
 
 
 def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
-    """Refuse parameters that are options of the solver, and name their place.
-
-    Raises
-    ------
-    TypeError
-        If there is one.
-    """
+    """Refuse parameters that are options of the solver, and name their place."""
     kind, solver = type(estimator).__name__, solver_parameter(estimator)
     for name in names:
         if name in SOLVER_OPTIONS:
@@ -286,24 +263,9 @@ def with_moved_parameters(init: Init) -> Init:
 
 
 def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]:
-    """Set options of a classifier's solver, such as ``solver__tau``.
+    """Set options of a classifier's solver, such as ``solver__tau``, and return the others.
 
-    Parameters
-    ----------
-    estimator : classifier
-        Whose solver they are of.
-    params : dict from str to object
-        Parameters given to ``set_params``.
-
-    Returns
-    -------
-    dict from str to object
-        The other parameters.
-
-    Raises
-    ------
-    TypeError
-        If a parameter is an option of the solver, or if the solver is a name, which has none.
+    `params` are those that were given to ``set_params``. A solver that is a name has no options.
     """
     refuse_moved_parameters(estimator, params)
     name = solver_parameter(estimator)
@@ -329,22 +291,11 @@ def start_from(estimator: Any, multipliers: Any) -> None:
 
 
 def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str] = ()) -> None:
-    """Refuse a parameter that one of ours was meant by: the library would train without it.
+    """Refuse a misspelt parameter of ours, which the library would ignore.
 
-    Parameters
-    ----------
-    estimator : classifier
-        Whose parameters they are.
-    others : iterable of str
-        Names that its constructor does not know, and hands on to the library.
-    known : collection of str, default=()
-        Those of the library that are spelt like one of ours.
-
-    Raises
-    ------
-    TypeError
-        If one is nearly the name of a parameter of ours, or of something inside one, such as
-        ``constraints__bound``: rules are set whole.
+    `others` are names that the constructor hands on to the library, and `known` those of the
+    library that are spelt like one of ours. Names inside a parameter, such as
+    ``constraints__bound``, are refused as well: constraints are set whole.
     """
     for name in others:
         names = (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
@@ -357,16 +308,10 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
 
 
 def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
-    """Tags of a parent as a classifier under constraints has them.
+    """Restrict the tags of a parent to what its constraints allow, in place.
 
-    Constraints are about one label of a row, and some of them about two classes.
-
-    Parameters
-    ----------
-    tags : sklearn.utils.Tags
-        The parent's, changed in place.
-    constraints, positive : object
-        The constructor parameters, which nothing has checked yet.
+    Constraints are on one label of a row, and some of them on two classes. The constructor
+    parameters may be invalid.
     """
     try:
         checked = check_constraints(constraints)
@@ -374,13 +319,13 @@ def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
         return tags
     if checked:
         tags.classifier_tags.multi_label = tags.target_tags.multi_output = False
-        is_binary = positive is None and any(rule.is_binary for rule in checked)
+        is_binary = positive is None and any(constraint.is_binary for constraint in checked)
         tags.classifier_tags.multi_class &= not is_binary
     return tags
 
 
 def _check_threshold(name: str, options: SolverOptions) -> None:
-    """Refuse to move a threshold where none is moved, and what is about multipliers."""
+    """Refuse options that do not go with a moved threshold."""
     for other, fits, choices in (
         ("measure_on", options.measure_on != "train", "'auto', 'holdout' or 'crossfit'"),
         ("iterate", options.iterate in ("last", "best"), "'last' or 'best'"),
@@ -395,13 +340,7 @@ def _check_threshold(name: str, options: SolverOptions) -> None:
 
 
 def check_number(name: str, value: Any) -> float:
-    """Read a number that a library takes as text, too.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Read a number that a library takes as text, too."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 SOLVER_PARAMETERS_DOC = """
     constraints : Constraint or sequence of Constraint, default=None
-        The rules, such as ``[fnr() <= 0.05]`` (see :mod:`gbm_constrained.constraints.rates`). With
+        Constraints, such as ``[fnr() <= 0.05]`` (:mod:`gbm_constrained.constraints.rates`). With
         none, the parent's own ``fit`` is called and nothing else happens.
     positive : label, default=None
-        The positive class of all rates that name none: with ``positive="fraud"`` the rule
+        The positive class of all rates that name none: with ``positive="fraud"`` the constraint
         ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
         Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
         parent's order.
@@ -26,9 +26,10 @@ SOLVER_PARAMETERS_DOC = """
         differences of mean losses, such as ``gap(log_loss(), by=...)``, which are not convex, and
         ABPP for everything else.
         "threshold" takes none: the library's own boosters, whose threshold (or class biases) is
-        moved on unseen rows until the rules hold. Rules on labels and decisions alone, such as
-        ``fnr() <= 0.05``, may do better without multipliers; "auto" finds out for those, where
-        boosters are grown on part of the rows; see :mod:`gbm_constrained.training.plug_in`."""
+        moved on held-out rows until the constraints are met. Constraints on labels and decisions
+        alone, such as ``fnr() <= 0.05``, may do better without multipliers; "auto" compares both
+        for those, where boosters are grown on part of the rows; see
+        :mod:`gbm_constrained.training.plug_in`."""
 UNSEEN_PARAMETERS_DOC = """
     measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
         The rows whose rates move the multipliers; see :mod:`gbm_constrained.training.measurement`.
@@ -42,22 +43,24 @@ UNSEEN_PARAMETERS_DOC = """
         Share of the rows of "holdout". By default the last evaluation set given to ``fit``, which
         then costs nothing and is no longer unseen; a quarter of the rows without one.
     guarantee : {None, "expected", "high_probability"}, default=None
-        What is promised of new rows, by rows that are set aside for it; see
+        Guarantee for new rows, by rows that are set aside for it; see
         :mod:`gbm_constrained.decision.guarantees`.
     delta : float, default=0.05
-        Probability that the rules do not hold in spite of ``guarantee="high_probability"``.
+        Probability that the constraints are violated in spite of
+        ``guarantee="high_probability"``.
     calibration_fraction : float, default=0.2
-        Share of the rows that a guarantee keeps for nothing else.
+        Share of the rows that are set aside for a guarantee.
     probabilities : {"shifted", "calibrated"}, default="shifted"
         Whether the shift of the decisions is folded into the model, or kept beside it
         (``shift_``), where ``predict`` applies it and probabilities stay as trained.
     on_infeasible : {"warn", "raise"}, default="warn"
-        What to do about rules that cannot be met, once the model is trained. "raise" is refused
-        where no conflict is looked for: on training rows, and of averages of models.
+        Whether constraints that cannot be met raise a warning or an error, once the model is
+        trained. "raise" is refused where no conflict is looked for: on training rows, and for
+        averages of models.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
-        What early stopping judges a round by, after the parent's ``early_stopping_rounds``: the
-        parent's metric; the rules on the last evaluation set, of which the last round that met
-        them is kept; or the metric among the rounds that meet them. See
+        Criterion of early stopping, after the parent's ``early_stopping_rounds``: the parent's
+        metric; the constraints on the last evaluation set, of which the last round that met them
+        is kept; or the metric among the rounds that meet them. See
         :mod:`gbm_constrained.training.early_stopping`."""
 METRIC_PARAMETERS_DOC = """
     maximize, minimize : Metric, Rate, Quotient or str, default=None
@@ -79,20 +82,20 @@ METRIC_PARAMETERS_DOC = """
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows (``train``), its value
-        on unseen rows (``held_out``) with a 95% interval (``low``, ``high``), the rows that the
+        on held-out rows (``held_out``) with a 95% interval (``low``, ``high``), the rows that the
         verdict is by (``rows``: those of a certificate, else the last evaluation set, else those
         that measured the constraints; out of fold the interval is that of one more booster than
         those of the folds), its multiplier, whether the value is within the bound on the training
-        rows (``train_satisfied``) and on the unseen ones (``satisfied``, missing without any), and
+        rows (``train_satisfied``) and on held-out ones (``satisfied``, missing without any), and
         the ``verdict``; see :class:`~gbm_constrained.evaluation.verdicts.Verdict`.
     shift_ : ndarray of shape (1,) or (n_classes,)
-        What was added to the scores; zero where the decisions stayed.
+        Shift that was added to the scores; zero where the decisions stayed.
     history_ : DataFrame
         One row per outer iteration: objective, values, bounds and multipliers of the constraints,
         Bregman distance, seconds.
     group_report_ : DataFrame
         One row per group of each constraint that compares groups: its training rows and its
-        rates, with the interval of that on unseen rows. Groups of the last evaluation set that
+        rates, with the interval of that on held-out rows. Groups of the last evaluation set that
         no training row is of have no training rows.
     small_groups_ : DataFrame
         One row per group of each constraint that compares groups, in which its rate is taken over
@@ -104,11 +107,11 @@ FITTED_ATTRIBUTES_DOC = """
         Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
         there are none, and of a randomised classifier.
     feasibility_ : Feasibility
-        The verdict on each rule as an object, the rules that conflict, and what was reached
-        instead. Its ``status`` is the gravest verdict.
+        Verdict on each constraint as an object, the constraints that conflict, and the values
+        that were reached instead. The ``status`` is the gravest verdict.
     stopping_message_ : str or None
-        What ended the fit before all rounds (a constraint callback, ``time_limit``), after how
-        many, and what was given up for the time limit; None if nothing did.
+        Cause of an end before all rounds (a constraint callback, ``time_limit``), the rounds
+        until then, and what was given up for the time limit; None without such an end.
     metric_report_ : DataFrame
         With `maximize` or `minimize`: one row per candidate (decisions by the largest
         probability, by the largest one divided by the share of the class, by the optimum for the

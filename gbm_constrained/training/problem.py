@@ -12,6 +12,7 @@ from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArguments, FitData, Weights
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
@@ -28,7 +29,7 @@ MIN_ROWS_FOR_HOLDOUT = 50_000
 
 @dataclass(frozen=True)
 class LibrarySettings:
-    """What a library says of its own fit.
+    """Settings of a library's own fit.
 
     Parameters
     ----------
@@ -37,19 +38,21 @@ class LibrarySettings:
     n_rounds : int
         Boosting rounds that were asked for.
     library_factor, objective_factor : callable, default=None
-        Given the sorted classes and the class index of each row, the factor of each class in the
-        objective: as the library multiplies it into the weights of its data set, and as it
+        Factor of each class in the objective, given the sorted classes and the class index of
+        each row: as the library multiplies it into the weights of its data set, and as it
         applies it in its own objective.
     softmax_hessian : callable, default=None
-        Given the number of classes, the factor of the library's softmax Hessian; one by default.
+        Factor of the library's softmax Hessian, given the number of classes; one by default.
     unit : {"rounds", "iterations"}, default="rounds"
-        What messages count.
+        Unit of messages.
     is_lazy : bool, default=True
         Whether constraints that never bind leave the library's own fit untouched.
     random_state : int, RandomState or None, default=None
         Source of randomness of the splits; None is the same as 0.
     kernel : mapping, default=empty
         Options of :class:`~gbm_constrained.problem.lagrangian.Lagrangian`, such as the dtype.
+    communicator : Communicator, default=SingleMachine()
+        Adds tables of cells over machines that each train on their part of the rows.
     """
 
     learning_rate: float
@@ -61,6 +64,7 @@ class LibrarySettings:
     is_lazy: bool = True
     random_state: Any = None
     kernel: Mapping[str, Any] = field(default_factory=dict)
+    communicator: Communicator = field(default_factory=SingleMachine)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,42 +107,24 @@ class FitProblem:
     ) -> tuple[SolverOptions, FitProblem]:
         """Encode the rows, set some aside for a guarantee, and compile the constraints.
 
-        Parameters
-        ----------
-        options : SolverOptions
-            The constructor's parameters.
-        arguments : FitArguments
-            The rows that the user gave.
-        library : LibrarySettings
-            What the library says of its fit.
-
-        Returns
-        -------
-        options : SolverOptions
-            The same, with the positive class of rates named.
-        problem : FitProblem
-            The programme.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If rows and constraints do not fit together.
+        Returns the options with the positive class of rates named, and the problem.
         """
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
-        idle = _find_idle(options.constraints)
+        idle, communicator = _find_idle(options.constraints), library.communicator
         whole = data
         if options.guarantee is not None:
-            data = _set_aside(data, options, idle)
+            data = _set_aside(data, options, idle, communicator)
         factors = ClassFactors.of(
             data.classes, data.y, library.library_factor, library.objective_factor
         )
         try:
-            cells, compiled = _compile(options.constraints, data.rows, idle, factors)
+            cells, compiled = _compile(options.constraints, data.rows, factors, communicator)
         except ValueError as error:
             if data.certification is None:
                 raise
-            _compile(options.constraints, whole.rows, idle, factors)  # raises what concerns all
+            # What concerns all rows is raised here.
+            _compile(options.constraints, whole.rows, factors, communicator)
             raise ValueError(
                 f"guarantee={options.guarantee!r} sets aside calibration_fraction="
                 f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
@@ -158,17 +144,16 @@ class FitProblem:
 
     def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""
-        return _compile(self.constraints, rows, self.idle, self.factors, self.compiled, name)
+        communicator = self.cells.communicator
+        return _compile(self.constraints, rows, self.factors, communicator, self.compiled, name)
 
     def lagrangian(
         self, index: Codes | None = None, *, is_restricted: bool = False, log_odds: float = 0.0
     ) -> Lagrangian:
-        """Build the Lagrangian of all rows or of some.
+        """Build the Lagrangian of all rows, or of those at positions `index`.
 
         Parameters
         ----------
-        index : ndarray of int, default=None
-            Positions of the rows; all by default.
         is_restricted : bool, default=False
             Whether rates are taken over these rows alone.
         log_odds : float, default=0
@@ -199,18 +184,7 @@ class FitProblem:
         return bool(min(taken_over, default=0) >= MIN_ROWS_FOR_HOLDOUT)
 
     def initial_multipliers(self, start: Float | None) -> Float | None:
-        """Multipliers to start from, without those of constraints that are always met.
-
-        Parameters
-        ----------
-        start : ndarray, default=None
-            Multipliers that the user gave.
-
-        Raises
-        ------
-        ValueError
-            If the number of multipliers is not that of the rows of constraints.
-        """
+        """Check the user's multipliers, and drop those of constraints that are always met."""
         if start is None:
             return None
         names = self.compiled.all_rows
@@ -232,13 +206,7 @@ class FitProblem:
     def evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
     ) -> EvaluationSet:
-        """Bind the constraints to rows that are not trained on.
-
-        Raises
-        ------
-        ValueError
-            If labels, weights, sensitive features or constraints do not fit these rows.
-        """
+        """Bind the constraints to rows that are not trained on."""
         rows = self.data.evaluation_rows(name, X, y, weight, sensitive_features)
         try:
             found = self.compile(rows, name)
@@ -247,10 +215,7 @@ class FitProblem:
         return EvaluationSet(*found, name)
 
     def name_further_groups(self, rows: EvaluationSet) -> str:
-        """Name groups of an evaluation set that constraints have no training rows of.
-
-        Each group comes with its number of rows there. Without such groups the text is empty.
-        """
+        """Name groups of an evaluation set that no training row is of, with their rows there."""
         cells = rows.cells
         sizes: dict[str, int] = {}
         for group in rows.compiled.further_groups(self.compiled):
@@ -262,16 +227,10 @@ class FitProblem:
         )
 
     def check_has_weight(self, parts: Sequence[Codes]) -> None:
-        """Refuse parts of the rows without any weight, of which no booster learns.
-
-        Raises
-        ------
-        ValueError
-            If all training rows of a part have weight zero.
-        """
+        """Refuse parts of the rows whose training rows have no weight."""
         if self.weights.objective is None:
             return
-        # Rows of further data sets teach no booster.
+        # No booster learns from rows of further data sets.
         weight = self.weights.objective[: self.data.combined.sizes[0]]
         if not all(weight[part[part < weight.size]].any() for part in parts):
             raise ValueError(
@@ -288,7 +247,9 @@ def _find_idle(constraints: Sequence[Constraint]) -> frozenset[int]:
     return frozenset(met) if len(met) < len(constraints) else frozenset()
 
 
-def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> FitData:
+def _set_aside(
+    data: FitData, options: SolverOptions, idle: frozenset[int], communicator: Communicator
+) -> FitData:
     """Set rows aside for a guarantee."""
     if data.groups is not None:
         raise ValueError(
@@ -297,7 +258,7 @@ def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> F
             f"without groups."
         )
     needs = [needs_of(constraint, data.rows) for constraint in options.constraints]
-    cells = Cells(data.rows, needs, idle=idle)
+    cells = Cells(data.rows, needs, communicator, idle)
     data = data.without_certification_rows(cells, options.calibration_fraction)
     is_left = np.isin(np.arange(data.classes.size), data.y)
     if not is_left.all():
@@ -312,17 +273,18 @@ def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> F
 def _compile(
     constraints: Sequence[Constraint],
     rows: Rows,
-    idle: frozenset[int],
     factors: ClassFactors,
+    communicator: Communicator,
     like: LinearConstraints | None = None,
     name: str = "",
 ) -> tuple[Cells, LinearConstraints]:
-    """Compile the constraints, those that are always met without rows."""
+    """Compile the constraints; those that are always met have no rows."""
     cells, compiled = compile_constraints(
         constraints,
         rows,
-        like=like,
-        idle=idle,
+        communicator,
+        like,
+        _find_idle(constraints),
         warning=SmallGroupWarning(f"{name}, " if name else "", "" if name else "small_groups_"),
     )
     cells.class_weight = factors.both

@@ -13,20 +13,20 @@ from gbm_constrained.training.callbacks import ConstraintState
 
 
 class Progress:
-    """Progress of a fit that takes longer than a few seconds; itself a callback.
+    """A constraint callback that shows the progress of fits longer than a few seconds.
 
-    One tqdm bar over all boosters of the fit, with the objective and the worst violation; where
-    tqdm is not installed, or a bar would fill a file, a line every few seconds.
+    One tqdm bar counts the rounds of all boosters of the fit, with the objective and the worst
+    violation. Where tqdm is not installed, or a bar would fill a file, lines take its place.
 
     Parameters
     ----------
     unit : str
-        What is counted, in the singular.
+        Unit of the count, in the singular.
     lines : bool, default=False
-        Lines in any case: where the library prints lines of its own, which a bar would run into.
+        Whether lines are shown in any case, as beside lines of the library.
     """
 
-    DELAY = 5.0  # seconds
+    DELAY = 5.0  # Seconds before anything is shown, and between lines.
 
     def __init__(self, unit: str, *, lines: bool = False) -> None:
         self.unit = unit
@@ -42,7 +42,7 @@ class Progress:
             self._bar = self._make_bar(state)
         if self._bar is None:
             self._last = time.perf_counter()
-            left = "?"  # before the first round, seconds tell nothing of those to come
+            left = "?"  # Before the first round there is nothing to estimate from.
             if state.done:
                 left = _clock((state.total - state.done) * state.seconds / state.done)
             done = f"[{state.done}/{state.total} {self.unit}s, {left} left]"
@@ -54,7 +54,7 @@ class Progress:
 
     def _make_bar(self, state: ConstraintState) -> Any:
         try:
-            from tqdm.auto import tqdm  # here, for importing it takes longer than many a fit
+            from tqdm.auto import tqdm  # Its import takes longer than many a fit.
         except ImportError:
             self._lines = True
             return None
@@ -66,7 +66,7 @@ class Progress:
         return bar
 
     def close(self) -> None:
-        """Take the bar away; the next call makes it anew."""
+        """Remove the bar; the next call makes a new one."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -78,16 +78,18 @@ def _shows_bars() -> bool:
 
 
 def _summary(state: ConstraintState) -> str:
-    """Objective and worst violation, and which rows they are of."""
-    beyond = state.violations.to_numpy()
-    undefined = int(np.isnan(beyond).sum())
-    if undefined == beyond.size:
-        worst = "rules undefined"
+    """Write rows, objective and worst violation of a state."""
+    violations = state.violations.to_numpy()
+    undefined = int(np.isnan(violations).sum())
+    if undefined == violations.size:
+        worst = "constraints undefined"
     else:
-        j = int(np.nanargmax(beyond))
-        worst = f"no rule violated, {undefined} undefined" if undefined else "all rules met"
-        if beyond[j] > ROUNDING:
-            worst = f"worst violation {beyond[j]:.4f} ({state.violations.index[j]})"
+        j = int(np.nanargmax(violations))
+        worst = "all constraints met"
+        if undefined:
+            worst = f"no constraint violated, {undefined} undefined"
+        if violations[j] > ROUNDING:
+            worst = f"worst violation {violations[j]:.4f} ({state.violations.index[j]})"
     return f"{state.rows}: objective {state.objective:.4f}, {worst}"
 
 

@@ -14,17 +14,7 @@ from gbm_constrained.solvers.base import Record, Solver
 
 
 def make_record(solver: Solver, statistics: CellStatistics, rounds: int) -> Record:
-    """Make the record of a model that no outer iteration begins with.
-
-    Parameters
-    ----------
-    solver : Solver
-        Solver that the model was trained by.
-    statistics : CellStatistics
-        Statistics of its rows under the model.
-    rounds : int
-        Boosting rounds of the model.
-    """
+    """Make the record of a model that no outer iteration begins with."""
     lagrangian = solver.lagrangian
     trained_in = [r for r in solver.history if r.rounds < rounds]
     last = trained_in[-1] if trained_in else solver.history[-1]
@@ -59,22 +49,12 @@ def find_record(solver: Solver, rounds: int) -> Record | None:
 
 
 def list_prefixes(solver: Solver, statistics: CellStatistics, rounds: int) -> list[Record]:
-    """List the records of all prefixes of one round or more, up to `rounds`.
-
-    Parameters
-    ----------
-    solver : Solver
-        Solver that measured the prefixes.
-    statistics : CellStatistics
-        Statistics after all `rounds`.
-    rounds : int
-        Boosting rounds of the longest prefix.
-    """
+    """List the records of all prefixes; `statistics` are those of the longest, of `rounds`."""
     before = [r for r in solver.history if 0 < r.rounds < rounds]
     return [*before, make_record(solver, statistics, rounds)]
 
 
 def errors_and_violations(records: Sequence[Record]) -> tuple[Float, Float]:
-    """Errors of prefixes, and their violations of each row of constraints."""
+    """List the errors of prefixes, and their violations of each row of constraints."""
     errors = np.array([r.error for r in records])
     return errors, np.array([r.rates - r.bounds for r in records])

@@ -14,7 +14,7 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
 class ReportLayout:
-    """The constraints with the groups of the last evaluation set, which reports speak of.
+    """The order of reports: the constraints with the groups of the last evaluation set, too.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class ReportLayout:
         self.compiled = compiled if self._last is None else compiled.with_groups_of(self._last)
 
     def spread(self, rates: Float) -> Float:
-        """Bring rates into the order of the report; NaN for groups that their rows lack."""
+        """Bring rates into the order of the report, with NaN for groups that their rows lack."""
         if self._last is None or len(rates) != self._training.constant.size:
             return rates
         wide = np.full((self._last.constant.size, *rates.shape[1:]), np.nan)
@@ -53,5 +53,5 @@ class ReportLayout:
         )
 
     def values(self, outcome: Outcome) -> Float:
-        """Values of what the constraints bound, of shape (n_constraints,)."""
+        """Values that the constraints bound, of shape (n_constraints,)."""
         return self.compiled.values(self.spread(outcome.functionals))

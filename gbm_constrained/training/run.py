@@ -1,4 +1,4 @@
-"""What every stage of one fit works with."""
+"""Options, programme and observers of one fit."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from gbm_constrained.training.progress import Progress
 class FitRun:
     """Options, programme and observers of one fit, as its stages share them.
 
-    Parameters
+    Attributes
     ----------
     options : SolverOptions
-        The constructor's parameters.
+        Constructor parameters.
     problem : FitProblem
-        The constraints bound to the rows.
+        Constraints bound to the rows.
     library : LibrarySettings
-        What the library says of its fit.
+        Settings of the library's own fit.
     notifier : CallbackNotifier
         Notifies callbacks, and ends training when one of them or the time limit asks for it.
     certification : EvaluationSet or None
         Rows that are set aside for a guarantee.
     checkpoint : CheckpointFile or None
-        The file that finished stages are saved to.
+        File that finished stages are saved to.
     progress : Progress or None
-        The progress that is shown.
+        Display of the progress.
     """
 
     options: SolverOptions
@@ -50,7 +50,7 @@ class FitRun:
     progress: Progress | None = None
 
     def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
-        """Make a solver as the options and the library ask, with other parameters if given."""
+        """Make a solver by the options and the library's settings; `others` override them."""
         rounds = self.options.rounds_per_iteration
         rate = min(self.library.learning_rate, 1.0)
         given: dict[str, Any] = {
@@ -62,7 +62,8 @@ class FitRun:
 
     def notify_of(self, solver: Solver, phase: Phase, rows: str) -> None:
         """Notify the callbacks of a solver's iterations."""
-        solver.callback = self.notifier.teller(phase, rows, solver.lagrangian.constraints)
+        constraints = solver.lagrangian.constraints
+        solver.callback = self.notifier.make_callback(phase, rows, constraints)
 
     def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
         """Make the bounds that multipliers move towards, as a function of the rates."""
@@ -70,11 +71,11 @@ class FitRun:
         return lambda functionals: tightened_bounds(compiled, cells, functionals)
 
     def without_multipliers(self) -> dict[str, Any]:
-        """Arguments of a solver whose boosters are the library's own."""
+        """Arguments of a solver whose multipliers stay zero."""
         path = [np.zeros(len(self.problem.compiled))]
         return {"schedule": path, "initial_multipliers": None}
 
     def hide_progress(self) -> None:
-        """Take a progress bar away; the next iteration shows it again."""
+        """Hide a progress bar until the next iteration."""
         if self.progress is not None:
             self.progress.close()

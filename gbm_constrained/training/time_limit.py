@@ -1,9 +1,9 @@
-"""The time limit of a fit: when measuring and training end, and what was given up for it.
+"""The time limit of a fit: when measuring and training end, and what is given up for it.
 
-Boosters of the folds are grown first, and what they measure holds for a model of as many rounds.
-Their growth ends while there is time to train the model for the same rounds, judged by the seconds
-that their own rounds took; the model then has these rounds. A second set of boosters, with
-multipliers, is grown only where there is time for all of it.
+Fold boosters are grown first, and their rates hold for a model of as many rounds. Their growth
+ends while there is time to train the model for the same rounds, by the seconds that their own
+rounds took; the model then has these rounds. A second set of boosters, with multipliers, is grown
+only where there is time for all of it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numbers import Real
 from typing import Any
 
 # Share of the limit that is left for choosing the decision and for the reports.
-CONCLUDING_SHARE = 0.1
-GIVEN_UP = ("has_no_multipliers", "has_fewer_passes")  # What a limit tells of.
+FINALIZING_SHARE = 0.1
+GIVEN_UP = ("has_no_multipliers", "has_fewer_passes")  # Attributes of a limit.
 
 
 def refuse_time_limit_without_constraints(time_limit: Any) -> None:
@@ -30,20 +30,12 @@ def refuse_time_limit_without_constraints(time_limit: Any) -> None:
 class TimeLimit:
     """Seconds that a fit may take, from the moment at which this object is made.
 
-    Parameters
-    ----------
-    seconds : float or None
-        The limit; None for none.
-
     Attributes
     ----------
+    seconds : float or None
+        The limit; None stands for no limit.
     has_no_multipliers, has_fewer_passes : bool
         Whether boosters with multipliers, or further passes with better ones, were given up.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no positive finite number.
     """
 
     def __init__(self, seconds: Any) -> None:
@@ -57,27 +49,20 @@ class TimeLimit:
         self.has_no_multipliers = False
         self.has_fewer_passes = False
         self.started = time.perf_counter()
-        self._left = math.inf if seconds is None else (1.0 - CONCLUDING_SHARE) * float(seconds)
+        self._left = math.inf if seconds is None else (1.0 - FINALIZING_SHARE) * float(seconds)
 
     def __str__(self) -> str:
         return f"time_limit={self.seconds:g}"
 
     def has_time_for(self, seconds: float) -> bool:
-        """Whether there is time to go on for so many seconds."""
+        """Whether there is time for so many more seconds."""
         return time.perf_counter() - self.started + seconds <= self._left
 
 
 class MeasuringClock:
     """Time that a set of boosters takes, and that the model of all rows will take.
 
-    Parameters
-    ----------
-    limit : TimeLimit
-        The limit of the fit.
-    model_share : float
-        Rows of the model over those of all boosters of the set together.
-    rounds_per_iteration : int
-        Boosting rounds of an outer iteration.
+    `model_share` is the number of rows of the model over that of all boosters of the set together.
     """
 
     def __init__(self, limit: TimeLimit, model_share: float, rounds_per_iteration: int) -> None:

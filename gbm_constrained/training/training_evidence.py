@@ -1,134 +1,127 @@
-"""What the training rows say of the model that is returned."""
+"""Rates of the returned model on its own training rows, and what they say of its verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.decision.refit_transfer import (
     correct_training_values,
     find_refit_violations,
     refit_violation,
 )
-from gbm_constrained.decision.rule import Choice, Scores, shift_scores
+from gbm_constrained.decision.rule import Scores, shift_scores
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.statistics.loss_intervals import LossIntervals
+from gbm_constrained.training.final_model import FinalModel
+from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.growth import measure_optimism
-from gbm_constrained.training.measurement import Measured
 from gbm_constrained.training.model_scores import ModelScores
-from gbm_constrained.training.run import FitRun
+from gbm_constrained.training.records import make_record
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingEvidence:
-    """The fit whose training rows are looked at.
+def describe_training_rows(fit: ConstrainedFit, model: FinalModel, final: Scores) -> FinalModel:
+    """Measure the training rows at the final scores, and set them against the verdicts."""
+    model, statistics = add_record(fit, model, final)
+    if is_refutable(fit, model):
+        model = replace(model, feasibility=_refute(fit, model, statistics))
+    if model.has_training_verdicts:
+        counts = CellCounts.of_shares(fit.problem.cells, statistics.predicted)
+        found = find_intervals(fit, model, counts, _losses(fit, final))
+        model = model.with_training_intervals(*found)
+    return model
 
-    Parameters
-    ----------
-    run : FitRun
-        The fit.
-    measured : Measured
-        What was measured before the model was trained.
-    """
 
-    run: FitRun
-    measured: Measured
+def add_record(
+    fit: ConstrainedFit, model: FinalModel, final: Scores
+) -> tuple[FinalModel, CellStatistics]:
+    """Add record and rates of the training rows at the final scores; return statistics, too."""
+    statistics = final.statistics(fit.solver.lagrangian)
+    # Reports are of losses in full, whatever the solver clips them at.
+    in_full = replace(statistics, clipped_loss=statistics.loss)
+    record = make_record(fit.solver, statistics, model.rounds)
+    functionals = fit.problem.compiled.functionals(in_full)
+    return replace(model, record=record, functionals=functionals), statistics
 
-    def optimism_after(self, rounds: int) -> Float | None:
-        """Optimism of the fold boosters after some rounds, if the model is corrected by it."""
-        optimism = self.measured.solver.optimism
-        if optimism is None:
-            return None
-        return optimism(rounds // self.run.options.rounds_per_iteration)[0]
+
+def is_refutable(fit: ConstrainedFit, model: FinalModel) -> bool:
+    """Whether the fold boosters gave the verdicts, rather than the model itself."""
+    return (
+        fit.measured.boosters is not None
+        and fit.run.certification is None
+        and model.feasibility is not None
+    )
 
 
 def find_refit_violation(
-    evidence: TrainingEvidence, scores: ModelScores, rounds: int, shift: Float
+    fit: ConstrainedFit, scores: ModelScores, rounds: int, shift: Float
 ) -> float:
     """Find the largest violation of a gap of error rates by the model of all rows."""
-    solver, boosters = evidence.measured.solver, evidence.measured.boosters
+    solver, boosters = fit.solver, fit.measured.boosters
     if solver.optimism is None or boosters is None:
         return 0.0
-    problem = evidence.run.problem
-    compiled, margin = problem.compiled, scores.training(rounds)
+    compiled, margin = fit.problem.compiled, scores.training(rounds)
     statistics = solver.lagrangian.at(shift_scores(margin, shift)).statistics()
     functionals = compiled.functionals(statistics)
-    optimism, _ = boosters.optimism(rounds // evidence.run.options.rounds_per_iteration)
-    violation = refit_violation(compiled, problem.cells, functionals, optimism)
+    optimism, _ = boosters.optimism(rounds // fit.options.rounds_per_iteration)
+    violation = refit_violation(compiled, fit.problem.cells, functionals, optimism)
     return float(violation[solver.corrected].max(initial=0.0))
 
 
-def refute_by_training_rows(
-    evidence: TrainingEvidence,
-    statistics: CellStatistics,
-    record_functionals: Float,
-    rounds: int,
-    feasibility: Feasibility,
-    choice: Choice,
-) -> Feasibility:
+def _refute(fit: ConstrainedFit, model: FinalModel, statistics: CellStatistics) -> Feasibility:
     """Put verdicts in doubt that the model contradicts on its own training rows."""
-    problem, unseen = evidence.run.problem, evidence.measured.rows
-    assert unseen is not None
-    counts = CellCounts.of_shares(problem.cells, statistics.predicted)
-    compiled, optimism = problem.compiled, evidence.optimism_after(rounds)
-
-    def optimism_of_decisions() -> Float:
+    problem, measured, choice = fit.problem, fit.measured, model.choice
+    boosters, held_out = measured.boosters, measured.rows
+    assert held_out is not None
+    assert boosters is not None
+    assert choice is not None
+    assert model.feasibility is not None
+    assert model.functionals is not None
+    optimism = None
+    if fit.solver.optimism is not None:
+        optimism, _ = fit.solver.optimism(model.rounds // fit.options.rounds_per_iteration)
+    broken = find_refit_violations(
+        problem.compiled,
+        CellCounts.of_shares(problem.cells, statistics.predicted),
+        optimism,
         # By the shift of the model returned: reported are decisions at one shift for each fold.
-        assert evidence.measured.boosters is not None
-        return measure_optimism(evidence.run, evidence.measured.boosters, unseen, choice)
-
-    broken = find_refit_violations(compiled, counts, optimism, optimism_of_decisions)
-    values = correct_training_values(compiled, record_functionals, optimism)
-    held_out = unseen.values(rounds)
-    # But for those missed for the sake of a conflict.
-    may_be_doubted: Bool = np.isfinite(held_out)
-    if feasibility.conflict:
-        may_be_doubted = np.asarray(compiled.is_satisfied(held_out), dtype=bool)
-    return feasibility.add_training_evidence(values, broken & may_be_doubted)
+        lambda: measure_optimism(fit.run, (boosters, held_out), choice),
+    )
+    values = held_out.values(model.rounds)
+    may_be_doubted = np.isfinite(values)
+    if model.feasibility.conflict:  # Constraints that are missed for a conflict stay missed.
+        may_be_doubted = np.asarray(problem.compiled.is_satisfied(values), dtype=bool)
+    corrected = correct_training_values(problem.compiled, model.functionals, optimism)
+    return model.feasibility.add_training_evidence(corrected, broken & may_be_doubted)
 
 
-def measure_training_rows(
-    evidence: TrainingEvidence, statistics: CellStatistics, functionals: Float, scores: Scores
-) -> tuple[Float, Sequence[TooFewRows]]:
-    """Find the intervals of values on training rows, and rates over too few of them.
-
-    Returns
-    -------
-    intervals : ndarray of shape (n_constraints, 2)
-        Intervals of what the constraints bound.
-    few : sequence of TooFewRows
-        Rates over too few rows.
-    """
-    problem = evidence.run.problem
-    counts = CellCounts.of_shares(problem.cells, statistics.predicted)
-    if not problem.compiled.V.nnz:
-        return find_intervals(evidence, counts, functionals)
-    lagrangian = evidence.measured.solver.lagrangian
-    decided = lagrangian.kernel.predict(scores.for_decisions).astype(np.intp)
-    losses = lagrangian.at(scores.for_probabilities).losses()
-    return find_intervals(evidence, counts, functionals, (decided, losses))
+def _losses(fit: ConstrainedFit, final: Scores) -> tuple[Codes, Float] | None:
+    """Find decision and loss of each training row; None if no constraint is about losses."""
+    if not fit.problem.compiled.V.nnz:
+        return None
+    lagrangian = fit.solver.lagrangian
+    decided = lagrangian.kernel.predict(final.for_decisions).astype(np.intp)
+    return decided, lagrangian.at(final.for_probabilities).losses()
 
 
 def find_intervals(
-    evidence: TrainingEvidence,
+    fit: ConstrainedFit,
+    model: FinalModel,
     counts: CellCounts,
-    functionals: Float,
     decided_and_losses: tuple[Codes, Float] | None = None,
-) -> tuple[Float, Sequence[TooFewRows]]:
-    """Find intervals and rates over too few rows, from counted decisions on training rows."""
-    problem = evidence.run.problem
-    cells, compiled = problem.cells, problem.compiled
+) -> tuple[Float, tuple[TooFewRows, ...]]:
+    """Find intervals of values on training rows, (n_constraints, 2), and rates over too few."""
+    cells, compiled, functionals = fit.problem.cells, fit.problem.compiled, model.functionals
+    assert functionals is not None
     intervals = constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
     if decided_and_losses is not None:
-        decided, losses = decided_and_losses
-        of_losses = LossIntervals(cells, compiled, decided, losses)
+        of_losses = LossIntervals(cells, compiled, *decided_and_losses)
         intervals = of_losses.complete(functionals, *intervals)
     few = find_too_few_rows(cells, compiled, counts, functionals, *intervals)
-    return intervals[0], few
+    return intervals[0], tuple(few)

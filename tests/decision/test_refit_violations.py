@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import CLASSIFIERS
 from references import draw_decisions_of_folds
 from scipy import stats
 
@@ -228,7 +229,7 @@ def test_constraints_that_the_folds_miss_are_doubted_as_well(constraints, leaves
     rng = np.random.default_rng(0)
     X = rng.normal(size=(800, 5))
     y = (X[:, 0] + 0.7 * X[:, 1] + rng.normal(size=800) > 0.8).astype(int)
-    clf = gc.ConstrainedLGBMClassifier(
+    clf = CLASSIFIERS["lightgbm"](
         constraints=constraints, max_delta_step=0.1, n_estimators=200, num_leaves=leaves,
         random_state=0, n_jobs=1, verbose=-1, solver="abpp",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Metrics of evaluation sets, and early stopping on a metric, on the rules, or on both.
+"""Metrics of evaluation sets, and early stopping on a metric, on the constraints, or both.
 
 References are made by hand from the prefixes of the same ensemble, trained to its end.
 """
@@ -10,9 +10,8 @@ import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, quiet
 from sklearn.metrics import log_loss, roc_auc_score
 
-from gbm_constrained import error_rate, fnr, fpr, gap, selection_rate
-from gbm_constrained.training import finalize
-from gbm_constrained.training.early_stopping import RulesWatch
+import gbm_constrained as gc
+from gbm_constrained.training.early_stopping import StoppingByConstraints
 
 N, PATIENCE = 60, 5
 RNG = np.random.default_rng(7)
@@ -66,7 +65,7 @@ def miss_rates(probabilities):
 
 @BOTH
 def test_metrics_are_those_of_the_probabilities(library):
-    """As counted by hand from each prefix, while a rule moves the scores."""
+    """As counted by hand from each prefix, while a constraint moves the scores."""
     names = {
         "xgboost": ["logloss", "error", "auc"],
         "lightgbm": ["binary_logloss", "binary_error", "auc"],
@@ -74,7 +73,7 @@ def test_metrics_are_those_of_the_probabilities(library):
     options, given = {}, {}
     (options if library == "xgboost" else given)["eval_metric"] = list(names)
     options |= {"n_estimators": 20, "iterate": "randomized"}  # no round is cut off
-    model = fit(library, make(library, [fnr() <= 0.1], **options), **given)
+    model = fit(library, make(library, [gc.fnr() <= 0.1], **options), **given)
     assert model.multipliers_.any()
     y, prefixes = Y[HELD], probabilities_of_prefixes(model, 20)
     expected = [
@@ -96,11 +95,11 @@ def test_without_constraints_the_results_are_the_parents(library):
     assert best_of(own) == best_of(plain)
 
 
-# --- what a round is judged by ------------------------------------------------------------------
+# --- the best round ------------------------------------------------------------------
 
 
-def stop_by_rules(violations):
-    """Best round and rounds trained: the last round that met the rules, or the least violation."""
+def stop_by_constraints(violations):
+    """Best round (the last that met the constraints, or of least violation) and rounds trained."""
     best = 0
     for t, violation in enumerate(violations):
         if violation <= 0 or (
@@ -113,7 +112,7 @@ def stop_by_rules(violations):
 
 
 def stop_by_both(violations, losses):
-    """Among the rounds that met the rules, as the parent among all."""
+    """Among the rounds that met the constraints, as the parent among all."""
     met = np.flatnonzero(violations <= 0)
     best, waited = met[0], 0
     for t in met[1:]:
@@ -129,7 +128,7 @@ def paths():
     found = {}
     for library in CLASSIFIERS:
         for bound in BOUNDS:
-            model = fit(library, make(library, [fnr() <= bound]))
+            model = fit(library, make(library, [gc.fnr() <= bound]))
             prefixes = probabilities_of_prefixes(model)
             losses = np.array([log_loss(Y[HELD], p) for p in prefixes])
             found[library, bound] = miss_rates(prefixes) - bound, losses
@@ -144,8 +143,8 @@ BOUNDS = (0.2, 0.3, 0.4)
 def test_stopping_on_the_constraints(library, bound, paths):
     violations, _ = paths[library, bound]
     options = {STOPPING[library]: PATIENCE, "early_stopping_on": "constraints"}
-    model = fit(library, make(library, [fnr() <= bound], **options))
-    best, trained = stop_by_rules(violations)
+    model = fit(library, make(library, [gc.fnr() <= bound], **options))
+    best, trained = stop_by_constraints(violations)
     assert (best_of(model), trained_rounds(model)) == (best, trained)
     assert model.constraint_report_.held_out[0] == pytest.approx(violations[best] + bound)
     assert np.mean(model.predict(X[HELD])[Y[HELD] == 1] == 0) == pytest.approx(
@@ -158,7 +157,7 @@ def test_stopping_on_the_constraints(library, bound, paths):
 def test_stopping_on_both(library, bound, paths):
     violations, losses = paths[library, bound]
     options = {STOPPING[library]: PATIENCE, "early_stopping_on": "both"}
-    model = fit(library, make(library, [fnr() <= bound], **options))
+    model = fit(library, make(library, [gc.fnr() <= bound], **options))
     if (violations > 0).all():
         best, trained = int(violations.argmin()), N
     else:
@@ -168,7 +167,7 @@ def test_stopping_on_both(library, bound, paths):
 
 
 @BOTH
-def test_a_last_round_that_breaks_the_rules_is_not_the_best(library, paths):
+def test_a_last_round_that_breaks_the_constraints_is_not_the_best(library, paths):
     """Though its metric is better than that of all rounds that met them."""
     violations, losses = paths[library, 0.4]
     met = violations <= 0
@@ -178,29 +177,29 @@ def test_a_last_round_that_breaks_the_rules_is_not_the_best(library, paths):
         if not met[t] and met[:t].any() and losses[t] < np.where(met, losses, np.inf)[:t].min()
     )
     options = {STOPPING[library]: N, "early_stopping_on": "both", "n_estimators": last + 1}
-    model = fit(library, make(library, [fnr() <= 0.4], **options))
+    model = fit(library, make(library, [gc.fnr() <= 0.4], **options))
     assert best_of(model) == np.where(met[:last], losses[:last], np.inf).argmin()
 
 
-def test_the_paths_tell_the_ways_apart(paths):
+def test_the_paths_set_the_ways_apart(paths):
     """Otherwise the tests above would show nothing."""
-    both, rules, met = set(), set(), set()
+    both, constraints, met = set(), set(), set()
     for key, (violations, losses) in paths.items():
         met.add(bool((violations <= 0).any()))
-        rules.add(stop_by_rules(violations)[1] < N)
+        constraints.add(stop_by_constraints(violations)[1] < N)
         if (violations <= 0).any():
             both.add(stop_by_both(violations, losses)[0] != int(losses.argmin()))
             assert (violations > 0).any(), key
     assert met == {True, False}
-    assert True in rules
+    assert True in constraints
     assert True in both
 
 
 @BOTH
 def test_the_metric_alone_is_the_parents_way(library, paths):
-    """The default: patience counts all rounds, whether or not they meet the rules."""
+    """The default: patience counts all rounds, whether or not they meet the constraints."""
     _, losses = paths[library, 0.2]
-    model = fit(library, make(library, [fnr() <= 0.2], **{STOPPING[library]: PATIENCE}))
+    model = fit(library, make(library, [gc.fnr() <= 0.2], **{STOPPING[library]: PATIENCE}))
     best = next(t for t in range(N) if (losses[t + 1 : t + 1 + PATIENCE] >= losses[t]).all())
     assert best_of(model) == best
     assert trained_rounds(model) == min(best + PATIENCE + 1, N)
@@ -215,7 +214,7 @@ def test_callbacks_of_the_parents(library, on):
     """They bring the patience, and stay the user's."""
     by_parameter = fit(
         library,
-        make(library, [fnr() <= 0.3], early_stopping_on=on, **{STOPPING[library]: PATIENCE}),
+        make(library, [gc.fnr() <= 0.3], early_stopping_on=on, **{STOPPING[library]: PATIENCE}),
     )
     options, given = {}, {}
     if library == "xgboost":
@@ -224,7 +223,9 @@ def test_callbacks_of_the_parents(library, on):
     else:
         callback = lgb.early_stopping(PATIENCE, verbose=False)
         given["callbacks"] = [callback]
-    model = fit(library, make(library, [fnr() <= 0.3], early_stopping_on=on, **options), **given)
+    model = fit(
+        library, make(library, [gc.fnr() <= 0.3], early_stopping_on=on, **options), **given
+    )
     assert best_of(model) == best_of(by_parameter)
     assert trained_rounds(model) == trained_rounds(by_parameter)
     if library == "xgboost":
@@ -236,36 +237,43 @@ def test_callbacks_of_the_parents(library, on):
 def test_xgboost_saves_the_best_rounds_only():
     callback = xgb.callback.EarlyStopping(rounds=PATIENCE, save_best=True)
     options = {"callbacks": [callback], "early_stopping_on": "constraints"}
-    model = fit("xgboost", make("xgboost", [fnr() <= 0.3], **options))
+    model = fit("xgboost", make("xgboost", [gc.fnr() <= 0.3], **options))
     assert model.get_booster().num_boosted_rounds() == model.best_iteration + 1
 
 
 @pytest.mark.parametrize("on", ["metric", "constraints", "both"])
 @pytest.mark.parametrize("by", ["parameter", "callback"])
-def test_xgboost_has_the_score_of_the_round_it_was_cut_to(on, by, monkeypatch):
-    """Where a prefix of fewer rounds is returned than early stopping has kept."""
-    monkeypatch.setattr(finalize, "_choose_prefix", lambda fit, scores, rounds: rounds - 2)
-    data, metric, stopping = "validation_1", "logloss", {"early_stopping_rounds": 6}
-    if by == "callback":
-        data, metric = "validation_0", "error"  # not the last, which the parameter looks at
-        stopped = xgb.callback.EarlyStopping(rounds=6, data_name=data, metric_name=metric)
-        stopping = {"callbacks": [stopped]}
-    options = {"iterate": "best", "learning_rate": 0.1, "eval_metric": ["error", "logloss"]}
-    model = make("xgboost", [fnr() <= 0.3], early_stopping_on=on, **options, **stopping)
+def test_xgboost_has_the_score_of_the_round_it_was_cut_to(on, by):
+    """Where the best prefix has fewer rounds than early stopping has kept."""
+    # Some rounds before the one that early stopping keeps meet the bound, so that it is cut.
+    bound, learning_rate = (0.33, 0.08) if on == "both" else (0.25, 0.1)
+    options = {"early_stopping_on": on, "learning_rate": learning_rate}
+    options["eval_metric"] = ["error", "logloss"]
     pairs = [(X[HELD], Y[HELD]), (X[HELD][::2], Y[HELD][::2])]
-    fit("xgboost", model, eval_set=pairs)
+    data, metric = ("validation_1", "logloss") if by == "parameter" else ("validation_0", "error")
+
+    def fit_to(iterate):
+        stopping = {"early_stopping_rounds": 6}
+        if by == "callback":  # not by the last metric, which the parameter looks at
+            stopped = xgb.callback.EarlyStopping(rounds=6, data_name=data, metric_name=metric)
+            stopping = {"callbacks": [stopped]}
+        model = make("xgboost", [gc.fnr() <= bound], iterate=iterate, **options, **stopping)
+        return fit("xgboost", model, eval_set=pairs)
+
+    model, stopped = fit_to("best"), fit_to("last")
     kept = model.get_booster().num_boosted_rounds()
-    assert model.best_iteration == kept - 1 < trained_rounds(model) - 1
+    assert kept < stopped.get_booster().num_boosted_rounds(), "it was not cut"
+    assert model.best_iteration == kept - 1
     expected = model.evals_result()[data][metric][model.best_iteration]
     if on == "constraints":
-        expected = model.constraint_report_.held_out[0] - 0.3
+        expected = model.constraint_report_.held_out[0] - bound
     assert model.best_score == pytest.approx(expected)
 
 
 def test_lightgbm_keeps_the_results_of_the_best_round():
     for on in ("constraints", "both"):
         options = {"early_stopping_round": PATIENCE, "early_stopping_on": on}
-        model = fit("lightgbm", make("lightgbm", [fnr() <= 0.4], **options))
+        model = fit("lightgbm", make("lightgbm", [gc.fnr() <= 0.4], **options))
         values = results_of(model)["binary_logloss"]
         assert model.best_score_["valid_0"]["binary_logloss"] == values[best_of(model)]
 
@@ -274,7 +282,7 @@ def test_rounds_of_lightgbm_without_a_split_are_not_counted():
     """The parent counts them, and predicts by trees that came after the best round."""
     sparing = {"bagging_fraction": 0.1, "bagging_freq": 1, "min_split_gain": 5.0}
     stopping = {"n_estimators": N, "early_stopping_round": PATIENCE}
-    own = fit("lightgbm", make("lightgbm", [error_rate() <= 1.0], **sparing, **stopping))
+    own = fit("lightgbm", make("lightgbm", [gc.error_rate() <= 1.0], **sparing, **stopping))
     parent = lgb.LGBMClassifier(**OPTIONS["lightgbm"], **sparing, **stopping)
     fit("lightgbm", parent)
     values = results_of(own)["binary_logloss"]
@@ -291,12 +299,12 @@ def test_the_last_evaluation_set_drives_it(library):
     easy = X[HELD, 0] > 1.2  # whose positive rows are not missed
     pairs = [(X[HELD][easy], Y[HELD][easy]), (X[HELD], Y[HELD])]
     options = {STOPPING[library]: PATIENCE, "early_stopping_on": "constraints"}
-    alone = fit(library, make(library, [fnr() <= 0.3], **options))
-    last = fit(library, make(library, [fnr() <= 0.3], **options), eval_set=pairs)
-    first = fit(library, make(library, [fnr() <= 0.3], **options), eval_set=pairs[::-1])
+    alone = fit(library, make(library, [gc.fnr() <= 0.3], **options))
+    last = fit(library, make(library, [gc.fnr() <= 0.3], **options), eval_set=pairs)
+    first = fit(library, make(library, [gc.fnr() <= 0.3], **options), eval_set=pairs[::-1])
     assert best_of(last) == best_of(alone) != best_of(first)
     train = (X[TRAIN], Y[TRAIN])
-    same = make(library, [fnr() <= 0.3], **options).fit(
+    same = make(library, [gc.fnr() <= 0.3], **options).fit(
         *train, eval_set=[(X[HELD], Y[HELD]), train], **quiet(library)
     )
     assert best_of(same) == best_of(alone)
@@ -306,7 +314,7 @@ def test_the_last_evaluation_set_drives_it(library):
 def test_groups_of_the_evaluation_set(library):
     """A gap is measured there with the set's own sensitive features."""
     groups = {"half": X[:, 3] > 0}
-    rule = gap(selection_rate(), by="half") <= 0.02
+    rule = gc.gap(gc.selection_rate(), by="half") <= 0.02
     model = make(library, [rule], early_stopping_on="constraints", **{STOPPING[library]: PATIENCE})
     fit(
         library, model,
@@ -326,21 +334,23 @@ def test_groups_of_the_evaluation_set(library):
 def test_what_it_needs(library, on):
     stopping = {STOPPING[library]: PATIENCE, "early_stopping_on": on}
     with pytest.raises(ValueError, match=f"early_stopping_on='{on}' does not say after how many"):
-        fit(library, make(library, [fnr() <= 0.3], early_stopping_on=on))
+        fit(library, make(library, [gc.fnr() <= 0.3], early_stopping_on=on))
     with pytest.raises(ValueError, match="on the last evaluation set, and there is none"):
-        fit(library, make(library, [fnr() <= 0.3], **stopping), eval_set=None)
+        fit(library, make(library, [gc.fnr() <= 0.3], **stopping), eval_set=None)
     train = (X[TRAIN], Y[TRAIN])
     with pytest.raises(ValueError, match="there is none besides the training rows"):
-        make(library, [fnr() <= 0.3], **stopping).fit(*train, eval_set=[train], **quiet(library))
-    masked = make(library, [fpr(on=X[TRAIN, 0] > 0) <= 0.3], **stopping)
+        make(library, [gc.fnr() <= 0.3], **stopping).fit(
+            *train, eval_set=[train], **quiet(library)
+        )
+    masked = make(library, [gc.fpr(on=X[TRAIN, 0] > 0) <= 0.3], **stopping)
     with pytest.raises(ValueError, match=r"eval_set\[0\], where some cannot be measured"):
         fit(library, masked)
     with pytest.raises(ValueError, match=r"early_stopping_on must be one of.*'rules'"):
-        fit(library, make(library, [fnr() <= 0.3], early_stopping_on="rules"))
+        fit(library, make(library, [gc.fnr() <= 0.3], early_stopping_on="rules"))
 
 
-def test_watch():
-    watch = RulesWatch()
-    seen = [watch.look(t, v) for t, v in enumerate([0.3, 0.1, 0.2, 0.0, 0.1, -0.1, 0.05])]
-    assert seen == [False, False, False, True, False, True, False]
-    assert (watch.best, watch.least, watch.met) == (5, -0.1, True)
+def test_the_best_round_by_the_constraints():
+    found = StoppingByConstraints()
+    is_met = [found.update(t, v) for t, v in enumerate([0.3, 0.1, 0.2, 0.0, 0.1, -0.1, 0.05])]
+    assert is_met == [False, False, False, True, False, True, False]
+    assert (found.best, found.violation, found.has_met) == (5, -0.1, True)

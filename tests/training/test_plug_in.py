@@ -1,149 +1,20 @@
-"""Rules that a moved threshold meets without multipliers: when, and what comes back."""
+"""Constraints that a moved threshold meets without multipliers: what comes back."""
 
 from __future__ import annotations
-
-import itertools
 
 import lightgbm as lgb
 import numpy as np
 import pytest
 from helpers import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, margins_of, quiet
-from scipy.stats import norm
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+from plug_in_fits import OPTIONS, ROUNDS, TOLERANCE, draw_table, make
 
-from gbm_constrained import (
-    ConstrainedLogisticRegression,
-    accuracy,
-    as_log_loss,
-    churn,
-    class_error,
-    confusion,
-    each,
-    error_rate,
-    f1,
-    fnr,
-    fpr,
-    gap,
-    label,
-    log_loss,
-    losses,
-    precision,
-    ratio,
-    recall,
-    selection_rate,
-    wins,
-)
+import gbm_constrained as gc
 from gbm_constrained.solvers import AutoSolver
-from gbm_constrained.training import problem
-from gbm_constrained.training.growth import FoldGrowth, measure_optimism
-from gbm_constrained.training.plug_in import as_certified, choice_by
-
-ROUNDS = 12
-OPTIONS = {
-    "xgboost": {"max_depth": 4, "n_jobs": 1},
-    "lightgbm": {"num_leaves": 12, "n_jobs": 1, "verbose": -1, "min_child_samples": 5},
-}
-TOLERANCE = {"xgboost": 0.0, "lightgbm": 1e-12}
-SOLVERS = ("threshold", "abpp", "auto")
-
-
-def make(library, rules, **options):
-    options = {"n_estimators": ROUNDS, "measure_on": "crossfit", **OPTIONS[library], **options}
-    return CLASSIFIERS[library](constraints=rules, **options)
 
 
 @pytest.fixture(scope="module")
 def table():
-    """Features, and labels by number of classes, a fifth of which are drawn."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(900, 5))
-    score = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * rng.normal(size=900)
-    y = {"binary": (score > 0.7).astype(int), "several": np.digitize(score, [-0.3, 1.0])}
-    noise = rng.random(900) < 0.2
-    return X, {k: np.where(noise, rng.permutation(v), v) for k, v in y.items()}
-
-
-@pytest.fixture
-def grown(monkeypatch):
-    """Whether each set of boosters that is grown on the folds has multipliers."""
-    seen = []
-    grow = FoldGrowth.grow
-
-    def keep(self, *, has_multipliers, **others):
-        seen.append(has_multipliers)
-        return grow(self, has_multipliers=has_multipliers, **others)
-
-    monkeypatch.setattr(FoldGrowth, "grow", keep)
-    return seen
-
-
-# --- which rules --------------------------------------------------------------------------------
-
-OF_LABELS = [
-    fnr() <= 0.1, fpr() <= 0.1, recall(label=2) >= 0.9, class_error(1) <= 0.1, precision() >= 0.9,
-    f1() >= 0.5, selection_rate() <= 0.1, confusion(0, 1) <= 0.1, accuracy() >= 0.9,
-    error_rate(on=label(1)) <= 0.1, fnr() + 0.5 * fpr() <= 0.3,
-]  # fmt: skip
-MODEL = [0, 1]
-OF_MORE = [
-    gap(fpr(), by="g") <= 0.1, ratio(selection_rate(), by="g") >= 0.8,
-    each(fnr(), by="g") <= 0.1, fnr(on={"g": 1}) <= 0.1, fpr(on={"g": 1}) - 0.5 * fpr() <= 0.1,
-    churn(to=MODEL) <= 0.1, wins(over=MODEL) / losses(to=MODEL) >= 2, log_loss() <= 0.3,
-    log_loss(on=label(1)) <= 0.3, selection_rate(on=[True, False]) <= 0.1,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("rule", "is_of_labels"),
-    [*zip(OF_LABELS, itertools.repeat(True)), *zip(OF_MORE, itertools.repeat(False))],
-    ids=str,
-)
-def test_rules_on_labels_and_decisions_alone(rule, is_of_labels):
-    assert rule.is_of_labels == is_of_labels
-
-
-@BOTH
-@pytest.mark.usefixtures("one_pass")
-@pytest.mark.parametrize(
-    ("rules", "options"),
-    [
-        ([gap(fpr(), by="g") <= 0.02], {}),
-        ([fnr() <= 0.1, gap(fpr(), by="g") <= 0.02], {}),
-        ([fnr(on={"g": 1}) <= 0.1], {}),
-        ([fnr() <= 0.1], {"solver": "abpp"}),
-        ([fnr() <= 0.1], {"solver": "cbpr"}),
-        (as_log_loss([fnr() <= 0.1], n_classes=2), {}),
-        ([fnr() <= 0.1], {"iterate": "randomized"}),
-    ],
-)
-def test_multipliers_alone(library, rules, options, table, grown):
-    X, y = table[0], table[1]["binary"]
-    group = {"g": np.arange(y.size) % 2}
-    make(library, rules, **options).fit(X, y, sensitive_features=group)
-    assert grown == [True]
-
-
-@BOTH
-@pytest.mark.usefixtures("one_pass")
-@pytest.mark.parametrize("solver", ["auto", "threshold"])
-def test_rates_over_plenty_of_rows_are_not_known_by_heart(
-    library, solver, table, grown, monkeypatch
-):
-    X, y = table[0], table[1]["binary"]
-    for plenty in ((y == 1).sum(), (y == 1).sum() + 1):
-        monkeypatch.setattr(problem, "MIN_ROWS_FOR_HOLDOUT", plenty)
-        make(library, [fnr() <= 0.1, fpr() <= 0.9], solver=solver).fit(X, y)
-    assert grown[:2] == [solver == "auto", False]
-
-
-@BOTH
-def test_rules_that_are_met_at_any_price_do_not_count(library, table, grown):
-    """What no decision breaks is no reason to weigh rows."""
-    X, y = table[0], table[1]["binary"]
-    model = make(library, [fnr() <= 0.2, gap(fpr(), by="g") <= 1.0], solver="auto")
-    model.fit(X, y, sensitive_features={"g": np.arange(y.size) % 2})
-    assert grown[0] is False
+    return draw_table()
 
 
 # --- the threshold alone ------------------------------------------------------------------------
@@ -202,8 +73,8 @@ def test_metrics_and_early_stopping_are_the_librarys_own(library, kind, table):
         )  # fmt: skip
 
     plain = fit(PARENTS[library])
-    rules = {"constraints": RULES[kind], "solver": "threshold"}
-    model = fit(CLASSIFIERS[library], **rules)
+    given = {"constraints": RULES[kind], "solver": "threshold"}
+    model = fit(CLASSIFIERS[library], **given)
     if library == "xgboost":
         assert model.evals_result() == plain.evals_result()
         assert len(plain.evals_result()["validation_0"]["brier"]) < 60
@@ -241,16 +112,16 @@ def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, tabl
     model = make(library, RULES[kind], solver="threshold", **options)
     model.fit(X, y, sample_weight=weight)
     boosters = conclusions[0].fit.measured.boosters
-    fold, scout = boosters.folds[0], boosters.members[0]  # all have its bins in XGBoost
+    fold, member = boosters.folds[0], boosters.members[0]  # all have its bins in XGBoost
     if library == "xgboost":
-        start = scout.native["base_score"]
+        start = member.native["base_score"]
     else:
         share = np.log(np.bincount(y, weight) / weight.sum())
         start = share if kind == "several" else share[1:] - share[:1]
     scores = plain_scores(library, kind, X, y, weight, fold.training, start, **options)
     for found, rows in (
-        (scout.held_margin(), fold.held),
-        (scout.own_margin(ROUNDS), fold.training),
+        (member.held_margin(), fold.held),
+        (member.own_margin(ROUNDS), fold.training),
     ):
         np.testing.assert_allclose(found, scores[rows], atol=TOLERANCE[library], rtol=0)
 
@@ -259,7 +130,7 @@ def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, tabl
 def test_the_threshold_is_the_best_of_all(library, table, conclusions):
     """By brute force over the scores out of fold; of the larger class."""
     X, y = table[0], table[1]["binary"]
-    make(library, [fpr() <= 0.03], solver="threshold", iterate="last").fit(X, y)
+    make(library, [gc.fpr() <= 0.03], solver="threshold", iterate="last").fit(X, y)
     conclusion = conclusions[0]
     scores = conclusion.fit.measured.boosters.held_margin(conclusion.choice.rounds).astype(float)
     best = 1.0
@@ -273,160 +144,6 @@ def test_the_threshold_is_the_best_of_all(library, table, conclusions):
     assert np.mean(shifted != y) == pytest.approx(best, abs=1e-12)
 
 
-# --- which of the two ---------------------------------------------------------------------------
-
-
-@BOTH
-@KINDS
-@pytest.mark.usefixtures("one_pass")
-@pytest.mark.parametrize("guarantee", [None, "expected", "high_probability"])
-def test_auto_is_one_of_the_two(library, kind, guarantee, table, conclusions, grown):
-    """The one that makes fewer errors out of fold, where both are grown."""
-    X, y = table[0], table[1][kind]
-    rules = {"binary": [fnr() <= 0.12], "several": [class_error(2) <= 0.25]}[kind]
-    threshold, abpp, auto = (
-        make(library, rules, solver=solver, guarantee=guarantee).fit(X, y) for solver in SOLVERS
-    )
-    assert grown[:3] == [False, True, False]
-    is_weighed = auto.history_.filter(like="multiplier").to_numpy().any()
-    same = abpp if is_weighed else threshold
-    np.testing.assert_array_equal(auto.predict_proba(X), same.predict_proba(X))
-    np.testing.assert_array_equal(auto.shift_, same.shift_)
-    assert (conclusions[2].fit.measured.controller.solver.schedule is None) == is_weighed
-    if guarantee is None and len(grown) == 4:
-        # Violations count three or ten times in the search where no shift meets the rules.
-        costs = [
-            c.choice.error if c.choice.violation == 0.0 else c.choice.loss for c in conclusions
-        ]
-        assert costs[2] == min(costs)
-    if kind == "several":
-        assert len(grown) == 4
-
-
-def overfitted(rng, n):
-    """Labels that are half noise: deep trees learn the training rows by heart."""
-    X = rng.normal(size=(n, 8))
-    return X, (X[:, 0] + X[:, 1] + 1.5 * rng.normal(size=n) > 1.0).astype(int)
-
-
-@BOTH
-def test_rows_known_by_heart_need_no_second_set_of_boosters(library, conclusions, grown):
-    X, y = overfitted(np.random.default_rng(0), 3000)
-    model = make(library, [fnr() <= 0.3], n_estimators=80, learning_rate=0.3, max_depth=8)
-    model.set_params(**({"num_leaves": 63} if library == "lightgbm" else {})).fit(X, y)
-    assert grown == [False]
-    assert not model.multipliers_.any()
-    conclusion = conclusions[0]
-    fit = conclusion.fit
-    measured = fit.measured
-    optimism = measure_optimism(fit.run, measured.boosters, measured.rows, conclusion.choice)
-    assert optimism[0] > 0.3 * 0.3
-
-
-def underfitted(rng, n):
-    """Two products of features, which few small trees do not come to the end of."""
-    X = rng.normal(size=(n, 6))
-    score = X[:, 0] + X[:, 1] * X[:, 2] + X[:, 3] * X[:, 4]
-    return X, (score + 0.3 * rng.normal(size=n) > 1.2).astype(int)
-
-
-SMALL = {"n_estimators": 16, "learning_rate": 0.1, "max_depth": 3}
-
-
-@BOTH
-def test_few_small_trees_are_weighed(library, grown):
-    """They go where the rule puts the decision, which a threshold alone cannot make up for."""
-    rng = np.random.default_rng(0)
-    X, y = underfitted(rng, 20_000)
-    X_new, y_new = underfitted(rng, 20_000)
-    accuracies = []
-    for solver in SOLVERS:
-        model = make(library, [fnr() <= 0.05], solver=solver, **SMALL).fit(X, y)
-        assert (model.predict(X_new)[y_new == 1] == 0).mean() < 0.07
-        accuracies.append(np.mean(model.predict(X_new) == y_new))
-    threshold, abpp, auto = accuracies
-    assert grown == [False, True, False, True]
-    assert abpp > threshold + 0.01
-    assert auto == abpp
-
-
-@BOTH
-def test_a_cheap_threshold_is_not_enough_where_no_row_is_known_by_heart(
-    library, grown, conclusions
-):
-    """And a rule that the plain model meets is none that a certificate would find met."""
-    X, y = underfitted(np.random.default_rng(1), 20_000)
-    options = {**SMALL, "n_estimators": 40}
-    plain = make(library, [fpr() <= 0.9], solver="threshold", **options).fit(X, y)
-    own = plain.constraint_report_.held_out[0]
-    assert 0.0 < own < 0.2
-    make(library, [fpr() <= 0.8 * own], **options).fit(X, y)
-    assert grown == [False, False, True]
-    choice = conclusions[-1].choice
-    assert choice.error < 2.0 * (1.0 - plain.unseen_accuracy_.value)
-    for guarantee, expected in ((None, [False]), ("high_probability", [False, True])):
-        grown.clear()
-        make(library, [fpr() <= 1.01 * own], guarantee=guarantee, **options).fit(X, y)
-        assert grown == expected
-
-
-@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
-def test_bounds_that_a_certificate_asks_for(guarantee, table, conclusions):
-    """One more row may be wrong; or by so many standard errors fewer as delta says."""
-    X, y = table[0], table[1]["binary"]
-    make("lightgbm", [fpr() <= 0.1], guarantee=guarantee, delta=0.1).fit(X, y)
-    fit = conclusions[0].fit
-    boosters = fit.measured.boosters
-    choice = choice_by(boosters, fit.measured.rows, fit.options)
-    found = as_certified(
-        fit.measured.rows, fit.run.certification, boosters, choice, fit.options
-    ).compiled.b
-    n = (y[fit.data.certification] == 0).sum()
-    if guarantee == "expected":
-        assert found == pytest.approx([(0.1 * (n + 1) - 1) / n])
-        return
-    negatives = y[fit.data.training] == 0
-    decided = boosters.held_margin(choice.rounds) + choice.shift[0] > 0
-    rate = decided[negatives].mean()
-    spread = np.sqrt(rate * (1.0 - rate) / n)
-    assert found == pytest.approx([0.1 - norm.isf(0.1) * spread], abs=1e-6)
-
-
-@BOTH
-def test_rules_that_the_plain_model_meets_are_no_reason_to_weigh(library, table, grown):
-    X, y = table[0], table[1]["binary"]
-    model = make(library, [fnr() <= 0.95]).fit(X, y)
-    assert grown == [False]
-    assert not model.shift_.any()
-    plain = PARENTS[library](n_estimators=ROUNDS, **OPTIONS[library]).fit(X, y)
-    np.testing.assert_allclose(
-        model.predict_proba(X), plain.predict_proba(X), atol=TOLERANCE[library]
-    )
-
-
-@BOTH
-def test_strict_rules_where_the_plain_model_is_hardly_ever_wrong(library):
-    """One digit against the others, whose training rows are soon known by heart."""
-    X, y = load_digits(return_X_y=True)
-    parts = train_test_split(X, (y == 3).astype(int), test_size=0.4, stratify=y, random_state=0)
-    X, X_test, y, y_test = parts
-    learning_rate = {"xgboost": 0.3, "lightgbm": 0.1}[library]
-    model = make(library, [fnr() <= 0.02], n_estimators=80, learning_rate=learning_rate).fit(X, y)
-    decided = model.predict(X_test)
-    assert np.mean(decided == y_test) > 0.9
-    assert (decided[y_test == 1] == 0).mean() < 0.07
-
-
-@BOTH
-def test_where_plain_boosters_fail_multipliers_are_tried(library, grown):
-    """Steps of full length over few frauds: a threshold would cost more than twice the errors."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(4000, 5))
-    y = (X[:, 0] + 0.7 * X[:, 1] + 0.5 * rng.normal(size=4000) > 2.6).astype(int)
-    make(library, [fnr() <= 0.02], n_estimators=30, learning_rate=0.9).fit(X, y)
-    assert grown[:2] == [False, True]
-
-
 # --- around it ----------------------------------------------------------------------------------
 
 
@@ -437,7 +154,7 @@ def test_a_start_of_multipliers_is_none_for_the_threshold(library, table):
     options = {"n_estimators": 80, "learning_rate": 0.3}
     models = [
         make(
-            library, [fpr() <= 0.04], solver=AutoSolver(initial_multipliers=start), **options
+            library, [gc.fpr() <= 0.04], solver=AutoSolver(initial_multipliers=start), **options
         ).fit(X, y)
         for start in (None, [3.0])
     ]
@@ -446,7 +163,7 @@ def test_a_start_of_multipliers_is_none_for_the_threshold(library, table):
 
 
 @BOTH
-def test_callbacks_are_told_of_both_sets(library, table, grown):
+def test_callbacks_are_notified_of_both_sets(library, table, grown):
     X, y = table[0], table[1]["several"]
     states = []
     make(library, RULES["several"]).fit(X, y, constraint_callbacks=[states.append])
@@ -478,7 +195,7 @@ def test_callbacks_are_told_of_both_sets(library, table, grown):
 def test_what_the_threshold_alone_refuses(library, options, message, table):
     X, y = table[0], table[1]["binary"]
     with pytest.raises(ValueError, match=message):
-        make(library, [fnr() <= 0.1], solver="threshold", **options).fit(X, y)
+        make(library, [gc.fnr() <= 0.1], solver="threshold", **options).fit(X, y)
 
 
 @BOTH
@@ -486,7 +203,7 @@ def test_continued_training_moves_a_threshold_on_held_out_rows_only(library, tab
     X, y = table[0], table[1]["binary"]
     name = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]
     begin = {name: make(library, [], n_estimators=3).fit(X[:600], y[:600])}
-    model = make(library, [fnr() <= 0.1], solver="threshold", measure_on="auto")
+    model = make(library, [gc.fnr() <= 0.1], solver="threshold", measure_on="auto")
     with pytest.raises(ValueError, match="solver='threshold' is moved on rows"):
         model.fit(X, y, **begin)
     model.set_params(measure_on="holdout")
@@ -496,8 +213,8 @@ def test_continued_training_moves_a_threshold_on_held_out_rows_only(library, tab
 
 
 def test_the_linear_model_has_no_threshold_alone(table):
-    model = ConstrainedLogisticRegression(
-        constraints=[fnr() <= 0.1], constraint_solver="threshold"
+    model = gc.ConstrainedLogisticRegression(
+        constraints=[gc.fnr() <= 0.1], constraint_solver="threshold"
     )
     with pytest.raises(ValueError, match=r"constraint_solver must be one of \['auto', 'abpp', "):
         model.fit(table[0], table[1]["binary"])

@@ -1,7 +1,7 @@
-"""Variants of boosting under a rule that binds: each does what it does in the parent.
+"""Variants of boosting under a constraint that binds: each does what it does in the parent.
 
-That each equals the parent's own under a rule that never binds is shown in test_vacuous.py and
-test_surface.py; what is refused, in test_estimators.py.
+That each equals the parent's own under a constraint that never binds is shown in test_vacuous.py
+and test_surface.py; what is refused, in test_estimators.py.
 """
 
 import json
@@ -13,9 +13,9 @@ import xgboost as xgb
 from helpers import CLASSIFIERS, PARENTS
 from sklearn.model_selection import cross_val_predict
 
-from gbm_constrained import class_error, fnr
+import gbm_constrained as gc
 
-RULE = [fnr() <= 0.1]
+CONSTRAINT = [gc.fnr() <= 0.1]
 ALWAYS = {
     "xgboost": {"n_estimators": 12, "n_jobs": 1, "max_depth": 4, "learning_rate": 0.3},
     "lightgbm": {"n_estimators": 12, "n_jobs": 1, "verbose": -1, "learning_rate": 0.3},
@@ -48,16 +48,16 @@ VARIANTS = {
 EACH = [(library, name) for library, table in VARIANTS.items() for name in table]
 
 
-def fitted(library, name, problem, rules=RULE, **options):
+def fitted(library, name, problem, constraints=CONSTRAINT, **options):
     options = {**ALWAYS[library], **VARIANTS[library].get(name, {}), **options}
-    return CLASSIFIERS[library](constraints=rules, **options).fit(*problem)
+    return CLASSIFIERS[library](constraints=constraints, **options).fit(*problem)
 
 
 @pytest.mark.parametrize(("library", "name"), EACH)
-def test_variants_obey_a_rule_and_travel(library, name, binary, tmp_path):
-    """The rule holds where it is measured, up to the standard error of 470 rows (0.014).
+def test_variants_satisfy_a_constraint_and_travel(library, name, binary, tmp_path):
+    """The constraint holds where it is measured, up to the standard error of 470 rows (0.014).
 
-    Without the rule more is missed, and a file has all of the model.
+    Without the constraint more is missed, and a file has all of the model.
     """
     X, y = binary
     model = fitted(library, name, binary)
@@ -156,10 +156,10 @@ def test_linear_trees_stay_linear(binary):
 
 
 def test_one_tree_of_all_classes(several):
-    """``multi_strategy="multi_output_tree"``: as many trees as rounds, and the rule is obeyed."""
-    rule = [class_error(2) <= 0.2]
+    """``multi_strategy="multi_output_tree"``: as many trees as rounds, constraint satisfied."""
+    constraint = [gc.class_error(2) <= 0.2]
     models = [
-        fitted("xgboost", "none", several, rules=rule, multi_strategy=strategy)
+        fitted("xgboost", "none", several, constraints=constraint, multi_strategy=strategy)
         for strategy in ("multi_output_tree", "one_output_per_tree")
     ]
     trees, rounds = zip(

@@ -13,7 +13,7 @@ from lightgbm.callback import CallbackEnv, EarlyStopException
 
 from gbm_constrained._typing import Array
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.training.early_stopping import EarlyStoppingOn, RulesWatch
+from gbm_constrained.training.early_stopping import EarlyStoppingOn, StoppingByConstraints
 from gbm_constrained.training.fit import ConstrainedFit
 
 
@@ -131,7 +131,7 @@ class ConstraintStopping:
         self.by_metric.verbose = False  # type: ignore[attr-defined]  # Its rounds are others.
         self.order = by_metric.order  # type: ignore[attr-defined]
         self.patience = by_metric.stopping_rounds  # type: ignore[attr-defined]
-        self.watch = RulesWatch()
+        self.by_constraints = StoppingByConstraints()
         self.results: Any = []  # of the best round by the constraints
         self.met_in: list[int] = []
 
@@ -139,16 +139,16 @@ class ConstraintStopping:
         """Compare the round that has ended with the best one, as LightGBM asks of a callback."""
         ends = env.iteration + 1 == env.end_iteration
         rounds = env.iteration + 1 - env.begin_iteration
-        holds = self.watch.look(env.iteration, self.fit.violation(rounds))
-        if self.watch.best == env.iteration:
+        holds = self.by_constraints.update(env.iteration, self.fit.violation(rounds))
+        if self.by_constraints.best == env.iteration:
             self.results = env.evaluation_result_list or []
-        if self.on == "both" and self.watch.met:
+        if self.on == "both" and self.by_constraints.has_met:
             if holds or ends:
                 self._compare_metric(env, holds=holds, ends=ends)
             return
-        exhausted = env.iteration - self.watch.best >= self.patience
+        exhausted = env.iteration - self.by_constraints.best >= self.patience
         if ends or (self.on == "constraints" and exhausted):
-            raise EarlyStopException(self.watch.best, self.results)
+            raise EarlyStopException(self.by_constraints.best, self.results)
 
     def _compare_metric(self, env: CallbackEnv, *, holds: bool, ends: bool) -> None:
         """Let LightGBM see the rounds that met the constraints, as if there were no others."""

@@ -92,4 +92,4 @@ def average_scores(model: Any, booster: Any, scores: Array, rounds: int | None =
         return scores
     best = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
     asked = rounds if rounds is not None and rounds > 0 else best
-    return scores / min(asked, booster.current_iteration())
+    return np.asarray(scores / min(asked, booster.current_iteration()))

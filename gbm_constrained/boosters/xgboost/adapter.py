@@ -234,7 +234,8 @@ class XGBoostAdapter:
             "base_margin": self.fit.data.take(self.base_margin),
         }
         with self._driven() as observer:
-            self.native(combined.X, combined.codes, **given)
+            # Rows of further data sets without a label are in no objective: any class will do.
+            self.native(combined.X, np.maximum(combined.codes, 0), **given)
             self._forget_note()
             return self._trained(observer)
 

@@ -10,7 +10,7 @@ import xgboost as xgb
 
 from gbm_constrained._typing import Array
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.training.early_stopping import EarlyStoppingOn, RulesWatch
+from gbm_constrained.training.early_stopping import EarlyStoppingOn, StoppingByConstraints
 from gbm_constrained.training.fit import ConstrainedFit
 
 
@@ -90,12 +90,12 @@ class ConstraintStopping(xgb.callback.TrainingCallback):
     ) -> None:
         super().__init__()
         self.fit, self.by_metric, self.on = fit, by_metric, on
-        self.watch = RulesWatch()
+        self.by_constraints = StoppingByConstraints()
 
     @property
     def has_decided_alone(self) -> bool:
         """Whether the constraints alone decided which round is best."""
-        return self.on == "constraints" or not self.watch.met
+        return self.on == "constraints" or not self.by_constraints.has_met
 
     def before_training(self, model: Any) -> Any:
         """Begin XGBoost's own early stopping."""
@@ -108,10 +108,12 @@ class ConstraintStopping(xgb.callback.TrainingCallback):
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Compare the round with the best one; true ends training."""
         round_ = self.by_metric.starting_round + epoch
-        holds = self.watch.look(round_, self.fit.violation(epoch + 1))
+        holds = self.by_constraints.update(round_, self.fit.violation(epoch + 1))
         if self.on == "both" and holds:
             return bool(self.by_metric.after_iteration(model, epoch, evals_log))
-        if self.watch.best == round_:
-            model.set_attr(best_iteration=str(round_), best_score=str(self.watch.least))
-        stops = round_ - self.watch.best >= self.by_metric.rounds
+        if self.by_constraints.best == round_:
+            model.set_attr(
+                best_iteration=str(round_), best_score=str(self.by_constraints.violation)
+            )
+        stops = round_ - self.by_constraints.best >= self.by_metric.rounds
         return bool(self.on == "constraints" and stops)

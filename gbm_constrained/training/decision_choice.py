@@ -1,0 +1,143 @@
+"""The decision of a trained booster: the prefix and shift, or the mixture, that is returned."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
+from gbm_constrained.decision.mixtures import find_best_prefix, find_last_prefix
+from gbm_constrained.decision.outcome import Outcome
+from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix, choose_with_room
+from gbm_constrained.decision.refit_transfer import match_positive_rate, rows_to_match
+from gbm_constrained.decision.rule import Choice, Scores
+from gbm_constrained.evaluation.assessment import ReturnedModel, assess
+from gbm_constrained.training.final_model import FinalModel
+from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.mixture import choose_mixture, training_prefixes
+from gbm_constrained.training.model_scores import ModelScores
+from gbm_constrained.training.records import errors_and_violations
+from gbm_constrained.training.report_layout import ReportLayout
+from gbm_constrained.training.training_evidence import find_refit_violation
+
+
+def choose_decision(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> FinalModel:
+    """Choose prefix, shift or mixture."""
+    layout = ReportLayout(fit.problem.compiled, fit.evaluation_sets)
+    model = FinalModel(rounds, np.zeros(fit.data.columns), layout)
+    if fit.options.iterate == "randomized":
+        prefixes, violations = choose_mixture(fit, scores, rounds)
+        return replace(model, prefixes=prefixes, mixture_violations=violations)
+    if fit.measured.rows is not None:
+        model = _choose_by_held_out_rows(fit, scores, model, fit.measured.rows)
+        return replace(model, shift=_transfer_shift(fit, scores, model))
+    if fit.options.iterate == "best" or _may_swing(fit, rounds):
+        return replace(model, rounds=_choose_prefix(fit, scores, rounds))
+    return model
+
+
+def final_scores(fit: ConstrainedFit, margin: Array, shift: Float) -> Scores:
+    """Shift scores as the model does, which folds the shift in or keeps it beside."""
+    return Scores.of(margin, shift, beside=fit.options.probabilities == "calibrated")
+
+
+def _choose_by_held_out_rows(
+    fit: ConstrainedFit, scores: ModelScores, model: FinalModel, held_out: EvaluationSet
+) -> FinalModel:
+    """Choose prefix and shift by the rows that moved the multipliers, or certify them."""
+    options = fit.options
+    scored = _score(scores, held_out)
+    prefixes = Prefixes(model.rounds, options.rounds_per_iteration, options.iterate == "best")
+    is_idle = not any(r.multipliers.any() for r in fit.solver.history)
+    choice, decisions = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
+    reported, margin, bounds = held_out, scored.margins(choice.rounds), None
+    if fit.run.certification is not None:
+        reported = fit.run.certification
+        certification = _score(scores, reported)
+        if options.guarantee == "expected":
+            choice = control_risk(scored, certification, choice)
+            bounds = conformal_bounds(reported.compiled, reported.cells)
+        else:
+            choice = certify(scored, certification, choice, prefixes, options.delta)
+        margin = certification.margins(choice.rounds)
+        decisions = reported.decisions(final_scores(fit, margin, choice.shift).for_decisions)
+    outcome = Outcome.of(reported, final_scores(fit, margin, choice.shift), decisions)
+    is_unconstrained = is_idle and not choice.shift.any() and choice.rounds == model.rounds
+    returned = ReturnedModel(choice, reported, decisions, outcome, bounds, is_unconstrained)
+    feasibility = assess(scored, prefixes, returned, fit.measured.plain_error)
+    held_out.functionals_in[choice.rounds] = outcome.functionals
+    model = replace(model, rounds=choice.rounds, shift=choice.shift)
+    return replace(model, choice=choice, outcome=outcome, feasibility=feasibility)
+
+
+def _choose_shift(
+    fit: ConstrainedFit,
+    scores: ModelScores,
+    scored: ScoredRows,
+    prefixes: Prefixes,
+    *,
+    is_idle: bool,
+) -> tuple[Choice, Codes]:
+    """Choose prefix and shift without regard to a guarantee, and decide the held-out rows."""
+    held_out, rounds = scored.rows, prefixes.rounds
+    margin = scored.margins(rounds)
+    decisions = held_out.decisions(margin)
+    # Errors decide about a threshold only if a constraint stands in the way of the model's own.
+    is_at_rest = is_idle or not (prefixes.has_free_choice or fit.solver.multipliers.any())
+    if is_at_rest and held_out.violations(margin).max(initial=0.0) <= ROUNDING:
+        return Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0), decisions
+    refit_violation = functools.partial(find_refit_violation, fit, scores)
+    choice = choose_prefix(
+        scored, prefixes, refit_violation=refit_violation, found=held_out.choices
+    )
+    return choose_with_room(held_out, scored.margins(choice.rounds), choice)
+
+
+def _score(scores: ModelScores, rows: EvaluationSet) -> ScoredRows:
+    """Score held-out rows by prefix; each prefix is scored once."""
+    return ScoredRows(rows, functools.cache(functools.partial(scores.held_out, rows)))
+
+
+def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> Float:
+    """Transfer a shift that was chosen on the folds to the model of all rows."""
+    boosters, shift = fit.measured.boosters, model.shift
+    if boosters is None or fit.run.certification is not None or not shift.any():
+        return shift
+    matched = rows_to_match(fit.problem.compiled, fit.problem.cells)
+    if matched is None:
+        return shift
+    return match_positive_rate(
+        boosters.scores(model.rounds),
+        shift,
+        scores.training(model.rounds),
+        matched,
+        fit.data.rows.weight,
+    )
+
+
+def _may_swing(fit: ConstrainedFit, rounds: int) -> bool:
+    """Whether training rows moved the multipliers to the end, and earlier models exist."""
+    is_whole = rounds == fit.solver.rounds
+    return (
+        fit.options.iterate == "last"
+        and fit.measured.controller is None
+        and fit.is_divisible
+        and is_whole
+    )
+
+
+def _choose_prefix(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> int:
+    """Choose the rounds of the prefix to keep, by the training rows.
+
+    Under multipliers that move by the same rows, rates swing about their bounds to the end.
+    """
+    records = training_prefixes(fit, scores, rounds)
+    errors, violations = errors_and_violations(records)
+    is_best = fit.options.iterate == "best"
+    chosen = find_best_prefix(errors, violations) if is_best else find_last_prefix(violations)
+    return records[chosen].rounds

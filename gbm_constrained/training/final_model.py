@@ -1,0 +1,74 @@
+"""The model that a fit returns, and what rows say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained._typing import Float
+from gbm_constrained.decision.outcome import Outcome
+from gbm_constrained.decision.rule import Choice
+from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.sample_size import TooFewRows
+from gbm_constrained.solvers.base import Record
+from gbm_constrained.training.report_layout import ReportLayout
+
+
+@dataclass(frozen=True, eq=False)
+class FinalModel:
+    """The model that a fit returns; each step of finalizing fills in further fields.
+
+    Parameters
+    ----------
+    rounds : int
+        Boosting rounds of the model.
+    shift : ndarray of shape (1,) or (n_classes,)
+        Shift of the scores.
+    layout : ReportLayout
+        Order of constraints and groups in reports.
+    prefixes : DataFrame, default=None
+        Rounds and probability of each prefix of a randomised classifier.
+    choice : Choice, default=None
+        Prefix and shift, if held-out rows chose them.
+    outcome : Outcome, default=None
+        Values of the constraints on held-out rows.
+    feasibility : Feasibility, default=None
+        Verdicts on the constraints by held-out rows.
+    mixture_violations : ndarray of shape (m,), default=None
+        Violations by a mixture of prefixes.
+    too_few_rows : tuple of TooFewRows, default=()
+        Rates that the reported rows are too few for.
+    record : Record, default=None
+        State of the solver at the model.
+    functionals : ndarray of shape (n_functionals,), default=None
+        Rates on the training rows.
+    training_intervals : ndarray of shape (n_constraints, 2), default=None
+        Intervals of values on the training rows, if these are reported.
+    """
+
+    rounds: int
+    shift: Float
+    layout: ReportLayout
+    prefixes: pd.DataFrame | None = None
+    choice: Choice | None = None
+    outcome: Outcome | None = None
+    feasibility: Feasibility | None = None
+    mixture_violations: Float | None = None
+    too_few_rows: tuple[TooFewRows, ...] = ()
+    record: Record | None = None
+    functionals: Float | None = None
+    training_intervals: Float | None = None
+
+    @property
+    def has_training_verdicts(self) -> bool:
+        """Whether the verdict on some constraint is by the training rows, for want of others."""
+        if self.feasibility is not None:
+            return False
+        return self.outcome is None or bool(np.isnan(self.layout.values(self.outcome)).any())
+
+    def with_training_intervals(self, intervals: Float, few: tuple[TooFewRows, ...]) -> FinalModel:
+        """Add intervals of values on training rows, and rates over too few of these rows."""
+        few = (*self.too_few_rows, *few)
+        return replace(self, training_intervals=intervals, too_few_rows=few)

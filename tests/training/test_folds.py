@@ -1,0 +1,224 @@
+"""Folds and holdouts of a fit: which rows they hold, and which splits are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import BOTH, RULES
+from measured_fits import draw_table, make
+
+import gbm_constrained as gc
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.measurement import resolve_measurement
+from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.problem import MIN_ROWS_FOR_HOLDOUT, LibrarySettings
+
+
+@pytest.fixture(scope="module")
+def table():
+    return draw_table()
+
+
+@BOTH
+def test_fewer_rows_than_folds(library, conclusions):
+    """Each row is a fold then."""
+    X = np.arange(12.0).reshape(6, 2)
+    y = np.array([0, 1, 0, 1, 1, 0])
+    make(library, [gc.fnr() <= 0.5], n_folds=10, n_estimators=2).fit(X, y)
+    assert [fold.held.size for fold in conclusions[0].fit.measured.boosters.folds] == [1] * 6
+
+
+@BOTH
+def test_no_seed_is_seed_zero(library, table, conclusions):
+    X, y = table
+    seeds = [None, 0, np.random.RandomState(0), 1]
+    for seed in seeds:
+        make(library, RULES["binary"], random_state=seed, n_estimators=2).fit(X, y["binary"])
+    held = [
+        [fold.held for fold in fit.measured.boosters.folds]
+        for fit in (found.fit for found in conclusions)
+    ]
+    for other in held[1:3]:
+        for one, two in zip(held[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+    assert any(
+        (one.size, *one) != (two.size, *two) for one, two in zip(held[0], held[3], strict=True)
+    )
+
+
+@BOTH
+@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+def test_groups_of_a_fit(library, measure_on, table, conclusions):
+    X, y = table
+    groups = np.array([f"patient {i}" for i in np.arange(600) // 5])
+    model = make(library, RULES["binary"], measure_on=measure_on, n_estimators=3)
+    model.fit(X, y["binary"], groups=groups)
+    folds = conclusions[0].fit.measured.boosters.folds
+    assert len(folds) == (4 if measure_on == "crossfit" else 1)
+    for fold in folds:
+        assert not np.intersect1d(groups[fold.training], groups[fold.held]).size
+        np.testing.assert_array_equal(
+            np.sort(np.concatenate([fold.training, fold.held])), np.arange(600)
+        )
+    with pytest.raises(ValueError, match=r"groups.*600 training rows.*599"):
+        model.fit(X, y["binary"], groups=groups[:-1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "constraints", "where"),
+    [
+        ((60_000, 50_000), [gc.fnr() <= 0.1, gc.error_rate() <= 0.5], "holdout"),
+        ((60_000, 49_999), [gc.fnr() <= 0.1, gc.error_rate() <= 0.5], "crossfit"),
+        ((60_000, 49_999), [gc.error_rate() <= 0.5], "holdout"),
+        ((60_000, 49_999), [gc.fpr() <= 0.5], "holdout"),
+        ((60_000, 60_000), [gc.gap(gc.selection_rate(), by="s") <= 0.5], "crossfit"),
+        ((60_000, 60_000), [gc.log_loss() <= 0.5], "crossfit"),
+    ],
+)
+def test_holdout_is_chosen_where_every_rate_has_many_rows(sizes, constraints, where):
+    assert MIN_ROWS_FOR_HOLDOUT == 50_000
+    y = np.repeat([0, 1], sizes)
+    s = np.arange(y.size) >= 45_000  # one group is too small
+    options = SolverOptions.of(gc.ConstrainedXGBClassifier(constraints=constraints))
+    X = np.zeros((y.size, 1))
+    arguments = FitArguments(X, y, sensitive_features={"s": s})
+    run = ConstrainedFit(options, arguments, LibrarySettings(0.1, 1)).run
+    for has_evaluation_set in (False, True):
+        found = resolve_measurement(run, is_divisible=True, has_evaluation_set=has_evaluation_set)
+        assert found == where
+    found = resolve_measurement(run, is_divisible=False, has_evaluation_set=True)
+    assert found == "train"
+
+
+@BOTH
+def test_many_rows_of_each_rate_grow_one_booster_more(library, conclusions, grown):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2 * MIN_ROWS_FOR_HOLDOUT, 2))
+    y = np.arange(len(X)) % 2
+    X[:, 0] += y
+    model = make(library, [gc.fnr() <= 0.5], n_estimators=2).fit(X, y)
+    assert len(conclusions[0].fit.measured.boosters.members) == 1
+    assert model.constraint_report_["rows"][0] == "holdout"
+    assert grown[0], "rates over many rows are hardly memorised"
+
+
+@BOTH
+def test_the_share_held_out_is_stratified(library, table, conclusions):
+    X, y = table[0], table[1]["binary"]
+    model = make(library, [gc.fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.4)
+    model.fit(X, y)
+    held = conclusions[0].fit.measured.boosters.folds[0].held
+    assert abs(held.size - 0.4 * 600) <= 1
+    assert abs(y[held].sum() - 0.4 * y.sum()) <= 1
+
+
+def earlier(library, X, y):
+    model = make(library, [], n_estimators=3).fit(X, y)
+    if library == "xgboost":
+        return {"xgb_model": model.get_booster()}
+    return {"init_model": model.booster_}
+
+
+@BOTH
+def test_continued_training_is_measured_on_training_rows(library, table, conclusions):
+    """By default; asked for explicitly it is refused, unless there is an evaluation set."""
+    X, y = table[0], table[1]["binary"]
+    begin = earlier(library, X, y)
+    model = make(library, [gc.fnr() <= 0.1]).fit(X, y, **begin)
+    assert conclusions[-1].fit.measured.boosters is None
+    report = model.constraint_report_
+    assert report[["held_out", "low", "high"]].isna().all(axis=None)
+    assert (report["rows"] == "training rows").all()
+    assert not model.shift_.any()
+    for measure_on in ("holdout", "crossfit"):
+        with pytest.raises(ValueError, match=rf"measure_on='{measure_on}'.*continue.*'train'"):
+            make(library, [gc.fnr() <= 0.1], measure_on=measure_on).fit(X, y, **begin)
+    given = {"eval_set": [(X[:200], y[:200])], **begin}
+    if library == "xgboost":
+        given["verbose"] = False
+    model = make(library, [gc.fnr() <= 0.1], measure_on="holdout")
+    model.fit(X[200:], y[200:], **given)
+    missed = np.mean(model.predict(X[:200])[y[:200] == 1] == 0)
+    assert model.constraint_report_.held_out[0] == pytest.approx(missed)
+
+
+@pytest.mark.parametrize("share", [0.04, 0.25, 0.4, 0.6, 0.9, 0.97])
+@pytest.mark.parametrize("size", [1, 7])
+def test_the_share_held_out_is_that_of_whole_groups(share, size, table, conclusions):
+    X, y = table[0], table[1]["binary"]
+    groups = np.arange(y.size) // size
+    make(
+        "lightgbm", [gc.fnr() <= 0.3], measure_on="holdout", holdout_fraction=share, n_estimators=2
+    ).fit(X, y, groups=groups)
+    (fold,) = conclusions[0].fit.measured.boosters.folds
+    assert abs(fold.held.size / y.size - share) < 0.02
+    assert abs(y[fold.held].mean() - y.mean()) < 0.05
+    assert not np.intersect1d(groups[fold.training], groups[fold.held]).size
+
+
+@pytest.mark.parametrize("share", [1e-4, 0.9999])
+def test_a_part_without_rows_is_refused(share, table):
+    X, y = table[0], table[1]["binary"]
+    model = make("lightgbm", [gc.fnr() <= 0.3], measure_on="holdout", holdout_fraction=share)
+    with pytest.raises(ValueError, match=rf"holdout_fraction={share}.*{y.size} rows"):
+        model.fit(X, y)
+
+
+def test_fewer_groups_than_parts_are_refused():
+    """Before training, naming what asks for the parts."""
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
+    clf = gc.ConstrainedLGBMClassifier(constraints=[gc.fpr() <= 0.1], n_estimators=2, verbose=-1)
+    with pytest.raises(ValueError, match=r"groups has 3 different values.*4 parts.*n_folds"):
+        clf.fit(X, y, groups=np.arange(90) % 3)
+
+
+@BOTH
+def test_rows_of_datasets_make_up_for_no_training_rows(library):
+    """A fold of theirs alone would leave a booster nothing to learn from."""
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
+    constraints = [gc.fpr() <= 0.1, gc.selection_rate(on=gc.dataset("more")) <= 0.5]
+    clf = make(library, constraints, measure_on="crossfit")
+    with pytest.raises(ValueError, match=r"groups has 1 different values.*4 parts"):
+        clf.fit(X, y, groups=np.zeros(90), datasets={"more": X[:20]})
+    weight = np.where(np.arange(90) < 2, 1.0, 0.0)
+    clf.set_params(measure_on="holdout", holdout_fraction=0.95)
+    with pytest.raises(ValueError, match="only 2 of 90 rows have weight"):
+        clf.fit(X, y, sample_weight=weight, datasets={"more": X[:20]})
+
+
+def test_negative_seeds_of_xgboost_are_taken():
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
+    clf = gc.ConstrainedXGBClassifier(
+        constraints=[gc.fpr() <= 0.1], n_estimators=2, random_state=-1
+    )
+    first, second = (clf.fit(X, y).predict_proba(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_rows_that_belong_to_no_group_are_refused(missing):
+    """They would all be of one."""
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
+    groups = np.array([*range(80), *[missing] * 10], dtype=object)
+    clf = gc.ConstrainedLGBMClassifier(constraints=[gc.fpr() <= 0.1], n_estimators=2, verbose=-1)
+    with pytest.raises(ValueError, match=r"groups has 10 missing values.*the first in row 80"):
+        clf.fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match=r"groups must hold one value.*shape \(90, 1\)"):
+        clf.fit(X, y, groups=groups[:, None])
+
+
+@BOTH
+@pytest.mark.parametrize("options", [{"n_folds": 4}, {"measure_on": "holdout"}])
+def test_parts_without_weight_are_refused_by_name(library, options):
+    """A booster of a fold would have nothing to learn, or to be measured by."""
+    rng = np.random.default_rng(0)
+    X, site = rng.normal(size=(400, 2)), np.repeat(list("ABCD"), 100)
+    y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
+    model = make(
+        library, [gc.fnr() <= 0.1], **{"measure_on": "crossfit", **options}, n_estimators=2
+    )
+    weight = (site == "A").astype(float)
+    with pytest.raises(ValueError, match=r"sample_weight is zero on all rows .* only 100 of 400"):
+        model.fit(X, y, sample_weight=weight, groups=site)
+    model.fit(X, y, sample_weight=weight + (site == "B") + (site == "C") + 1e-3, groups=site)
