@@ -89,9 +89,6 @@ class BoosterAdapter(NativeAdapter, Protocol):
     def train(self) -> Trained:
         """Run the parent's ``fit`` with the solver as its objective."""
 
-    def finish(self) -> None:
-        """Add to the report the conditions that only the library knows, and warn of them."""
-
 
 class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
     """A classifier of a library that is trained under constraints."""
@@ -149,7 +146,7 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
             options, has_metric = options.without_multipliers(booster), True
         if has_metric:
             _refuse_of_decisions(constraint_callbacks, checkpoint, time_limit)
-            self._fit_metric(adapter, rows, options)
+            self._fit_metric(adapter, rows, options, sensitive_features_eval_set)
             return
         options.check_ensemble()
         if not options.constraints:

@@ -24,6 +24,7 @@ from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult, NativeModel
 from gbm_constrained.training.metric_report import report_metric, warn_of_metric
+from gbm_constrained.training.metric_sets import EvaluationRows, bind_sets
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import LibrarySettings
@@ -40,6 +41,15 @@ class NativeAdapter(Protocol):
 
     def settings(self) -> LibrarySettings:
         """Say what a fit must know of the parameters."""
+
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        """Check and list the evaluation sets."""
+
+    def starting_scores(self) -> Any:
+        """Scores that the training rows start from, if ``predict`` can be given such scores."""
+
+    def finish(self) -> None:
+        """Add to the report the conditions that only the library knows, and warn of them."""
 
     def fit_plain(self) -> None:
         """Call the parent's own ``fit``."""
@@ -121,26 +131,34 @@ class MetricMixin:
     positive: Any
     probabilities: Any
 
-    def _raw_margin(self, X: Any) -> Array:
-        """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes)."""
+    def _raw_margin(self, X: Any, start: Any = None) -> Array:
+        """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes).
+
+        They begin at `start` where ``predict`` takes scores to begin at.
+        """
         raise NotImplementedError
 
     def _cell_margin(self, X: Any, model: bytes) -> Array:
         """Scores of the booster of the joint labels, given its bytes."""
         raise NotImplementedError
 
-    def _decision_margin(self, X: Any) -> Array:
+    def _decision_margin(self, X: Any, start: Any = None) -> Array:
         """Scores of the booster that decides."""
         rules = self.__dict__.get("_rules")
         if rules is None or rules["cell_model"] is None:
-            return self._raw_margin(X)
+            return self._raw_margin(X, start)
         return self._cell_margin(X, rules["cell_model"])
 
     def _fit_metric(
-        self, adapter: NativeAdapter, rows: FitArguments, options: SolverOptions
+        self,
+        adapter: NativeAdapter,
+        rows: FitArguments,
+        options: SolverOptions,
+        sensitive_features_eval_set: Any = None,
     ) -> None:
         """Fit with a metric of the confusion matrix, or the error rate, as the objective."""
         fit = MetricFit(options, options.metric, rows, adapter.settings())
+        sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
         with unchanged_on_error(self):
             result = fit.run(
                 adapter.fit_part,
@@ -155,8 +173,11 @@ class MetricMixin:
             remove_report(self)
             cell_model = None if result.cell_model is None else result.cell_model.to_bytes()
             self._rules = _as_dict(result, cell_model)
-            feasibility = report_metric(self, fit, result, self._decision_margin)
+            feasibility = report_metric(
+                self, fit, result, self._decision_margin, adapter.starting_scores(), sets
+            )
             self._fold(adapter, result)
+            adapter.finish()
         warn_of_metric(fit, result, feasibility)
 
     def _fold(self, adapter: NativeAdapter, result: MetricResult) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.rates import error_rate
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, FitData
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.metrics.base import BoundMetric, Metric, MetricLoss
 from gbm_constrained.metrics.callables import cost
 from gbm_constrained.metrics.reading import RateMetric
@@ -124,6 +125,16 @@ class MetricProblem:
         return MetricLoss(
             self.metric, slice(spans[0].start, spans[-1].stop), self.compiled.constant.size
         )
+
+    def elsewhere(self, rows: Rows) -> HeldOutProblem:
+        """Bind the metric and the constraints to rows that are no training rows."""
+        constraints = [*self.options.constraints, *self.metric.constraints]
+        idle = range(self.n_constraints, len(constraints))
+        cells, compiled = compile_constraints(constraints, rows, idle=idle)
+        metric = self.metric.with_groups(compiled.groups[self.n_constraints :])
+        joint = JointCells.of(cells)
+        other = replace(self, metric=metric, cells=cells, compiled=compiled, joint=joint)
+        return other.on(np.arange(len(rows)))
 
     def on(self, rows: Codes) -> HeldOutProblem:
         """Bind the metric and the constraints to some of the rows."""

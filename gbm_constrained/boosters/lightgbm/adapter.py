@@ -53,6 +53,7 @@ from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.metric_sets import EvaluationRows
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -102,6 +103,21 @@ class LightGBMAdapter:
 
     def fit_plain(self) -> None:
         self.native(self.X, self.y, self.sample_weight, **self.arguments)
+
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        given, eval_set = self.arguments, self.arguments["eval_set"]
+        listed = list_evaluation_pairs(eval_set, given.get("eval_X"), given.get("eval_y"))
+        pairs = check_pairs(listed, self.X, by_name=False)
+        if eval_set is not None:
+            given["eval_set"] = pairs  # An iterator is exhausted by now.
+        weights = list_for_each(given["eval_sample_weight"], len(pairs), "eval_sample_weight")
+        return [
+            EvaluationRows(f"eval_set[{i}]", *pair, weight)
+            for i, (pair, weight) in enumerate(zip(pairs, weights, strict=True))
+        ]
+
+    def starting_scores(self) -> None:
+        return None
 
     def without_gradients(self) -> str | None:
         return find_without_gradients(self.model)

@@ -356,7 +356,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
             adopt_file(self, booster, objective, note, n_classes)
         return self
 
-    def _raw_margin(self, X: Any) -> Any:
+    def _raw_margin(self, X: Any, start: Any = None) -> Any:
         return average_scores(self, self.booster_, super().predict(X, raw_score=True))
 
     def _cell_margin(self, X: Any, model: bytes) -> Any:

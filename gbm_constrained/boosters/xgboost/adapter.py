@@ -51,6 +51,7 @@ from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.metric_sets import EvaluationRows
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -112,6 +113,24 @@ class XGBoostAdapter:
     def fit_plain(self) -> None:
         self.native(self.X, self.y, **self.arguments)
         self._forget_note()
+
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        given, eval_set = self.arguments, self.arguments["eval_set"]
+        pairs = check_pairs(eval_set, self.X, by_name=True)
+        if eval_set is not None:
+            given["eval_set"] = pairs  # An iterator is exhausted by now.
+        weights, starts = (
+            list_for_each(given[name], given["eval_set"], name)
+            for name in ("sample_weight_eval_set", "base_margin_eval_set")
+        )
+        self.has_margins = self.starting_scores() is not None
+        return [
+            EvaluationRows(f"eval_set[{i}]", *pair, weight, start)
+            for i, (pair, weight, start) in enumerate(zip(pairs, weights, starts, strict=True))
+        ]
+
+    def starting_scores(self) -> Any:
+        return self.arguments["base_margin"]
 
     def without_gradients(self) -> str | None:
         return find_without_gradients(self.model)

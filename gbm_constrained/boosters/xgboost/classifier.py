@@ -300,8 +300,8 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
         return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
 
-    def _raw_margin(self, X: Any) -> Any:
-        return super().predict(X, output_margin=True)
+    def _raw_margin(self, X: Any, start: Any = None) -> Any:
+        return super().predict(X, output_margin=True, base_margin=start)
 
     def _cell_margin(self, X: Any, model: bytes) -> Any:
         cells = xgb.XGBClassifier(n_jobs=self.n_jobs, missing=self.missing)
