@@ -29,6 +29,8 @@ from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import LibrarySettings
 
+MIN_SHIFT = 1e-12  # Rounding of the costs of decisions that the scores make by themselves.
+
 
 class NativeAdapter(Protocol):
     """What a fit that leaves training to the library knows of the library."""
@@ -157,13 +159,23 @@ class MetricMixin:
         sensitive_features_eval_set: Any = None,
     ) -> None:
         """Fit with a metric of the confusion matrix, or the error rate, as the objective."""
-        fit = MetricFit(options, options.metric, rows, adapter.settings())
+        settings = adapter.settings()
+        fit = MetricFit(
+            options,
+            options.metric,
+            rows,
+            settings,
+            are_log_odds=adapter.without_gradients() is None,
+        )
         sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
+        is_single = options.deterministic
+        if is_single is None and options.metric is None:
+            is_single = True  # Constraints alone have never made decisions random.
         with unchanged_on_error(self):
             result = fit.run(
                 adapter.fit_part,
                 options.solver,
-                is_single=options.deterministic,
+                is_single=is_single,
                 merge=adapter.merge,
             )
             if result.label_model is None:
@@ -189,8 +201,12 @@ class MetricMixin:
         if shift is None:
             return
         del self._rules
+        if np.abs(shift).max() < MIN_SHIFT:
+            shift = np.zeros(n_columns)
         self.shift_ = shift
-        if shift.any() and self.probabilities != "calibrated" and adapter.can_fold():
+        if not adapter.can_fold():
+            self._threshold = shift  # Also of zero: LightGBM decides nothing by its own scores
+        elif shift.any() and self.probabilities != "calibrated":  # under a callable objective.
             adapter.add_to_margin(shift)
         elif shift.any():
             self._threshold = shift
@@ -204,7 +220,8 @@ class MetricMixin:
 
     @property
     def _cost_rules(self) -> tuple[CostRule, ...]:
-        return tuple(CostRule(costs, self._rules["factors"]) for costs in self._rules["costs"])
+        factors, scale = self._rules["factors"], self._rules["scale"]
+        return tuple(CostRule(costs, factors, scale=scale) for costs in self._rules["costs"])
 
     def decision_probabilities(self, X: Any) -> Float:
         """Probability that ``predict`` decides each class.
@@ -273,5 +290,6 @@ def _as_dict(result: MetricResult, cell_model: bytes | None) -> dict[str, Any]:
         "costs": result.chosen.costs,
         "probability": result.chosen.probability,
         "factors": result.factors,
+        "scale": result.scale,
         "cell_model": cell_model,
     }

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.cost_rule import CostRule, mixture_shares, probabilities_of
+from gbm_constrained.decision.score_calibration import calibrate_scores
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.reductions.base import FEASIBLE, Solution
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem, count_shares
@@ -77,6 +78,8 @@ class MetricResult:
         Merged boosters of the labels; None where the library trains on all rows.
     factors : ndarray of shape (n_joint_cells,)
         Factor of each joint cell in the objective of the booster that decides.
+    scale : float, default=1
+        Factor by which its scores become log-odds.
     """
 
     held: HeldOutProblem
@@ -89,16 +92,40 @@ class MetricResult:
     cell_model: NativeModel | None
     label_model: NativeModel | None
     factors: Float
+    scale: float = 1.0
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
         """The rules that are returned."""
-        return tuple(CostRule(costs, self.factors) for costs in self.chosen.costs)
+        return tuple(
+            CostRule(costs, self.factors, scale=self.scale) for costs in self.chosen.costs
+        )
 
     def shares(self, margin: Array) -> Float:
         """Probability of each decision, given scores of the booster that decides."""
         decisions = [rule.decide(lambda _: margin) for rule in self.rules]
         return mixture_shares(decisions, self.chosen.probability, self.chosen.costs.shape[2])
+
+
+class Scored(NamedTuple):
+    """Scores of rows by boosters.
+
+    Parameters
+    ----------
+    source : str
+        Name of the rows in reports.
+    rows : ndarray of shape (n_rows,), intp
+        Positions of the rows, in order.
+    margin : ndarray
+        Their scores.
+    parts : list of ndarray of int
+        Positions in `rows` of those of each booster; empty for a single one.
+    """
+
+    source: str
+    rows: Codes
+    margin: Array
+    parts: list[Codes]
 
 
 class MetricFit:
@@ -114,6 +141,8 @@ class MetricFit:
         The rows that the user gave.
     library : LibrarySettings
         What the library says of its fit.
+    are_log_odds : bool, default=True
+        Whether scores of the boosters are log-odds of the classes, or are calibrated first.
     """
 
     def __init__(
@@ -122,12 +151,17 @@ class MetricFit:
         metric: Metric | None,
         arguments: FitArguments,
         library: LibrarySettings,
+        *,
+        are_log_odds: bool = True,
     ) -> None:
         self.problem = MetricProblem.of(options, metric, arguments, library)
         self.options = self.problem.options
         self.X, self.y = arguments.X, self.problem.data.y
+        self.are_log_odds = are_log_odds
         self.has_own_objective = metric is None
-        self.fold_models: list[NativeModel] = []
+        self._is_train = self.options.measure_on == "train"
+        self._scored: dict[bool, Scored] = {}
+        self.fold_models: dict[bool, list[NativeModel]] = {False: [], True: []}
 
     def run(
         self,
@@ -152,24 +186,22 @@ class MetricFit:
         """
         problem = self.problem
         is_joint = not problem.joint.are_labels
-        if self.has_own_objective and is_joint:
+        if self.has_own_objective:
             own = self._keep_decisions(fit_part, merge)
             if own is not None:
                 return own
-        target = problem.joint.codes if is_joint else None
-        factors = np.ones(len(problem.joint)) if is_joint else problem.factors
-        source, rows, margin, parts = self._score(fit_part, target, is_joint)
+        source, rows, margin, parts = self._score(fit_part, is_joint)
         held = problem.on(rows)
         held.check(source)
-        probabilities = probabilities_of(margin, factors)
+        factors, scale = self._link(held, margin, is_joint)
+        probabilities = probabilities_of(margin, factors, scale)
         search = MetricSearch(held, held.oracle(probabilities), solver, parts)
         exact, rules = search.solve_by_probabilities()
         search.check_kind(exact)
         solution = search.solve(rules)
         baselines = search.baselines()
         if self.has_own_objective:
-            costs = (1.0 - np.eye(problem.factors.size)) * problem.factors[:, None]
-            baselines = [search.of_rules("argmax", costs[problem.joint.labels][None], np.ones(1))]
+            baselines = []
         candidates, replicates = search.assess(
             [*baselines, search.by_probabilities(exact), search.optimum(solution, rules)]
         )
@@ -183,16 +215,20 @@ class MetricFit:
         cell_model, label_model = self._final_models(fit_part, merge, is_joint)
         return MetricResult(
             held, source, candidates, chosen, mixed_value, solution,
-            problem.loss.of_metric(exact.bound), cell_model, label_model, factors,
+            problem.loss.of_metric(exact.bound), cell_model, label_model, factors, scale,
         )  # fmt: skip
 
-    def _keep_decisions(self, fit_part: FitPart, merge: Merge | None) -> MetricResult | None:
-        """Keep the decisions of the library's own boosters if they satisfy the constraints.
+    def _link(self, held: HeldOutProblem, margin: Array, is_joint: bool) -> tuple[Float, float]:
+        """Find factors of the joint cells and the scale by which scores become probabilities."""
+        joint = self.problem.joint
+        if not self.are_log_odds:
+            return calibrate_scores(margin, joint.codes[held.rows], len(joint), held.weight)
+        return np.ones(len(joint)) if is_joint else self.problem.factors, 1.0
 
-        Otherwise boosters of the joint labels would decide where nothing needs to change.
-        """
+    def _keep_decisions(self, fit_part: FitPart, merge: Merge | None) -> MetricResult | None:
+        """Keep the decisions of the library's own boosters if they satisfy the constraints."""
         problem = self.problem
-        source, rows, margin, _ = self._score(fit_part, None, False)
+        source, rows, margin, _ = self._score(fit_part, False)
         held = problem.on(rows)
         held.check(source)
         k = problem.factors.size
@@ -224,17 +260,20 @@ class MetricFit:
         if self.options.ensemble is None:
             return fit_part(everyone, codes, True) if is_joint else None, None
         assert merge is not None
-        if not is_joint:
-            return None, merge(self.fold_models)
-        of_labels = [fit_part(self._rest(held), None, False) for held in self._folds()]
-        return merge(self.fold_models), merge(of_labels)
+        self._score(fit_part, False)
+        cell_model = merge(self.fold_models[True]) if is_joint else None
+        return cell_model, merge(self.fold_models[False])
 
-    def _score(
-        self, fit_part: FitPart, target: Any, is_joint: bool
-    ) -> tuple[str, Codes, Array, list[Codes]]:
-        """Score the rows that the metric is measured on; returns as :meth:`_score_held_out`."""
-        if self.options.measure_on != "train":
-            return self._score_held_out(fit_part, target, is_joint)
+    def _score(self, fit_part: FitPart, is_joint: bool) -> Scored:
+        """Score the rows that the metric is measured on, once for labels and for joint labels."""
+        if is_joint not in self._scored:
+            target = self.problem.joint.codes if is_joint else None
+            of_rows = self._score_training if self._is_train else self._score_held_out
+            self._scored[is_joint] = of_rows(fit_part, target, is_joint)
+        return self._scored[is_joint]
+
+    def _score_training(self, fit_part: FitPart, target: Any, is_joint: bool) -> Scored:
+        """Score the training rows by a booster of all of them."""
         everyone = np.arange(len(self.problem.data.rows))
         issue_warning(
             f"measure_on='train' optimises {self.problem.metric.metric} on decisions about rows "
@@ -243,39 +282,25 @@ class MetricFit:
             "GC118",
         )
         margin = fit_part(everyone, target, is_joint).margin(self.X, everyone)
-        return "training rows", everyone, margin, []
+        return Scored("training rows", everyone, margin, [])
 
-    def _score_held_out(
-        self, fit_part: FitPart, target: Any, is_joint: bool
-    ) -> tuple[str, Codes, Array, list[Codes]]:
-        """Score rows by boosters that have not seen them.
-
-        Returns
-        -------
-        source : str
-            Name of the rows in reports.
-        rows : ndarray of shape (n_rows,), intp
-            Positions of the rows, in order.
-        margin : ndarray
-            Their scores.
-        parts : list of ndarray of int
-            Positions in `rows` of those of each booster; empty for a single one.
-        """
+    def _score_held_out(self, fit_part: FitPart, target: Any, is_joint: bool) -> Scored:
+        """Score rows by boosters that have not seen them."""
         folds = self._folds()
-        self.fold_models = []
         found: list[tuple[Codes, Array]] = []
         for held in folds:
             model = fit_part(self._rest(held), target, is_joint)
             found.append((held, model.margin(take_rows(self.X, held), held)))
             if self.options.ensemble is not None:
-                self.fold_models.append(model)
+                self.fold_models[is_joint].append(model)
         rows = np.concatenate([held for held, _ in found])
         margin = np.concatenate([margin for _, margin in found])
         order = np.argsort(rows)
         rows, margin = rows[order], margin[order]
         if len(folds) == 1:
-            return "holdout", rows, margin, []
-        return "out of fold", rows, margin, [np.searchsorted(rows, held) for held in folds]
+            return Scored("holdout", rows, margin, [])
+        parts = [np.searchsorted(rows, held) for held in folds]
+        return Scored("out of fold", rows, margin, parts)
 
     def _rest(self, held: Codes) -> Codes:
         """List the rows that are not held out."""
