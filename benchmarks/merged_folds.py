@@ -33,7 +33,7 @@ def read(name: str) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def measure(X: pd.DataFrame, y: np.ndarray, metric: str) -> pd.DataFrame:
-    """Fit both models on each split, and measure the loss promised out of fold and on test rows."""
+    """Fit both models on each split, and measure promised losses and those on test rows."""
     records = []
     for split in range(N_SPLITS):
         train, test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=split)

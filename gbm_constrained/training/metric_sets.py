@@ -49,17 +49,20 @@ class EvaluationRows:
 
 @dataclass(frozen=True, eq=False)
 class EvaluationProblem:
-    """The metric and the constraints on an evaluation set, bound before training."""
+    """The metric and the constraints on an evaluation set, bound before training.
+
+    There is no problem where a class has no rows in the set, and the metric no value.
+    """
 
     given: EvaluationRows
-    held: HeldOutProblem
+    held: HeldOutProblem | None
 
     def assess(self, result: MetricResult, margin: MetricMargin) -> Decisions:
         """Measure the returned decisions, with an interval by the bootstrap of rows."""
         chosen, held = result.chosen, self.held
         shares = result.shares(margin(self.given.X, self.given.start))
         decisions = Decisions(chosen.name, chosen.costs, chosen.probability, shares)
-        if np.isnan(held.compiled.constant[held.problem.loss.at]).any():
+        if held is None or np.isnan(held.compiled.constant[held.problem.loss.at]).any():
             return decisions  # A class or a group that the metric looks at has no rows.
         nothing = held.oracle(np.empty((0, len(held.problem.joint))))
         (found,), _ = MetricSearch(held, nothing).assess([decisions])
@@ -100,7 +103,8 @@ def bind_sets(
             given.weight, codes.size, f"sample weight of {given.name}"
         )
         rows = Rows(codes, classes, weight, columns_of(of_set, codes.size), [given.X])
-        found.append(EvaluationProblem(given, problem.elsewhere(rows)))
+        has_all = np.bincount(codes, weight, classes.size).all()
+        found.append(EvaluationProblem(given, problem.elsewhere(rows) if has_all else None))
     return found
 
 
@@ -116,7 +120,7 @@ def tabulate_sets(
         found = problem.assess(result, margin)
         records.append(
             {
-                "metric": str(problem.held.problem.metric.metric),
+                "metric": report["metric"].iloc[0],
                 "decisions": found.name,
                 "held_out": found.value,
                 "low": found.low,

@@ -56,6 +56,7 @@ def merge_boosters(boosters: Sequence[xgb.Booster]) -> xgb.Booster:
     merged = xgb.Booster()
     merged.load_model(ubjson.write(first))
     merged.load_config(_config_of(boosters[0], first))
+    merged.set_attr(best_iteration=None, best_score=None)  # of the first booster
     if np.abs(rounding).max() > MAX_ROUNDING and merged.num_boosted_rounds():
         shift_intercept(merged, rounding)
     return merged
