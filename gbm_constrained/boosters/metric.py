@@ -117,8 +117,8 @@ def clone_plain(model: Any) -> Any:
 def take_fit(model: Any, other: Any) -> None:
     """Take over what the ``fit`` of another classifier has set, which has the same parameters."""
     # Not from get_params, which draws from a random_state that can be drawn from.
-    kinds = [kind for kind in type(model).__mro__ if "__init__" in vars(kind)]
-    parameters = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters}
+    makers = [vars(kind)["__init__"] for kind in type(model).__mro__ if "__init__" in vars(kind)]
+    parameters = {name for make in makers[:-1] for name in inspect.signature(make).parameters}
     for name, value in vars(other).items():
         if name not in parameters and name != "_other_params":  # as LightGBM keeps more of them
             setattr(model, name, value)
