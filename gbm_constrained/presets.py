@@ -4,6 +4,7 @@ from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import (
     BoundedGroupLoss,
     Churn,
+    Coverage,
     DemographicParity,
     EqualizedOdds,
     EqualOpportunity,
@@ -11,6 +12,7 @@ from gbm_constrained.constraints.presets import (
     FalsePositiveRateParity,
     FourFifths,
     NeymanPearson,
+    Quantification,
     TruePositiveRateParity,
     UtilityParity,
 )
@@ -18,6 +20,7 @@ from gbm_constrained.constraints.presets import (
 __all__ = [
     "BoundedGroupLoss",
     "Churn",
+    "Coverage",
     "DemographicParity",
     "EqualOpportunity",
     "EqualizedOdds",
@@ -25,6 +28,7 @@ __all__ = [
     "FalsePositiveRateParity",
     "FourFifths",
     "NeymanPearson",
+    "Quantification",
     "TruePositiveRateParity",
     "UtilityParity",
     "from_fairlearn",

@@ -56,7 +56,7 @@ class NativeAdapter(Protocol):
     def fit_plain(self) -> None:
         """Call the parent's own ``fit``."""
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeModel:
+    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeModel:  # noqa: FBT001
         """Train the library's own model on some of the rows.
 
         Parameters
@@ -225,6 +225,9 @@ class MetricMixin:
 
     def decision_probabilities(self, X: Any) -> Float:
         """Probability that ``predict`` decides each class.
+
+        These are no probabilities of the labels: ``predict_proba`` stays that of the booster, of
+        mixtures and of rules that are kept beside the model.
 
         Parameters
         ----------

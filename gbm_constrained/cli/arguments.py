@@ -49,6 +49,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     add("--target", required=True, metavar="COLUMN", help="the labels")
     add("--constraint", **several, metavar="CONSTRAINT",
         help='such as "fpr <= 0.05" or "gap(tpr, by=sex) <= 0.02"; may be repeated')
+    add("--metric", **several, metavar="METRIC",
+        help='what the audit measures besides, such as g_mean or "f_beta(2, label=fraud)"; may be '
+        "repeated")
     add("--sensitive", **several, metavar="COLUMN",
         help="a column that constraints use and the model does not; may be repeated")
     add("--small-groups", choices=("keep", "merge", "drop"),
@@ -71,6 +74,11 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     # fmt: off
     add("--out", type=Path, required=True, metavar="FILE", help="the model, as its library has it")
     add("--library", choices=list(LIBRARIES), default="xgboost", help="default: xgboost")
+    add("--maximize", metavar="METRIC",
+        help="the objective in the place of the error: a metric such as g_mean, h_mean, "
+        "min_recall or f1_macro, or a rate such as recall")
+    add("--minimize", metavar="METRIC",
+        help='likewise, where smaller values are better, such as "cost([[0, 1], [5, 0]])"')
     add("--drop", **several, metavar="COLUMN", help="a column to leave out; may be repeated")
     add("--test-fraction", type=float, default=0.2, metavar="SHARE",
         help="rows that are held out, stratified by the target, for an audit after the fit; 0 "

@@ -48,8 +48,9 @@ class LabelledXGBClassifier(ConstrainedXGBClassifier):
         super()._fit_constrained(adapter, rows, *given)
 
     def predict(self, X: Any, **given: Any) -> Any:
-        """Predict labels."""
-        return self.classes_[super().predict(X, **given)]
+        """Predict labels, or scores where these are asked for."""
+        found = super().predict(X, **given)
+        return found if given.get("output_margin") else self.classes_[found]
 
 
 CLASSIFIERS: dict[str, Any] = {
@@ -60,6 +61,8 @@ CLASSIFIERS: dict[str, Any] = {
 OPTION_OF = {
     "constraints": "--constraint",
     "positive": "--positive",
+    "maximize": "--maximize",
+    "minimize": "--minimize",
     "measure_on": "--measure-on",
     "guarantee": "--guarantee",
     "delta": "--delta",

@@ -35,6 +35,12 @@ from gbm_constrained.cli.constraints import (
     read_constraints,
 )
 from gbm_constrained.cli.files import check_input, check_outputs
+from gbm_constrained.cli.metrics import (
+    bound_metrics,
+    check_metrics,
+    read_metrics,
+    read_objectives,
+)
 from gbm_constrained.cli.model_files import ModelFile, is_numbered, open_model, save_classifier
 from gbm_constrained.cli.rows import make_features, read_rows, split_rows
 from gbm_constrained.cli.tables import Label, LabelledRows
@@ -99,16 +105,20 @@ def _print_warnings() -> Iterator[None]:
 def run_fit(options: argparse.Namespace) -> int:
     """Train a model, write it, and audit the written model on the rows held out."""
     stated = read_constraints(options)  # An error in the text comes before a large table is read.
+    asked = [*read_objectives(options).values(), *read_metrics(options)]
     check_input("DATA", options.data)
     parameters = read_parameters(options)
     _check_options(options)
-    table, rows = read_rows(options, stated)
+    table, rows = read_rows(options, (*stated, *bound_metrics(asked)))
     labels = np.unique(rows.y).tolist()
     if len(labels) < 2:
         raise ValueError(f"--target {options.target} holds one label only, {labels[0]!r}.")
     positive = find_positive(options, labels)
     constraints = read_constraints(options, labels)
+    objective = read_objectives(options, labels)
+    metrics = [*objective.values(), *read_metrics(options, labels)]
     check_constraints(constraints, options, table, rows, labels)
+    check_metrics(metrics, options, table)
     X = make_features(options, table)
     training, held_out = split_rows(options, rows.y)
     counts = f"{training.size:,} rows to train on, {held_out.size:,} held out"
@@ -122,7 +132,7 @@ def run_fit(options: argparse.Namespace) -> int:
         parts = {"held out": held_out, "trained on": training}
         check_measurable(constraints, rows, parts, positive)
     classifier = CLASSIFIERS[options.library](
-        constraints=list(constraints), positive=positive, **parameters
+        constraints=list(constraints), positive=positive, **objective, **parameters
     )
     trained = rows.take(training)
     classifier.fit(
@@ -141,34 +151,41 @@ def run_fit(options: argparse.Namespace) -> int:
     model = open_model(options.out).name_classes(labels)
     # The features are taken by position, because LightGBM writes other names of columns.
     X = X.iloc[held_out].set_axis(model.features, axis=1)
-    return _report_audit(options, model, X, rows.take(held_out), constraints)
+    return _report_audit(options, model, X, rows.take(held_out), constraints, metrics)
 
 
 def run_audit(options: argparse.Namespace) -> int:
-    """Measure constraints on the decisions of a model."""
-    stated = read_constraints(options)
+    """Measure constraints and metrics on the decisions of a model."""
+    stated, asked = read_constraints(options), read_metrics(options)
     check_input("MODEL", options.model)
     check_input("DATA", options.data)
     _check_options(options)
-    if options.positive is not None and not options.constraint:
+    if options.positive is not None and not (options.constraint or options.metric):
         raise ValueError(
-            "--positive is for --constraint: the constraints of a model name their labels."
+            "--positive is for --constraint and --metric: the constraints of a model name "
+            "their labels."
         )
     model = open_model(options.model)
     constraints = tuple(complete_groups(c, options) for c in model.constraints)
-    table, rows = read_rows(options, stated or constraints, model)
+    if not asked and model.objective is not None:
+        asked = [model.objective]
+    table, rows = read_rows(options, (*(stated or constraints), *bound_metrics(asked)), model)
     labels = _find_labels(options, model, rows.y)
     if options.constraint:
         constraints = read_constraints(options, labels)
+    if options.constraint or options.positive is not None:
         # The positive class of the training does not matter to other constraints.
         model.positive = find_positive(options, labels)
-    if not constraints:
+    metrics = read_metrics(options, labels) or asked
+    if not constraints and not metrics:
         raise ValueError(
-            f"{options.model} has no constraints with it: give at least one --constraint."
+            f"{options.model} has no constraints with it: give at least one --constraint. "
+            f"A --metric is measured without any."
         )
     check_constraints(constraints, options, table, rows, labels)
+    check_metrics(metrics, options, table)
     X = model.take_features(table)
-    return _report_audit(options, model.name_classes(labels), X, rows, constraints)
+    return _report_audit(options, model.name_classes(labels), X, rows, constraints, metrics)
 
 
 def _check_options(options: argparse.Namespace) -> None:
@@ -220,6 +237,7 @@ def _report_audit(
     X: pd.DataFrame,
     rows: LabelledRows,
     constraints: Sequence[Constraint],
+    metrics: Sequence[Any],
 ) -> int:
     """Audit a model, write and print the audit, and return the exit code."""
     report = audit(
@@ -230,6 +248,7 @@ def _report_audit(
         sensitive_features=rows.groups,
         sample_weight=rows.weight,
         level=options.level,
+        metrics=metrics,
     )
     say(options, f"\n{report}")
     if options.html is not None:
@@ -241,6 +260,11 @@ def _report_audit(
 
 def _report_fit(options: argparse.Namespace, classifier: Any) -> int:
     """Print the report of the fit itself, and return the exit code."""
+    if hasattr(classifier, "metric_report_"):
+        found = classifier.metric_report_
+        columns = ["metric", "decisions", "held_out", "low", "high", "rows", "is_returned"]
+        table = found[columns].to_string(index=False, float_format="{:.4f}".format)
+        say(options, f"\n{table}")
     if not classifier.constraints:
         return ALL_MET
     report = classifier.constraint_report_

@@ -25,6 +25,7 @@ from gbm_constrained.cli.classifiers import LabelledXGBClassifier
 from gbm_constrained.cli.tables import Label, are_texts, make_categories
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.evaluation.classifiers import repeatable_decisions
+from gbm_constrained.metrics.reading import read_objective
 
 CATEGORIES_ATTRIBUTE = "category_names"
 # Objectives of XGBoost under which XGBClassifier decides for classes.
@@ -89,6 +90,8 @@ class ModelFile:
         Labels of the classes; None where the file numbers them.
     constraints, positive
         Constraints of the training, and the positive class of rates that name none.
+    objective : Metric or None
+        Metric that the training maximised or minimised.
     classes_ : ndarray of shape (n_classes,)
         Labels that are predicted, once `name_classes` has set them.
     history_ : DataFrame or None
@@ -105,6 +108,7 @@ class ModelFile:
         self.labels = None if is_numbered(labels) else labels
         self.constraints = check_constraints(classifier.constraints)
         self.positive = classifier.positive
+        self.objective = read_objective(classifier.maximize, classifier.minimize)
         self.history_: pd.DataFrame | None = getattr(classifier, "history_", None)
 
     def name_classes(self, labels: Sequence[Label]) -> ModelFile:

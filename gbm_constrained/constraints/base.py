@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Float
@@ -69,6 +70,7 @@ class Expression(ABC):
     is_linear: ClassVar[bool] = False  # Whether the value is that of one functional.
     is_quotient: ClassVar[bool] = False  # Whether its rows depend on decisions.
     bounds_each_rate: ClassVar[bool] = False  # Whether each row bounds one functional.
+    has_linear_rows: ClassVar[bool] = True  # Whether linear rows state a bound of it.
     compares_with_overall: bool = False  # Whether groups are compared with all rows together.
     has_reference: bool = False  # Whether the last functional is the reference of the others.
 
@@ -102,6 +104,19 @@ class Expression(ABC):
     def columns(self) -> Columns:
         """Names of the columns whose groups are compared."""
         return ()
+
+    @property
+    def needs_classes(self) -> bool:
+        """Whether the rates are unknown until the classes are known."""
+        return False
+
+    def with_classes(self, classes: Sequence[Any] | NDArray[Any]) -> Expression:
+        """Name the classes, where the rates are those of all classes."""
+        return self
+
+    def write_bound(self, sense: Sense, bound: float) -> str:
+        """Write a bound of the expression as it prints."""
+        return f"{self} {sense} {bound:g}"
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the values whose worst one is bounded."""
@@ -214,7 +229,7 @@ class Constraint:
                 f"The sense of a bound of {self.expression} must be one of {senses}, got "
                 f"{self.sense!r}."
             )
-        if not self.terms:
+        if not self.terms and not self.expression.needs_classes:
             raise ValueError(
                 f"{self.expression} does not depend on predictions: there is nothing to bound."
             )
@@ -343,6 +358,6 @@ class Constraint:
         )
 
     def __str__(self) -> str:
-        return f"{self.expression} {self.sense} {self.bound:g}"
+        return self.expression.write_bound(self.sense, self.bound)
 
     __repr__ = __str__

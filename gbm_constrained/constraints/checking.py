@@ -42,6 +42,24 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
     return tuple(checked)
 
 
+def check_linear(constraints: Iterable[Constraint]) -> None:
+    """Refuse constraints that multipliers of linear rows cannot serve.
+
+    Raises
+    ------
+    ValueError
+        If the bound of one is no linear row.
+    """
+    for constraint in constraints:
+        if not constraint.expression.has_linear_rows:
+            raise ValueError(
+                f"constraints: {constraint} bounds a divergence, which is not linear in the "
+                f"decisions and needs an objective of the confusion matrix: give maximize= or "
+                f"minimize=, such as maximize='balanced_accuracy', or bound the shares by "
+                f"Coverage(within=...)."
+            )
+
+
 def _remedy(item: Any) -> str:
     """Write the remedy for a value that was meant as a constraint."""
     if inspect.isfunction(item):

@@ -62,11 +62,20 @@ def resolve_positive_class(
     classes: Sequence[Any] | NDArray[Any],
     positive: Hashable | None = None,
 ) -> tuple[Constraint, ...]:
-    """Name the positive class of rates without a label, where the label is not ``1``."""
+    """Name the classes of constraints on all classes, and the positive class where it is not 1."""
     label = find_positive_class(classes, positive)
+    named = tuple(name_classes(constraint, classes) for constraint in constraints)
     if label is None:
-        return tuple(constraints)
-    return tuple(name_positive_class(constraint, label) for constraint in constraints)
+        return named
+    return tuple(name_positive_class(constraint, label) for constraint in named)
+
+
+def name_classes(constraint: Constraint, classes: Sequence[Any] | NDArray[Any]) -> Constraint:
+    """Name the classes of a constraint on all of them."""
+    expression = constraint.expression.with_classes(classes)
+    if expression is constraint.expression:
+        return constraint
+    return replace(constraint, expression=expression)
 
 
 @singledispatch

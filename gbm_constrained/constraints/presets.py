@@ -25,6 +25,11 @@ from typing import Any
 
 from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.coverage import (
+    CoverageDifference,
+    CoverageDivergence,
+    read_targets,
+)
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.rates import (
@@ -43,6 +48,7 @@ from gbm_constrained.constraints.rates import (
 __all__ = [
     "BoundedGroupLoss",
     "Churn",
+    "Coverage",
     "DemographicParity",
     "EqualOpportunity",
     "EqualizedOdds",
@@ -50,6 +56,7 @@ __all__ = [
     "FalsePositiveRateParity",
     "FourFifths",
     "NeymanPearson",
+    "Quantification",
     "TruePositiveRateParity",
     "UtilityParity",
 ]
@@ -324,6 +331,48 @@ def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constrai
         If ``bound`` is outside [0, 1], or ``by`` empty.
     """
     return Constraint(ratio(selection_rate(on=on), by=by), ">=", bound)
+
+
+def Coverage(*, within: float, to: Any = None) -> Constraint:  # noqa: N802
+    r"""Bound the difference between how often each class is predicted and a target.
+
+    .. math:: \max_i |P(\hat y = i) - \tau_i| \le within
+
+    Parameters
+    ----------
+    within : float
+        Largest allowed difference.
+    to : dict from label to float, or array-like of shape (n_classes,), default=None
+        The target :math:`\tau_i` of each class, by its label or in the order of the sorted labels;
+        the share of the rows with the label by default.
+
+    Raises
+    ------
+    TypeError
+        If ``within`` is no number, or ``to`` neither a dict nor an array.
+    ValueError
+        If ``within`` is outside [0, 1], or if the targets are negative or do not sum to one; in
+        ``fit``, if they are not those of the classes of y.
+    """
+    return Constraint(CoverageDifference(read_targets("Coverage", to)), "<=", within)
+
+
+def Quantification(*, within: float, to: Any = None) -> Constraint:  # noqa: N802
+    r"""Bound the divergence between how often each class is predicted and a target.
+
+    .. math:: \sum_i \tau_i \log\frac{\tau_i}{P(\hat y = i)} \le within
+
+    The divergence is convex and not linear, so that a fit with this constraint needs an objective
+    of the confusion matrix: ``maximize=`` or ``minimize=``.
+
+    Parameters
+    ----------
+    within : float
+        Largest allowed divergence, in nats.
+    to : dict from label to float, or array-like of shape (n_classes,), default=None
+        As in :func:`Coverage`, with its errors.
+    """
+    return Constraint(CoverageDivergence(read_targets("Quantification", to)), "<=", within)
 
 
 def is_fairlearn(constraint: Any) -> bool:

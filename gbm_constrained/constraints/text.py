@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.base import Constraint, Expression, Sense
+from gbm_constrained.constraints.coverage import OfShares
 from gbm_constrained.constraints.events import Term
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio, overall
@@ -127,7 +128,7 @@ def parse_constraints(
     return Reader(text, labels, positive).read_constraints()
 
 
-class _NotTextError(ValueError):
+class NotTextError(ValueError):
     """Error of a constraint that cannot be written as text."""
 
 
@@ -155,11 +156,9 @@ def format_constraint(constraint: Constraint) -> str:
     if not isinstance(constraint, Constraint):
         raise TypeError(f"constraint must be a constraint such as fpr() <= 0.05: {constraint!r}.")
     try:
-        text = (
-            f"{_write(constraint.expression)} {constraint.sense} {_write_number(constraint.bound)}"
-        )
+        text = _write_bound(constraint.expression, constraint.sense, constraint.bound)
         if parse_constraint(text) != constraint:
-            raise _NotTextError(
+            raise NotTextError(
                 "it was not made by the functions of gbm_constrained.constraints.rates alone"
             )
     except ValueError as reason:
@@ -167,20 +166,22 @@ def format_constraint(constraint: Constraint) -> str:
     return text
 
 
-def _write_number(value: float) -> str:
+def write_number(value: float) -> str:
+    """Write a number with all its digits."""
     return repr(float(value)).removesuffix(".0")
 
 
-def _write_value(value: Any) -> str:
+def write_value(value: Any) -> str:
+    """Write a label, or the value or name of a column."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float) and not math.isfinite(value):
-        raise _NotTextError(f"{value!r} as a value has no text")
+        raise NotTextError(f"{value!r} as a value has no text")
     if value == MISSING:
         return "None"
     if value is None or type(value) in (bool, int, float):
         return repr(value)
     if type(value) is not str:
-        raise _NotTextError(
+        raise NotTextError(
             f"{value!r} is of type {type(value).__name__}, and only texts, numbers, true and "
             f"false can be written"
         )
@@ -199,45 +200,61 @@ def _escape(character: str) -> str:
     return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character, escape)
 
 
-def _write_call(name: str, *positional: str, **named: str | None) -> str:
+def write_call(name: str, *positional: str, **named: str | None) -> str:
+    """Write the call of a function, without brackets where it has no arguments."""
     given = [*positional, *(f"{name}={value}" for name, value in named.items() if value)]
     return f"{name}({', '.join(given)})" if given else name
 
 
 @singledispatch
-def _write(expression: Any) -> str:
+def _write_bound(expression: Expression, sense: Sense, bound: float) -> str:
+    """Write a bound of an expression; those that presets alone make are written as these."""
+    return f"{write_expression(expression)} {sense} {write_number(bound)}"
+
+
+@_write_bound.register
+def _(shares: OfShares, sense: Sense, bound: float) -> str:
+    named = [target for target in shares.to or () if isinstance(target, tuple)]
+    pairs = ", ".join(f"{write_value(k)}: {write_number(share)}" for k, share in named)
+    numbers = ", ".join(write_number(t) for t in shares.to or () if isinstance(t, float))
+    to = f"{{{pairs}}}" if named else f"[{numbers}]" if numbers else None
+    return write_call(shares.preset, within=write_number(bound), to=to)
+
+
+@singledispatch
+def write_expression(expression: Any) -> str:
     """Write an expression as text; each kind of expression registers a function."""
-    raise _NotTextError(f"a {type(expression).__name__} has no text")
+    raise NotTextError(f"a {type(expression).__name__} has no text")
 
 
-@_write.register
+@write_expression.register
 def _(rate: Rate) -> str:
     text, constant = "", rate.constant
     if constant > 0 and rate.terms and rate.terms[0][0] < 0:  # Write 1 - fpr, not -fpr + 1.
-        text, constant = _write_number(constant), 0.0
+        text, constant = write_number(constant), 0.0
     for a, term in rate.terms:
-        factor = "" if abs(a) == 1.0 else f"{_write_number(abs(a))} * "
+        factor = "" if abs(a) == 1.0 else f"{write_number(abs(a))} * "
         sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
         text += f"{sign}{factor}{_write_term(term)}"
     if constant:
-        text += f"{' - ' if constant < 0 else ' + '}{_write_number(abs(constant))}"
+        text += f"{' - ' if constant < 0 else ' + '}{write_number(abs(constant))}"
     return text or "0"
 
 
-@_write.register
+@write_expression.register
 def _(quotient: Quotient) -> str:
     name = re.split(r"[(\[]", quotient.name)[0]
     if name in RATES:
         term = quotient.numerator.terms[0][1]
         normalize = "pred" if name == "confusion" else None
-        return _write_call(
-            name, *_write_labels(name, term), normalize=normalize, on=_write_selectors(term.on)
+        return write_call(
+            name, *_write_labels(name, term), normalize=normalize, on=write_selectors(term.on)
         )
     return " / ".join(map(_write_in_brackets, (quotient.numerator, quotient.denominator)))
 
 
 def _write_in_brackets(rate: Rate) -> str:
-    text = _write(rate)
+    text = write_expression(rate)
     is_call = len(rate.terms) == 1 and rate.terms[0][0] == 1.0 and not rate.constant
     return text if is_call else f"({text})"
 
@@ -246,31 +263,31 @@ def _write_term(term: Term) -> str:
     """Write a term as the call that makes it."""
     name = term.name.partition("(")[0]
     if name not in RATES:
-        raise _NotTextError(f"{name} is a part of a quotient, which has no text by itself")
+        raise NotTextError(f"{name} is a part of a quotient, which has no text by itself")
     models = [_write_model(model) for model in term.reference_models]
     given = {"over" if name == "wins" else "to": models[0]} if models else {}
     normalize = "all" if name == "confusion" and term.where else None
     labels = _write_labels(name, term)
-    return _write_call(name, *labels, **given, normalize=normalize, on=_write_selectors(term.on))
+    return write_call(name, *labels, **given, normalize=normalize, on=write_selectors(term.on))
 
 
 def _write_labels(name: str, term: Term) -> list[str]:
     """Write the labels that a rate names: the true and the predicted one, or its only one."""
     rows, target = term.where or term.rows, getattr(term.event, "target", None)
     parts = [*rows, target] if name == "confusion" else [target or (*rows, None)[0]]
-    return [_write_value(part.value) for part in parts if isinstance(part, Label)]
+    return [write_value(part.value) for part in parts if isinstance(part, Label)]
 
 
 def _write_model(deployed: ReferenceModel) -> str:
     if isinstance(deployed.column, str):
-        return _write_value(deployed.column)
+        return write_value(deployed.column)
     held = "decisions of single rows" if deployed.decisions is not None else str(deployed)
-    raise _NotTextError(
+    raise NotTextError(
         f"it compares with {held}: put the other model's decisions into a column, and name that"
     )
 
 
-def _write_selectors(selectors: Sequence[Selector]) -> str | None:
+def write_selectors(selectors: Sequence[Selector]) -> str | None:
     """Write selectors; adjacent columns share one ``{...}``, which names a column once."""
     parts: list[str] = []
     columns: dict[Hashable, str] = {}
@@ -280,45 +297,43 @@ def _write_selectors(selectors: Sequence[Selector]) -> str | None:
                 parts.pop()
             else:
                 columns = {}
-            columns[selector.name] = (
-                f"{_write_value(selector.name)}: {_write_value(selector.value)}"
-            )
+            columns[selector.name] = f"{write_value(selector.name)}: {write_value(selector.value)}"
             parts.append(f"{{{', '.join(columns.values())}}}")
             continue
         columns = {}
         if isinstance(selector, Label) and not selector.excluded:
-            parts.append(f"label({_write_value(selector.value)})")
+            parts.append(f"label({write_value(selector.value)})")
         elif isinstance(selector, DataSet):
-            parts.append(f"dataset({_write_value(selector.name)})")
+            parts.append(f"dataset({write_value(selector.name)})")
         else:
-            raise _NotTextError(
+            raise NotTextError(
                 f"it is about a {selector}: put it into a column, and write on={{column: true}}"
             )
     return f"({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or None
 
 
-@_write.register(Each)
-@_write.register(Gap)
+@write_expression.register(Each)
+@write_expression.register(Gap)
 def _(grouped: Grouped) -> str:
     by, given = grouped.by, {}
     if by is not None:
         is_single = len(by) == 1 and by[0] is not None
-        given["by"] = _write_value(by[0]) if is_single else f"[{', '.join(map(_write_value, by))}]"
+        given["by"] = write_value(by[0]) if is_single else f"[{', '.join(map(write_value, by))}]"
     if isinstance(grouped, Gap) and grouped.reference is not None:
         given["reference"] = _write_reference(grouped.reference)
     if isinstance(grouped, Ratio) and grouped.slack:
-        given["slack"] = _write_number(grouped.slack)
+        given["slack"] = write_number(grouped.slack)
     for name in GROUP_OPTIONS:
         value = getattr(grouped, name)
         if value != getattr(Grouped, name):
-            given[name] = _write_value(value)
-    return _write_call(type(grouped).__name__.lower(), _write(grouped.rate), **given)
+            given[name] = write_value(value)
+    return write_call(type(grouped).__name__.lower(), write_expression(grouped.rate), **given)
 
 
 def _write_reference(reference: Any) -> str:
     if reference == MISSING:
-        raise _NotTextError("None as a reference is none: name the rows without a value")
+        raise NotTextError("None as a reference is none: name the rows without a value")
     if isinstance(reference, tuple):
-        values = ", ".join(map(_write_value, reference))
+        values = ", ".join(map(write_value, reference))
         return f"({values},)" if len(reference) == 1 else f"({values})"
-    return "overall" if reference == overall else _write_value(reference)
+    return "overall" if reference == overall else write_value(reference)

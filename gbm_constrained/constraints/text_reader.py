@@ -18,7 +18,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from gbm_constrained.constraints import presets, rates
 from gbm_constrained.constraints.base import Constraint
@@ -29,9 +29,10 @@ from gbm_constrained.constraints.text_mask import NO_BOUND, MaskedText
 
 NOTHING = ("none", "None")
 CONSTANTS = {"true": True, "True": True, "false": False, "False": False, **dict.fromkeys(NOTHING)}
-LABELS = ("label", "k", "i", "j")
+LABELS = ("label", "k", "i", "j", "default")
 NUMBERS = (
-    "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound"
+    "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound",
+    "within", "beta",
 )  # fmt: skip
 GROUP_OPTIONS = ("missing", "min_group_size", "small_groups")
 OPERATORS: dict[type[ast.operator] | type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -48,7 +49,7 @@ _SYNONYMS = {
 Read: TypeAlias = Callable[[ast.expr], Any]
 
 
-class _Function:
+class Function:
     """A rate, a comparison or a preset, and the parameters that it takes."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
@@ -67,9 +68,9 @@ class _Function:
         return f"{self.make.__name__}({', '.join(shown)})"
 
 
-RATES = {name: _Function(getattr(rates, name)) for name in rates.__all__}
+RATES = {name: Function(getattr(rates, name)) for name in rates.__all__}
 PRESETS = {
-    name: _Function(getattr(presets, name)) for name in presets.__all__ if name != "from_fairlearn"
+    name: Function(getattr(presets, name)) for name in presets.__all__ if name != "from_fairlearn"
 }
 FUNCTIONS = {**RATES, **PRESETS}
 SELECTORS = {"label": label, "dataset": dataset}
@@ -85,6 +86,10 @@ def _suggest(name: str, known: Iterable[str]) -> str:
 
 class Reader(MaskedText):
     """Walk over the syntax trees of a text; the arguments are those of `parse_constraint`."""
+
+    functions: ClassVar = FUNCTIONS
+    kind: ClassVar[str] = "rate"  # As messages call what the functions make.
+    others: ClassVar[str] = f"one of {', '.join(RATES)}, or a preset"
 
     def __init__(
         self, text: str, labels: Mapping[Any, Hashable] | None, positive: Hashable | None
@@ -184,13 +189,12 @@ class Reader(MaskedText):
         if name in SELECTORS:
             message = f"{name}(...) selects rows and is no rate: write on={name}(...) inside one"
             self.fail(message, node)
-        if name not in FUNCTIONS:
+        if name not in self.functions:
             node = node.func if isinstance(node, ast.Call) else node
             meant = _SYNONYMS.get(name.lower())
-            remedy = f"did you mean {meant}?" if meant else _suggest(name, FUNCTIONS)
-            remedy = remedy or f"one of {', '.join(RATES)}, or a preset"
-            self.fail(f"unknown rate {name}: {remedy}", node)
-        function = FUNCTIONS[name]
+            remedy = f"did you mean {meant}?" if meant else _suggest(name, self.functions)
+            self.fail(f"unknown {self.kind} {name}: {remedy or self.others}", node)
+        function = self.functions[name]
         if len(positional) > len(function.positional):
             message = f"{name} takes what follows by name only: {function}"
             self.fail(message, positional[len(function.positional)])
@@ -220,8 +224,10 @@ class Reader(MaskedText):
             return self.read_label(node)
         if parameter == "on":
             return self.read_selectors(node)
-        if parameter == "levels" and isinstance(node, ast.Dict):
+        if parameter in ("levels", "to") and isinstance(node, ast.Dict):
             return self.read_dict(node, self.read_label, self.read_number)
+        if parameter == "to" and isinstance(node, (ast.List, ast.Tuple)):
+            return self.read_all(node.elts, node, self.read_number)
         if parameter == "by" and isinstance(node, (ast.List, ast.Tuple)):
             return self.read_all(node.elts, node, self.read_value)
         if parameter == "reference" and isinstance(node, ast.Tuple):

@@ -19,6 +19,8 @@ from gbm_constrained._typing import Array, Codes, Float
 MAX_LOG_SCALE = 7.0  # Scores that separate the classes have no largest likelihood.
 MAX_BIAS = 30.0  # Nor does a class without held-out rows.
 
+UNSEEN = 10.0  # Distance of the score of a class that a booster has not seen from all others.
+
 
 def calibrate_scores(
     margin: Array, codes: Codes, n_classes: int, weight: Float | None
@@ -45,6 +47,9 @@ def calibrate_scores(
     scores = np.asarray(margin, dtype=np.float64)
     if scores.ndim == 1:
         scores = np.column_stack([np.zeros(scores.size), scores])
+    # A booster that has not seen a class scores it with minus infinity.
+    is_finite = np.isfinite(scores)
+    scores = np.where(is_finite, scores, scores[is_finite].min() - UNSEEN)
     w = np.ones(codes.size) if weight is None else weight
     w = w / w.sum()
     unit = max(float(scores.std()), np.finfo(np.float64).tiny)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,12 @@ from gbm_constrained.evaluation.classifiers import (
     positive_of,
     predict_labels,
 )
+from gbm_constrained.evaluation.metric_value import MetricOnRows
 from gbm_constrained.evaluation.report_tables import list_groups, tabulate_satisfied
 from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict
+from gbm_constrained.metrics.base import Metric
+from gbm_constrained.metrics.reading import read_metrics
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -48,6 +51,7 @@ FRAME_COLUMNS = (
     "detail",
 )  # fmt: skip
 GROUP_COLUMNS = ("constraint", "group", "rows", "rate", "low", "high")
+METRIC_COLUMNS = ("model", "metric", "value", "low", "high")
 MODEL_COLUMNS = ("model", "accuracy", "low", "high", "violation", *VERDICTS)
 
 
@@ -65,6 +69,9 @@ class AuditTables:
     groups: pd.DataFrame  # One row per group of a comparison, with GROUP_COLUMNS.
     models: pd.DataFrame  # One row per model, with MODEL_COLUMNS and the value of each constraint.
     history: pd.DataFrame | None = None  # History of a constrained model.
+    metrics: pd.DataFrame = field(  # One row per model and metric, with METRIC_COLUMNS.
+        default_factory=lambda: set_column_types(pd.DataFrame(columns=list(METRIC_COLUMNS)))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,12 +115,13 @@ def measure_classifier(
     positive: Hashable | None = None,
     level: float = 0.95,
     others: Mapping[str, Any] | None = None,
+    metrics: Any = None,
 ) -> AuditTables:
     """Measure constraints on the decisions of any fitted classifier.
 
     Arguments, errors and warnings are those of :func:`gbm_constrained.audit`.
     """
-    checked = check_constraints(constraints)
+    checked, stated_metrics = check_constraints(constraints), read_metrics(metrics)
     check_share("level", level)
     labels = given.check(checked)
     X, n = given.X, labels.size
@@ -134,13 +142,17 @@ def measure_classifier(
     cells, compiled = compile_constraints(stated, rows, warning=warning)
     needs_loss = [str(c) for c in checked if c.has_loss]
     remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
+    decided = {
+        name: encode_labels(answers[name], classes, f"{name}.predict returned", remedy)
+        for name in models
+    }
+    of_metrics = _measure_metrics(stated_metrics, rows, decided, positive, level)
     measured: list[_Measured] = []
     for name, each in models.items():
-        decisions = encode_labels(answers[name], classes, f"{name}.predict returned", remedy)
         loss = None
         if needs_loss:
             loss = cross_entropies(each, name, X, codes, classes, needs_loss[0])
-        measured.append(_measure(cells, compiled, decisions, loss, level))
+        measured.append(_measure(cells, compiled, decided[name], loss, level))
     return AuditTables(
         model=type(model).__name__,
         n_rows=n,
@@ -152,7 +164,29 @@ def measure_classifier(
         groups=_group_frame(compiled, measured[0]),
         models=_model_frame(compiled, dict(zip(models, measured, strict=True))),
         history=find_history(model),
+        metrics=of_metrics,
     )
+
+
+def _measure_metrics(
+    metrics: Sequence[Metric],
+    rows: Rows,
+    decided: Mapping[str, Codes],
+    positive: Hashable | None,
+    level: float,
+) -> pd.DataFrame:
+    """Tabulate metrics of the decisions of models, with intervals by the bootstrap of rows."""
+    records = []
+    for metric in metrics:
+        try:
+            bound = MetricOnRows.of(metric, rows, positive)
+        except ValueError as error:
+            raise type(error)(f"metrics: {metric}: {error}") from None
+        records += [
+            (name, str(metric), *bound.estimate(decisions, level))
+            for name, decisions in decided.items()
+        ]
+    return set_column_types(pd.DataFrame(records, columns=list(METRIC_COLUMNS)))
 
 
 def _check_rows(constraints: Sequence[Constraint], n: int) -> None:
@@ -279,7 +313,7 @@ def to_float(value: Any) -> float:
 
 def set_column_types(frame: pd.DataFrame) -> pd.DataFrame:
     """Set the types of the columns of a table, which do not depend on its rows."""
-    texts = ("constraint", "sense", "verdict", "detail", "group", "model")
+    texts = ("constraint", "sense", "verdict", "detail", "group", "model", "metric")
     for name in frame.columns:
         if name == "satisfied":
             frame[name] = frame[name].astype("boolean")

@@ -113,18 +113,23 @@ def cross_entropies(
 def repeatable_decisions(model: Any, X: Any) -> Any:
     """Let a fitted classifier decide, the same way each time.
 
-    A classifier that draws its decisions (``iterate="randomized"``) gets ``random_state=0``, also
-    inside a search, whose own ``predict`` does not take it, or a Pipeline, which may not pass it
-    on.
+    A classifier that draws its decisions (``iterate="randomized"``, or a mixture of rules) gets
+    ``random_state=0``, also inside a search, whose own ``predict`` does not take it, or a
+    Pipeline, which may not pass it on.
     """
-    if hasattr(model, "prefixes_"):
+    if _is_randomised(model):
         return model.predict(X, random_state=0)
-    if not hasattr(_innermost(model), "prefixes_"):
+    if not _is_randomised(_innermost(model)):
         return model.predict(X)
     if hasattr(model, "best_estimator_"):
         return repeatable_decisions(model.best_estimator_, X)
     before = model[:-1]
     return repeatable_decisions(model[-1], before.transform(X) if len(before) else X)
+
+
+def _is_randomised(model: Any) -> bool:
+    """Whether a classifier may draw its decisions."""
+    return hasattr(model, "prefixes_") or hasattr(model, "_rules")
 
 
 def positive_of(model: Any) -> Any:

@@ -1,16 +1,110 @@
-"""The value of a metric of the confusion matrix on given rows."""
+"""The value of a metric of the confusion matrix on given rows, and its interval."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.metrics.base import Metric
+from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.metrics.base import BoundMetric, Metric
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.joint_cells import JointCells
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.bootstrap import RowGroups
+from gbm_constrained.statistics.counts import Fractions
+
+
+@dataclass(frozen=True, eq=False)
+class MetricOnRows:
+    """A metric bound to rows.
+
+    Parameters
+    ----------
+    bound : BoundMetric
+        The metric.
+    cells : Cells
+        Partition of the rows by what the metric looks at.
+    compiled : LinearConstraints
+        Its functionals.
+    joint : JointCells
+        The joint partition.
+    """
+
+    bound: BoundMetric
+    cells: Cells
+    compiled: LinearConstraints
+    joint: JointCells
+
+    @classmethod
+    def of(cls, metric: Metric, rows: Rows, positive: Any = None) -> MetricOnRows:
+        """Bind a metric to rows.
+
+        Parameters
+        ----------
+        metric : Metric
+            The metric.
+        rows : Rows
+            The rows.
+        positive : hashable, default=None
+            Label of the positive class.
+
+        Raises
+        ------
+        ValueError
+            If a class or a group that the metric looks at has no rows.
+        """
+        classes = rows.classes
+        of_classes = np.bincount(rows.y, rows.weight, classes.size)
+        bound = metric.bind(classes, of_classes / of_classes.sum())
+        bound = bound.with_positive_class(classes, positive)
+        warning = SmallGroupWarning(f"{metric}, ")
+        cells, compiled = compile_constraints(bound.constraints, rows, warning=warning)
+        bound = bound.with_groups(compiled.groups)
+        return cls(bound, cells, compiled, JointCells.of(cells))
+
+    def value(self, shares: Float) -> float:
+        """Compute the metric of (randomised) decisions.
+
+        Parameters
+        ----------
+        shares : ndarray of shape (n_samples, n_classes)
+            Probability of each decision on each row.
+        """
+        codes, n = self.joint.codes, len(self.joint)
+        weight = self.cells.rows.weight
+        w = np.ones(len(codes)) if weight is None else weight
+        counts = np.stack(
+            [np.bincount(codes, w * share, n) for share in shares.T], axis=1, dtype=np.float64
+        )
+        found = self.joint.coefficients(self.cells, self.compiled).functionals(counts)
+        return self.bound.function(found)
+
+    def estimate(self, decisions: Codes, level: float) -> Estimate:
+        """Estimate the metric of decisions, with an interval by the bootstrap of rows.
+
+        Parameters
+        ----------
+        decisions : ndarray of shape (n_samples,), intp
+            Class index that each row is decided as.
+        level : float
+            Level of the interval.
+        """
+        joint, n_classes = self.joint, self.joint.n_classes
+        groups = RowGroups.of(joint.codes, decisions[None], self.cells.rows.weight)
+        weights = np.vstack([groups.weight, groups.resample()])
+        shares = np.eye(n_classes)[groups.decisions[0]]
+        tables = joint.spread(groups.tables(weights, shares, len(joint)), len(self.cells))
+        fractions = Fractions(self.compiled, tables.shape[-2:])
+        u = fractions.of(tables.reshape(*tables.shape[:-2], -1))
+        value, *resampled = (self.bound.function(one) for one in u)
+        tail = 50.0 * (1.0 - level)
+        return Estimate(value, *map(float, np.nanpercentile(resampled, [tail, 100.0 - tail])))
 
 
 def measure_metric(metric: Metric, rows: Rows, shares: Float, positive: Any = None) -> float:
@@ -18,31 +112,9 @@ def measure_metric(metric: Metric, rows: Rows, shares: Float, positive: Any = No
 
     Parameters
     ----------
-    metric : Metric
-        The metric.
-    rows : Rows
-        The rows.
+    metric, rows, positive
+        As in :meth:`MetricOnRows.of`.
     shares : ndarray of shape (n_samples, n_classes)
         Probability of each decision on each row.
-    positive : hashable, default=None
-        Label of the positive class.
-
-    Raises
-    ------
-    ValueError
-        If a class or a group that the metric looks at has no rows.
     """
-    classes = rows.classes
-    weight = np.ones(len(rows)) if rows.weight is None else rows.weight
-    of_classes = np.bincount(rows.y, weight, classes.size)
-    bound = metric.bind(classes, of_classes / of_classes.sum())
-    bound = bound.with_positive_class(classes, positive)
-    cells, compiled = compile_constraints(bound.constraints, rows)
-    bound = bound.with_groups(compiled.groups)
-    joint = JointCells.of(cells)
-    counts = np.stack(
-        [np.bincount(joint.codes, weight * share, len(joint)) for share in shares.T],
-        axis=1,
-        dtype=np.float64,
-    )
-    return bound.function(joint.coefficients(cells, compiled).functionals(counts))
+    return MetricOnRows.of(metric, rows, positive).value(shares)

@@ -9,6 +9,7 @@ from gbm_constrained.metrics.recalls import (
     min_recall,
     q_mean,
 )
+from gbm_constrained.metrics.text import format_metric, parse_metric
 
 __all__ = [
     "balanced_accuracy",
@@ -16,9 +17,11 @@ __all__ = [
     "f1_macro",
     "f1_micro",
     "f_beta",
+    "format_metric",
     "g_mean",
     "h_mean",
     "metric",
     "min_recall",
+    "parse_metric",
     "q_mean",
 ]

@@ -155,6 +155,21 @@ class Metric(ABC):
         """Return the bound metric, once the groups of its expressions are known."""
         return bound
 
+    def _refused(self, other: Any) -> Any:
+        raise TypeError(
+            f"{self} and {other} cannot be combined: give a function of the confusion matrix, "
+            f"metric(function, kind=...), or bound one of them as a constraint."
+        )
+
+    __add__: Any = _refused
+    __radd__: Any = _refused
+    __sub__: Any = _refused
+    __rsub__: Any = _refused
+    __mul__: Any = _refused
+    __rmul__: Any = _refused
+    __truediv__: Any = _refused
+    __rtruediv__: Any = _refused
+
     @abstractmethod
     def __str__(self) -> str: ...
 

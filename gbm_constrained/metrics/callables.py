@@ -30,7 +30,7 @@ def _joint_rates(classes: NDArray[np.generic], on: Any) -> list[Rate]:
 
 
 @dataclass(frozen=True, repr=False)
-class Cost(Metric):
+class MeanCost(Metric):
     """The mean cost of decisions.
 
     Parameters
@@ -120,7 +120,14 @@ class FunctionMetric(Metric):
             return dict(zip(keys, u.reshape(n, n, -1).transpose(2, 0, 1), strict=True))
 
         def function(u: Float) -> float:
-            return float(self.function(matrices(u)))
+            value = self.function(matrices(u))
+            try:
+                return float(value)
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"function of {self} must return a number, got {value!r}: return one for the "
+                    f"whole confusion matrix."
+                ) from None
 
         def derivative(u: Float) -> Float:
             found = (
@@ -156,7 +163,7 @@ class FunctionMetric(Metric):
         return name_with_rows(f"metric({name}{by})", self.on or None)
 
 
-def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:
+def cost(matrix: ArrayLike, *, on: Any = None) -> MeanCost:
     r"""Mean cost of decisions, :math:`\sum_{ij} M_{ij} C_{ij}`, which is minimised.
 
     Parameters
@@ -168,7 +175,7 @@ def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:
 
     Returns
     -------
-    Cost
+    MeanCost
 
     Raises
     ------
@@ -182,7 +189,7 @@ def cost(matrix: ArrayLike, *, on: Any = None) -> Cost:
         raise ValueError(
             f"cost(matrix) must have finite entries that are not all zero, got {table.tolist()}."
         )
-    return Cost(tuple(map(tuple, table.tolist())), as_selectors(on))
+    return MeanCost(tuple(map(tuple, table.tolist())), as_selectors(on))
 
 
 def metric(

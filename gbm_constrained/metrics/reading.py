@@ -1,9 +1,9 @@
-"""What ``maximize=`` and ``minimize=`` accept: metrics, rates, quotients and names."""
+"""What ``maximize=`` and ``minimize=`` accept: metrics, rates, quotients and texts."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,18 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.metrics.base import BoundMetric, Metric, bind_linear, bind_quotient
 from gbm_constrained.metrics.callables import FunctionMetric
-from gbm_constrained.metrics.f_measures import f1_macro, f1_micro, f_beta
-from gbm_constrained.metrics.recalls import balanced_accuracy, g_mean, h_mean, min_recall, q_mean
-
-NAMES: dict[str, Callable[..., Metric]] = {
-    make.__name__: make
-    for make in (
-        balanced_accuracy, f1_macro, f1_micro, f_beta, g_mean, h_mean, min_recall, q_mean,
-    )
-}  # fmt: skip
+from gbm_constrained.metrics.text import parse_metric
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +48,8 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
     Parameters
     ----------
     maximize, minimize : Metric, Rate, Quotient, str or None
-        What is maximised, or minimised; at most one of them.
+        What is maximised, or minimised; at most one of them. A text is read by
+        :func:`~gbm_constrained.metrics.text.parse_metric`.
 
     Returns
     -------
@@ -65,9 +59,9 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
     Raises
     ------
     TypeError
-        If the objective is neither a metric, a rate, a quotient nor a name.
+        If the objective is neither a metric, a rate, a quotient nor a text.
     ValueError
-        If both are given, the name is unknown, or the metric has the other direction.
+        If both are given, a text is no metric, or the metric has the other direction.
     """
     if maximize is None and minimize is None:
         return None
@@ -78,7 +72,7 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
         )
     name = "maximize" if minimize is None else "minimize"
     given = maximize if minimize is None else minimize
-    found = _read(name, given)
+    found = read_metric(name, given)
     if found.greater_is_better != (name == "maximize"):
         other = "minimize" if name == "maximize" else "maximize"
         raise ValueError(
@@ -88,12 +82,19 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
     return found
 
 
-def _read(name: str, given: Any) -> Metric:
-    """Read one objective; `name` is that of the parameter."""
+def read_metric(name: str, given: Any) -> Metric:
+    """Read a metric, a rate, a quotient or a text; `name` is that of the parameter.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is something else.
+    """
     if isinstance(given, str):
-        if given not in NAMES:
-            raise ValueError(f"{name}={given!r} must be one of {sorted(NAMES)}, or a metric.")
-        return NAMES[given]()
+        try:
+            given = parse_metric(given)
+        except ValueError as error:
+            raise ValueError(f"{name}={given!r}: {error}") from None
     if isinstance(given, (Rate, Quotient)):
         if any(term.event.is_loss for rate in given.rates for _, term in rate.terms):
             raise ValueError(
@@ -110,3 +111,12 @@ def _read(name: str, given: Any) -> Metric:
         f"{name} must be a metric such as g_mean(), a rate, a quotient or a name, got "
         f"{given!r}.{remedy}"
     )
+
+
+def read_metrics(metrics: Any) -> tuple[Metric, ...]:
+    """Read ``metrics=`` of an audit: None, one metric, or a sequence of them."""
+    if metrics is None:
+        return ()
+    if isinstance(metrics, (str, Metric, Expression)) or not isinstance(metrics, Iterable):
+        metrics = (metrics,)
+    return tuple(read_metric("metrics", given) for given in metrics)

@@ -87,6 +87,26 @@ class JointCells:
         at = self.codes[rows] * self.n_classes + decisions
         return np.bincount(at, weight, size).reshape(len(self), -1).astype(np.float64)
 
+    def spread(self, counts: Float, n_cells: int) -> Float:
+        """Add weights of joint cells up to those of the cells of all views.
+
+        Parameters
+        ----------
+        counts : ndarray of shape (..., n_joint_cells, n_classes)
+            Weights.
+        n_cells : int
+            Number of cells of all views.
+
+        Returns
+        -------
+        ndarray of shape (..., n_cells, n_classes)
+        """
+        tables = np.zeros((*counts.shape[:-2], n_cells, self.n_classes))
+        for cells in self.of_views.T:
+            for cell, of_cell in zip(cells, np.moveaxis(counts, -2, 0), strict=True):
+                tables[..., cell, :] += of_cell
+        return tables
+
     def coefficients(self, cells: Cells, compiled: LinearConstraints) -> Coefficients:
         """Write functionals on (part of) the rows in weights of joint cells.
 

@@ -34,6 +34,7 @@ from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.audit import (
     FRAME_COLUMNS,
     GROUP_COLUMNS,
+    METRIC_COLUMNS,
     MODEL_COLUMNS,
     VERDICTS,
     AuditRows,
@@ -82,6 +83,9 @@ class Audit(AuditTables):
         number of constraints by verdict, and ``value[...]`` of each.
     history : DataFrame or None
         Values and multipliers in each round of a constrained training.
+    metrics : DataFrame
+        One row per model and metric: ``model``, ``metric``, ``value`` and its interval ``low`` to
+        ``high``.
     """
 
     @property
@@ -129,6 +133,7 @@ class Audit(AuditTables):
             "groups": self.groups.to_dict("records"),
             "models": self.models.to_dict("records"),
             "history": None if self.history is None else self.history.to_dict("list"),
+            "metrics": self.metrics.to_dict("records"),
         }
         return json.dumps(_to_plain(content), indent=indent, allow_nan=False, ensure_ascii=False)
 
@@ -170,6 +175,9 @@ class Audit(AuditTables):
                     name: column if name in INTEGERS else [to_float(v) for v in column]
                     for name, column in history.items()
                 }
+            ),
+            set_column_types(
+                pd.DataFrame(content.get("metrics", ()), columns=list(METRIC_COLUMNS))
             ),
         )  # fmt: skip
 
@@ -217,6 +225,8 @@ class Audit(AuditTables):
             lines += ["", shown.to_string(index=False, float_format="{:.4f}".format)]
         if len(self.groups):
             lines += ["", self.groups.to_string(index=False, float_format="{:.4f}".format)]
+        if len(self.metrics):
+            lines += ["", self.metrics.to_string(index=False, float_format="{:.4f}".format)]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -226,13 +236,14 @@ def audit(
     model: Any,
     X: Any,
     y: Any,
-    constraints: Any,
+    constraints: Any = None,
     *,
     positive: Hashable | None = None,
     sensitive_features: Any = None,
     sample_weight: Any = None,
     level: float = 0.95,
     others: Mapping[str, Any] | None = None,
+    metrics: Any = None,
 ) -> Audit:
     """Measure constraints on the decisions of any fitted classifier, on held-out rows.
 
@@ -248,7 +259,7 @@ def audit(
         threshold or parameters chosen on them: otherwise the intervals mean nothing.
     y : array-like of shape (n_samples,)
         Labels.
-    constraints : Constraint or sequence of them
+    constraints : Constraint or sequence of them, default=None
         The constraints (see :mod:`gbm_constrained.constraints.rates`), presets or fairlearn's
         objects. Masks and decisions in them are those of these rows.
     positive : label, default=None
@@ -262,6 +273,9 @@ def audit(
         Level of each interval, by itself.
     others : mapping from str to fitted classifier, default=None
         Other models, by the name to show, that are compared with this one on the same rows.
+    metrics : metric, rate, quotient, str or sequence of them, default=None
+        What is measured besides, such as ``[g_mean(), "recall"]``
+        (see :mod:`gbm_constrained.metrics`), with an interval by the bootstrap of rows.
 
     Returns
     -------
@@ -295,6 +309,7 @@ def audit(
         positive=positive,
         level=level,
         others=others,
+        metrics=metrics,
     )
     return Audit(**vars(tables))
 

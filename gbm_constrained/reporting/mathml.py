@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.coverage import CoverageDifference, CoverageDivergence, OfShares
 from gbm_constrained.constraints.events import (
     Correct,
     CrossEntropy,
@@ -34,7 +35,10 @@ DECISION = '<mover accent="true"><mi>y</mi><mo>^</mo></mover>'
 PROBABILITY = '<mover accent="true"><mi>p</mi><mo>^</mo></mover>'
 LABEL = "<mi>y</mi>"
 GROUP, OTHER_GROUP = "<mi>g</mi>", "<mi>h</mi>"
+CLASS = "<mi>k</mi>"
+TARGET = "<msub><mi>\N{GREEK SMALL LETTER TAU}</mi><mi>k</mi></msub>"
 MINUS, NOT_EQUAL, IN = "\N{MINUS SIGN}", "\N{NOT EQUAL TO}", "\N{ELEMENT OF}"
+SUM = "\N{N-ARY SUMMATION}"
 SENSES = {"<=": "\N{LESS-THAN OR EQUAL TO}", ">=": "\N{GREATER-THAN OR EQUAL TO}"}
 SIGNS = (MINUS, "+")  # Signs of the negative and the positive class, where no name is known.
 EVENTS = {
@@ -54,6 +58,7 @@ def legend_of(formulas: Sequence[str]) -> str:
         _class_sign(0): "the negative class",
         GROUP: "a group",
         OTHER_GROUP: "another group",
+        TARGET: "the target of a class",
     }
     # Each occurrence of a decision has the letter of the label in it.
     found = [
@@ -111,6 +116,30 @@ def _(e: Ratio, sense: str, classes: Classes) -> str:
     if e.reference is None:
         return _over("min", over) + first
     return f"{_over('min', over)}<mrow><mo>{{</mo>{first}<mo>,</mo>{second}<mo>}}</mo></mrow>"
+
+
+@_expression.register
+def _(e: CoverageDifference, sense: str, classes: Classes) -> str:
+    difference = _share_of_predictions() + _operator(MINUS) + _target(e)
+    return f"{_over('max', CLASS)}<mrow><mo>|</mo>{difference}<mo>|</mo></mrow>"
+
+
+@_expression.register
+def _(e: CoverageDivergence, sense: str, classes: Classes) -> str:
+    ratio = _fraction(_target(e), _share_of_predictions())
+    return f"{_over(SUM, CLASS)}{_target(e)}<mi>log</mi>{ratio}"
+
+
+def _share_of_predictions() -> str:
+    """Write the probability that a class is predicted."""
+    return f"<mi>P</mi><mrow><mo>(</mo>{DECISION}{_operator('=')}{CLASS}<mo>)</mo></mrow>"
+
+
+def _target(e: OfShares) -> str:
+    """Write the target of a class: a number, or the probability of its label."""
+    if e.to is not None:
+        return TARGET
+    return f"<mi>P</mi><mrow><mo>(</mo>{LABEL}{_operator('=')}{CLASS}<mo>)</mo></mrow>"
 
 
 def _reference(e: Gap, classes: Classes) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from scipy import linalg, optimize
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint, Expression
+from gbm_constrained.constraints.coverage import CoverageDifference, CoverageDivergence
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped
 from gbm_constrained.problem.functionals import WeightedFraction
@@ -249,6 +250,19 @@ def _(expression: Gap, constraint: Constraint, values: _Values) -> Float:
     if exact is None:
         return _interval_of.dispatch(Grouped)(expression, constraint, values)
     return exact
+
+
+@_interval_of.register
+def _(expression: CoverageDifference, constraint: Constraint, values: _Values) -> Float:
+    of_all = level_of_all(constraint, values.functionals.size, values.level)
+    at, strict = (values.intervals(level) for level in (values.level, of_all))
+    least = np.maximum(np.maximum(strict[:, 0], -strict[:, 1]), 0.0)
+    return np.array([least.max(), np.abs(at).max()])
+
+
+@_interval_of.register
+def _(expression: CoverageDivergence, constraint: Constraint, values: _Values) -> Float:
+    return np.full(2, np.nan)
 
 
 def _gap_interval(values: _Values) -> Float | None:

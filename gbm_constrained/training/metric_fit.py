@@ -28,6 +28,13 @@ from gbm_constrained.decision.cost_rule import CostRule, mixture_shares, probabi
 from gbm_constrained.decision.score_calibration import calibrate_scores
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.reductions.base import FEASIBLE, Solution
+from gbm_constrained.reductions.solve import check_reduction
+from gbm_constrained.training.metric_checks import (
+    check_cells,
+    check_folds,
+    check_function,
+    spread_margin,
+)
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem, count_shares
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
 from gbm_constrained.training.options import SolverOptions
@@ -156,6 +163,8 @@ class MetricFit:
     ) -> None:
         self.problem = MetricProblem.of(options, metric, arguments, library)
         self.options = self.problem.options
+        check_function(self.problem)
+        check_reduction(self.problem.loss.kind, options.solver)
         self.X, self.y = arguments.X, self.problem.data.y
         self.are_log_odds = are_log_odds
         self.has_own_objective = metric is None
@@ -190,10 +199,9 @@ class MetricFit:
             own = self._keep_decisions(fit_part, merge)
             if own is not None:
                 return own
-        source, rows, margin, parts = self._score(fit_part, is_joint)
+        source, rows, margin, parts = self._score(fit_part, is_joint=is_joint)
         held = problem.on(rows)
-        held.check(source)
-        factors, scale = self._link(held, margin, is_joint)
+        factors, scale = self._link(held, margin)
         probabilities = probabilities_of(margin, factors, scale)
         search = MetricSearch(held, held.oracle(probabilities), solver, parts)
         exact, rules = search.solve_by_probabilities()
@@ -212,25 +220,24 @@ class MetricFit:
             if single is not None:
                 assessed, _ = search.assess([single])
                 chosen = replace(assessed[0], low=chosen.low, high=chosen.high)
-        cell_model, label_model = self._final_models(fit_part, merge, is_joint)
+        cell_model, label_model = self._final_models(fit_part, merge, is_joint=is_joint)
         return MetricResult(
             held, source, candidates, chosen, mixed_value, solution,
             problem.loss.of_metric(exact.bound), cell_model, label_model, factors, scale,
         )  # fmt: skip
 
-    def _link(self, held: HeldOutProblem, margin: Array, is_joint: bool) -> tuple[Float, float]:
+    def _link(self, held: HeldOutProblem, margin: Array) -> tuple[Float, float]:
         """Find factors of the joint cells and the scale by which scores become probabilities."""
         joint = self.problem.joint
         if not self.are_log_odds:
             return calibrate_scores(margin, joint.codes[held.rows], len(joint), held.weight)
-        return np.ones(len(joint)) if is_joint else self.problem.factors, 1.0
+        return self.problem.factors if joint.are_labels else np.ones(len(joint)), 1.0
 
     def _keep_decisions(self, fit_part: FitPart, merge: Merge | None) -> MetricResult | None:
         """Keep the decisions of the library's own boosters if they satisfy the constraints."""
         problem = self.problem
-        source, rows, margin, _ = self._score(fit_part, False)
+        source, rows, margin, _ = self._score(fit_part, is_joint=False)
         held = problem.on(rows)
-        held.check(source)
         k = problem.factors.size
         costs = ((1.0 - np.eye(k)) * problem.factors[:, None])[None]
         decisions = CostRule(costs[0], problem.factors).decide(lambda _: margin)
@@ -245,14 +252,14 @@ class MetricFit:
         solution = Solution(
             (costs[0],), np.ones(1), u, value, -np.inf, 0.0, "optimal", (), u[None]
         )
-        _, label_model = self._final_models(fit_part, merge, False)
+        _, label_model = self._final_models(fit_part, merge, is_joint=False)
         return MetricResult(
             held, source, [kept], kept, kept.value, solution,
             np.nan, None, label_model, problem.factors,
         )  # fmt: skip
 
     def _final_models(
-        self, fit_part: FitPart, merge: Merge | None, is_joint: bool
+        self, fit_part: FitPart, merge: Merge | None, *, is_joint: bool
     ) -> tuple[NativeModel | None, NativeModel | None]:
         """Make the booster of the joint labels, and that of the labels if it is merged."""
         everyone = np.arange(len(self.problem.data.rows))
@@ -260,19 +267,19 @@ class MetricFit:
         if self.options.ensemble is None:
             return fit_part(everyone, codes, True) if is_joint else None, None
         assert merge is not None
-        self._score(fit_part, False)
+        self._score(fit_part, is_joint=False)
         cell_model = merge(self.fold_models[True]) if is_joint else None
         return cell_model, merge(self.fold_models[False])
 
-    def _score(self, fit_part: FitPart, is_joint: bool) -> Scored:
+    def _score(self, fit_part: FitPart, *, is_joint: bool) -> Scored:
         """Score the rows that the metric is measured on, once for labels and for joint labels."""
         if is_joint not in self._scored:
             target = self.problem.joint.codes if is_joint else None
             of_rows = self._score_training if self._is_train else self._score_held_out
-            self._scored[is_joint] = of_rows(fit_part, target, is_joint)
+            self._scored[is_joint] = of_rows(fit_part, target, is_joint=is_joint)
         return self._scored[is_joint]
 
-    def _score_training(self, fit_part: FitPart, target: Any, is_joint: bool) -> Scored:
+    def _score_training(self, fit_part: FitPart, target: Any, *, is_joint: bool) -> Scored:
         """Score the training rows by a booster of all of them."""
         everyone = np.arange(len(self.problem.data.rows))
         issue_warning(
@@ -284,13 +291,25 @@ class MetricFit:
         margin = fit_part(everyone, target, is_joint).margin(self.X, everyone)
         return Scored("training rows", everyone, margin, [])
 
-    def _score_held_out(self, fit_part: FitPart, target: Any, is_joint: bool) -> Scored:
+    def _score_held_out(self, fit_part: FitPart, target: Any, *, is_joint: bool) -> Scored:
         """Score rows by boosters that have not seen them."""
         folds = self._folds()
+        source = "holdout" if len(folds) == 1 else "out of fold"
+        check_folds(self.problem, folds, source)
         found: list[tuple[Codes, Array]] = []
+        joint = self.problem.joint
         for held in folds:
-            model = fit_part(self._rest(held), target, is_joint)
-            found.append((held, model.margin(take_rows(self.X, held), held)))
+            training = self._rest(held)
+            if is_joint:  # A small cell may have no rows outside of one fold.
+                known, codes = np.unique(joint.codes[training], return_inverse=True)
+                target = np.zeros(len(joint.codes), dtype=np.intp)
+                target[training] = codes
+            model = fit_part(training, target, is_joint)
+            margin = model.margin(take_rows(self.X, held), held)
+            if is_joint:
+                check_cells(self.problem, known)
+                margin = spread_margin(margin, known, len(joint))
+            found.append((held, margin))
             if self.options.ensemble is not None:
                 self.fold_models[is_joint].append(model)
         rows = np.concatenate([held for held, _ in found])
@@ -298,9 +317,9 @@ class MetricFit:
         order = np.argsort(rows)
         rows, margin = rows[order], margin[order]
         if len(folds) == 1:
-            return Scored("holdout", rows, margin, [])
+            return Scored(source, rows, margin, [])
         parts = [np.searchsorted(rows, held) for held in folds]
-        return Scored("out of fold", rows, margin, parts)
+        return Scored(source, rows, margin, parts)
 
     def _rest(self, held: Codes) -> Codes:
         """List the rows that are not held out."""

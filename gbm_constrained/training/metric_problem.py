@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.coverage import CoverageDivergence
 from gbm_constrained.constraints.rates import error_rate
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, FitData
@@ -98,12 +99,18 @@ class MetricProblem:
         bound = bound.with_positive_class(data.classes, options.positive)
         constraints = [*options.constraints, *bound.constraints]
         n_own = len(options.constraints)
-        cells, compiled = compile_constraints(
-            constraints,
-            data.rows,
-            idle=range(n_own, len(constraints)),
-            warning=SmallGroupWarning("", "small_groups_"),
-        )
+        try:
+            cells, compiled = compile_constraints(
+                constraints,
+                data.rows,
+                idle=range(n_own, len(constraints)),
+                warning=SmallGroupWarning("", "small_groups_"),
+            )
+        except ValueError as error:
+            if not any(str(own) in str(error) for own in bound.constraints):
+                raise
+            name = "minimize" if options.maximize is None else "maximize"
+            raise type(error)(f"{name}={metric}: {error}") from None
         for constraint in options.constraints:
             if constraint.has_loss:
                 raise ValueError(
@@ -136,11 +143,51 @@ class MetricProblem:
         other = replace(self, metric=metric, cells=cells, compiled=compiled, joint=joint)
         return other.on(np.arange(len(rows)))
 
+    @property
+    def convex_bounds(self) -> tuple[ConvexBound, ...]:
+        """The constraints whose bounds no linear rows state."""
+        return tuple(
+            ConvexBound(constraint.expression, constraint.bound, span)
+            for constraint, span in zip(
+                self.options.constraints, self.compiled.spans, strict=False
+            )
+            if isinstance(constraint.expression, CoverageDivergence)
+        )
+
     def on(self, rows: Codes) -> HeldOutProblem:
         """Bind the metric and the constraints to some of the rows."""
         cells = self.cells.take(rows)
         compiled = self.compiled.on(cells)
         return HeldOutProblem(self, rows, cells, compiled)
+
+
+@dataclass(frozen=True, eq=False)
+class ConvexBound:
+    """A constraint whose bound no linear rows state, as a convex function of all functionals.
+
+    Parameters
+    ----------
+    expression : CoverageDivergence
+        What is bounded.
+    bound : float
+        The bound.
+    at : slice
+        Positions of its functionals among all of the programme.
+    """
+
+    expression: CoverageDivergence
+    bound: float
+    at: slice
+
+    def value(self, u: Float) -> float:
+        """Compute the left-hand minus the right-hand side."""
+        return self.expression.value(u[self.at], "<=") - self.bound
+
+    def gradient(self, u: Float) -> Float:
+        """Compute the gradient in all functionals."""
+        found = np.zeros(u.size)
+        found[self.at] = self.expression.gradient(u[self.at])
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +246,7 @@ class HeldOutProblem:
             self.problem.loss,
             A,
             compiled.b + A @ np.nan_to_num(compiled.constant),
+            convex=self.problem.convex_bounds,
             low=ranges[:, 0],
             high=ranges[:, 1],
         )
@@ -212,19 +260,19 @@ class HeldOutProblem:
 
         The denominators are those of the weights, which may be resampled.
         """
-        joint, n = self.problem.joint, len(self.cells)
-        tables = np.zeros((*counts.shape[:-2], n, joint.n_classes))
-        for cells in joint.of_views.T:
-            for cell, of_cell in zip(cells, np.moveaxis(counts, -2, 0), strict=True):
-                tables[..., cell, :] += of_cell
+        tables = self.problem.joint.spread(counts, len(self.cells))
         flat = tables.reshape(*tables.shape[:-2], -1)
         return Fractions(self.compiled, tables.shape[-2:]).of(flat)
 
     def violations(self, functionals: Float) -> Float:
-        """Left-hand minus right-hand side of each row of constraints; rows come last."""
+        """Left-hand minus right-hand side of each linear row, then of each convex bound."""
         filled = np.nan_to_num(functionals)
         constant = np.nan_to_num(self.compiled.constant)
-        return np.asarray((filled - constant) @ self.compiled.R.toarray().T - self.compiled.b)
+        linear = (filled - constant) @ self.compiled.R.toarray().T - self.compiled.b
+        convex = [
+            np.apply_along_axis(bound.value, -1, filled) for bound in self.problem.convex_bounds
+        ]
+        return np.concatenate([linear, *(values[..., None] for values in convex)], axis=-1)
 
 
 def count_shares(codes: Any, shares: Float, weight: Float | None, n_cells: int) -> Float:

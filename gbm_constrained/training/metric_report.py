@@ -194,8 +194,14 @@ def _report_constraints(
 def _violated(compiled: LinearConstraints, outcome: Outcome) -> tuple[Constraint, ...]:
     """List the constraints that the decisions of least violation violate."""
     rows = compiled.rows_of(np.nan_to_num(outcome.functionals)) - compiled.b
-    broken = np.unique(compiled.owner[rows > FEASIBLE])
-    return tuple(compiled.constraints[j] for j in broken)
+    broken = set(compiled.owner[rows > FEASIBLE].tolist())
+    values = compiled.values(outcome.functionals)
+    return tuple(
+        constraint
+        for j, constraint in enumerate(compiled.constraints)
+        if j in broken
+        or (not constraint.expression.has_linear_rows and values[j] > constraint.bound + FEASIBLE)
+    )
 
 
 def _accuracy(fit: MetricFit, result: MetricResult) -> Estimate:

@@ -219,7 +219,24 @@ def _check(content: dict[str, Any], cls: type, n_classes: int) -> Note:
         shift = note.fitted.get(name, np.zeros(columns))
         if not isinstance(shift, np.ndarray) or shift.shape != (columns,):
             raise ValueError(f"{name} must hold {columns} numbers, got {shift!r}.")
+    if "_rules" in note.fitted:
+        _check_rules(note.fitted["_rules"], n_classes)
     return note
+
+
+def _check_rules(rules: Any, n_classes: int) -> None:
+    """Check that an entry can be the decision rules of a classifier, with their probabilities."""
+    arrays = ("costs", "probability", "factors")
+    if not isinstance(rules, dict) or set(rules) != {*arrays, "scale", "cell_model"}:
+        raise ValueError("_rules must hold costs, probability, factors, scale and cell_model.")
+    if not isinstance(rules["scale"], float) or not 0.0 < rules["scale"] < np.inf:
+        raise ValueError(f"_rules must hold a positive scale, got {rules['scale']!r}.")
+    costs, probability, factors = (np.asarray(rules[name], dtype=np.float64) for name in arrays)
+    shape = (*probability.shape, *factors.shape, n_classes)
+    if costs.ndim != 3 or costs.shape != shape or not np.isclose(probability.sum(), 1.0):
+        raise ValueError(f"_rules must hold costs of shape {shape}, got {costs.shape}.")
+    if not isinstance(rules["cell_model"], bytes | None):
+        raise ValueError("the cell_model of _rules must be the bytes of a booster.")
 
 
 def _check_types(what: str, given: dict[str, Any], known: Mapping[str, type]) -> None:
@@ -233,6 +250,12 @@ def refuse_threshold(given: Any, note: str | None, parameter: str) -> None:
 
     A `parameter` gives the model, or the file that has the `note`.
     """
+    if hasattr(given, "_rules") or "_rules" in (_peek(note, "fitted") or {}):
+        raise ValueError(
+            f"{parameter} is a model whose decision rules are kept beside its trees, as those of "
+            f"a mixture or of groups are: training that continues from the trees would lose them. "
+            f"Continue from a model without maximize= and minimize=."
+        )
     shift = getattr(given, "_threshold", None)
     shift = _peek(note, "decision_shift") if shift is None else shift
     if shift is not None and np.any(shift):

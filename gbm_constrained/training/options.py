@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.constraints.checking import check_constraints, check_linear
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import check_choice, check_integer, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
@@ -85,6 +85,7 @@ class SolverOptions:
             check_choice(name, solver, REDUCTIONS)
             options = cls(constraints, solver=solver, **own)
             return options._check_of_metric(str(metric))
+        check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
         check_choice("iterate", options.iterate, ITERATES)
@@ -176,7 +177,7 @@ class SolverOptions:
         return self
 
     def with_classes(self, classes: NDArray[np.generic]) -> SolverOptions:
-        """Name the positive class of the constraints, given the sorted labels."""
+        """Name the classes that constraints leave open, given the sorted labels."""
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
 

@@ -28,7 +28,8 @@ from gbm_constrained.metrics import (
     min_recall,
     q_mean,
 )
-from gbm_constrained.metrics.reading import NAMES, read_objective
+from gbm_constrained.metrics.reading import read_objective
+from gbm_constrained.metrics.text import NAMES
 
 CLASSES = np.array(["a", "b", "c"])
 BUILT_IN = [
@@ -194,7 +195,7 @@ def test_metrics_are_descriptions_that_copy_and_compare():
     ("maximize", "minimize", "error", "words"),
     [
         ("g_mean", "error_rate", ValueError, "cannot both be given"),
-        ("gmean", None, ValueError, "must be one of"),
+        ("xyz", None, ValueError, "maximize='xyz': unknown metric xyz: must be one of"),
         (cost([[0, 1], [1, 0]]), None, ValueError, "use minimize="),
         (None, "g_mean", ValueError, "use maximize="),
         (3, None, TypeError, "maximize must be a metric"),

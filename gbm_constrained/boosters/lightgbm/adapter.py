@@ -122,7 +122,7 @@ class LightGBMAdapter:
     def without_gradients(self) -> str | None:
         return find_without_gradients(self.model)
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeLGBMModel:
+    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeLGBMModel:  # noqa: FBT001
         given = {**self.arguments, "sample_weight": self.sample_weight}
         return fit_part(self.model, self.X, self.y, given, PartRows(rows, target, is_joint))
 

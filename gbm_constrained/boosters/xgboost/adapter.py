@@ -135,7 +135,7 @@ class XGBoostAdapter:
     def without_gradients(self) -> str | None:
         return find_without_gradients(self.model)
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeXGBModel:
+    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeXGBModel:  # noqa: FBT001
         return fit_part(
             self.model, self.X, self.y, self.arguments, PartRows(rows, target, is_joint)
         )

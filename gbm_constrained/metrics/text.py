@@ -1,0 +1,205 @@
+r"""Metrics as text: what stands on a command line, in a saved model, or for ``maximize=``.
+
+The text is that of constraints (:mod:`gbm_constrained.constraints.text`) without a bound.
+
+>>> from gbm_constrained.metrics import f_beta, format_metric, parse_metric
+>>> parse_metric("f_beta(2, label=fraud)") == f_beta(2, label="fraud")
+True
+>>> format_metric(f_beta(2, label="fraud"))
+'f_beta(2, fraud)'
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Hashable, Mapping
+from functools import singledispatch
+from typing import Any, ClassVar
+
+from gbm_constrained.constraints.expressions import Quotient, Rate
+from gbm_constrained.constraints.text import (
+    NotTextError,
+    write_call,
+    write_expression,
+    write_number,
+    write_selectors,
+    write_value,
+)
+from gbm_constrained.constraints.text_mask import make_error
+from gbm_constrained.constraints.text_reader import RATES, Function, Reader
+from gbm_constrained.metrics.base import Metric
+from gbm_constrained.metrics.callables import MeanCost, cost
+from gbm_constrained.metrics.f_measures import (
+    FBeta,
+    MacroF1,
+    MicroF1,
+    f1_macro,
+    f1_micro,
+    f_beta,
+)
+from gbm_constrained.metrics.recalls import (
+    BalancedAccuracy,
+    MeanOfRecalls,
+    balanced_accuracy,
+    g_mean,
+    h_mean,
+    min_recall,
+    q_mean,
+)
+
+NAMES: dict[str, Callable[..., Metric]] = {
+    make.__name__: make
+    for make in (
+        balanced_accuracy, f1_macro, f1_micro, f_beta, g_mean, h_mean, min_recall, q_mean,
+    )
+}  # fmt: skip
+
+
+class MetricReader(Reader):
+    """Walk over the syntax tree of a metric.
+
+    Parameters
+    ----------
+    text, labels
+        As in :func:`parse_metric`.
+    """
+
+    functions: ClassVar = {**RATES, **{n: Function(m) for n, m in {**NAMES, "cost": cost}.items()}}
+    kind: ClassVar = "metric"
+    others: ClassVar = f"must be one of {', '.join([*NAMES, 'cost'])}, or a rate such as recall"
+
+    def __init__(self, text: str, labels: Mapping[Any, Hashable] | None) -> None:
+        super().__init__(text, labels, None)
+
+    def read_metric(self) -> Metric | Rate | Quotient:
+        """Read the one metric of the text."""
+        trees = self.parse_trees()
+        node = next(trees, None)
+        if node is None:
+            self.fail_at(len(self.text), "there is no metric: write one such as g_mean")
+        if isinstance(node, ast.Compare):
+            self.fail("a metric has no bound: a bounded rate is a constraint", node)
+        found = self.read_sum(node)
+        if not isinstance(found, (Metric, Rate, Quotient)):
+            message = "expected a metric, a rate or a quotient of rates, such as g_mean or recall"
+            self.fail(message, node)
+        if next(trees, None) is not None:
+            raise make_error(self.text, 0, len(self.text), "give one metric, and not several")
+        return found
+
+    def read_argument(self, parameter: str, node: ast.expr) -> Any:
+        """Read the argument of a parameter."""
+        if parameter == "matrix" and isinstance(node, (ast.List, ast.Tuple)):
+            return self.read_all(node.elts, node, self._read_row)
+        return super().read_argument(parameter, node)
+
+    def _read_row(self, node: ast.expr) -> tuple[Any, ...]:
+        if not isinstance(node, (ast.List, ast.Tuple)):
+            self.fail("expected a row of the matrix, such as [0, 1]", node)
+        return self.read_all(node.elts, node, self.read_number)
+
+
+def parse_metric(
+    text: str, *, labels: Mapping[Any, Hashable] | None = None
+) -> Metric | Rate | Quotient:
+    """Read a metric, a rate or a quotient of rates, such as ``"h_mean(on={region: north})"``.
+
+    Parameters
+    ----------
+    text : str
+        The metric, as it would be written in Python: functions without arguments need no
+        parentheses, and columns and labels that are single words no quotes.
+    labels : mapping, default=None
+        Labels that the text may name, and what each is in the metric. By default any label is
+        taken as it stands.
+
+    Returns
+    -------
+    Metric, Rate or Quotient
+        What ``maximize=`` and ``minimize=`` take.
+
+    Raises
+    ------
+    TypeError
+        If `text` is not a string.
+    ValueError
+        If it is not one metric; the message shows where, and what would be right.
+    """
+    return MetricReader(text, labels).read_metric()
+
+
+def format_metric(metric: Metric | Rate | Quotient) -> str:
+    """Write a metric as text that :func:`parse_metric` reads as the same metric.
+
+    Parameters
+    ----------
+    metric : Metric, Rate or Quotient
+        The metric.
+
+    Returns
+    -------
+    str
+        One line. Numbers have all their digits.
+
+    Raises
+    ------
+    TypeError
+        If `metric` is something else.
+    ValueError
+        If it holds what has no text: a function of one's own, a mask of rows, a label that is
+        neither text, number nor bool.
+    """
+    if not isinstance(metric, (Metric, Rate, Quotient)):
+        raise TypeError(f"metric must be a metric such as g_mean(), or a rate: {metric!r}.")
+    try:
+        text = _write(metric)
+        if parse_metric(text) != metric:
+            raise NotTextError("it was not made by the functions of gbm_constrained alone")
+    except ValueError as reason:
+        raise ValueError(f"{metric} cannot be written as text: {reason}.") from None
+    return text
+
+
+@singledispatch
+def _write(metric: Any) -> str:
+    """Write a metric; every kind registers how."""
+    raise NotTextError("a function has no text")
+
+
+@_write.register(Rate)
+@_write.register(Quotient)
+def _(expression: Rate | Quotient) -> str:
+    return write_expression(expression)
+
+
+@_write.register
+def _(metric: MeanOfRecalls) -> str:
+    return write_call(metric.name, on=write_selectors(metric.on))
+
+
+@_write.register
+def _(metric: BalancedAccuracy) -> str:
+    return write_call("balanced_accuracy", on=write_selectors(metric.on))
+
+
+@_write.register
+def _(metric: MacroF1) -> str:
+    return write_call("f1_macro", on=write_selectors(metric.on))
+
+
+@_write.register
+def _(metric: MicroF1) -> str:
+    default = None if metric.default is None else write_value(metric.default)
+    return write_call("f1_micro", default=default, on=write_selectors(metric.on))
+
+
+@_write.register
+def _(metric: FBeta) -> str:
+    label = [] if metric.label is None else [write_value(metric.label)]
+    return write_call("f_beta", write_number(metric.beta), *label, on=write_selectors(metric.on))
+
+
+@_write.register
+def _(metric: MeanCost) -> str:
+    rows = (f"[{', '.join(map(write_number, row))}]" for row in metric.matrix)
+    return write_call("cost", f"[{', '.join(rows)}]", on=write_selectors(metric.on))

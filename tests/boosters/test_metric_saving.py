@@ -1,0 +1,168 @@
+"""Classifiers of a metric are saved, loaded, pickled, cloned and searched over."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from helpers import BOTH, CLASSIFIERS
+from saved_models import FILES, assert_same_attributes, make, save_and_load, table_of
+from sklearn.base import clone
+from sklearn.metrics import recall_score
+from sklearn.model_selection import GridSearchCV
+
+import gbm_constrained as gc
+from gbm_constrained.metrics import (
+    cost,
+    f1_micro,
+    f_beta,
+    g_mean,
+    h_mean,
+    metric,
+    min_recall,
+    q_mean,
+)
+from gbm_constrained.metrics.reading import read_objective
+from gbm_constrained.presets import Coverage
+from gbm_constrained.training.note_json import dumps, loads
+
+# A shift in the model, a shift beside it, rules beside it, a mixture, and rules of groups.
+SCENARIOS = {
+    "shift": ("several", {"maximize": h_mean()}),
+    "calibrated": ("several", {"maximize": "g_mean", "probabilities": "calibrated"}),
+    "offsets": ("several", {"maximize": h_mean(), "constraints": [Coverage(within=0.01)]}),
+    "mixture": (
+        "several",
+        {"maximize": min_recall(), "constraints": [Coverage(within=0.005)],
+         "deterministic": False},
+    ),
+    "groups": (
+        "categories",
+        {"maximize": q_mean(), "constraints": [gc.gap(gc.tpr(), by="c") <= 0.05]},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Fitted classifiers of all scenarios, and their features and labels."""
+    found = {}
+    for library in CLASSIFIERS:
+        for scenario, (kind, options) in SCENARIOS.items():
+            X, y = table_of(kind, np.random.default_rng(3))
+            if library == "xgboost" and kind == "categories":
+                options = {**options, "enable_categorical": True}
+            options = {"constraints": None, "n_folds": 2, **options}
+            found[library, scenario] = make(library, **options).fit(X, y), X, y
+    return found
+
+
+@BOTH
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_loaded_model_decides_alike(library, scenario, fitted, tmp_path):
+    model, X, _ = fitted[library, scenario]
+    loaded = save_and_load(model, tmp_path)
+    for other in (loaded, pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(
+            other.predict(X, random_state=0), model.predict(X, random_state=0)
+        ) if hasattr(model, "_rules") else np.testing.assert_array_equal(
+            other.predict(X), model.predict(X)
+        )
+        np.testing.assert_array_equal(
+            other.decision_probabilities(X), model.decision_probabilities(X)
+        )
+        np.testing.assert_array_equal(other.predict_proba(X), model.predict_proba(X))
+        assert_same_attributes(library, vars(other), vars(model))
+        assert other.maximize == model.maximize
+        assert other.constraints == model.constraints
+
+
+def test_the_scenarios_are_what_they_are_called(fitted):
+    """Otherwise the test above would save the same thing five times."""
+    for library in CLASSIFIERS:
+        known = {scenario: vars(fitted[library, scenario][0]) for scenario in SCENARIOS}
+        assert "_rules" not in known["shift"]
+        assert known["shift"]["shift_"].any()
+        assert "_threshold" in known["calibrated"]
+        assert known["offsets"]["_rules"]["cell_model"] is None
+        assert len(known["mixture"]["_rules"]["probability"]) > 1
+        assert known["groups"]["_rules"]["cell_model"] is not None
+
+
+@BOTH
+def test_damaged_rules_are_refused(library, fitted, tmp_path):
+    model, _, _ = fitted[library, "offsets"]
+    whole = model._rules
+    for name, value, words in (
+        ("probability", np.array([0.5]), "costs of shape"),
+        ("costs", whole["costs"][..., :2], "costs of shape"),
+        ("cell_model", "text", "bytes of a booster"),
+    ):
+        damaged = pickle.loads(pickle.dumps(model))
+        damaged._rules = {**whole, name: value}
+        damaged.save_model(tmp_path / FILES[library])
+        with pytest.raises(ValueError, match=words):
+            type(model)().load_model(tmp_path / FILES[library])
+
+
+@BOTH
+def test_training_does_not_continue_from_trees_without_their_rules(library, fitted, tmp_path):
+    model, X, y = fitted[library, "offsets"]
+    parameter = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]
+    path = tmp_path / FILES[library]
+    model.save_model(path)
+    for given in (model, str(path)):
+        with pytest.raises(ValueError, match=f"{parameter} is a model whose decision rules"):
+            make(library, [gc.class_error(2) <= 0.3]).fit(X, y, **{parameter: given})
+
+
+@BOTH
+def test_a_function_of_ones_own_is_left_out_with_a_warning(library, tmp_path):
+    X, y = table_of("binary", np.random.default_rng(3))
+    own = metric(lambda C: C[0, 0] + C[1, 1], kind="linear")
+    model = make(library, None, maximize=own, n_folds=2).fit(X, y)
+    with pytest.warns(UserWarning, match="does not keep maximize"):
+        loaded = save_and_load(model, tmp_path)
+    assert loaded.maximize is None
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        "g_mean", h_mean(on={"sex": "F"}), f_beta(2, "a"), f1_micro("b"), cost([[0, 1], [5, 0]]),
+        gc.recall(), gc.precision("a"), 0.5 * gc.tpr() + 0.5 * gc.tnr(),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_notes_give_objectives_back(objective):
+    assert loads(dumps(objective)) == objective
+    if not isinstance(objective, str):
+        direction = {"minimize" if "cost" in str(objective) else "maximize": objective}
+        read = read_objective(direction.get("maximize"), direction.get("minimize"))
+        assert loads(dumps(read)) == read
+
+
+@BOTH
+def test_parameters_survive_clone_and_set_params(library):
+    model = make(library, None, maximize=g_mean(), deterministic=True)
+    copied = clone(model)
+    assert copied.get_params()["maximize"] == g_mean()
+    assert copied.deterministic is True
+    copied.set_params(maximize=None, minimize="error_rate")
+    assert (copied.maximize, copied.minimize) == (None, "error_rate")
+    assert model.maximize == g_mean()
+
+
+@BOTH
+def test_a_search_scores_by_the_metric(library):
+    X, y = table_of("several", np.random.default_rng(3))
+    model = make(library, None, maximize="g_mean", n_folds=2, n_estimators=5)
+    search = GridSearchCV(model, {"maximize": ["g_mean", "min_recall"]}, cv=2).fit(X, y)
+    best = search.best_estimator_
+    recalls = recall_score(y, best.predict(X), average=None)
+    expected = recalls.min() if best.maximize == "min_recall" else recalls.prod() ** 0.25
+    assert best.score(X, y) == pytest.approx(expected, abs=1e-12)
+    means = search.cv_results_["mean_test_score"]
+    assert means[0] > means[1]  # the worst recall is below the geometric mean

@@ -1,0 +1,180 @@
+"""Objectives, constraints and rows that do not fit together are refused before any training."""
+
+from __future__ import annotations
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+import xgboost as xgb
+from helpers import BOTH, CLASSIFIERS
+
+import gbm_constrained as gc
+from gbm_constrained.metrics import cost, f1_micro, g_mean, h_mean, metric, min_recall
+from gbm_constrained.presets import Coverage, Quantification
+
+OPTIONS = {
+    "xgboost": {"max_depth": 2, "n_jobs": 1},
+    "lightgbm": {"num_leaves": 4, "n_jobs": 1, "verbose": -1},
+}
+
+
+def make(library, **options):
+    return CLASSIFIERS[library](**{"n_estimators": 3, "n_folds": 2, **OPTIONS[library], **options})
+
+
+def draw(n=240):
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, n, p=[0.6, 0.3, 0.1])
+    return rng.normal(size=(n, 3)) + y[:, None], y
+
+
+@pytest.fixture
+def without_training(monkeypatch):
+    """Any training of either library is an error of another kind."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a booster was trained")
+
+    monkeypatch.setattr(lgb.LGBMClassifier, "fit", refuse)
+    monkeypatch.setattr(xgb.XGBClassifier, "fit", refuse)
+
+
+def trace(C):
+    return float(np.trace(C))
+
+
+CASES = {
+    "both": ({"maximize": "g_mean", "minimize": "error_rate"}, ValueError,
+             "maximize='g_mean' and minimize='error_rate' cannot both be given: leave one out"),
+    "unknown name": ({"maximize": "gmean"}, ValueError,
+                     "maximize='gmean': unknown metric gmean: did you mean g_mean"),
+    "no metric": ({"maximize": 3}, TypeError, "maximize must be a metric such as g_mean"),
+    "direction": ({"minimize": "h_mean"}, ValueError, "minimize=h_mean: larger .* use maximize="),
+    "unknown label": ({"maximize": gc.recall("z")}, ValueError,
+                      r"maximize=recall\('z'\): .* its classes are \[0, 1, 2\]"),
+    "rate of two classes": ({"maximize": "tpr"}, ValueError, "maximize=tpr: .* positive="),
+    "unknown default": ({"maximize": f1_micro("z")}, ValueError, "default='z' is not among"),
+    "matrix of other classes": ({"minimize": cost([[0, 1], [1, 0]])}, ValueError,
+                                "2 rows and y has 3 classes"),
+    "unknown column": ({"maximize": h_mean(on={"z": 1})}, ValueError, "column 'z' is neither"),
+    "NaN gradient": (
+        {"maximize": metric(trace, kind="smooth", gradient=lambda C: np.nan * C)}, ValueError,
+        r"gradient of metric\(trace\) is \[nan.*gradient=\) one that is finite",
+    ),
+    "gradient of another shape": (
+        {"maximize": metric(trace, kind="smooth", gradient=lambda C: np.ones(2))}, ValueError,
+        r"array of shape \(2,\): it must have the shape of the confusion matrix",
+    ),
+    "NaN value": ({"maximize": metric(lambda C: np.nan, kind="smooth")}, ValueError,
+                  r"value of metric\(<lambda>\) is nan at .*give metric"),
+    "no number": ({"maximize": metric(lambda C: C, kind="smooth")}, TypeError,
+                  "must return a number, got array"),
+    "kind contradicted": (
+        {"maximize": metric(lambda C: trace(C) ** 2, kind="concave")}, ValueError,
+        r"kind='concave' of metric\(<lambda>\) does not hold: between .* and .*kind='other'",
+    ),
+    "not linear": ({"minimize": metric(lambda C: trace(C) ** 2, kind="linear")}, ValueError,
+                   "kind='linear' .* does not hold"),
+    "convex maximised": ({"maximize": metric(lambda C: trace(C) ** 2, kind="convex")}, ValueError,
+                         "use minimize="),
+    "solver without kinks": ({"maximize": min_recall(), "solver": "frank_wolfe"}, ValueError,
+                             "solver='frank_wolfe' needs a differentiable.*'columns'"),
+    "solver of ratios": ({"maximize": g_mean(), "solver": "bisection"}, ValueError,
+                         "solver='bisection' needs a ratio.*'columns'"),
+    "solver of ratios missing": ({"maximize": f1_micro(), "solver": "columns"}, ValueError,
+                                 "solver='columns' needs a convex.*'bisection'"),
+    "solver of losses": ({"maximize": g_mean(), "solver": "abpp"}, ValueError,
+                         "solver must be one of"),
+    "solver without metric": ({"solver": "columns"}, ValueError, "give maximize= or minimize="),
+    "deterministic": ({"maximize": "g_mean", "deterministic": 3}, ValueError,
+                      "deterministic must be None, True or False, got 3"),
+    "guarantee": ({"maximize": "g_mean", "guarantee": "expected"}, ValueError,
+                  "guarantee='expected' has no meaning"),
+    "targets of other classes": (
+        {"maximize": "g_mean", "constraints": [Coverage(within=0.1, to=[0.5, 0.5])]}, ValueError,
+        "to= of Coverage has 2 targets, and the classes of y are .*one target for each",
+    ),
+    "divergence without metric": ({"constraints": [Quantification(within=0.1)]}, ValueError,
+                                  r"Quantification\(within=0.1\) .*give maximize= or"),
+    "loss beside a metric": ({"maximize": "g_mean", "constraints": [gc.log_loss() <= 1.0]},
+                             ValueError, "log_loss <= 1 bounds a mean loss .*: bound a rate"),
+}  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_objective_is_refused_before_training(library, case, without_training):
+    options, error, words = CASES[case]
+    with pytest.raises(error, match=f"(?s){words}"):
+        make(library, **options).fit(*draw())
+
+
+@BOTH
+@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+def test_a_class_that_a_booster_would_not_know_is_refused(library, measure_on, without_training):
+    X, y = draw()
+    y[0] = 3
+    words = "n_folds=2 holds out the only row of class 3.*: give more rows"
+    if measure_on == "holdout":
+        words = "g_mean has no value on the rows held out|holds out the only row of class 3"
+    with pytest.raises(ValueError, match=f"(?s){words}"):
+        make(library, maximize="g_mean", measure_on=measure_on).fit(X, y)
+
+
+@BOTH
+def test_one_class_is_refused(library, without_training):
+    X, y = draw()
+    with pytest.raises(ValueError, match="one class only"):
+        make(library, maximize="g_mean").fit(X, np.zeros_like(y))
+
+
+@BOTH
+def test_a_class_without_weight_is_refused(library, without_training):
+    X, y = draw()
+    with pytest.raises(ValueError, match=r"maximize=g_mean: .*weight is zero.*sample_weight"):
+        make(library, maximize="g_mean").fit(X, y, sample_weight=(y != 2).astype(float))
+
+
+@BOTH
+def test_a_group_without_rows_of_a_class_is_refused(library, without_training):
+    X, y = draw()
+    group = np.where(y == 2, "u", np.where(X[:, 0] > 0, "u", "v"))
+    features = {"group": group}
+    with pytest.raises(ValueError, match=r"maximize=h_mean\[group=v\]: .*no rows at all"):
+        make(library, maximize=h_mean(on={"group": "v"})).fit(X, y, sensitive_features=features)
+
+
+@BOTH
+def test_a_single_row_of_a_group_and_a_class_has_no_probability_where_it_was_not_seen(library):
+    X, y = draw()
+    group = np.where(X[:, 1] > 0, "u", "v")
+    group[np.flatnonzero(y == 2)[0]] = "w"
+    rule = gc.gap(gc.recall(1), by="group", min_group_size=1, small_groups="drop") <= 0.3
+    model = make(library, maximize="g_mean", constraints=[rule])
+    with pytest.warns(UserWarning, match="left out"):
+        model.fit(X, y, sensitive_features={"group": group})
+    shares = model.decision_probabilities(X)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert np.isfinite(model.metric_report_["held_out"]).all()
+
+
+@BOTH
+def test_probabilities_of_a_mixture_stay_those_of_the_booster(library):
+    X, y = draw()
+    options = {"maximize": "min_recall", "constraints": [Coverage(within=0.005)]}
+    model = make(library, **options, deterministic=False).fit(X, y)
+    plain = make(library).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X), plain.predict_proba(X), rtol=1e-6)
+    assert len(model.mixture_) > 1
+    drawn = [model.predict(X, random_state=seed) for seed in range(400)]
+    shares = np.stack([np.mean(np.array(drawn) == k, axis=0) for k in range(3)], axis=1)
+    np.testing.assert_allclose(shares, model.decision_probabilities(X), atol=0.11)  # 4.4 errors
+
+
+def test_evaluations_of_a_metric_refuse_labels_that_the_model_does_not_know():
+    X, y = draw()
+    model = make("lightgbm", maximize="g_mean").fit(X, y)
+    with pytest.raises(ValueError, match=r"y holds 7, which is not among"):
+        model.score(X, np.where(y == 0, 7, y))
+    with pytest.raises(ValueError, match="no rows at all"):
+        model.score(X[y < 2], y[y < 2])
