@@ -89,9 +89,6 @@ class BoosterAdapter(NativeAdapter, Protocol):
     def train(self) -> Trained:
         """Run the parent's ``fit`` with the solver as its objective."""
 
-    def finish(self) -> None:
-        """Add to the report the conditions that only the library knows, and warn of them."""
-
 
 class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
     """A classifier of a library that is trained under constraints."""
@@ -144,9 +141,14 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
     ) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
         options = SolverOptions.of(self)
-        if options.metric is not None:
-            self._fit_metric(adapter, rows, options)
+        has_metric = options.metric is not None
+        if options.constraints and not has_metric and (booster := adapter.without_gradients()):
+            options, has_metric = options.without_multipliers(booster), True
+        if has_metric:
+            _refuse_of_decisions(constraint_callbacks, checkpoint, time_limit)
+            self._fit_metric(adapter, rows, options, sensitive_features_eval_set)
             return
+        options.check_ensemble()
         if not options.constraints:
             refuse_without_constraints(checkpoint)
             refuse_time_limit_without_constraints(time_limit)
@@ -199,3 +201,19 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
         fit.notifier.warn()
         warn(fit, model, feasibility)
         return model
+
+
+def _refuse_of_decisions(constraint_callbacks: Any, checkpoint: Any, time_limit: Any) -> None:
+    """Refuse arguments about outer iterations, where decisions are optimised after training."""
+    given = {
+        "constraint_callbacks": constraint_callbacks or None,
+        "checkpoint": checkpoint,
+        "time_limit": time_limit,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} is about the outer iterations of a solver that moves "
+                f"multipliers, and decisions are optimised on the scores of boosters that the "
+                f"library has trained: leave {name} out."
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,21 +24,39 @@ from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult, NativeModel
 from gbm_constrained.training.metric_report import report_metric, warn_of_metric
+from gbm_constrained.training.metric_sets import EvaluationRows, bind_sets
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import LibrarySettings
+
+MIN_SHIFT = 1e-12  # Rounding of the costs of decisions that the scores make by themselves.
 
 
 class NativeAdapter(Protocol):
     """What a fit that leaves training to the library knows of the library."""
 
+    def without_gradients(self) -> str | None:
+        """Name the parameter by which the booster takes no gradients of others; None if it does.
+
+        Such a booster is trained by the library alone, and constraints are met by decisions.
+        """
+
     def settings(self) -> LibrarySettings:
         """Say what a fit must know of the parameters."""
+
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        """Check and list the evaluation sets."""
+
+    def starting_scores(self) -> Any:
+        """Scores that the training rows start from, if ``predict`` can be given such scores."""
+
+    def finish(self) -> None:
+        """Add to the report the conditions that only the library knows, and warn of them."""
 
     def fit_plain(self) -> None:
         """Call the parent's own ``fit``."""
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeModel:
+    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeModel:  # noqa: FBT001
         """Train the library's own model on some of the rows.
 
         Parameters
@@ -48,6 +68,12 @@ class NativeAdapter(Protocol):
         is_joint : bool
             Whether these are joint labels, which no parameter about classes is for.
         """
+
+    def merge(self, models: Sequence[NativeModel]) -> NativeModel:
+        """Merge models of :meth:`fit_part` into one whose raw score is the mean of theirs."""
+
+    def take(self, model: NativeModel) -> None:
+        """Make a model of :meth:`fit_part` that of the classifier, as ``fit`` would."""
 
     def can_fold(self) -> bool:
         """Whether a shift of scores can be added to the trained model."""
@@ -84,8 +110,18 @@ def clone_plain(model: Any) -> Any:
     with preserve_random_state(model):
         plain = clone(model)
     return plain.set_params(
-        constraints=None, maximize=None, minimize=None, deterministic=None, solver="auto"
+        constraints=None, maximize=None, minimize=None, ensemble=None, solver="auto"
     )
+
+
+def take_fit(model: Any, other: Any) -> None:
+    """Take over what the ``fit`` of another classifier has set, which has the same parameters."""
+    # Not from get_params, which draws from a random_state that can be drawn from.
+    makers = [vars(kind)["__init__"] for kind in type(model).__mro__ if "__init__" in vars(kind)]
+    parameters = {name for make in makers[:-1] for name in inspect.signature(make).parameters}
+    for name, value in vars(other).items():
+        if name not in parameters and name != "_other_params":  # as LightGBM keeps more of them
+            setattr(model, name, value)
 
 
 class MetricMixin:
@@ -97,36 +133,63 @@ class MetricMixin:
     positive: Any
     probabilities: Any
 
-    def _raw_margin(self, X: Any) -> Array:
-        """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes)."""
+    def _raw_margin(self, X: Any, start: Any = None) -> Array:
+        """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes).
+
+        They begin at `start` where ``predict`` takes scores to begin at.
+        """
         raise NotImplementedError
 
     def _cell_margin(self, X: Any, model: bytes) -> Array:
         """Scores of the booster of the joint labels, given its bytes."""
         raise NotImplementedError
 
-    def _decision_margin(self, X: Any) -> Array:
+    def _decision_margin(self, X: Any, start: Any = None) -> Array:
         """Scores of the booster that decides."""
         rules = self.__dict__.get("_rules")
         if rules is None or rules["cell_model"] is None:
-            return self._raw_margin(X)
+            return self._raw_margin(X, start)
         return self._cell_margin(X, rules["cell_model"])
 
     def _fit_metric(
-        self, adapter: NativeAdapter, rows: FitArguments, options: SolverOptions
+        self,
+        adapter: NativeAdapter,
+        rows: FitArguments,
+        options: SolverOptions,
+        sensitive_features_eval_set: Any = None,
     ) -> None:
-        """Fit with a metric of the confusion matrix as the objective."""
-        metric = options.metric
-        assert metric is not None
-        fit = MetricFit(options, metric, rows, adapter.settings())
+        """Fit with a metric of the confusion matrix, or the error rate, as the objective."""
+        settings = adapter.settings()
+        fit = MetricFit(
+            options,
+            options.metric,
+            rows,
+            settings,
+            are_log_odds=adapter.without_gradients() is None,
+        )
+        sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
+        is_single = options.deterministic
+        if is_single is None and options.metric is None:
+            is_single = True  # Constraints alone have never made decisions random.
         with unchanged_on_error(self):
-            result = fit.run(adapter.fit_part, options.solver, is_single=options.deterministic)
-            adapter.fit_plain()
+            result = fit.run(
+                adapter.fit_part,
+                options.solver,
+                is_single=is_single,
+                merge=adapter.merge,
+            )
+            if result.label_model is None:
+                adapter.fit_plain()
+            else:
+                adapter.take(result.label_model)
             remove_report(self)
             cell_model = None if result.cell_model is None else result.cell_model.to_bytes()
             self._rules = _as_dict(result, cell_model)
-            feasibility = report_metric(self, fit, result, self._decision_margin)
+            feasibility = report_metric(
+                self, fit, result, self._decision_margin, adapter.starting_scores(), sets
+            )
             self._fold(adapter, result)
+            adapter.finish()
         warn_of_metric(fit, result, feasibility)
 
     def _fold(self, adapter: NativeAdapter, result: MetricResult) -> None:
@@ -138,8 +201,12 @@ class MetricMixin:
         if shift is None:
             return
         del self._rules
+        if np.abs(shift).max() < MIN_SHIFT:
+            shift = np.zeros(n_columns)
         self.shift_ = shift
-        if shift.any() and self.probabilities != "calibrated" and adapter.can_fold():
+        if not adapter.can_fold():
+            self._threshold = shift  # Also of zero: LightGBM decides nothing by its own scores
+        elif shift.any() and self.probabilities != "calibrated":  # under a callable objective.
             adapter.add_to_margin(shift)
         elif shift.any():
             self._threshold = shift
@@ -153,7 +220,8 @@ class MetricMixin:
 
     @property
     def _cost_rules(self) -> tuple[CostRule, ...]:
-        return tuple(CostRule(costs, self._rules["factors"]) for costs in self._rules["costs"])
+        factors, scale = self._rules["factors"], self._rules["scale"]
+        return tuple(CostRule(costs, factors, scale=scale) for costs in self._rules["costs"])
 
     def decision_probabilities(self, X: Any) -> Float:
         """Probability that ``predict`` decides each class.
@@ -225,5 +293,6 @@ def _as_dict(result: MetricResult, cell_model: bytes | None) -> dict[str, Any]:
         "costs": result.chosen.costs,
         "probability": result.chosen.probability,
         "factors": result.factors,
+        "scale": result.scale,
         "cell_model": cell_model,
     }

@@ -21,7 +21,7 @@ from gbm_constrained.decision.rule import Margins
 TIE = 1e-12  # Relative difference of costs below which two decisions cost the same.
 
 
-def probabilities_of(margin: Array, factors: Float) -> Float:
+def probabilities_of(margin: Array, factors: Float, scale: float = 1.0) -> Float:
     """Turn scores into probabilities of the classes, as the rows are and not as weighted.
 
     Parameters
@@ -30,12 +30,14 @@ def probabilities_of(margin: Array, factors: Float) -> Float:
         Scores of a booster.
     factors : ndarray of shape (n_classes,)
         Factor of each class in the booster's objective.
+    scale : float, default=1
+        Factor by which scores become log-odds.
 
     Returns
     -------
     ndarray of shape (n_samples, n_classes)
     """
-    scores = np.asarray(margin, dtype=np.float64)
+    scores = scale * np.asarray(margin, dtype=np.float64)
     if scores.ndim == 1:
         positive = expit(scores)
         found = np.column_stack([1.0 - positive, positive])
@@ -75,15 +77,18 @@ class CostRule:
         Factor of each cell in the objective of the booster that scores rows.
     rounds : int, default=0
         Boosting rounds of the prefix that scores rows.
+    scale : float, default=1
+        Factor by which its scores become log-odds.
     """
 
     costs: Float
     factors: Float = field(repr=False)
     rounds: int = 0
+    scale: float = 1.0
 
     def decide(self, margins: Margins) -> Codes:
         """Decide the class index of each row."""
-        probabilities = probabilities_of(margins(self.rounds), self.factors)
+        probabilities = probabilities_of(margins(self.rounds), self.factors, self.scale)
         return decide_by_costs(probabilities, self.costs)
 
     @property
@@ -107,7 +112,7 @@ class CostRule:
         gain = _class_weights(self.costs)
         if gain is None:
             return None
-        bias = np.log(gain) - np.log(self.factors)
+        bias = (np.log(gain) - np.log(self.factors)) / self.scale
         return np.array([bias[1] - bias[0]]) if bias.size == 2 else bias - bias.mean()
 
 

@@ -89,6 +89,22 @@ def check_folds(problem: MetricProblem, folds: Sequence[Codes], source: str) -> 
     problem.on(np.sort(np.concatenate(folds))).check(source)
 
 
+def check_cells(problem: MetricProblem, known: Codes) -> None:
+    """Refuse to merge boosters of other joint cells.
+
+    Raises
+    ------
+    ValueError
+        If a booster that is to be merged has not seen all cells.
+    """
+    if problem.options.ensemble is not None and known.size < len(problem.joint):
+        raise ValueError(
+            f"ensemble={problem.options.ensemble!r} merges boosters that know the same groups of "
+            f"each class, and one of the folds holds all rows of a group of a class: use "
+            f"ensemble=None, or a min_group_size that merges small groups."
+        )
+
+
 def spread_margin(margin: Array, known: Codes, n_cells: int) -> Array:
     """Give scores the columns of all joint cells: minus infinity where a booster knows none.
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.coverage import CoverageDivergence
+from gbm_constrained.constraints.rates import error_rate
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, FitData
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.metrics.base import BoundMetric, Metric, MetricLoss
+from gbm_constrained.metrics.callables import cost
+from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.joint_cells import Coefficients, JointCells
@@ -21,6 +25,13 @@ from gbm_constrained.reductions.plug_in import PlugIn
 from gbm_constrained.statistics.counts import Fractions
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import LibrarySettings
+
+
+def errors_of(factors: Float) -> Metric:
+    """Make the error rate in which rows of each class count by a factor."""
+    if (factors == factors[0]).all():
+        return RateMetric(error_rate(), greater_is_better=False)
+    return cost((1.0 - np.eye(factors.size)) * (factors / factors.max())[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +68,14 @@ class MetricProblem:
     def of(
         cls,
         options: SolverOptions,
-        metric: Metric,
+        metric: Metric | None,
         arguments: FitArguments,
         library: LibrarySettings,
     ) -> MetricProblem:
         """Encode the rows, and compile the constraints and the metric.
+
+        Without a metric the objective is the error rate, with the factors of the classes that the
+        library's own objective has.
 
         Raises
         ------
@@ -77,6 +91,10 @@ class MetricProblem:
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
         shares = np.bincount(data.y, data.sample_weight, data.classes.size)
+        factors = ClassFactors.of(
+            data.classes, data.y, library.library_factor, library.objective_factor
+        ).both
+        metric = errors_of(factors) if metric is None else metric
         bound = metric.bind(data.classes, shares / shares.sum())
         bound = bound.with_positive_class(data.classes, options.positive)
         constraints = [*options.constraints, *bound.constraints]
@@ -100,9 +118,6 @@ class MetricProblem:
                     f"optimised over decisions, which do not change probabilities: bound a rate."
                 )
         bound = bound.with_groups(compiled.groups[n_own:])
-        factors = ClassFactors.of(
-            data.classes, data.y, library.library_factor, library.objective_factor
-        ).both
         return cls(options, bound, data, factors, cells, compiled, JointCells.of(cells))
 
     @property
@@ -117,6 +132,16 @@ class MetricProblem:
         return MetricLoss(
             self.metric, slice(spans[0].start, spans[-1].stop), self.compiled.constant.size
         )
+
+    def elsewhere(self, rows: Rows) -> HeldOutProblem:
+        """Bind the metric and the constraints to rows that are no training rows."""
+        constraints = [*self.options.constraints, *self.metric.constraints]
+        idle = range(self.n_constraints, len(constraints))
+        cells, compiled = compile_constraints(constraints, rows, idle=idle)
+        metric = self.metric.with_groups(compiled.groups[self.n_constraints :])
+        joint = JointCells.of(cells)
+        other = replace(self, metric=metric, cells=cells, compiled=compiled, joint=joint)
+        return other.on(np.arange(len(rows)))
 
     @property
     def convex_bounds(self) -> tuple[ConvexBound, ...]:
@@ -248,3 +273,9 @@ class HeldOutProblem:
             np.apply_along_axis(bound.value, -1, filled) for bound in self.problem.convex_bounds
         ]
         return np.concatenate([linear, *(values[..., None] for values in convex)], axis=-1)
+
+
+def count_shares(codes: Any, shares: Float, weight: Float | None, n_cells: int) -> Float:
+    """Add up weights by cell and class, each row in its shares; (n_cells, n_classes)."""
+    w = np.ones(len(shares)) if weight is None else weight
+    return np.stack([np.bincount(codes, w * share, n_cells) for share in shares.T], axis=1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gbm_constrained._findings import issue_warning
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
 from gbm_constrained.decision.outcome import Outcome
@@ -27,12 +27,17 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.reductions.base import FEASIBLE
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult
-
-MetricMargin = Callable[[Any], Array]
+from gbm_constrained.training.metric_problem import count_shares
+from gbm_constrained.training.metric_sets import EvaluationProblem, MetricMargin, tabulate_sets
 
 
 def report_metric(
-    estimator: Any, fit: MetricFit, result: MetricResult, margin: MetricMargin
+    estimator: Any,
+    fit: MetricFit,
+    result: MetricResult,
+    margin: MetricMargin,
+    start: Any = None,
+    sets: Sequence[EvaluationProblem] = (),
 ) -> Feasibility:
     """Set the fitted attributes that report on the metric and the constraints.
 
@@ -46,9 +51,14 @@ def report_metric(
         The decision rules.
     margin : callable
         Scores, of the booster that decides, of the rows of a table.
+    start : array-like, default=None
+        Scores that the training rows start from, where ``predict`` adds them.
+    sets : sequence of EvaluationProblem, default=()
+        The evaluation sets.
     """
-    on_training = result.shares(margin(fit.X))
-    estimator.metric_report_ = _tabulate_metric(fit, result, on_training)
+    on_training = result.shares(margin(fit.X, start))
+    table = _tabulate_metric(fit, result, on_training)
+    estimator.metric_report_ = tabulate_sets(table, result, sets, margin)
     estimator.mixture_ = _tabulate_rules(fit, result)
     estimator.history_ = _tabulate_history(fit, result)
     estimator.achieved_rates_ = _tabulate_rates(fit, result)
@@ -157,12 +167,6 @@ def _tabulate_history(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
             "seconds": [step.seconds for _, step in counted],
         }
     )
-
-
-def count_shares(codes: Any, shares: Float, weight: Float | None, n_cells: int) -> Float:
-    """Add up weights by cell and class, each row in its shares; (n_cells, n_classes)."""
-    w = np.ones(len(shares)) if weight is None else weight
-    return np.stack([np.bincount(codes, w * share, n_cells) for share in shares.T], axis=1)
 
 
 def _report_constraints(

@@ -227,8 +227,10 @@ def _check(content: dict[str, Any], cls: type, n_classes: int) -> Note:
 def _check_rules(rules: Any, n_classes: int) -> None:
     """Check that an entry can be the decision rules of a classifier, with their probabilities."""
     arrays = ("costs", "probability", "factors")
-    if not isinstance(rules, dict) or set(rules) != {*arrays, "cell_model"}:
-        raise ValueError("_rules must hold costs, probability, factors and cell_model.")
+    if not isinstance(rules, dict) or set(rules) != {*arrays, "scale", "cell_model"}:
+        raise ValueError("_rules must hold costs, probability, factors, scale and cell_model.")
+    if not isinstance(rules["scale"], float) or not 0.0 < rules["scale"] < np.inf:
+        raise ValueError(f"_rules must hold a positive scale, got {rules['scale']!r}.")
     costs, probability, factors = (np.asarray(rules[name], dtype=np.float64) for name in arrays)
     shape = (*probability.shape, *factors.shape, n_classes)
     if costs.ndim != 3 or costs.shape != shape or not np.isclose(probability.sum(), 1.0):

@@ -34,7 +34,10 @@ SolverName: TypeAlias = Literal[
 REDUCTIONS: tuple[SolverName, ...] = (
     "auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"
 )  # fmt: skip
+PLUG_IN: tuple[SolverName, ...] = ("auto", "threshold")  # Solvers without multipliers.
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
+Ensemble: TypeAlias = Literal["folds"] | None
+ENSEMBLES: tuple[Ensemble, ...] = (None, "folds")
 MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
 MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
@@ -63,6 +66,7 @@ class SolverOptions:
     maximize: Any = None
     minimize: Any = None
     deterministic: bool | None = None
+    ensemble: Ensemble = None
     solver: SolverName = "auto"
     method: SolverMethod = field(default_factory=AutoSolver)
 
@@ -80,7 +84,7 @@ class SolverOptions:
             solver = getattr(estimator, name)
             check_choice(name, solver, REDUCTIONS)
             options = cls(constraints, solver=solver, **own)
-            return options._check_of_metric(metric)
+            return options._check_of_metric(str(metric))
         check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
@@ -120,7 +124,31 @@ class SolverOptions:
         """The objective, if it is a metric of the confusion matrix."""
         return read_objective(self.maximize, self.minimize)
 
-    def _check_of_metric(self, metric: Metric) -> SolverOptions:
+    def check_ensemble(self) -> None:
+        """Refuse to merge boosters where there is no metric that they were judged on."""
+        check_choice("ensemble", self.ensemble, ENSEMBLES)
+        if self.ensemble is not None:
+            raise ValueError(
+                f"ensemble={self.ensemble!r} returns the boosters that a metric was measured on, "
+                f"and there is none: give maximize= or minimize=, or leave ensemble out."
+            )
+
+    def without_multipliers(self, booster: str) -> SolverOptions:
+        """Check what constraints allow where a booster takes no gradients.
+
+        Parameters
+        ----------
+        booster : str
+            The parameter that names the booster, with its value.
+        """
+        if self.solver not in PLUG_IN:
+            raise ValueError(
+                f"solver={self.solver!r} moves multipliers in the gradients of a booster, and "
+                f"{booster} takes no gradients but its own: use solver='auto'."
+            )
+        return replace(self, solver="auto")._check_of_metric(f"the error rate of {booster}")
+
+    def _check_of_metric(self, metric: str) -> SolverOptions:
         """Check what a metric as the objective allows."""
         check_choice("measure_on", self.measure_on, MEASURE_ON)
         check_integer("n_folds", self.n_folds, 2)
@@ -132,7 +160,15 @@ class SolverOptions:
             raise ValueError(
                 f"deterministic must be None, True or False, got {self.deterministic!r}."
             )
-        for name, default in (("iterate", "last"), ("guarantee", None)):
+        check_choice("ensemble", self.ensemble, ENSEMBLES)
+        if self.ensemble is not None and self.measure_on not in ("auto", "crossfit"):
+            raise ValueError(
+                f"ensemble={self.ensemble!r} returns the boosters of the folds, and "
+                f"measure_on={self.measure_on!r} grows none: use measure_on='crossfit'."
+            )
+        for name, default in (
+            ("iterate", "last"), ("guarantee", None), ("early_stopping_on", "metric"),
+        ):  # fmt: skip
             if (value := getattr(self, name)) != default:
                 raise ValueError(
                     f"{name}={value!r} has no meaning for decisions that optimise {metric}: leave "

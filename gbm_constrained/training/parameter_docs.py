@@ -62,6 +62,23 @@ UNSEEN_PARAMETERS_DOC = """
         metric; the constraints on the last evaluation set, of which the last round that met them
         is kept; or the metric among the rounds that meet them. See
         :mod:`gbm_constrained.training.early_stopping`."""
+METRIC_PARAMETERS_DOC = """
+    maximize, minimize : Metric, Rate, Quotient or str, default=None
+        The objective of the decisions, such as ``maximize=g_mean()``, ``maximize=recall()`` or
+        ``minimize=error_rate()`` (see :mod:`gbm_constrained.metrics`); at most one of them. The
+        boosters are the library's own, and decision rules on their probabilities are optimised
+        under the constraints on rows that the boosters have not seen.
+    deterministic : bool, default=None
+        Whether one rule is returned where the optimum draws from several. By default, if the one
+        rule loses next to nothing. LightGBM, which has a parameter of this name, is given it, too.
+    ensemble : {None, "folds"}, default=None
+        Which model the rules decide by. None trains on all rows. "folds" merges the boosters of
+        the folds into one model of the library, whose raw score is the mean of theirs: no model
+        of all rows is trained, and the scores are those that the rules were found on. The model
+        has `n_folds` times as many trees, and predicts better on small data with rare classes
+        (evidence page, "Boosters of the folds merged"). The value on held-out rows is that of the
+        boosters one by one. Needs ``measure_on="crossfit"`` and leaves of trees: neither
+        ``dart`` nor ``gblinear`` of XGBoost."""
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows (``train``), its value
@@ -95,6 +112,17 @@ FITTED_ATTRIBUTES_DOC = """
     stopping_message_ : str or None
         Cause of an end before all rounds (a constraint callback, ``time_limit``), the rounds
         until then, and what was given up for the time limit; None without such an end.
+    metric_report_ : DataFrame
+        With `maximize` or `minimize`: one row per candidate (decisions by the largest
+        probability, by the largest one divided by the share of the class, by the optimum for the
+        model's probabilities, and by the optimum for the labels), with the metric on held-out
+        rows and its 95% interval, the largest violation of a constraint there, the number of
+        rules, and which one is returned; of that one also its value on the training rows, the
+        bound for the model's probabilities, and the value of the mixture that one rule stands
+        for. One more row per evaluation set has the value of the returned decisions there.
+    mixture_ : DataFrame
+        With `maximize` or `minimize`: the rules that decisions are drawn from, with their
+        probability and, where a rule weighs classes, its weights.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 

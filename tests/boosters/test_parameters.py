@@ -359,7 +359,7 @@ def test_texts_are_values_as_lightgbm_reads_them(options):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"boosting_type": "RF"}, "boosting_type='rf' cannot be trained"),
+        ({"boosting_type": "RF", "solver": "abpp"}, "solver='abpp'.*boosting_type='rf'"),
         ({"sigmoid": "2"}, "sigmoid=2.0 belongs to LightGBM's own objective"),
         ({"scale_pos_weight": "much"}, "scale_pos_weight must be a number, got 'much'"),
         ({"n_estimators": "5"}, "n_estimators must be an integer >= 1, got '5'"),

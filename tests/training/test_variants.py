@@ -169,11 +169,3 @@ def test_one_tree_of_all_classes(several):
     assert trees == (rounds[0], 4 * rounds[1])
     for model in models:
         assert model.constraint_report_.held_out[0] <= 0.2 + 1e-9
-
-
-@pytest.mark.parametrize("library", list(VARIANTS))
-def test_random_forests_and_linear_boosters_are_refused(library, binary):
-    options = {"booster": "gblinear"} if library == "xgboost" else {"boosting_type": "rf"}
-    reason = "no trees|linear model" if library == "xgboost" else "takes no custom gradients"
-    with pytest.raises(ValueError, match=reason):
-        fitted(library, "none", binary, **options)

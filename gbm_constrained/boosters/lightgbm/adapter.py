@@ -26,6 +26,7 @@ from gbm_constrained.boosters.lightgbm.checks import (
     check_classes,
     check_evaluation_sets,
     check_supported,
+    find_without_gradients,
     has_early_stopping,
     list_evaluation_pairs,
     list_for_each,
@@ -33,20 +34,26 @@ from gbm_constrained.boosters.lightgbm.checks import (
 from gbm_constrained.boosters.lightgbm.folds import make_fold_booster_factory
 from gbm_constrained.boosters.lightgbm.metrics import EPSILON, check_arguments, split_metrics
 from gbm_constrained.boosters.lightgbm.model_text import shift_intercept, take_note
-from gbm_constrained.boosters.lightgbm.native_fits import NativeLGBMModel, can_fold, fit_part
+from gbm_constrained.boosters.lightgbm.native_fits import (
+    NativeLGBMModel,
+    can_fold,
+    fit_part,
+    merge,
+)
 from gbm_constrained.boosters.lightgbm.parameters import (
     ALIASES,
     find_parameter,
     make_early_stopping,
 )
 from gbm_constrained.boosters.lightgbm.trained_model import TrainedLGBMModel, make_native
-from gbm_constrained.boosters.metric import PartRows
+from gbm_constrained.boosters.metric import PartRows, take_fit
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.metric_sets import EvaluationRows
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -97,9 +104,33 @@ class LightGBMAdapter:
     def fit_plain(self) -> None:
         self.native(self.X, self.y, self.sample_weight, **self.arguments)
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeLGBMModel:
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        given, eval_set = self.arguments, self.arguments["eval_set"]
+        listed = list_evaluation_pairs(eval_set, given.get("eval_X"), given.get("eval_y"))
+        pairs = check_pairs(listed, self.X, by_name=False)
+        if eval_set is not None:
+            given["eval_set"] = pairs  # An iterator is exhausted by now.
+        weights = list_for_each(given["eval_sample_weight"], len(pairs), "eval_sample_weight")
+        return [
+            EvaluationRows(f"eval_set[{i}]", *pair, weight)
+            for i, (pair, weight) in enumerate(zip(pairs, weights, strict=True))
+        ]
+
+    def starting_scores(self) -> None:
+        return None
+
+    def without_gradients(self) -> str | None:
+        return find_without_gradients(self.model)
+
+    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeLGBMModel:  # noqa: FBT001
         given = {**self.arguments, "sample_weight": self.sample_weight}
         return fit_part(self.model, self.X, self.y, given, PartRows(rows, target, is_joint))
+
+    def merge(self, models: Sequence[Any]) -> NativeLGBMModel:
+        return merge(models)
+
+    def take(self, model: Any) -> None:
+        take_fit(self.model, model.model)
 
     def can_fold(self) -> bool:
         return can_fold(self.model)

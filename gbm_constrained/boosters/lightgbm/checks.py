@@ -67,18 +67,6 @@ def check_supported(model: Any, callbacks: Any) -> None:
             f"objective={objective!r} cannot be trained under constraints: leave it at None, "
             f"which is 'binary' or 'multiclass' as y says."
         )
-    boosting = find_parameter(model, "boosting", "gbdt")
-    if boosting in ("rf", "random_forest"):
-        raise ValueError(
-            f"boosting_type={boosting!r} cannot be trained under constraints: LightGBM's "
-            f"random forest takes no custom gradients. Use 'gbdt' or 'goss'."
-        )
-    if boosting == "dart":
-        raise ValueError(
-            "boosting_type='dart' cannot be trained under constraints: DART rescales its old "
-            "trees as it grows, so that multipliers found on part of the rows do not carry "
-            "over. Use 'gbdt' or 'goss'."
-        )
     for name in ("sigmoid", "pos_bagging_fraction", "neg_bagging_fraction"):
         value = find_parameter(model, name, 1.0)
         if value != 1.0:
@@ -93,6 +81,22 @@ def check_supported(model: Any, callbacks: Any) -> None:
             f"each machine would measure the constraints on its own rows, and the multipliers "
             f"would go apart. Train on one machine."
         )
+
+
+def find_without_gradients(model: Any) -> str | None:
+    """Find the parameter by which a booster takes no gradients but its own.
+
+    DART rescales its old trees as it grows, so that multipliers found on part of the rows do not
+    carry over.
+    """
+    objective = find_objective(model)
+    if callable(objective):
+        return f"objective={objective!r}"
+    if read_as("objective", objective, "") not in NATIVE_OBJECTIVES:
+        return None
+    boosting = find_parameter(model, "boosting", "gbdt")
+    is_own = boosting in ("rf", "random_forest", "dart")
+    return f"boosting_type={boosting!r}" if is_own else None
 
 
 def check_categories(X: Any, name: str) -> None:

@@ -31,6 +31,7 @@ from gbm_constrained.boosters.lightgbm.model_text import (
     count_trees,
     read_file,
 )
+from gbm_constrained.boosters.lightgbm.native_fits import average_scores
 from gbm_constrained.boosters.lightgbm.parameters import ALIASES
 from gbm_constrained.boosters.lightgbm.trained_model import adopt_file
 from gbm_constrained.data.fit_data import FitArguments
@@ -42,6 +43,7 @@ from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fit import weight_of_rows
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.options import (
+    Ensemble,
     Iterate,
     MeasureOn,
     OnInfeasible,
@@ -53,6 +55,7 @@ from gbm_constrained.training.options import (
 )
 from gbm_constrained.training.parameter_docs import (
     FITTED_ATTRIBUTES_DOC,
+    METRIC_PARAMETERS_DOC,
     SOLVER_PARAMETERS_DOC,
     UNSEEN_PARAMETERS_DOC,
 )
@@ -77,7 +80,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
     fit.
 
     Parameters
-    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}
+    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}\
+{METRIC_PARAMETERS_DOC}
     **kwargs
         Every other parameter of :class:`lightgbm.LGBMClassifier`.
 
@@ -135,6 +139,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
+        ensemble: Ensemble = None,
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
@@ -176,6 +181,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic
+        self.ensemble = ensemble
         self.solver = solver
 
     # Private in LightGBM. Should LightGBM stop calling this method, LightGBM would warn of unknown
@@ -183,6 +189,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
     def _process_params(self, stage: str) -> dict[str, Any]:
         params: dict[str, Any] = super()._process_params(stage=stage)
         drop_solver_parameters(params)
+        if self.deterministic is not None:  # which LightGBM has a meaning for, too
+            params["deterministic"] = self.deterministic
         if stage == "fit":
             params.update(self.__dict__.get("_fit_params", {}))
         return params
@@ -348,11 +356,12 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
             adopt_file(self, booster, objective, note, n_classes)
         return self
 
-    def _raw_margin(self, X: Any) -> Any:
-        return super().predict(X, raw_score=True)
+    def _raw_margin(self, X: Any, start: Any = None) -> Any:
+        return average_scores(self, self.booster_, super().predict(X, raw_score=True))
 
     def _cell_margin(self, X: Any, model: bytes) -> Any:
-        return lgb.Booster(model_str=model.decode()).predict(X, raw_score=True)
+        booster = lgb.Booster(model_str=model.decode())
+        return average_scores(self, booster, booster.predict(X, raw_score=True))
 
     def predict(
         self,
@@ -391,7 +400,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
                 if next(answered):  # The first prefix has given the warning.
                     warnings.filterwarnings("ignore", "X does not have valid feature names")
                 scores = of_parent(raw_score=True, num_iteration=rounds or num_iteration)
-            return np.asarray(scores)
+            return average_scores(self, self.booster_, np.asarray(scores), rounds or num_iteration)
 
         decided = self._decide(
             X,

@@ -44,7 +44,7 @@ def add_intercept(text: str, intercept: Sequence[float]) -> str:
         if index >= len(intercept) or intercept[index] == 0.0:
             return tree
         for name in OUTPUT_FIELDS:
-            tree = _map_numbers(tree, name, lambda x: x + intercept[index])
+            tree = map_numbers(tree, name, lambda x: x + intercept[index])
         return re.sub(r"^shrinkage=.*$", "shrinkage=1", tree, count=1, flags=re.M)
 
     return _map_trees(text, shift)
@@ -82,7 +82,7 @@ def _check_complete(text: str) -> None:
     """Refuse a text that was cut or damaged, on which LightGBM may abort the process."""
     if not text.startswith("tree\n"):
         raise ValueError("it does not begin with 'tree', as models of LightGBM do")
-    head, trees, rest = _split_trees(text)
+    head, trees, rest = split_trees(text)
     sizes = re.search(r"^tree_sizes=([\d ]*)$", head, flags=re.M)
     if sizes is None or not rest:
         raise ValueError("it ends before its trees do")
@@ -109,11 +109,11 @@ def classifier_of(text: str) -> tuple[str, int]:
 
 def count_trees(text: str) -> int:
     """Count the trees in the text of a model."""
-    return len(_split_trees(text)[1])
+    return len(split_trees(text)[1])
 
 
-def _split_trees(text: str) -> tuple[str, list[str], str]:
-    """Split a text into its head, its trees, and all that follows them."""
+def split_trees(text: str) -> tuple[str, list[str], str]:
+    """Split a model's text into its head, its trees, and all that follows them."""
     before, mark, rest = text.partition(END_OF_TREES)
     head, *trees = re.split(r"^(?=Tree=\d+\n)", before + mark[:1], flags=re.M)
     return head, trees, mark[1:] + rest
@@ -132,15 +132,20 @@ def shift_intercept(booster: lgb.Booster, shift: Array) -> lgb.Booster:
 
 
 def _map_trees(text: str, change: Callable[[int, str], str]) -> str:
-    head, trees, rest = _split_trees(text)
-    trees = [change(i, tree) for i, tree in enumerate(trees)]
+    head, trees, rest = split_trees(text)
+    return join_trees(head, [change(i, tree) for i, tree in enumerate(trees)], rest)
+
+
+def join_trees(head: str, trees: Sequence[str], rest: str) -> str:
+    """Join what :func:`split_trees` splits, with the sizes of these trees."""
     # LightGBM finds trees by their size in bytes and aborts the process on a wrong one.
     sizes = " ".join(str(len(tree.encode())) for tree in trees)
     head = re.sub(r"^tree_sizes=.*$", f"tree_sizes={sizes}", head, count=1, flags=re.M)
     return f"{head}{''.join(trees)}{rest}"
 
 
-def _map_numbers(tree: str, field: str, change: Callable[[float], float]) -> str:
+def map_numbers(tree: str, field: str, change: Callable[[float], float]) -> str:
+    """Change the numbers in one line of a tree, if it has that line."""
     line = re.search(rf"^{field}=(.*)$", tree, flags=re.M)
     if line is None:
         return tree

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,8 @@ import numpy as np
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.lightgbm.callbacks import is_early_stopping
-from gbm_constrained.boosters.lightgbm.parameters import find_parameter
+from gbm_constrained.boosters.lightgbm.merging import merge_boosters
+from gbm_constrained.boosters.lightgbm.parameters import find_objective, find_parameter
 from gbm_constrained.boosters.metric import PartRows, clone_plain
 
 
@@ -23,7 +26,7 @@ class NativeLGBMModel:
 
     def margin(self, X: Any, rows: Codes) -> Array:
         """Score rows of X."""
-        return np.asarray(self.model.predict(X, raw_score=True))
+        return np.asarray(self.model._raw_margin(X))
 
     def to_bytes(self) -> bytes:
         """Write the booster as LightGBM's text."""
@@ -54,7 +57,39 @@ def fit_part(
     return NativeLGBMModel(plain)
 
 
+def merge(models: Sequence[NativeLGBMModel]) -> NativeLGBMModel:
+    """Merge models into one whose raw score is the mean of theirs."""
+    model = copy.copy(models[0].model)
+    model._Booster = merge_boosters([one.model.booster_ for one in models])
+    # All that one of them knows of its evaluation sets is its own.
+    model._best_iteration, model._evals_result = model._Booster.best_iteration, {}
+    model._best_score = model._Booster.best_score = defaultdict(OrderedDict)
+    return NativeLGBMModel(model)
+
+
 def can_fold(model: Any) -> bool:
     """Whether a shift of scores can be added to the trained model."""
     kind = find_parameter(model, "boosting", "gbdt")
-    return kind in ("gbdt", "gbrt", "goss") and not callable(model.objective)
+    is_sum = kind not in ("rf", "random_forest")
+    return is_sum and not callable(find_objective(model))
+
+
+def average_scores(model: Any, booster: Any, scores: Array, rounds: int | None = None) -> Array:
+    """Average the scores of a random forest, which LightGBM adds up; others stay as they are.
+
+    Parameters
+    ----------
+    model : LGBMClassifier
+        The classifier.
+    booster : Booster
+        The booster that scored the rows.
+    scores : ndarray
+        Raw scores of its first rounds.
+    rounds : int, default=None
+        The number of these; those up to the best iteration by default.
+    """
+    if find_parameter(model, "boosting", "gbdt") not in ("rf", "random_forest"):
+        return scores
+    best = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
+    asked = rounds if rounds is not None and rounds > 0 else best
+    return np.asarray(scores / min(asked, booster.current_iteration()))

@@ -12,7 +12,7 @@ import xgboost as xgb
 
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.base import Trained
-from gbm_constrained.boosters.metric import PartRows
+from gbm_constrained.boosters.metric import PartRows, take_fit
 from gbm_constrained.boosters.metrics import compute_probabilities
 from gbm_constrained.boosters.xgboost.callbacks import ConstraintStopping, Observer
 from gbm_constrained.boosters.xgboost.checks import (
@@ -20,6 +20,7 @@ from gbm_constrained.boosters.xgboost.checks import (
     check_metric,
     check_stoppers,
     check_supported,
+    find_without_gradients,
     has_early_stopping,
     list_for_each,
     list_stoppers,
@@ -36,7 +37,7 @@ from gbm_constrained.boosters.xgboost.native import (
     map_metrics,
     open_booster,
 )
-from gbm_constrained.boosters.xgboost.native_fits import NativeXGBModel, can_fold, fit_part
+from gbm_constrained.boosters.xgboost.native_fits import NativeXGBModel, can_fold, fit_part, merge
 from gbm_constrained.boosters.xgboost.trained_model import TrainedXGBModel
 from gbm_constrained.data.validation import (
     check_features,
@@ -50,6 +51,7 @@ from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.metric_sets import EvaluationRows
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -112,10 +114,39 @@ class XGBoostAdapter:
         self.native(self.X, self.y, **self.arguments)
         self._forget_note()
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeXGBModel:
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        given, eval_set = self.arguments, self.arguments["eval_set"]
+        pairs = check_pairs(eval_set, self.X, by_name=True)
+        if eval_set is not None:
+            given["eval_set"] = pairs  # An iterator is exhausted by now.
+        weights, starts = (
+            list_for_each(given[name], given["eval_set"], name)
+            for name in ("sample_weight_eval_set", "base_margin_eval_set")
+        )
+        self.has_margins = self.starting_scores() is not None
+        return [
+            EvaluationRows(f"eval_set[{i}]", *pair, weight, start)
+            for i, (pair, weight, start) in enumerate(zip(pairs, weights, starts, strict=True))
+        ]
+
+    def starting_scores(self) -> Any:
+        return self.arguments["base_margin"]
+
+    def without_gradients(self) -> str | None:
+        return find_without_gradients(self.model)
+
+    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeXGBModel:  # noqa: FBT001
         return fit_part(
             self.model, self.X, self.y, self.arguments, PartRows(rows, target, is_joint)
         )
+
+    def merge(self, models: Sequence[Any]) -> NativeXGBModel:
+        return merge(models)
+
+    def take(self, model: Any) -> None:
+        take_fit(self.model, model.model)
+        if not callable(self.model.objective):
+            self.model.objective = model.model.objective  # which fit sets by the number of classes
 
     def can_fold(self) -> bool:
         return can_fold(self.model)

@@ -46,26 +46,23 @@ def check_supported(model: Any) -> None:
             "eval_metric holds several functions. Using multiple custom metrics is not yet "
             "supported by XGBoost: leave one, beside names of its own metrics."
         )
-    if model.booster == "gblinear":
-        raise ValueError(
-            "booster='gblinear' cannot be trained under constraints: use 'gbtree', or "
-            "ConstrainedLogisticRegression for a linear model."
-        )
-    _refuse_dart(model)
 
 
-def _refuse_dart(model: Any) -> None:
-    """Refuse the booster DART, which XGBoost 3.4 also makes of ``gbtree`` with `rate_drop`."""
+def find_without_gradients(model: Any) -> str | None:
+    """Find the parameter by which a booster takes no gradients but its own.
+
+    DART rescales its old trees as it grows, so that multipliers found on part of the rows do not
+    carry over; XGBoost 3.4 also makes DART of ``gbtree`` with `rate_drop`.
+    """
+    if callable(model.objective):
+        return f"objective={model.objective!r}"
+    if model.objective not in NATIVE_OBJECTIVES:
+        return None
+    if model.booster in ("gblinear", "dart"):
+        return f"booster={model.booster!r}"
     more = getattr(model, "kwargs", None) or {}
-    asked = {name: more[name] for name in ("rate_drop", "one_drop") if more.get(name)}
-    if model.booster == "dart":
-        asked = {"booster": "dart"}
-    for name, value in asked.items():
-        raise ValueError(
-            f"{name}={value!r} cannot be trained under constraints: DART rescales its old trees "
-            f"as it grows, so that multipliers found on part of the rows do not carry over. Use "
-            f"booster='gbtree', and leave rate_drop and one_drop out."
-        )
+    asked = [f"{name}={more[name]!r}" for name in ("rate_drop", "one_drop") if more.get(name)]
+    return asked[0] if asked else None
 
 
 def refuse_dart_model(booster: xgb.Booster) -> None:

@@ -28,6 +28,7 @@ from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.options import (
+    Ensemble,
     Iterate,
     MeasureOn,
     OnInfeasible,
@@ -39,6 +40,7 @@ from gbm_constrained.training.options import (
 )
 from gbm_constrained.training.parameter_docs import (
     FITTED_ATTRIBUTES_DOC,
+    METRIC_PARAMETERS_DOC,
     SOLVER_PARAMETERS_DOC,
     UNSEEN_PARAMETERS_DOC,
 )
@@ -61,7 +63,8 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
     there, the booster is a plain XGBoost model, and ``constraints=[]`` is the parent's own fit.
 
     Parameters
-    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}
+    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}\
+{METRIC_PARAMETERS_DOC}
     objective : str, default="binary:logistic"
         As in the parent. Constraints need the logistic or softmax objective.
     **kwargs
@@ -104,6 +107,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
+        ensemble: Ensemble = None,
         solver: SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
@@ -125,6 +129,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic
+        self.ensemble = ensemble
         self.solver = solver
 
     def get_xgb_params(self) -> dict[str, Any]:
@@ -295,8 +300,8 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
         return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
 
-    def _raw_margin(self, X: Any) -> Any:
-        return super().predict(X, output_margin=True)
+    def _raw_margin(self, X: Any, start: Any = None) -> Any:
+        return super().predict(X, output_margin=True, base_margin=start)
 
     def _cell_margin(self, X: Any, model: bytes) -> Any:
         cells = xgb.XGBClassifier(n_jobs=self.n_jobs, missing=self.missing)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.metric import PartRows, clone_plain
+from gbm_constrained.boosters.xgboost.merging import merge_boosters
+from gbm_constrained.boosters.xgboost.model import has_dropped_trees
 
 OF_EVALUATION = ("eval_set", "sample_weight_eval_set", "base_margin_eval_set")
 
@@ -55,6 +58,15 @@ def fit_part(
     return NativeXGBModel(plain, None if part.is_joint else arguments["base_margin"])
 
 
+def merge(models: Sequence[NativeXGBModel]) -> NativeXGBModel:
+    """Merge models into one whose raw score is the mean of theirs."""
+    model = copy.copy(models[0].model)
+    model._Booster = merge_boosters([one.model.get_booster() for one in models])
+    model.__dict__.pop("evals_result_", None)  # of one of them alone
+    return NativeXGBModel(model, models[0].base_margin)
+
+
 def can_fold(model: Any) -> bool:
     """Whether a shift of scores can be added to the trained model."""
-    return model.booster in (None, "gbtree", "dart") and not callable(model.objective)
+    is_forest = model.booster in (None, "gbtree") and not has_dropped_trees(model.get_booster())
+    return is_forest and not callable(model.objective)

@@ -1,0 +1,171 @@
+"""Decisions of a metric do not depend on weights or copies, order, names and idle constraints."""
+
+import warnings
+
+import numpy as np
+import pytest
+from helpers import BOTH, CLASSIFIERS
+from scipy.special import log_softmax
+
+import gbm_constrained as gc
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.metrics import f1_micro, g_mean, h_mean, min_recall, q_mean
+from gbm_constrained.training.metric_fit import MetricFit
+from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.problem import LibrarySettings
+
+N = 400
+METRICS = {
+    "g_mean": g_mean, "h_mean": h_mean, "q_mean": q_mean, "min_recall": min_recall,
+    "f1_micro": lambda: f1_micro(default=0),
+}  # fmt: skip
+SOLVED = 1e-7  # Distance of value and bound at which a reduction ends.
+EACH = pytest.mark.parametrize("name", list(METRICS))
+
+
+class Scores:
+    """An exact learner: the columns of X are the scores of the classes."""
+
+    def margin(self, X, rows):
+        return X
+
+    def to_bytes(self):
+        return b""
+
+
+def draw(seed=0):
+    """Scores of three classes, labels drawn by their probabilities, and weights."""
+    random = np.random.default_rng(seed)
+    scores = log_softmax(random.normal(size=(N, 3)) * 1.5 + [1.5, 0.0, -1.0], axis=1)
+    uniform = random.random((N, 1))
+    y = (uniform > np.exp(scores).cumsum(axis=1)).sum(axis=1).clip(max=2)
+    return scores, y, random.integers(1, 4, N)
+
+
+def find(name, X, y, weight=None, constraints=()):
+    """Fit with the exact learner, on rows that it has not learned in any case."""
+    options = SolverOptions(tuple(constraints), measure_on="train", maximize=METRICS[name]())
+    arguments = FitArguments(X, y, weight)
+    fit = MetricFit(options, options.metric, arguments, LibrarySettings(0.1, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of training rows
+        return fit.run(lambda rows, target, is_joint: Scores(), "auto")
+
+
+def assert_equal(one, other):
+    """Compare the optimum by labels, the bound, and the candidates without a search.
+
+    The optimum by probabilities is found to `SOLVED`, and the bound is no better known.
+    """
+    assert one.solution.value == pytest.approx(other.solution.value, abs=1e-9)
+    assert one.bound == pytest.approx(other.bound, abs=SOLVED)
+    for of_one, of_other in zip(one.candidates[:2], other.candidates[:2], strict=True):
+        assert of_one.name == of_other.name
+        assert of_one.value == pytest.approx(of_other.value, abs=1e-9)
+        assert of_one.violation == pytest.approx(of_other.violation, abs=1e-9)
+
+
+CONSTRAINED = pytest.mark.parametrize("is_constrained", [False, True])
+
+
+def constraints_of(is_constrained, label=2):
+    return [gc.selection_rate(label) <= 0.1] if is_constrained else []
+
+
+@EACH
+@CONSTRAINED
+def test_weights_are_copies(name, is_constrained):
+    X, y, weight = draw()
+    constraints = constraints_of(is_constrained)
+    weighted = find(name, X, y, weight, constraints)
+    copied = find(
+        name, np.repeat(X, weight, axis=0), np.repeat(y, weight), constraints=constraints
+    )
+    assert_equal(weighted, copied)
+    unweighted = find(name, X, y, constraints=constraints)
+    assert abs(unweighted.solution.value - weighted.solution.value) > 1e-4
+    assert_equal(weighted, find(name, X, y, 7.5 * weight, constraints))
+
+
+@EACH
+@CONSTRAINED
+def test_the_order_of_rows_does_not_matter(name, is_constrained):
+    X, y, weight = draw(1)
+    order = np.random.default_rng(0).permutation(N)
+    constraints = constraints_of(is_constrained)
+    assert_equal(
+        find(name, X, y, weight, constraints),
+        find(name, X[order], y[order], weight[order], constraints),
+    )
+
+
+@pytest.mark.parametrize("name", ["g_mean", "h_mean", "q_mean", "min_recall"])
+@CONSTRAINED
+def test_names_of_classes_do_not_matter(name, is_constrained):
+    X, y, weight = draw(2)
+    names = np.array(["a", "m", "z"])
+    assert_equal(
+        find(name, X, y, weight, constraints_of(is_constrained)),
+        find(name, X, names[y], weight, constraints_of(is_constrained, "z")),
+    )
+
+
+@pytest.mark.parametrize("name", ["g_mean", "h_mean", "q_mean", "min_recall"])
+@CONSTRAINED
+def test_the_order_of_classes_does_not_matter_to_the_optimum_by_probabilities(
+    name, is_constrained
+):
+    """Ties go to the larger class, so that the rules themselves may be others."""
+    X, y, weight = draw(2)
+    names = np.array(["z", "m", "a"])
+    one = find(name, X, y, weight, constraints_of(is_constrained))
+    other = find(name, X[:, ::-1], names[y], weight, constraints_of(is_constrained, "a"))
+    assert one.bound == pytest.approx(other.bound, abs=SOLVED)
+    for of_one, of_other in zip(one.candidates[:2], other.candidates[:2], strict=True):
+        assert of_one.value == pytest.approx(of_other.value, abs=1e-9)
+
+
+@EACH
+def test_a_constraint_that_never_binds_does_not_matter(name):
+    X, y, weight = draw(3)
+    idle = [gc.selection_rate(1) <= 0.99, gc.error_rate() <= 0.99]
+    assert_equal(find(name, X, y, weight), find(name, X, y, weight, idle))
+
+
+@EACH
+@CONSTRAINED
+def test_the_same_fit_gives_the_same_mixture(name, is_constrained):
+    X, y, weight = draw(4)
+    one, two = (find(name, X, y, weight, constraints_of(is_constrained)) for _ in range(2))
+    np.testing.assert_array_equal(one.chosen.costs, two.chosen.costs)
+    np.testing.assert_array_equal(one.chosen.probability, two.chosen.probability)
+
+
+@BOTH
+@pytest.mark.parametrize("metric", ["g_mean", "min_recall"])
+def test_boosters_decide_alike(library, metric):
+    """Names of classes, an idle constraint and weights of one change no tree."""
+    X, y, _ = draw(5)
+    names = np.array(["a", "b", "c"])
+    own = {"n_estimators": 8, "n_jobs": 1, "maximize": metric, "random_state": 0, "n_folds": 3}
+    own |= {"verbose": -1} if library == "lightgbm" else {"max_depth": 3}
+    make = CLASSIFIERS[library]
+    first = make(**own).fit(X, y)
+    expected = first.decision_probabilities(X)
+    others = [
+        make(**own).fit(X, y),
+        make(**own).fit(X, y, sample_weight=np.ones(N)),
+        make(**own, constraints=[gc.error_rate() <= 0.99]).fit(X, y),
+    ]
+    if library == "lightgbm":  # XGBoost takes positions of classes only.
+        others.append(make(**own).fit(X, names[y]))
+        assert list(others[-1].classes_) == list(names)
+    for other in others:
+        found = other.metric_report_.set_index("decisions").held_out
+        for name, value in first.metric_report_.set_index("decisions").held_out.items():
+            if (
+                name != "model"
+            ):  # Its value by labels moves with the rules, which are found so far.
+                assert found[name] == pytest.approx(value, abs=1e-9)
+        np.testing.assert_allclose(other.decision_probabilities(X), expected, rtol=0, atol=1e-9)
+    assert others[0].mixture_.equals(first.mixture_)
