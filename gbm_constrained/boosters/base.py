@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gbm_constrained._typing import Array
-from gbm_constrained.boosters.metric import MetricMixin, NativeAdapter
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.training.checkpoint import refuse_without_constraints
@@ -18,6 +17,7 @@ from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.metric_classifier import MetricMixin, NativeAdapter
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.model_scores import TrainedModel
 from gbm_constrained.training.options import SolverOptions, set_solver_options, with_constraints

@@ -11,27 +11,28 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.rule import Scores
-from gbm_constrained.linear_model.dictionary import Solution
-from gbm_constrained.linear_model.iterates import IterateChoice, warn_of_convergence
+from gbm_constrained.decision.rule import Scores, refuse_random_state
+from gbm_constrained.linear_model.checks import check_supported, check_supported_with_metric
+from gbm_constrained.linear_model.class_weights import find_class_factor
+from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
 from gbm_constrained.linear_model.linear import LinearLearner
+from gbm_constrained.linear_model.metric import LogisticAdapter, linear_margin
 from gbm_constrained.linear_model.starts import find_feasible_start
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPRSolver
-from gbm_constrained.solvers.outer_loop import OuterLoop
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.finalize import FinalModel, describe_training_rows
 from gbm_constrained.training.fit import ConstrainedFit, weight_of_rows
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
+from gbm_constrained.training.metric_classifier import MetricMixin
 from gbm_constrained.training.options import (
     Iterate,
     SolverName,
@@ -50,11 +51,9 @@ _PENALTY, _L1_RATIO = (
     inspect.signature(LogisticRegression).parameters[name].default
     for name in ("penalty", "l1_ratio")
 )
-# Balanced classes are of equal weight since scikit-learn 1.7, and of equal count before.
-_WEIGHTED_BALANCE = "sample_weight" in inspect.signature(compute_class_weight).parameters
 
 
-class ConstrainedLogisticRegression(LogisticRegression, ConstrainedFitAttributes):
+class ConstrainedLogisticRegression(MetricMixin, LogisticRegression, ConstrainedFitAttributes):
     """Logistic regression trained under constraints on its error rates.
 
     A real :class:`sklearn.linear_model.LogisticRegression`: ``constraints=[]`` is the parent's
@@ -97,11 +96,19 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         which takes many more iterations to meet the rules within `tol`. In the place of a last
         one that violates a 0-1 rule comes the one of least objective among those that meet all
         rules, or if none does, the one of least violation, with a warning.
+    maximize, minimize : metric, rate, quotient or str, default=None
+        The objective, in the place of the mean log loss: a metric of the confusion matrix such as
+        ``h_mean()`` (see :mod:`gbm_constrained.metrics`), under the constraints. The parent's own
+        fit then gives the probabilities, and rules of decision are found on the training rows.
+    deterministic : bool, default=None
+        Whether one rule decides, and not a mixture of rules; by default, if it loses next to
+        nothing.
     constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
         "auto" takes CBPR for differences of mean losses where a feasible start is found, and ABPP
-        otherwise. By default dual steps are the largest that observed slopes allow.
+        otherwise. By default dual steps are the largest that observed slopes allow. With a
+        metric, one of "auto", "columns", "frank_wolfe", "gda", "ellipsoid" and "bisection".
 
     Attributes
     ----------
@@ -121,6 +128,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         Multipliers of the returned model, by linear row of the constraints.
     n_iter_ : ndarray of shape (1,)
         Iterations of ABPP, those after the returned model too.
+    metric_report_, mixture_ : DataFrame
+        With a metric: its value for each candidate, and the rules that ``predict`` draws from.
     stopping_message_ : str or None
         What ended the fit early, a callback or the time limit; None if nothing did.
 
@@ -162,6 +171,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         positive: Any = None,
         n_iterations: int = 500,
         iterate: Iterate = "last",
+        maximize: Any = None,
+        minimize: Any = None,
+        deterministic: bool | None = None,
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
         super().__init__(
@@ -184,6 +196,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.positive = positive
         self.n_iterations = n_iterations
         self.iterate = iterate
+        self.maximize = maximize
+        self.minimize = minimize
+        self.deterministic = deterministic
         self.constraint_solver = constraint_solver
 
     def set_params(self, **params: Any) -> Any:
@@ -236,6 +251,15 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             do not fit together; before training starts.
         """
         options = SolverOptions.of(self)
+        if options.metric is not None:
+            observers = {"constraint_callbacks": constraint_callbacks, "time_limit": time_limit}
+            check_supported_with_metric(self, observers)
+            sample_weight = self._check_rows(X, y, sample_weight)
+            rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
+            settings = self._settings(sample_weight)
+            native = LogisticAdapter(self, super().fit, (X, y, sample_weight), settings)
+            self._fit_metric(native, rows, options)
+            return self
         if not options.constraints:
             refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight)
@@ -246,22 +270,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 f"iterate={options.iterate!r} is about prefixes of an ensemble, and a linear "
                 f"model has none: use 'last' or 'ergodic'."
             )
-        self._check_supported(options)
-        sample_weight = weight_of_rows(sample_weight, y)
-        check_consistent_length(X, y, sample_weight)
-        check_classification_targets(y)
+        check_supported(self)
+        sample_weight = self._check_rows(X, y, sample_weight)
         make_fit = functools.partial(
             ConstrainedFit,
             arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
-            library=LibrarySettings(
-                1.0,
-                self.n_iterations,
-                objective_factor=functools.partial(
-                    self._class_factor, sample_weight=sample_weight
-                ),
-                unit="iterations",
-                is_lazy=False,  # data that a line separates have no unconstrained optimum
-            ),
+            library=self._settings(sample_weight),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
@@ -285,7 +299,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                         fit = make_fit(options.with_abpp())
                         fit.measure()
                     learner = self._learner(fit)
-            ends, solution = self._follow(fit, learner, start, options)
+            ends, solution = follow_iterates(fit, learner, start, self.n_iterations, self.tol)
             weights, n_iterations = ends.chosen()
             may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
             is_named = may_miss and warn_of_convergence(
@@ -305,6 +319,28 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             warn(fit, model, feasibility)
         fit.notifier.warn()
         return self
+
+    def predict(self, X: Any, *, random_state: Any = None) -> Any:
+        """Predict classes.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows.
+        random_state : int, RandomState or None, default=None
+            With a mixture of rules (``mixture_``), the source of each row's rule.
+        """
+        if hasattr(self, "_rules"):
+            return self.classes_[self._decide_by_rules(X, random_state)]
+        refuse_random_state(random_state)
+        return super().predict(X)
+
+    def _raw_margin(self, X: Any) -> Array:
+        return np.asarray(self.decision_function(X))
+
+    def _cell_margin(self, X: Any, model: bytes) -> Array:
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return linear_margin(X, model)
 
     def _repr_html_inner(self) -> str:
         return html_of(self)
@@ -338,58 +374,21 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             metric="scores",
         )
 
-    def _follow(
-        self, fit: ConstrainedFit, learner: LinearLearner, start: Float, options: SolverOptions
-    ) -> tuple[IterateChoice, Solution]:
-        """Iterate from a start until the solution has converged, or a callback stops."""
-        assert isinstance(fit.solver, OuterLoop)
-        adaptive = options.method.sigma is None and options.method.outlier_clip is None
-        ends = IterateChoice(learner, options, self.tol)
-        announcer = fit.notifier
-        announcer.is_training_over(0)  # which begins to count the time
+    def _check_rows(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        """Check labels and lengths, and return the weight of each row."""
+        sample_weight = weight_of_rows(sample_weight, y)
+        check_consistent_length(X, y, sample_weight)
+        check_classification_targets(y)
+        return sample_weight
 
-        def is_over(n_iterations: int) -> bool:
-            return announcer.is_training_over(n_iterations) or announcer.is_stopped
-
-        try:
-            for solution in learner.path(
-                self.n_iterations, self.tol, start, fit.solver, adaptive, is_over
-            ):
-                ends.add(solution)
-                if ends.converged:
-                    break
-        finally:
-            fit.run.hide_progress()
-        return ends, solution
-
-    def _class_factor(self, classes: Array, y: Array, sample_weight: Any) -> Array:
-        weights = self.class_weight
-        if isinstance(weights, dict):
-            weights = {k: weights[c] for k, c in enumerate(classes.tolist()) if c in weights}
-        given = {"sample_weight": sample_weight} if _WEIGHTED_BALANCE else {}
-        positions = np.arange(classes.size)
-        return np.asarray(compute_class_weight(weights, classes=positions, y=y, **given))
-
-    def _check_supported(self, options: SolverOptions) -> None:
-        """Refuse parameters of the parent that have no meaning under constraints."""
-        n = self.n_iterations
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-            raise ValueError(f"n_iterations must be an integer >= 1, got {n!r}.")
-        remedies = {
-            "penalty": "constraints take an L2 penalty (C) or none (C=np.inf)",
-            "l1_ratio": "constraints take an L2 penalty: use l1_ratio=0 and set C",
-            "dual": "use dual=False",
-            "intercept_scaling": "the intercept is not penalised: use intercept_scaling=1",
-            "solver": "'liblinear' penalises the intercept: use solver='lbfgs'",
-        }
-        refused = {
-            "penalty": self.penalty not in (None, "l2", "deprecated"),
-            "l1_ratio": self.l1_ratio not in (None, 0),
-            "dual": self.dual,
-            "intercept_scaling": self.intercept_scaling != 1,
-            "solver": self.solver == "liblinear",
-        }
-        for name, remedy in remedies.items():
-            if refused[name]:
-                value = getattr(self, name)
-                raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
+    def _settings(self, sample_weight: Any) -> LibrarySettings:
+        return LibrarySettings(
+            1.0,
+            self.n_iterations,
+            objective_factor=lambda classes, y: find_class_factor(
+                self.class_weight, classes, y, sample_weight
+            ),
+            unit="iterations",
+            is_lazy=False,  # data that a line separates have no unconstrained optimum
+            has_few_parameters=True,
+        )

@@ -121,6 +121,7 @@ class MetricFit:
         self.problem = MetricProblem.of(options, metric, arguments, library)
         self.options = self.problem.options
         self.X, self.y = arguments.X, self.problem.data.y
+        self.has_few_parameters = library.has_few_parameters
 
     def run(
         self, fit_part: FitPart, solver: str, *, is_single: bool | None = None
@@ -148,12 +149,13 @@ class MetricFit:
             model = fit_part(everyone, target, is_joint)
             margin = model.margin(self.X, everyone)
             cell_model = model if is_joint else None
-            issue_warning(
-                f"measure_on='train' optimises {problem.metric.metric} on decisions about rows "
-                f"that the trees have learned, and promises more than new rows give: use "
-                f"'crossfit' or 'holdout'.",
-                "GC118",
-            )
+            if not self.has_few_parameters:
+                issue_warning(
+                    f"measure_on='train' optimises {problem.metric.metric} on decisions about "
+                    f"rows that the trees have learned, and promises more than new rows give: use "
+                    f"'crossfit' or 'holdout'.",
+                    "GC118",
+                )
         else:
             source, rows, margin, parts = self._score_held_out(fit_part, target, is_joint)
         held = problem.on(rows)

@@ -50,6 +50,9 @@ class LibrarySettings:
         Source of randomness of the splits; None is the same as 0.
     kernel : mapping, default=empty
         Options of :class:`~gbm_constrained.problem.lagrangian.Lagrangian`, such as the dtype.
+    has_few_parameters : bool, default=False
+        Whether decisions about the training rows are as good as those about others, as those of a
+        linear model are, and those of trees are not.
     """
 
     learning_rate: float
@@ -61,6 +64,7 @@ class LibrarySettings:
     is_lazy: bool = True
     random_state: Any = None
     kernel: Mapping[str, Any] = field(default_factory=dict)
+    has_few_parameters: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,13 +43,13 @@ from gbm_constrained.boosters.lightgbm.parameters import (
     find_parameter,
     make_early_stopping,
 )
-from gbm_constrained.boosters.metric import clone_plain
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.metric_classifier import clone_plain
 from gbm_constrained.training.options import SolverOptions, check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress

@@ -13,7 +13,6 @@ import xgboost as xgb
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.base import Trained
-from gbm_constrained.boosters.metric import clone_plain
 from gbm_constrained.boosters.xgboost.callbacks import Observer, RulesStopping
 from gbm_constrained.boosters.xgboost.checks import (
     check_classes,
@@ -43,6 +42,7 @@ from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.metric_classifier import clone_plain
 from gbm_constrained.training.options import SolverOptions, check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress

@@ -55,7 +55,7 @@ class NativeAdapter(Protocol):
 
 
 def clone_plain(model: Any) -> Any:
-    """Clone a classifier without its constraints and its metric."""
+    """Clone a booster's classifier without its constraints and its metric."""
     with untouched_random_state(model):
         plain = clone(model)
     return plain.set_params(
@@ -70,7 +70,7 @@ class MetricMixin:
     maximize: Any
     minimize: Any
     positive: Any
-    probabilities: Any
+    probabilities: Any = "shifted"
 
     def _raw_margin(self, X: Any) -> Array:
         """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes)."""
