@@ -35,6 +35,7 @@ from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.metric_classifier import MetricMixin
 from gbm_constrained.training.options import (
     Iterate,
+    OracleName,
     SolverName,
     SolverOptions,
     set_solver_options,
@@ -174,6 +175,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
+        oracle: OracleName = "auto",
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
         super().__init__(
@@ -199,6 +201,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic
+        self.oracle = oracle
         self.constraint_solver = constraint_solver
 
     def set_params(self, **params: Any) -> Any:

@@ -16,8 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.extmath import safe_sparse_dot
 
 from gbm_constrained._dataframes import take_rows
-from gbm_constrained._typing import Array, Codes
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.validation import untouched_random_state
+from gbm_constrained.training.metric_classifier import multiply_weight
 from gbm_constrained.training.problem import LibrarySettings
 
 
@@ -50,11 +51,13 @@ class LogisticAdapter:
         """Say what a fit must know of the parameters."""
         return self._settings
 
-    def fit_plain(self) -> None:
+    def fit_plain(self, factor: Float | None = None) -> None:
         """Call the parent's own ``fit``."""
-        self.native(self.X, self.y, self.sample_weight)
+        self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> LogisticModel:
+    def fit_part(
+        self, rows: Codes, target: Codes | None, is_joint: bool, factor: Float | None = None
+    ) -> LogisticModel:
         """Train scikit-learn's own model on some of the rows."""
         with untouched_random_state(self.model):
             own = self.model.get_params(deep=False)
@@ -62,7 +65,7 @@ class LogisticAdapter:
         plain.set_params(**{name: own[name] for name in plain.get_params() if name in own})
         if is_joint:
             plain.set_params(class_weight=None)
-        weight = self.sample_weight
+        weight = multiply_weight(self.sample_weight, factor)
         weight = None if weight is None else take_rows(weight, rows)
         y = take_rows(self.y, rows) if target is None else target[rows]
         return LogisticModel(plain.fit(take_rows(self.X, rows), y, weight))

@@ -53,6 +53,12 @@ class PlugIn:
     coefficients: Coefficients
     by_labels: bool = True
 
+    @property
+    def mass(self) -> Float:
+        """Weight of the rows of each joint cell."""
+        codes = self.joint.codes[self.rows]
+        return np.bincount(codes, self.weight, len(self.joint)).astype(np.float64)
+
     def minimise(self, cost: Float) -> tuple[Float, Float]:
         """Find the rule of least cost.
 
@@ -102,9 +108,8 @@ class PlugIn:
         The probabilities are scaled so that each cell has the weight that its rows have.
         """
         own = np.full(len(self.rows), 1.0) if self.weight is None else self.weight
-        counted = np.bincount(self.joint.codes[self.rows], own, len(self.joint))
         expected = own @ self.probabilities
-        scale = np.divide(counted, expected, out=np.zeros_like(expected), where=expected > 0)
+        scale = np.divide(self.mass, expected, out=np.zeros_like(expected), where=expected > 0)
         return replace(self, probabilities=self.probabilities * scale, by_labels=False)
 
     def take(self, part: Codes, coefficients: Coefficients) -> PlugIn:

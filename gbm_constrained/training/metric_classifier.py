@@ -18,7 +18,8 @@ from gbm_constrained.evaluation.classifiers import encode_labels
 from gbm_constrained.evaluation.metric_value import measure_metric
 from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.training.fitted_report import remove_report
-from gbm_constrained.training.metric_fit import MetricFit, MetricResult, NativeModel
+from gbm_constrained.training.held_out_boosters import NativeModel
+from gbm_constrained.training.metric_fit import MetricFit, MetricResult
 from gbm_constrained.training.metric_report import report_metric, warn_of_metric
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.options import SolverOptions
@@ -31,10 +32,12 @@ class NativeAdapter(Protocol):
     def settings(self) -> LibrarySettings:
         """Say what a fit must know of the parameters."""
 
-    def fit_plain(self) -> None:
-        """Call the parent's own ``fit``."""
+    def fit_plain(self, factor: Float | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeModel:
+    def fit_part(
+        self, rows: Codes, target: Codes | None, is_joint: bool, factor: Float | None = None
+    ) -> NativeModel:
         """Train the library's own model on some of the rows.
 
         Parameters
@@ -45,6 +48,8 @@ class NativeAdapter(Protocol):
             Joint labels of all rows; None for the labels that the user gave.
         is_joint : bool
             Whether these are joint labels, which no parameter about classes is for.
+        factor : ndarray of shape (n_samples,), default=None
+            Factor of the weight of each of all rows.
         """
 
     def can_fold(self) -> bool:
@@ -59,8 +64,20 @@ def clone_plain(model: Any) -> Any:
     with untouched_random_state(model):
         plain = clone(model)
     return plain.set_params(
-        constraints=None, maximize=None, minimize=None, deterministic=None, solver="auto"
+        constraints=None,
+        maximize=None,
+        minimize=None,
+        deterministic=None,
+        oracle="auto",
+        solver="auto",
     )
+
+
+def multiply_weight(weight: Any, factor: Float | None) -> Any:
+    """Multiply the weights of rows, ones where weight is None, by factors if there are any."""
+    if factor is None:
+        return weight
+    return factor if weight is None else np.asarray(weight, dtype=np.float64) * factor
 
 
 class MetricMixin:
@@ -95,8 +112,8 @@ class MetricMixin:
         assert metric is not None
         fit = MetricFit(options, metric, rows, adapter.settings())
         with unchanged_on_error(self):
-            result = fit.run(adapter.fit_part, options.solver, is_single=options.deterministic)
-            adapter.fit_plain()
+            result = fit.run(adapter.fit_part)
+            adapter.fit_plain(result.row_factor)
             remove_report(self)
             cell_model = None if result.cell_model is None else result.cell_model.to_bytes()
             self._rules = _as_dict(result, cell_model)

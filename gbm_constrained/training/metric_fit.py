@@ -14,39 +14,25 @@ groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 import numpy as np
 
-from gbm_constrained._dataframes import take_rows
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.cost_rule import CostRule, mixture_shares, probabilities_of
+from gbm_constrained.decision.cost_rule import CostRule, mixture_shares
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.reductions.base import Solution
+from gbm_constrained.training.held_out_boosters import FitPart, HeldOutBoosters, NativeModel
+from gbm_constrained.training.metric_oracles import OracleSearch
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import MIN_ROWS_FOR_HOLDOUT, LibrarySettings
 
 HOLDOUT_FRACTION = 0.25
-
-
-class NativeModel(Protocol):
-    """A booster that the library has trained by its own means."""
-
-    def margin(self, X: Any, rows: Codes) -> Array:
-        """Score rows of X; `rows` are their positions among the training rows."""
-
-    def to_bytes(self) -> bytes:
-        """Write the booster as the library does."""
-
-
-FitPart = Callable[[Codes, Any, bool], NativeModel]
-"""Given rows, the labels of all rows, and whether these are joint labels, trains a model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +59,8 @@ class MetricResult:
         Booster of the joint labels; None where the label's own booster decides.
     factors : ndarray of shape (n_joint_cells,)
         Factor of each joint cell in the objective of the booster that decides.
+    row_factor : ndarray of shape (n_samples,) or None
+        Factor of the weight of each training row in the model of the labels; None for ones.
     """
 
     held: HeldOutProblem
@@ -84,6 +72,7 @@ class MetricResult:
     bound: float
     cell_model: NativeModel | None
     factors: Float
+    row_factor: Float | None
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
@@ -123,99 +112,59 @@ class MetricFit:
         self.X, self.y = arguments.X, self.problem.data.y
         self.has_few_parameters = library.has_few_parameters
 
-    def run(
-        self, fit_part: FitPart, solver: str, *, is_single: bool | None = None
-    ) -> MetricResult:
+    def run(self, fit_part: FitPart) -> MetricResult:
         """Find the decision rules.
 
         Parameters
         ----------
         fit_part : callable
             Trains the library's own model on some of the rows.
-        solver : str
-            Name of the reduction.
-        is_single : bool, default=None
-            Whether one rule is returned; by default, if it loses next to nothing.
         """
-        problem = self.problem
-        everyone = np.arange(len(problem.data.rows))
-        is_joint = not problem.joint.are_labels
-        target = problem.joint.codes if is_joint else None
-        factors = np.ones(len(problem.joint)) if is_joint else problem.factors
-        cell_model: NativeModel | None = None
-        parts: list[Codes] = []
-        if self.options.measure_on == "train":
-            source, rows = "training rows", everyone
-            model = fit_part(everyone, target, is_joint)
-            margin = model.margin(self.X, everyone)
-            cell_model = model if is_joint else None
-            if not self.has_few_parameters:
-                issue_warning(
-                    f"measure_on='train' optimises {problem.metric.metric} on decisions about "
-                    f"rows that the trees have learned, and promises more than new rows give: use "
-                    f"'crossfit' or 'holdout'.",
-                    "GC118",
-                )
-        else:
-            source, rows, margin, parts = self._score_held_out(fit_part, target, is_joint)
-        held = problem.on(rows)
-        held.check(source)
-        probabilities = probabilities_of(margin, factors)
-        search = MetricSearch(held, held.oracle(probabilities), solver, parts)
-        exact, rules = search.solve_by_probabilities()
-        search.check_kind(exact)
-        solution = search.solve(rules)
-        candidates, replicates = search.assess(
-            [
-                *search.baselines(),
-                search.by_probabilities(exact),
-                search.optimum(solution, rules),
-            ]
-        )
-        chosen = candidates[search.choose(candidates, replicates)]
+        problem, options = self.problem, self.options
+        boosters = self._boosters(fit_part)
+        held = problem.on(boosters.rows)
+        held.check(boosters.source)
+        parts = boosters.parts
+        search = MetricSearch(held, held.oracle(boosters.grow()), options.solver, parts)
+        oracles = OracleSearch(search, boosters.grow, boosters.grow_part if parts else None)
+        found = oracles.run(options.oracle)
+        best = found[0]
+        chosen = best.chosen
         mixed_value = chosen.value
-        if len(chosen.costs) > 1 and is_single is not False:
-            single = search.single_rule(chosen, is_forced=bool(is_single))
+        if len(chosen.costs) > 1 and options.deterministic is not False:
+            single = best.search.single_rule(chosen, is_forced=bool(options.deterministic))
             if single is not None:
-                assessed, _ = search.assess([single])
-                chosen = replace(assessed[0], low=chosen.low, high=chosen.high)
-        if is_joint and cell_model is None:
-            cell_model = fit_part(everyone, target, True)
+                assessed, _ = best.search.assess([single])
+                chosen = replace(
+                    assessed[0], low=chosen.low, high=chosen.high, oracle=chosen.oracle
+                )
+        is_weighted = best.oracle != "plug_in"
+        weights = best.weights if is_weighted else None
+        cell_model = boosters.train(weights) if boosters.is_joint else None
+        is_of_labels = is_weighted and cell_model is None
         return MetricResult(
-            held, source, candidates, chosen, mixed_value, solution,
-            problem.loss.of_metric(exact.bound), cell_model, factors,
+            held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
+            chosen, mixed_value, best.solution, problem.loss.of_metric(best.exact.bound),
+            cell_model, boosters.factors(weights),
+            best.weights[problem.joint.codes] if is_of_labels else None,
         )  # fmt: skip
 
-    def _score_held_out(
-        self, fit_part: FitPart, target: Any, is_joint: bool
-    ) -> tuple[str, Codes, Array, list[Codes]]:
-        """Score rows by boosters that have not seen them.
-
-        Returns
-        -------
-        source : str
-            Name of the rows in reports.
-        rows : ndarray of shape (n_rows,), intp
-            Positions of the rows, in order.
-        margin : ndarray
-            Their scores.
-        parts : list of ndarray of int
-            Positions in `rows` of those of each booster; empty for a single one.
-        """
-        folds = self._folds()
-        found: list[tuple[Codes, Array]] = []
-        everyone = np.arange(len(self.problem.data.rows))
-        for held in folds:
-            training = np.setdiff1d(everyone, held, assume_unique=True)
-            model = fit_part(training, target, is_joint)
-            found.append((held, model.margin(take_rows(self.X, held), held)))
-        rows = np.concatenate([held for held, _ in found])
-        margin = np.concatenate([margin for _, margin in found])
-        order = np.argsort(rows)
-        rows, margin = rows[order], margin[order]
-        if len(folds) == 1:
-            return "holdout", rows, margin, []
-        return "out of fold", rows, margin, [np.searchsorted(rows, held) for held in folds]
+    def _boosters(self, fit_part: FitPart) -> HeldOutBoosters:
+        """Decide which rows are held out."""
+        problem = self.problem
+        if self.options.measure_on != "train":
+            folds = self._folds()
+            source = "out of fold" if len(folds) > 1 else "holdout"
+            return HeldOutBoosters(problem, self.X, fit_part, folds, source)
+        if not self.has_few_parameters:
+            issue_warning(
+                f"measure_on='train' optimises {problem.metric.metric} on decisions about "
+                f"rows that the trees have learned, and promises more than new rows give: use "
+                f"'crossfit' or 'holdout'.",
+                "GC118",
+            )
+        everyone = np.arange(len(problem.data.rows))
+        return HeldOutBoosters(problem, self.X, fit_part, [everyone], TRAINING_ROWS)
 
     def _folds(self) -> list[Codes]:
         """Split the rows into parts that are held out, each by another booster."""

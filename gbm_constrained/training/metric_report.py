@@ -85,9 +85,14 @@ def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -
                           len(problem.joint))  # fmt: skip
     u = everyone.functionals(counts[None])[0]
     value = problem.metric.function(u[problem.loss.at])
-    rows = [(candidate, candidate.name == chosen.name) for candidate in result.candidates]
+    returned_as = (chosen.oracle, chosen.name)
+    rows = [
+        (candidate, (candidate.oracle, candidate.name) == returned_as)
+        for candidate in result.candidates
+    ]
     table = pd.DataFrame(
         {
+            "oracle": [candidate.oracle for candidate, _ in rows],
             "decisions": [candidate.name for candidate, _ in rows],
             "held_out": [candidate.value for candidate, _ in rows],
             "low": [candidate.low for candidate, _ in rows],

@@ -51,6 +51,8 @@ class Decisions:
         Probability of each decision on each held-out row; cross-fitted ones for the optimum.
     value, low, high, violation : float, default=nan
         The metric with its interval, and the largest violation of a row of constraints.
+    oracle : str, default="plug_in"
+        Name of the oracle whose boosters the rules are for.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Decisions:
     low: float = np.nan
     high: float = np.nan
     violation: float = np.nan
+    oracle: str = "plug_in"
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from gbm_constrained._dataframes import take_rows
-from gbm_constrained._typing import Array, Codes
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.boosters.base import Trained
 from gbm_constrained.boosters.lightgbm.callbacks import Observer, RulesStopping, is_early_stopping
 from gbm_constrained.boosters.lightgbm.checks import (
@@ -49,7 +49,7 @@ from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
-from gbm_constrained.training.metric_classifier import clone_plain
+from gbm_constrained.training.metric_classifier import clone_plain, multiply_weight
 from gbm_constrained.training.options import SolverOptions, check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -97,11 +97,18 @@ class LightGBMAdapter:
     def _parameter(self, name: str, default: Any) -> Any:
         return find_parameter(self.model, name, default)
 
-    def fit_plain(self) -> None:
+    def fit_plain(self, factor: Float | None = None) -> None:
         """Call the parent's own ``fit``."""
-        self.native(self.X, self.y, self.sample_weight, **self.arguments)
+        weight = multiply_weight(self.sample_weight, factor)
+        self.native(self.X, self.y, weight, **self.arguments)
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> _NativeModel:
+    def fit_part(
+        self,
+        rows: Codes,
+        target: Codes | None,
+        is_joint: bool,
+        factor: Float | None = None,
+    ) -> _NativeModel:
         """Train LightGBM's own model on some of the rows."""
         if self.arguments["init_model"] is not None:
             raise ValueError(
@@ -118,7 +125,7 @@ class LightGBMAdapter:
             given = {name: given[name] for name in kept}
         elif given["init_score"] is not None:
             given["init_score"] = take_rows(given["init_score"], rows)
-        weight = self.sample_weight
+        weight = multiply_weight(self.sample_weight, factor)
         weight = None if weight is None else take_rows(weight, rows)
         y = take_rows(self.y, rows) if target is None else target[rows]
         model.fit(take_rows(self.X, rows), y, weight, **given)

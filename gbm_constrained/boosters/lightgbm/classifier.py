@@ -46,6 +46,7 @@ from gbm_constrained.training.options import (
     Iterate,
     MeasureOn,
     OnInfeasible,
+    OracleName,
     Probabilities,
     SolverName,
     check_spelling,
@@ -135,6 +136,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
+        oracle: OracleName = "auto",
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
@@ -176,6 +178,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic
+        self.oracle = oracle
         self.solver = solver
 
     # Not public in LightGBM. If it stops being called, LightGBM warns of unknown parameters and

@@ -11,7 +11,7 @@ import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._dataframes import take_rows
-from gbm_constrained._typing import Array, Codes
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.boosters.base import Trained
 from gbm_constrained.boosters.xgboost.callbacks import Observer, RulesStopping
 from gbm_constrained.boosters.xgboost.checks import (
@@ -42,7 +42,7 @@ from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
-from gbm_constrained.training.metric_classifier import clone_plain
+from gbm_constrained.training.metric_classifier import clone_plain, multiply_weight
 from gbm_constrained.training.options import SolverOptions, check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -101,12 +101,19 @@ class XGBoostAdapter:
         self.has_margins = False
         self.sets: list[tuple[Any, Any, bool]] = []
 
-    def fit_plain(self) -> None:
+    def fit_plain(self, factor: Float | None = None) -> None:
         """Call the parent's own ``fit``."""
-        self.native(self.X, self.y, **self.arguments)
+        weight = multiply_weight(self.arguments["sample_weight"], factor)
+        self.native(self.X, self.y, **{**self.arguments, "sample_weight": weight})
         self._forget_note()
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> _NativeModel:
+    def fit_part(
+        self,
+        rows: Codes,
+        target: Codes | None,
+        is_joint: bool,
+        factor: Float | None = None,
+    ) -> _NativeModel:
         """Train XGBoost's own model on some of the rows."""
         if self.arguments["xgb_model"] is not None:
             raise ValueError(
@@ -122,6 +129,7 @@ class XGBoostAdapter:
             )  # fmt: skip
             names = ("eval_set", "sample_weight_eval_set", "base_margin_eval_set", "base_margin")
             given.update(dict.fromkeys(names))
+        given["sample_weight"] = multiply_weight(given["sample_weight"], factor)
         for name in ("sample_weight", "base_margin"):
             given[name] = None if given[name] is None else take_rows(given[name], rows)
         y = take_rows(self.y, rows) if target is None else target[rows]

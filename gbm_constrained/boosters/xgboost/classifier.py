@@ -31,6 +31,7 @@ from gbm_constrained.training.options import (
     Iterate,
     MeasureOn,
     OnInfeasible,
+    OracleName,
     Probabilities,
     SolverName,
     check_spelling,
@@ -103,6 +104,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
+        oracle: OracleName = "auto",
         solver: SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
@@ -124,6 +126,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic
+        self.oracle = oracle
         self.solver = solver
 
     def get_xgb_params(self) -> dict[str, Any]:
