@@ -175,7 +175,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
-        oracle: OracleName = "auto",
+        oracle: OracleName = "plug_in",
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
         super().__init__(

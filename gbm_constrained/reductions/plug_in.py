@@ -95,12 +95,11 @@ class PlugIn:
         """Sum weights by joint cell and decision."""
         if self.by_labels:
             return self.joint.counts(decisions, self.weight, self.rows)
-        found = np.zeros((len(self.joint), self.joint.n_classes))
-        for j in range(self.joint.n_classes):
-            is_j = decisions == j
-            weight = np.ones(is_j.sum()) if self.weight is None else self.weight[is_j]
-            found[:, j] = weight @ self.probabilities[is_j]
-        return found
+        is_decided = np.zeros((len(decisions), self.joint.n_classes))
+        is_decided[np.arange(len(decisions)), decisions] = (
+            1.0 if self.weight is None else self.weight
+        )
+        return np.asarray(self.probabilities.T @ is_decided)
 
     def by_probabilities(self) -> PlugIn:
         """Return the exact oracle of the distribution that the probabilities describe.

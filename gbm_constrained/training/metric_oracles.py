@@ -161,10 +161,7 @@ class OracleSearch:
             return False
         if self.grow_part is None:
             return True
-        weights = weigh_cells(
-            mean_costs(plug_in.exact),
-            CostSensitive(self.search.oracle, self.grow, np.ones(1)).mass,
-        )
+        weights = weigh_cells(mean_costs(plug_in.exact), self.search.oracle.mass)
         part, probabilities = self.grow_part(weights)
         of_part = held.problem.on(held.rows[part])
         if np.isnan(of_part.compiled.constant[held.problem.loss.at]).any():
