@@ -7,8 +7,8 @@
   which is grown anew: the new weights are the geometric mean of the old ones and the costs of the
   rules that are best for the boosters of these. The weights of least loss are kept.
 - ``"auto"``: the plug-in oracle, unless another is better on held-out rows by more than one
-  standard error of the paired difference. Others are tried where a booster of one fold at the
-  costs of the optimum is better by as much on the rows of that fold.
+  standard error of the paired difference. The refit is tried where its booster of one fold is
+  better by as much on the rows of that fold, and weights are updated where the refit is better.
 """
 
 from __future__ import annotations
@@ -115,17 +115,17 @@ class OracleSearch:
         plug_in = search_decisions("plug_in", self.search, start.weights)
         if oracle == "plug_in" or (oracle == "auto" and not self._is_promising(plug_in)):
             return [plug_in]
-        tried = [plug_in]
-        if oracle != "in_training":
-            tried.append(self._refit(start, plug_in))
-        if oracle != "refit":
-            tried.append(self._update_weights(start, plug_in))
-        best = tried[-1]
-        if oracle == "auto":
-            best = plug_in
-            for other in tried[1:]:
-                best = other if self._is_better(best.chosen, other.chosen) else best
-        return [best, *(found for found in tried if found is not best)]
+        if oracle == "refit":
+            return [self._refit(start, plug_in), plug_in]
+        if oracle == "in_training":
+            return [self._update_weights(start, plug_in), plug_in]
+        refit = self._refit(start, plug_in)
+        if not self._is_better(plug_in.chosen, refit.chosen):
+            return [plug_in, refit]
+        follower = self._update_weights(start, plug_in)
+        if self._is_better(refit.chosen, follower.chosen):
+            return [follower, refit, plug_in]
+        return [refit, follower, plug_in]
 
     def _refit(self, start: CostSensitive, plug_in: OracleResult) -> OracleResult:
         """Grow boosters at the costs of the plug-in optimum."""
