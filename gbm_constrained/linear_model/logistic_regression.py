@@ -104,6 +104,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     deterministic : bool, default=None
         Whether one rule decides, and not a mixture of rules; by default, if it loses next to
         nothing.
+    oracle : {"plug_in", "refit", "in_training", "auto"}, default="plug_in"
+        With a metric, whether the parent is fitted anew with the costs of the optimum as weights;
+        see :mod:`gbm_constrained.training.metric_oracles`.
     constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
@@ -260,8 +263,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             sample_weight = self._check_rows(X, y, sample_weight)
             rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
             settings = self._settings(sample_weight)
-            native = LogisticAdapter(self, super().fit, (X, y, sample_weight), settings)
-            self._fit_metric(native, rows, options)
+            self._fit_metric(LogisticAdapter(self, super().fit, rows, settings), rows, options)
             return self
         if not options.constraints:
             refuse_time_limit_without_constraints(time_limit)

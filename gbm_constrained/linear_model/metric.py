@@ -17,6 +17,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import untouched_random_state
 from gbm_constrained.training.metric_classifier import multiply_weight
 from gbm_constrained.training.problem import LibrarySettings
@@ -31,7 +32,7 @@ class LogisticAdapter:
         The classifier.
     native : callable
         The parent's own ``fit``.
-    rows : tuple of (X, y, sample_weight)
+    rows : FitArguments
         The training rows.
     settings : LibrarySettings
         What a fit must know of the parameters.
@@ -41,11 +42,11 @@ class LogisticAdapter:
         self,
         model: Any,
         native: Callable[..., Any],
-        rows: tuple[Any, Any, Any],
+        rows: FitArguments,
         settings: LibrarySettings,
     ) -> None:
         self.model, self.native, self._settings = model, native, settings
-        self.X, self.y, self.sample_weight = rows
+        self.X, self.y, self.sample_weight = rows.X, rows.y, rows.sample_weight
 
     def settings(self) -> LibrarySettings:
         """Say what a fit must know of the parameters."""

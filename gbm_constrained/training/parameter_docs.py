@@ -28,7 +28,15 @@ SOLVER_PARAMETERS_DOC = """
         "threshold" takes none: the library's own boosters, whose threshold (or class biases) is
         moved on unseen rows until the rules hold. Rules on labels and decisions alone, such as
         ``fnr() <= 0.05``, may do better without multipliers; "auto" finds out for those, where
-        boosters are grown on part of the rows; see :mod:`gbm_constrained.training.plug_in`."""
+        boosters are grown on part of the rows; see :mod:`gbm_constrained.training.plug_in`.
+    oracle : {"auto", "plug_in", "refit", "in_training"}, default="auto"
+        With `maximize` or `minimize`, how boosters take part in the search for rules. "plug_in"
+        grows them once. "refit" grows them anew, with weights of classes, or of classes and
+        groups, that are the costs of the optimum: `predict_proba` is then that of weighted rows.
+        "in_training" lets the weights follow the costs of the optimum over three refits, and
+        takes the best of these. "auto" takes "plug_in", unless another is better on held-out rows
+        by more than one standard error; beyond 20,000 rows it tries no other. See
+        :mod:`gbm_constrained.training.metric_oracles`."""
 UNSEEN_PARAMETERS_DOC = """
     measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
         The rows whose rates move the multipliers; see :mod:`gbm_constrained.training.measurement`.

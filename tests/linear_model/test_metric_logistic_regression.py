@@ -42,9 +42,7 @@ def test_h_mean_is_that_of_the_best_class_weights(data):
     model = ConstrainedLogisticRegression(maximize=h_mean(), deterministic=True).fit(X, y)
     P = LogisticRegression().fit(X, y).predict_proba(X)
     classes, grid = np.unique(y), np.exp(np.linspace(-1, 4, 41))
-    best = max(
-        _harmonic(y, classes[(P * [1.0, a, b]).argmax(axis=1)]) for a in grid for b in grid
-    )
+    best = max(_harmonic(y, classes[(P * [1.0, a, b]).argmax(axis=1)]) for a in grid for b in grid)
     returned = model.metric_report_.query("is_returned")
     assert model.score(X, y) == pytest.approx(_harmonic(y, model.predict(X)), abs=1e-12)
     # The rule is taken from the optimum in probabilities where the one by counts is no better

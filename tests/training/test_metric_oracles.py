@@ -41,7 +41,9 @@ def test_weights_are_the_ranges_of_costs():
     assert mass @ weights == pytest.approx(mass.sum(), abs=1e-12)
     np.testing.assert_allclose(weights / weights[0], [1.0, 5.0, 20.0], atol=1e-12)
     # A constant on a row of the costs changes no decision, and no weight.
-    np.testing.assert_allclose(weigh_cells(costs + [[3.0], [-1.0], [0.5]], mass), weights)
+    np.testing.assert_allclose(
+        weigh_cells(costs + np.array([[3.0], [-1.0], [0.5]]), mass), weights
+    )
     # Costs of several decisions count by their range.
     ordinal = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
     relative = weigh_cells(ordinal, np.ones(3))
@@ -55,9 +57,7 @@ def test_costs_without_decisions_weigh_all_alike():
 def _oracle(probabilities, y):
     joint = JointCells(y, np.arange(2)[:, None], np.arange(2), 2)
     table = np.eye(4).reshape(4, 2, 2) / len(y)
-    return PlugIn(
-        probabilities, joint, np.arange(len(y)), None, Coefficients(table, np.zeros(4))
-    )
+    return PlugIn(probabilities, joint, np.arange(len(y)), None, Coefficients(table, np.zeros(4)))
 
 
 def test_boosters_grown_at_costs_beat_wrong_probabilities():
