@@ -8,10 +8,16 @@ from helpers import BOTH, CLASSIFIERS
 from sklearn.base import clone
 
 import gbm_constrained as gc
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.metrics import cost, g_mean, h_mean
 from gbm_constrained.problem.joint_cells import Coefficients, JointCells
 from gbm_constrained.reductions.cost_sensitive import CostSensitive, weigh_cells
 from gbm_constrained.reductions.plug_in import PlugIn
+from gbm_constrained.training.metric_oracles import N_UPDATES, OracleSearch
+from gbm_constrained.training.metric_problem import MetricProblem
+from gbm_constrained.training.metric_search import MetricSearch
+from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.problem import LibrarySettings
 
 OPTIONS = {
     "xgboost": {"max_depth": 2, "n_estimators": 12, "n_jobs": 1},
@@ -124,17 +130,61 @@ def test_model_is_the_parents_with_the_weights_and_decides_by_the_rules(data, li
         np.testing.assert_allclose(shift, shift[:1].repeat(len(X), 0), atol=2e-4)
 
 
-@BOTH
-def test_auto_takes_the_plug_in_where_nothing_is_better(data, library):
+def test_auto_takes_the_plug_in_where_nothing_is_better(data):
     X, y, _ = data
-    auto = _make(library, maximize=h_mean()).fit(X, y)
-    plug_in = _make(library, maximize=h_mean(), oracle="plug_in").fit(X, y)
-    returned = auto.metric_report_.query("is_returned")
-    if returned["oracle"].iloc[0] == "plug_in":
-        np.testing.assert_array_equal(auto.predict(X), plug_in.predict(X))
-    else:  # by more than a standard error
-        best = plug_in.metric_report_.query("is_returned")["held_out"].iloc[0]
-        assert returned["held_out"].iloc[0] > best
+    auto = _make("lightgbm", maximize=h_mean()).fit(X, y)
+    plug_in = _make("lightgbm", maximize=h_mean(), oracle="plug_in").fit(X, y)
+    assert auto.metric_report_.query("is_returned")["oracle"].iloc[0] == "plug_in"
+    np.testing.assert_array_equal(auto.predict(X), plug_in.predict(X))
+
+
+def _blurred(share):
+    """Probabilities of a label that atoms decide nearly, mixed with equal ones in some atoms."""
+    random = np.random.default_rng(1)
+    atoms = random.integers(0, 4, 2000)
+    truth = np.array([0.02, 0.1, 0.3, 0.8])
+    y = (random.uniform(size=2000) < truth[atoms]).astype(int)
+    seen = (1 - share) * truth + share * np.array([0.25, 0.3, 0.2, 0.15])
+    return np.column_stack([1 - seen, seen])[atoms], y
+
+
+def _search(probabilities, y):
+    options = SolverOptions.of(_make("lightgbm", maximize=h_mean()))
+    arguments = FitArguments(np.zeros((len(y), 1)), y)
+    problem = MetricProblem.of(options, options.metric, arguments, LibrarySettings(0.1, 1))
+    held = problem.on(np.arange(len(y)))
+    return MetricSearch(held, held.oracle(probabilities))
+
+
+def test_auto_takes_boosters_that_are_better_by_more_than_an_error():
+    wrong, y = _blurred(1.0)
+    right, _ = _blurred(0.0)
+    asked = []
+
+    def grow(weights):
+        asked.append(weights)
+        return right
+
+    found = OracleSearch(_search(wrong, y), grow).run("auto")
+    assert found[0].oracle == "refit"
+    assert found[0].chosen.value > found[-1].chosen.value + 0.05
+    # Weights are updated after the refit, which these boosters cannot beat.
+    assert len(asked) == 1 + N_UPDATES
+    assert {one.oracle for one in found} == {"plug_in", "refit", "in_training"}
+
+
+def test_auto_asks_one_booster_before_it_grows_all():
+    wrong, y = _blurred(1.0)
+    right, _ = _blurred(0.0)
+    part = np.arange(500)
+
+    def refuse(weights):
+        raise AssertionError("boosters of all folds were grown")
+
+    search = OracleSearch(_search(right, y), refuse, lambda _: (part, wrong[part]))
+    assert [one.oracle for one in search.run("auto")] == ["plug_in"]
+    search = OracleSearch(_search(wrong, y), lambda _: right, lambda _: (part, right[part]))
+    assert search.run("auto")[0].oracle == "refit"
 
 
 def test_weights_of_groups_are_those_of_joint_cells(data):
