@@ -87,7 +87,7 @@ class MetricMixin:
     maximize: Any
     minimize: Any
     positive: Any
-    probabilities: Any = "shifted"
+    probabilities: Any
 
     def _raw_margin(self, X: Any) -> Array:
         """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes)."""
@@ -131,7 +131,8 @@ class MetricMixin:
             return
         del self._rules
         self.shift_ = shift
-        if shift.any() and self.probabilities != "calibrated" and adapter.can_fold():
+        is_calibrated = getattr(self, "probabilities", "shifted") == "calibrated"
+        if shift.any() and not is_calibrated and adapter.can_fold():
             adapter.add_to_margin(shift)
         elif shift.any():
             self._threshold = shift
