@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gbm_constrained._typing import Array, Codes
-from gbm_constrained.boosters.metric import MetricMixin, NativeAdapter
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Margins, MarginShift, Mixture, refuse_random_state
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
@@ -20,6 +19,7 @@ from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.metric_classifier import Merger, MetricMixin, NativeAdapter
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.model_scores import TrainedModel
 from gbm_constrained.training.options import SolverOptions, set_solver_options, with_constraints
@@ -49,7 +49,7 @@ class Trained:
     library_rounds: Callable[[int], int]
 
 
-class BoosterAdapter(NativeAdapter, Protocol):
+class BoosterAdapter(NativeAdapter, Merger, Protocol):
     """Interface by which a constrained fit drives a library.
 
     The methods are called in this order, once each.
@@ -146,7 +146,7 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
             options, has_metric = options.without_multipliers(booster), True
         if has_metric:
             _refuse_of_decisions(constraint_callbacks, checkpoint, time_limit)
-            self._fit_metric(adapter, rows, options, sensitive_features_eval_set)
+            self._fit_metric(adapter, rows, options, sensitive_features_eval_set, merger=adapter)
             return
         options.check_ensemble()
         if not options.constraints:

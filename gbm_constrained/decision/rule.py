@@ -119,5 +119,6 @@ def refuse_random_state(random_state: Any) -> None:
     if random_state is not None:
         raise ValueError(
             f"random_state={random_state!r} draws from the prefixes of a classifier fitted with "
-            f"constraints and iterate='randomized', which this one was not: leave it out."
+            f"constraints and iterate='randomized', or from the rules of a mixture (mixture_), "
+            f"and this one has neither: leave it out."
         )

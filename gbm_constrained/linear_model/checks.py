@@ -35,3 +35,31 @@ def check_parameters(estimator: Any) -> None:
         if is_refused:
             value = getattr(estimator, name)
             raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
+
+
+def check_supported_with_metric(model: Any, fit: dict[str, Any]) -> None:
+    """Refuse what has no meaning where decisions are made by probabilities of all classes.
+
+    Parameters
+    ----------
+    model : LogisticRegression
+        The classifier.
+    fit : dict from str to object
+        Arguments of ``fit`` that are about iterations under constraints, by name.
+
+    Raises
+    ------
+    ValueError
+        If there is one.
+    """
+    if model.solver == "liblinear":
+        raise ValueError(
+            "solver='liblinear' fits one model for each class, and a metric is optimised over "
+            "decisions by the probabilities of all classes: use solver='lbfgs'."
+        )
+    for name, value in fit.items():
+        if value:
+            raise ValueError(
+                f"{name}={value!r} is about the iterations of a fit under constraints, and with "
+                f"maximize= or minimize= scikit-learn fits the model: leave it out."
+            )

@@ -9,7 +9,9 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.linear_model.dictionary import Solution
 from gbm_constrained.linear_model.linear import LinearLearner
+from gbm_constrained.solvers.outer_loop import OuterLoop
 from gbm_constrained.training.callbacks import CallbackNotifier
+from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.options import SolverOptions
 
 
@@ -66,6 +68,46 @@ class IterateChoice:
         if self._best is None or self._is_met:
             return self._last
         return self._best[1:]
+
+
+def follow_iterates(
+    fit: ConstrainedFit, learner: LinearLearner, start: Float, n_iterations: int, tol: float
+) -> tuple[IterateChoice, Solution]:
+    """Iterate from a start until the solution has converged, or a callback stops.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit, whose solver moves the multipliers.
+    learner : LinearLearner
+        The learner.
+    start : ndarray like ``learner.shape``
+        Weights to start from.
+    n_iterations : int
+        Most iterations.
+    tol : float
+        Residual at which the solution has converged.
+    """
+    assert isinstance(fit.solver, OuterLoop)
+    method = fit.options.method
+    adaptive = method.sigma is None and method.outlier_clip is None
+    iterates = IterateChoice(learner, fit.options, tol)
+    notifier = fit.notifier
+    notifier.is_training_over(0)  # The call starts the clock of the time limit.
+
+    def is_over(n_iterations: int) -> bool:
+        return notifier.is_training_over(n_iterations) or notifier.is_stopped
+
+    try:
+        for solution in learner.path(
+            n_iterations, tol, start, fit.solver, adaptive=adaptive, is_over=is_over
+        ):
+            iterates.add(solution)
+            if iterates.converged:
+                break
+    finally:
+        fit.run.hide_progress()
+    return iterates, solution
 
 
 def warn_of_convergence(

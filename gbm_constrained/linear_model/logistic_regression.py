@@ -11,30 +11,31 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.rule import Scores
-from gbm_constrained.linear_model.checks import check_parameters
-from gbm_constrained.linear_model.dictionary import Solution
-from gbm_constrained.linear_model.iterates import IterateChoice, warn_of_convergence
+from gbm_constrained.decision.rule import Scores, refuse_random_state
+from gbm_constrained.linear_model.checks import check_parameters, check_supported_with_metric
+from gbm_constrained.linear_model.class_weights import find_class_factor
+from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
 from gbm_constrained.linear_model.linear import LinearLearner
+from gbm_constrained.linear_model.metric import LogisticAdapter, linear_margin
 from gbm_constrained.linear_model.starts import find_feasible_start
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPRSolver
-from gbm_constrained.solvers.outer_loop import OuterLoop
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit, weight_of_rows
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
+from gbm_constrained.training.metric_classifier import MetricMixin
 from gbm_constrained.training.options import (
     Iterate,
+    OracleName,
     SolverName,
     SolverOptions,
     set_solver_options,
@@ -52,11 +53,9 @@ _PENALTY, _L1_RATIO = (
     inspect.signature(LogisticRegression).parameters[name].default
     for name in ("penalty", "l1_ratio")
 )
-# Balanced classes are of equal weight since scikit-learn 1.7, and of equal count before.
-_WEIGHTED_BALANCE = "sample_weight" in inspect.signature(compute_class_weight).parameters
 
 
-class ConstrainedLogisticRegression(LogisticRegression, ConstrainedFitAttributes):
+class ConstrainedLogisticRegression(MetricMixin, LogisticRegression, ConstrainedFitAttributes):
     """Logistic regression trained under constraints on its error rates.
 
     A real :class:`sklearn.linear_model.LogisticRegression`: ``constraints=[]`` is the parent's
@@ -100,11 +99,22 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         the last iterate violates a constraint on a 0-1 rate, another one is returned: that of
         least objective among those that meet all constraints, or that of least violation, with a
         warning.
+    maximize, minimize : metric, rate, quotient or str, default=None
+        The objective, in the place of the mean log loss: a metric of the confusion matrix such as
+        ``h_mean()`` (see :mod:`gbm_constrained.metrics`), under the constraints. The parent's own
+        fit then gives the probabilities, and rules of decision are found on the training rows.
+    deterministic : bool, default=None
+        Whether one rule decides, and not a mixture of rules; by default, if it loses next to
+        nothing.
+    oracle : {"plug_in", "refit", "in_training", "auto"}, default="plug_in"
+        With a metric, whether the parent is fitted anew with the costs of the optimum as weights;
+        see :mod:`gbm_constrained.training.metric_oracles`.
     constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
         "auto" takes CBPR for differences of mean losses where a feasible start is found, and ABPP
-        otherwise. By default dual steps are the largest that observed slopes allow.
+        otherwise. By default dual steps are the largest that observed slopes allow. With a
+        metric, one of "auto", "columns", "frank_wolfe", "gda", "ellipsoid" and "bisection".
 
     Attributes
     ----------
@@ -124,6 +134,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         Multipliers of the returned model, by linear row of the constraints.
     n_iter_ : ndarray of shape (1,)
         Iterations of ABPP, those after the returned model too.
+    metric_report_, mixture_ : DataFrame
+        With a metric: its value for each candidate, and the rules that ``predict`` draws from.
     stopping_message_ : str or None
         Why the fit ended early, by a callback or the time limit; None for a whole fit.
 
@@ -165,6 +177,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         positive: Any = None,
         n_iterations: int = 500,
         iterate: Iterate = "last",
+        maximize: Any = None,
+        minimize: Any = None,
+        deterministic: bool | None = None,
+        oracle: OracleName = "plug_in",
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
         super().__init__(
@@ -187,6 +203,10 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.positive = positive
         self.n_iterations = n_iterations
         self.iterate = iterate
+        self.maximize = maximize
+        self.minimize = minimize
+        self.deterministic = deterministic
+        self.oracle = oracle
         self.constraint_solver = constraint_solver
 
     def set_params(self, **params: Any) -> Any:
@@ -239,6 +259,14 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             do not fit together; before training starts.
         """
         options = SolverOptions.of(self)
+        if options.metric is not None:
+            observers = {"constraint_callbacks": constraint_callbacks, "time_limit": time_limit}
+            check_supported_with_metric(self, observers)
+            sample_weight = self._check_rows(X, y, sample_weight)
+            rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
+            settings = self._library_settings(sample_weight)
+            self._fit_metric(LogisticAdapter(self, super().fit, rows, settings), rows, options)
+            return self
         if not options.constraints:
             refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight)
@@ -250,9 +278,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 f"model has none: use 'last' or 'ergodic'."
             )
         check_parameters(self)
-        sample_weight = weight_of_rows(sample_weight, y)
-        check_consistent_length(X, y, sample_weight)
-        check_classification_targets(y)
+        sample_weight = self._check_rows(X, y, sample_weight)
         make_fit = functools.partial(
             ConstrainedFit,
             arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
@@ -269,7 +295,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             unconstrained = self._fit_unconstrained(X, y, sample_weight)
             start = unconstrained if given is None else given
             fit, learner, start = self._choose_start(fit, start, make_fit, options)
-            iterates, solution = self._follow(fit, learner, start, options)
+            iterates, solution = follow_iterates(fit, learner, start, self.n_iterations, self.tol)
             weights, n_iterations = iterates.find_best()
             may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
             is_named = may_miss and warn_of_convergence(
@@ -289,6 +315,32 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         fit.notifier.warn()
         return self
 
+    def predict(self, X: Any, *, random_state: Any = None) -> Any:
+        """Predict classes.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows.
+        random_state : int, RandomState or None, default=None
+            With a mixture of rules (``mixture_``), the source of each row's rule.
+        """
+        if hasattr(self, "_rules"):
+
+            def margins(rounds: int) -> Array:
+                return self._raw_margin(X)
+
+            return self.classes_[self._decide_by_rules(X, margins, random_state)]
+        refuse_random_state(random_state)
+        return super().predict(X)
+
+    def _raw_margin(self, X: Any, start: Any = None) -> Array:
+        return np.asarray(self.decision_function(X))
+
+    def _cell_margin(self, X: Any, model: bytes) -> Array:
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return linear_margin(X, model)
+
     def _repr_html_inner(self) -> str:
         return html_of(self)
 
@@ -299,9 +351,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         return LibrarySettings(
             1.0,
             self.n_iterations,
-            objective_factor=functools.partial(self._class_factor, sample_weight=sample_weight),
+            objective_factor=lambda classes, y: find_class_factor(
+                self.class_weight, classes, y, sample_weight
+            ),
             unit="iterations",
             is_lazy=False,  # Data that a line separates have no unconstrained optimum.
+            has_few_parameters=True,
         )
 
     def _fit_unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
@@ -351,34 +406,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             fit.measure()
         return fit, self._learner(fit), start
 
-    def _follow(
-        self, fit: ConstrainedFit, learner: LinearLearner, start: Float, options: SolverOptions
-    ) -> tuple[IterateChoice, Solution]:
-        """Iterate from a start until the solution has converged, or a callback stops."""
-        assert isinstance(fit.solver, OuterLoop)
-        adaptive = options.method.sigma is None and options.method.outlier_clip is None
-        iterates = IterateChoice(learner, options, self.tol)
-        notifier = fit.notifier
-        notifier.is_training_over(0)  # The call starts the clock of the time limit.
-
-        def is_over(n_iterations: int) -> bool:
-            return notifier.is_training_over(n_iterations) or notifier.is_stopped
-
-        try:
-            for solution in learner.path(
-                self.n_iterations, self.tol, start, fit.solver, adaptive=adaptive, is_over=is_over
-            ):
-                iterates.add(solution)
-                if iterates.converged:
-                    break
-        finally:
-            fit.run.hide_progress()
-        return iterates, solution
-
-    def _class_factor(self, classes: Array, y: Array, sample_weight: Any) -> Array:
-        weights = self.class_weight
-        if isinstance(weights, dict):
-            weights = {k: weights[c] for k, c in enumerate(classes.tolist()) if c in weights}
-        given = {"sample_weight": sample_weight} if _WEIGHTED_BALANCE else {}
-        positions = np.arange(classes.size)
-        return np.asarray(compute_class_weight(weights, classes=positions, y=y, **given))
+    def _check_rows(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        """Check labels and lengths, and return the weight of each row."""
+        sample_weight = weight_of_rows(sample_weight, y)
+        check_consistent_length(X, y, sample_weight)
+        check_classification_targets(y)
+        return sample_weight

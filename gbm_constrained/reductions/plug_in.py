@@ -53,6 +53,12 @@ class PlugIn:
     coefficients: Coefficients
     by_labels: bool = True
 
+    @property
+    def mass(self) -> Float:
+        """Weight of the rows of each joint cell."""
+        codes = self.joint.codes[self.rows]
+        return np.bincount(codes, self.weight, len(self.joint)).astype(np.float64)
+
     def minimise(self, cost: Float) -> tuple[Float, Float]:
         """Find the rule of least cost.
 
@@ -89,12 +95,11 @@ class PlugIn:
         """Sum weights by joint cell and decision."""
         if self.by_labels:
             return self.joint.counts(decisions, self.weight, self.rows)
-        found = np.zeros((len(self.joint), self.joint.n_classes))
-        for j in range(self.joint.n_classes):
-            is_j = decisions == j
-            weight = np.ones(is_j.sum()) if self.weight is None else self.weight[is_j]
-            found[:, j] = weight @ self.probabilities[is_j]
-        return found
+        is_decided = np.zeros((len(decisions), self.joint.n_classes))
+        is_decided[np.arange(len(decisions)), decisions] = (
+            1.0 if self.weight is None else self.weight
+        )
+        return np.asarray(self.probabilities.T @ is_decided)
 
     def by_probabilities(self) -> PlugIn:
         """Return the exact oracle of the distribution that the probabilities describe.
@@ -102,9 +107,8 @@ class PlugIn:
         The probabilities are scaled so that each cell has the weight that its rows have.
         """
         own = np.full(len(self.rows), 1.0) if self.weight is None else self.weight
-        counted = np.bincount(self.joint.codes[self.rows], own, len(self.joint))
         expected = own @ self.probabilities
-        scale = np.divide(counted, expected, out=np.zeros_like(expected), where=expected > 0)
+        scale = np.divide(self.mass, expected, out=np.zeros_like(expected), where=expected > 0)
         return replace(self, probabilities=self.probabilities * scale, by_labels=False)
 
     def take(self, part: Codes, coefficients: Coefficients) -> PlugIn:

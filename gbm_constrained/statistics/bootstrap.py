@@ -40,14 +40,15 @@ class RowGroups:
     @classmethod
     def of(cls, cells: Codes, decisions: Codes, weight: Float | None) -> RowGroups:
         """Group rows by their cell and by their decisions, of shape (n_columns, n_rows)."""
-        keys = np.vstack([cells, decisions]).T
-        found, group = np.unique(keys, axis=0, return_inverse=True)
-        group = np.ravel(group)
+        group = np.asarray(cells, dtype=np.int64)
+        for column in decisions:  # renumbered after each column, so that no number overflows
+            pair = group * (int(column.max(initial=0)) + 1) + column
+            _, first, group = np.unique(pair, return_index=True, return_inverse=True)
         square = None if weight is None else weight**2
-        n = len(found)
+        n = len(first)
         return cls(
-            found[:, 0],
-            found[:, 1:].T,
+            cells[first],
+            decisions[:, first],
             np.bincount(group, weight, n).astype(np.float64),
             np.bincount(group, square, n).astype(np.float64),
         )

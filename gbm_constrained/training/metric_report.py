@@ -96,9 +96,14 @@ def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -
                           len(problem.joint))  # fmt: skip
     u = everyone.functionals(counts[None])[0]
     value = problem.metric.function(u[problem.loss.at])
-    rows = [(candidate, candidate.name == chosen.name) for candidate in result.candidates]
+    returned_as = (chosen.oracle, chosen.name)
+    rows = [
+        (candidate, (candidate.oracle, candidate.name) == returned_as)
+        for candidate in result.candidates
+    ]
     table = pd.DataFrame(
         {
+            "oracle": [candidate.oracle for candidate, _ in rows],
             "decisions": [candidate.name for candidate, _ in rows],
             "held_out": [candidate.value for candidate, _ in rows],
             "low": [candidate.low for candidate, _ in rows],
@@ -137,7 +142,8 @@ def _tabulate_rules(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
 def _tabulate_rates(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
     """Tabulate rates on held-out rows: of the rules found, of candidates, and of decisions."""
     problem, held = fit.problem, result.held
-    decided = {candidate.name: candidate.shares for candidate in result.candidates}
+    of_oracle = [one for one in result.candidates if one.oracle == result.chosen.oracle]
+    decided = {candidate.name: candidate.shares for candidate in of_oracle}
     decided["returned"] = result.chosen.shares
     cells = problem.joint.codes[held.rows]
     counts = [

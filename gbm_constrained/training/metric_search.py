@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -29,7 +30,8 @@ N_PARTS = 5  # Parts of the held-out rows in cross-fitting.
 MAX_CROSS_FITTED_ROWS = 100_000
 """Held-out rows beyond which optimised decisions are assessed by the rows that chose them: with
 fewer than 50 parameters their optimism is below a tenth of a standard error."""
-MAX_SEGMENT_RULES = 100  # Rules between two rules of a mixture that may stand for the mixture.
+MAX_SEGMENT_RULES = 100  # Rules between the rules of a mixture that may stand for the mixture.
+MIN_SEGMENT_RULES = 20  # Rules between each two of them, where these are many.
 MAX_LOSS_IN_ERRORS = 0.25
 """Standard errors of the metric that one rule may lose against the mixture to stand for it."""
 INTERVAL = (2.5, 97.5)  # Percentiles of the interval.
@@ -51,6 +53,8 @@ class Decisions:
         Probability of each decision on each held-out row; cross-fitted ones for the optimum.
     value, low, high, violation : float, default=nan
         The metric with its interval, and the largest violation of a row of constraints.
+    oracle : str, default="plug_in"
+        Name of the oracle whose boosters the rules are for.
     """
 
     name: str
@@ -61,6 +65,7 @@ class Decisions:
     low: float = np.nan
     high: float = np.nan
     violation: float = np.nan
+    oracle: str = "plug_in"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +85,8 @@ class MetricSearch:
         rows of some boosters then decide on those of another, as they will on new rows.
     max_calls : int, default=200
         Largest number of oracle calls.
+    has_baselines : bool, default=True
+        Whether rules without a search are candidates.
     """
 
     held: HeldOutProblem
@@ -87,6 +94,7 @@ class MetricSearch:
     solver: str = "auto"
     parts: Sequence[Codes] = ()
     max_calls: int = 200
+    has_baselines: bool = True
 
     def solve_by_probabilities(self) -> tuple[Solution, list[Float]]:
         """Run the reduction on the distribution that the probabilities describe.
@@ -125,6 +133,8 @@ class MetricSearch:
 
     def baselines(self) -> list[Decisions]:
         """Make the rules without a search: largest probability, and divided by class shares."""
+        if not self.has_baselines:
+            return []
         joint = self.held.problem.joint
         weight = np.bincount(joint.labels, self._weight_of_cells(), joint.n_classes)
         is_wrong = joint.labels[:, None] != np.arange(joint.n_classes)
@@ -197,11 +207,9 @@ class MetricSearch:
         held, joint = self.held, self.held.problem.joint
         metric = held.problem.metric.function
         at = held.problem.loss.at
-        levels, codes = zip(
-            *(np.unique(c.shares, axis=0, return_inverse=True) for c in candidates), strict=True
-        )
+        levels, codes = zip(*(_number_rows(c.shares) for c in candidates), strict=True)
         cells = joint.codes[held.rows]
-        groups = RowGroups.of(cells, np.array([np.ravel(c) for c in codes]), held.weight)
+        groups = RowGroups.of(cells, np.array(codes), held.weight)
         drawn = groups.resample()
         found, replicates = [], []
         for i, candidate in enumerate(candidates):
@@ -257,13 +265,16 @@ class MetricSearch:
             Whether one rule must be found. Otherwise it is returned only if it loses next to
             nothing.
         """
-        pool = [*chosen.costs]
         n = len(chosen.costs)
-        for i in range(n):
-            for j in range(i + 1, n):
-                pool += self._between(chosen.costs[i], chosen.costs[j])
+        pool = [*chosen.costs]
+        points = [self.oracle.functionals(costs) for costs in pool]
+        n_between = max(MAX_SEGMENT_RULES // max(n * (n - 1) // 2, 1), MIN_SEGMENT_RULES)
+        for i, j in combinations(range(n), 2):
+            between, of_between = self._between(chosen.costs[i], chosen.costs[j], n_between)
+            pool += between
+            points += of_between
         loss, held = self.held.problem.loss, self.held
-        u = np.array([self.oracle.functionals(costs) for costs in pool])
+        u = np.array(points)
         losses = np.array([loss.value(one) for one in u])
         violations = held.violations(u).max(axis=1, initial=0.0)
         mixed = chosen.probability @ u[:n]
@@ -279,13 +290,27 @@ class MetricSearch:
             return None
         return self._of_rule(chosen.name, pool[best])
 
-    def _between(self, first: Float, second: Float) -> list[Float]:
-        """List rules on the segment between two rules, each with other decisions on some rows."""
-        at = np.arange(len(self.held.rows))
+    def _between(
+        self, first: Float, second: Float, n_rules: int
+    ) -> tuple[list[Float], list[Float]]:
+        """List rules on the segment between two rules, each with other decisions on some rows.
+
+        Returns
+        -------
+        rules : list of ndarray
+            At most n_rules rules.
+        points : list of ndarray
+            Their functionals. Rows that both rules decide alike are decided so in between, where
+            costs are linear.
+        """
         decided = self.oracle.decide(first), self.oracle.decide(second)
-        disputed = at[decided[0] != decided[1]]
-        P = self.oracle.probabilities[disputed]
-        rows = np.arange(disputed.size)
+        is_disputed = decided[0] != decided[1]
+        disputed = np.flatnonzero(is_disputed)
+        agreed = np.flatnonzero(~is_disputed)
+        coefficients = self.oracle.coefficients
+        of_disputed = self.oracle.take(disputed, coefficients)
+        counts = self.oracle.take(agreed, coefficients).counts(decided[0][agreed])
+        P, rows = of_disputed.probabilities, np.arange(disputed.size)
         # Cost of the second decision beyond the first one, under both rules.
         low, high = (
             (P @ costs)[rows, decided[1][disputed]] - (P @ costs)[rows, decided[0][disputed]]
@@ -295,6 +320,19 @@ class MetricSearch:
             turn = np.unique(low / (low - high))
         turn = turn[(turn > 0.0) & (turn < 1.0)]
         middle = (turn[1:] + turn[:-1]) / 2
-        if middle.size > MAX_SEGMENT_RULES:
-            middle = middle[np.linspace(0, middle.size - 1, MAX_SEGMENT_RULES).astype(int)]
-        return [(1 - t) * first + t * second for t in middle]
+        if middle.size > n_rules:
+            middle = middle[np.linspace(0, middle.size - 1, n_rules).astype(int)]
+        rules = [(1 - t) * first + t * second for t in middle]
+        points = [
+            coefficients.functionals(counts + of_disputed.counts(of_disputed.decide(costs)))
+            for costs in rules
+        ]
+        return rules, points
+
+
+def _number_rows(shares: Float) -> tuple[Float, Codes]:
+    """List the different rows of a table, and number each row by the one that it equals."""
+    # Rows are told apart by their products with random numbers, which are sorted fast.
+    key = shares @ np.random.RandomState(0).uniform(1.0, 2.0, shares.shape[1])
+    _, first, codes = np.unique(key, return_index=True, return_inverse=True)
+    return shares[first], np.ravel(codes)

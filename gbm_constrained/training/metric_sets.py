@@ -121,6 +121,7 @@ def tabulate_sets(
         records.append(
             {
                 "metric": report["metric"].iloc[0],
+                "oracle": result.chosen.oracle,
                 "decisions": found.name,
                 "held_out": found.value,
                 "low": found.low,

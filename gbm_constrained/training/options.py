@@ -42,6 +42,8 @@ MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
 MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
 PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
+OracleName: TypeAlias = Literal["auto", "plug_in", "refit", "in_training"]
+ORACLES: tuple[OracleName, ...] = ("auto", "plug_in", "refit", "in_training")
 OnInfeasible: TypeAlias = Literal["warn", "raise"]
 ON_INFEASIBLE: tuple[OnInfeasible, ...] = ("warn", "raise")
 ALIKE = 0.8  # Similarity of names, by difflib, from which on one is taken for the other misspelt.
@@ -67,6 +69,7 @@ class SolverOptions:
     minimize: Any = None
     deterministic: bool | None = None
     ensemble: Ensemble = None
+    oracle: OracleName = "auto"
     solver: SolverName = "auto"
     method: SolverMethod = field(default_factory=AutoSolver)
 
@@ -156,6 +159,7 @@ class SolverOptions:
             check_share("holdout_fraction", self.holdout_fraction)
         check_choice("on_infeasible", self.on_infeasible, ON_INFEASIBLE)
         check_choice("probabilities", self.probabilities, PROBABILITIES)
+        check_choice("oracle", self.oracle, ORACLES)
         if self.deterministic not in (None, True, False):
             raise ValueError(
                 f"deterministic must be None, True or False, got {self.deterministic!r}."

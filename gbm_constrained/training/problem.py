@@ -53,6 +53,9 @@ class LibrarySettings:
         Options of :class:`~gbm_constrained.problem.lagrangian.Lagrangian`, such as the dtype.
     communicator : Communicator, default=SingleMachine()
         Adds tables of cells over machines that each train on their part of the rows.
+    has_few_parameters : bool, default=False
+        Whether decisions about the training rows are as good as those about others, as those of a
+        linear model are, and those of trees are not.
     """
 
     learning_rate: float
@@ -65,6 +68,7 @@ class LibrarySettings:
     random_state: Any = None
     kernel: Mapping[str, Any] = field(default_factory=dict)
     communicator: Communicator = field(default_factory=SingleMachine)
+    has_few_parameters: bool = False
 
 
 @dataclass(frozen=True, eq=False)

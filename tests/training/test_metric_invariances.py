@@ -49,7 +49,7 @@ def find(name, X, y, weight=None, constraints=()):
     fit = MetricFit(options, options.metric, arguments, LibrarySettings(0.1, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of training rows
-        return fit.run(lambda rows, target, is_joint: Scores(), "auto")
+        return fit.run(lambda part: Scores())
 
 
 def assert_equal(one, other):

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from gbm_constrained._typing import Array, Codes
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.boosters.base import Trained
 from gbm_constrained.boosters.lightgbm.callbacks import (
     ConstraintStopping,
@@ -46,13 +46,14 @@ from gbm_constrained.boosters.lightgbm.parameters import (
     make_early_stopping,
 )
 from gbm_constrained.boosters.lightgbm.trained_model import TrainedLGBMModel, make_native
-from gbm_constrained.boosters.metric import PartRows, take_fit
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.held_out_boosters import PartRows, multiply_weight
+from gbm_constrained.training.metric_classifier import take_fit
 from gbm_constrained.training.metric_sets import EvaluationRows
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
@@ -101,8 +102,9 @@ class LightGBMAdapter:
     def _parameter(self, name: str, default: Any) -> Any:
         return find_parameter(self.model, name, default)
 
-    def fit_plain(self) -> None:
-        self.native(self.X, self.y, self.sample_weight, **self.arguments)
+    def fit_plain(self, factor: Float | None = None) -> None:
+        weight = multiply_weight(self.sample_weight, factor)
+        self.native(self.X, self.y, weight, **self.arguments)
 
     def evaluation_rows(self) -> list[EvaluationRows]:
         given, eval_set = self.arguments, self.arguments["eval_set"]
@@ -122,9 +124,9 @@ class LightGBMAdapter:
     def without_gradients(self) -> str | None:
         return find_without_gradients(self.model)
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeLGBMModel:  # noqa: FBT001
+    def fit_part(self, part: PartRows) -> NativeLGBMModel:
         given = {**self.arguments, "sample_weight": self.sample_weight}
-        return fit_part(self.model, self.X, self.y, given, PartRows(rows, target, is_joint))
+        return fit_part(self.model, self.X, self.y, given, part)
 
     def merge(self, models: Sequence[Any]) -> NativeLGBMModel:
         return merge(models)

@@ -47,6 +47,7 @@ from gbm_constrained.training.options import (
     Iterate,
     MeasureOn,
     OnInfeasible,
+    OracleName,
     Probabilities,
     SolverName,
     check_spelling,
@@ -140,6 +141,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         minimize: Any = None,
         deterministic: bool | None = None,
         ensemble: Ensemble = None,
+        oracle: OracleName = "auto",
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
@@ -182,6 +184,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.minimize = minimize
         self.deterministic = deterministic
         self.ensemble = ensemble
+        self.oracle = oracle
         self.solver = solver
 
     # Private in LightGBM. Should LightGBM stop calling this method, LightGBM would warn of unknown

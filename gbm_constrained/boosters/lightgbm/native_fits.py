@@ -15,7 +15,8 @@ from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.lightgbm.callbacks import is_early_stopping
 from gbm_constrained.boosters.lightgbm.merging import merge_boosters
 from gbm_constrained.boosters.lightgbm.parameters import find_objective, find_parameter
-from gbm_constrained.boosters.metric import PartRows, clone_plain
+from gbm_constrained.training.held_out_boosters import PartRows
+from gbm_constrained.training.metric_classifier import clone_plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +50,9 @@ def fit_part(
     if part.is_joint:
         plain.set_params(objective=None, class_weight=None)
         given = {name: given[name] for name in ("feature_name", "categorical_feature")}
-        given["sample_weight"] = arguments["sample_weight"]
-    for name in ("sample_weight", "init_score"):
-        if given.get(name) is not None:
-            given[name] = take_rows(given[name], part.rows)
+    given["sample_weight"] = part.take_weight(arguments["sample_weight"])
+    if given.get("init_score") is not None:
+        given["init_score"] = take_rows(given["init_score"], part.rows)
     plain.fit(take_rows(X, part.rows), part.take_labels(y), **given)
     return NativeLGBMModel(plain)
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
-from gbm_constrained._typing import Array, Codes
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.boosters.base import Trained
-from gbm_constrained.boosters.metric import PartRows, take_fit
 from gbm_constrained.boosters.metrics import compute_probabilities
 from gbm_constrained.boosters.xgboost.callbacks import ConstraintStopping, Observer
 from gbm_constrained.boosters.xgboost.checks import (
@@ -51,6 +50,8 @@ from gbm_constrained.training import model_note
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.held_out_boosters import PartRows, multiply_weight
+from gbm_constrained.training.metric_classifier import take_fit
 from gbm_constrained.training.metric_sets import EvaluationRows
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
@@ -110,8 +111,9 @@ class XGBoostAdapter:
         self.has_margins = False
         self.sets: list[tuple[Any, Any, bool]] = []
 
-    def fit_plain(self) -> None:
-        self.native(self.X, self.y, **self.arguments)
+    def fit_plain(self, factor: Float | None = None) -> None:
+        weight = multiply_weight(self.arguments["sample_weight"], factor)
+        self.native(self.X, self.y, **{**self.arguments, "sample_weight": weight})
         self._forget_note()
 
     def evaluation_rows(self) -> list[EvaluationRows]:
@@ -135,10 +137,8 @@ class XGBoostAdapter:
     def without_gradients(self) -> str | None:
         return find_without_gradients(self.model)
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeXGBModel:  # noqa: FBT001
-        return fit_part(
-            self.model, self.X, self.y, self.arguments, PartRows(rows, target, is_joint)
-        )
+    def fit_part(self, part: PartRows) -> NativeXGBModel:
+        return fit_part(self.model, self.X, self.y, self.arguments, part)
 
     def merge(self, models: Sequence[Any]) -> NativeXGBModel:
         return merge(models)

@@ -32,6 +32,7 @@ from gbm_constrained.training.options import (
     Iterate,
     MeasureOn,
     OnInfeasible,
+    OracleName,
     Probabilities,
     SolverName,
     check_spelling,
@@ -108,6 +109,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         minimize: Any = None,
         deterministic: bool | None = None,
         ensemble: Ensemble = None,
+        oracle: OracleName = "auto",
         solver: SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
@@ -130,6 +132,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.minimize = minimize
         self.deterministic = deterministic
         self.ensemble = ensemble
+        self.oracle = oracle
         self.solver = solver
 
     def get_xgb_params(self) -> dict[str, Any]:

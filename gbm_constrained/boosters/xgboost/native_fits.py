@@ -11,9 +11,10 @@ import numpy as np
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
-from gbm_constrained.boosters.metric import PartRows, clone_plain
 from gbm_constrained.boosters.xgboost.merging import merge_boosters
 from gbm_constrained.boosters.xgboost.model import has_dropped_trees
+from gbm_constrained.training.held_out_boosters import PartRows
+from gbm_constrained.training.metric_classifier import clone_plain
 
 OF_EVALUATION = ("eval_set", "sample_weight_eval_set", "base_margin_eval_set")
 
@@ -52,8 +53,9 @@ def fit_part(
             early_stopping_rounds=None, callbacks=None,
         )  # fmt: skip
         given.update(dict.fromkeys((*OF_EVALUATION, "base_margin")))
-    for name in ("sample_weight", "base_margin"):
-        given[name] = None if given[name] is None else take_rows(given[name], part.rows)
+    given["sample_weight"] = part.take_weight(given["sample_weight"])
+    if given["base_margin"] is not None:
+        given["base_margin"] = take_rows(given["base_margin"], part.rows)
     plain.fit(take_rows(X, part.rows), part.take_labels(y), **given)
     return NativeXGBModel(plain, None if part.is_joint else arguments["base_margin"])
 

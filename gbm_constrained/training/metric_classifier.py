@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from sklearn.base import clone
 
-from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
@@ -22,7 +20,8 @@ from gbm_constrained.evaluation.classifiers import encode_labels
 from gbm_constrained.evaluation.metric_value import measure_metric
 from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.training.fitted_report import remove_report
-from gbm_constrained.training.metric_fit import MetricFit, MetricResult, NativeModel
+from gbm_constrained.training.held_out_boosters import NativeModel, PartRows
+from gbm_constrained.training.metric_fit import MetricFit, MetricResult
 from gbm_constrained.training.metric_report import report_metric, warn_of_metric
 from gbm_constrained.training.metric_sets import EvaluationRows, bind_sets
 from gbm_constrained.training.model_note import unchanged_on_error
@@ -40,40 +39,27 @@ class NativeAdapter(Protocol):
 
         Such a booster is trained by the library alone, and constraints are met by decisions.
         """
+        return None
 
     def settings(self) -> LibrarySettings:
         """Say what a fit must know of the parameters."""
 
     def evaluation_rows(self) -> list[EvaluationRows]:
         """Check and list the evaluation sets."""
+        return []
 
     def starting_scores(self) -> Any:
         """Scores that the training rows start from, if ``predict`` can be given such scores."""
+        return None
 
     def finish(self) -> None:
         """Add to the report the conditions that only the library knows, and warn of them."""
 
-    def fit_plain(self) -> None:
-        """Call the parent's own ``fit``."""
+    def fit_plain(self, factor: Float | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
 
-    def fit_part(self, rows: Codes, target: Codes | None, is_joint: bool) -> NativeModel:  # noqa: FBT001
-        """Train the library's own model on some of the rows.
-
-        Parameters
-        ----------
-        rows : ndarray of int
-            Positions of the rows.
-        target : ndarray of shape (n_samples,), intp or None
-            Joint labels of all rows; None for the labels that the user gave.
-        is_joint : bool
-            Whether these are joint labels, which no parameter about classes is for.
-        """
-
-    def merge(self, models: Sequence[NativeModel]) -> NativeModel:
-        """Merge models of :meth:`fit_part` into one whose raw score is the mean of theirs."""
-
-    def take(self, model: NativeModel) -> None:
-        """Make a model of :meth:`fit_part` that of the classifier, as ``fit`` would."""
+    def fit_part(self, part: PartRows) -> NativeModel:
+        """Train the library's own model on some of the rows."""
 
     def can_fold(self) -> bool:
         """Whether a shift of scores can be added to the trained model."""
@@ -82,35 +68,22 @@ class NativeAdapter(Protocol):
         """Add to all scores that the trained model predicts."""
 
 
-@dataclass(frozen=True, eq=False)
-class PartRows:
-    """Rows that a model is trained on, and what it is to learn.
+class Merger(Protocol):
+    """Merges models that the library has trained by its own means."""
 
-    Parameters
-    ----------
-    rows : ndarray of int
-        Positions of the rows.
-    target : ndarray of shape (n_samples,), intp or None
-        Joint labels of all rows; None for the labels that the user gave.
-    is_joint : bool
-        Whether these are joint labels, which no parameter about classes is for.
-    """
+    def merge(self, models: Sequence[NativeModel]) -> NativeModel:
+        """Merge models of ``fit_part`` into one whose raw score is the mean of theirs."""
 
-    rows: Codes
-    target: Codes | None
-    is_joint: bool
-
-    def take_labels(self, y: Any) -> Any:
-        """Take the labels of these rows."""
-        return take_rows(y, self.rows) if self.target is None else self.target[self.rows]
+    def take(self, model: NativeModel) -> None:
+        """Make a model of ``fit_part`` that of the classifier, as ``fit`` would."""
 
 
 def clone_plain(model: Any) -> Any:
-    """Clone a classifier without its constraints and its metric."""
+    """Clone a booster's classifier without its constraints and its metric."""
     with preserve_random_state(model):
         plain = clone(model)
     return plain.set_params(
-        constraints=None, maximize=None, minimize=None, ensemble=None, solver="auto"
+        constraints=None, maximize=None, minimize=None, ensemble=None, oracle="auto", solver="auto"
     )
 
 
@@ -157,6 +130,7 @@ class MetricMixin:
         rows: FitArguments,
         options: SolverOptions,
         sensitive_features_eval_set: Any = None,
+        merger: Merger | None = None,
     ) -> None:
         """Fit with a metric of the confusion matrix, or the error rate, as the objective."""
         settings = adapter.settings()
@@ -168,20 +142,12 @@ class MetricMixin:
             are_log_odds=adapter.without_gradients() is None,
         )
         sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
-        is_single = options.deterministic
-        if is_single is None and options.metric is None:
-            is_single = True  # Constraints alone have never made decisions random.
         with unchanged_on_error(self):
-            result = fit.run(
-                adapter.fit_part,
-                options.solver,
-                is_single=is_single,
-                merge=adapter.merge,
-            )
-            if result.label_model is None:
-                adapter.fit_plain()
+            result = fit.run(adapter.fit_part, None if merger is None else merger.merge)
+            if merger is None or result.label_model is None:
+                adapter.fit_plain(result.row_factor)
             else:
-                adapter.take(result.label_model)
+                merger.take(result.label_model)
             remove_report(self)
             cell_model = None if result.cell_model is None else result.cell_model.to_bytes()
             self._rules = _as_dict(result, cell_model)
@@ -204,9 +170,10 @@ class MetricMixin:
         if np.abs(shift).max() < MIN_SHIFT:
             shift = np.zeros(n_columns)
         self.shift_ = shift
+        is_calibrated = getattr(self, "probabilities", "shifted") == "calibrated"
         if not adapter.can_fold():
             self._threshold = shift  # Also of zero: LightGBM decides nothing by its own scores
-        elif shift.any() and self.probabilities != "calibrated":  # under a callable objective.
+        elif shift.any() and not is_calibrated:  # under a callable objective.
             adapter.add_to_margin(shift)
         elif shift.any():
             self._threshold = shift

@@ -1,0 +1,96 @@
+r"""Cost-sensitive oracles: boosters that are grown anew at given costs.
+
+Where probabilities are wrong, the plug-in rule of least expected cost is not the rule of least
+cost. A booster whose rows are weighted by their costs spends its trees where mistakes are dear
+(Narasimhan et al., "Consistent Multiclass Algorithms for Complex Metrics and Constraints", section
+8.7 and Table 8, with weighted logistic regression; Tewari and Bartlett, 2007, for its
+calibration). The weight of cell z under costs L is
+
+.. math:: w_z \propto \max_j L_{zj} - \min_j L_{zj}, \qquad \sum_z m_z w_z = \sum_z m_z
+
+with the weight :math:`m_z` of the rows of the cell. The booster's probabilities are divided by w
+again, and the rule is optimised on them like on any others. Boosters are grown by a function that
+is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gbm_constrained._typing import Float
+from gbm_constrained.reductions.base import Solution
+from gbm_constrained.reductions.plug_in import PlugIn
+
+LEAST_WEIGHT = 1e-2  # Of the largest: probabilities are divided by weights.
+Grow = Callable[[Float], Float]
+"""Given the weight of each joint cell, grows boosters and returns the probabilities of the cells
+on the held-out rows, of shape (n_rows, n_joint_cells), as the rows are and not as weighted."""
+
+
+def mean_costs(solution: Solution) -> Float:
+    """Average the costs of the rules of a mixture, of shape (n_joint_cells, n_classes)."""
+    return np.asarray(np.tensordot(solution.probability, np.array(solution.rules), axes=1))
+
+
+def weigh_cells(costs: Float, mass: Float) -> Float:
+    """Weight of each joint cell under costs.
+
+    Parameters
+    ----------
+    costs : ndarray of shape (n_joint_cells, n_classes)
+        Cost of each decision in each cell.
+    mass : ndarray of shape (n_joint_cells,)
+        Weight of the rows of each cell.
+
+    Returns
+    -------
+    ndarray of shape (n_joint_cells,)
+        Positive weights whose mean over the rows is one.
+    """
+    weights = np.ptp(costs, axis=1)
+    weights = np.maximum(weights, LEAST_WEIGHT * weights.max())
+    return np.asarray(weights * mass.sum() / (mass @ weights)) if weights.any() else mass**0.0
+
+
+@dataclass(frozen=True, eq=False)
+class CostSensitive:
+    """Oracle whose boosters are grown anew at given costs.
+
+    Parameters
+    ----------
+    oracle : PlugIn
+        Plug-in oracle of unweighted boosters.
+    grow : callable
+        Grows boosters, given the weight of each joint cell.
+    weights : ndarray of shape (n_joint_cells,)
+        Weights of the boosters that have given the probabilities of `oracle`.
+    """
+
+    oracle: PlugIn
+    grow: Grow
+    weights: Float
+
+    def grow_at(self, costs: Float, share: float = 1.0) -> CostSensitive:
+        """Grow boosters at given costs.
+
+        Parameters
+        ----------
+        costs : ndarray of shape (n_joint_cells, n_classes)
+            Cost of each decision in each cell.
+        share : float, default=1
+            Share of the new weights in the geometric mean of old and new ones.
+        """
+        mass = self.oracle.mass
+        weights = weigh_cells(costs, mass) ** share * self.weights ** (1.0 - share)
+        weights = weights * mass.sum() / (mass @ weights)
+        return CostSensitive(
+            replace(self.oracle, probabilities=self.grow(weights)), self.grow, weights
+        )
+
+    def minimise(self, cost: Float) -> tuple[Float, Float]:
+        """Find the rule of least cost of boosters that are grown at this cost."""
+        costs, _ = self.oracle.minimise(cost)
+        return self.grow_at(costs).oracle.minimise(cost)

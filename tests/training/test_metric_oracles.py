@@ -1,0 +1,208 @@
+"""Oracles of a metric: weights of costs, what is grown with them, and which one auto takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import BOTH, CLASSIFIERS
+from sklearn.base import clone
+
+import gbm_constrained as gc
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.metrics import cost, g_mean, h_mean
+from gbm_constrained.problem.joint_cells import Coefficients, JointCells
+from gbm_constrained.reductions.cost_sensitive import CostSensitive, weigh_cells
+from gbm_constrained.reductions.plug_in import PlugIn
+from gbm_constrained.training.metric_oracles import N_UPDATES, OracleSearch
+from gbm_constrained.training.metric_problem import MetricProblem
+from gbm_constrained.training.metric_search import MetricSearch
+from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.problem import LibrarySettings
+
+OPTIONS = {
+    "xgboost": {"max_depth": 2, "n_estimators": 12, "n_jobs": 1},
+    "lightgbm": {"num_leaves": 4, "n_estimators": 12, "n_jobs": 1, "verbose": -1},
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 1500, p=[0.75, 0.18, 0.07])
+    X = rng.normal(size=(1500, 3)) + 0.9 * y[:, None]
+    return X, y, rng.choice(["a", "b"], 1500)
+
+
+def _make(library, **options):
+    return CLASSIFIERS[library](**OPTIONS[library], **options)
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def test_weights_are_the_ranges_of_costs():
+    mass = np.array([80.0, 15.0, 5.0])
+    costs = -np.diag([0.2, 1.0, 4.0])
+    weights = weigh_cells(costs, mass)
+    assert mass @ weights == pytest.approx(mass.sum(), abs=1e-12)
+    np.testing.assert_allclose(weights / weights[0], [1.0, 5.0, 20.0], atol=1e-12)
+    # A constant on a row of the costs changes no decision, and no weight.
+    np.testing.assert_allclose(
+        weigh_cells(costs + np.array([[3.0], [-1.0], [0.5]]), mass), weights
+    )
+    # Costs of several decisions count by their range.
+    ordinal = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    relative = weigh_cells(ordinal, np.ones(3))
+    np.testing.assert_allclose(relative / relative[1], [2.0, 1.0, 2.0])
+
+
+def test_costs_without_decisions_weigh_all_alike():
+    np.testing.assert_array_equal(weigh_cells(np.ones((3, 3)), np.array([2.0, 1.0, 5.0])), 1.0)
+
+
+def _oracle(probabilities, y):
+    joint = JointCells(y, np.arange(2)[:, None], np.arange(2), 2)
+    table = np.eye(4).reshape(4, 2, 2) / len(y)
+    return PlugIn(probabilities, joint, np.arange(len(y)), None, Coefficients(table, np.zeros(4)))
+
+
+def test_boosters_grown_at_costs_beat_wrong_probabilities():
+    # Atoms 0, 1, 2 with P(1 | atom) = .1, .3, .6. The model without weights sees no difference
+    # between the first two; grown with a larger weight of class 1, it does.
+    atoms = np.repeat([0, 1, 2], 100)
+    y = np.concatenate([np.arange(100) < 100 * p for p in (0.1, 0.3, 0.6)]).astype(int)
+    truth, seen = np.array([0.1, 0.3, 0.6]), []
+
+    def grow(weights):
+        seen.append(weights)
+        at = truth if weights[1] > 2 * weights[0] else np.array([0.2, 0.2, 0.6])
+        return np.column_stack([1 - at, at])[atoms]
+
+    plain = _oracle(grow(np.ones(2)), y)
+    oracle = CostSensitive(plain, grow, np.ones(2))
+    cost_of = np.array([0.0, 1.0, 4.0, 0.0])  # a false negative costs four times a false positive
+    values = [rule.minimise(cost_of)[1] @ cost_of for rule in (plain, oracle)]
+    # Brute force over the eight decisions on atoms.
+    best = min(
+        np.mean(np.where(decision[atoms] == 1, 1.0 - y, 4.0 * y))
+        for decision in np.array(np.meshgrid(*[[0, 1]] * 3)).reshape(3, 8).T
+    )
+    assert values[1] == pytest.approx(best, abs=1e-12)
+    assert values[0] > best + 0.01
+    np.testing.assert_allclose(seen[-1][1] / seen[-1][0], 4.0, atol=1e-9)
+
+
+def test_weights_move_by_their_geometric_mean():
+    y = np.array([0, 0, 0, 1])
+    oracle = _oracle(np.full((4, 2), 0.5), y)
+    start = CostSensitive(oracle, lambda weights: np.full((4, 2), 0.5), np.ones(2))
+    costs = np.array([[0.0, 1.0], [16.0, 0.0]])
+    moved = start.grow_at(costs, 0.5)
+    assert moved.weights[1] / moved.weights[0] == pytest.approx(4.0)
+    assert oracle.mass @ moved.weights == pytest.approx(4.0)
+    again = moved.grow_at(costs, 0.5)
+    assert again.weights[1] / again.weights[0] == pytest.approx(8.0)
+
+
+# -- fits ----------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("oracle", ["refit", "in_training"])
+def test_model_is_the_parents_with_the_weights_and_decides_by_the_rules(data, library, oracle):
+    X, y, _ = data
+    # Of fixed costs, a refit has the weights of these.
+    costs = np.array([[0.0, 1, 1], [3, 0, 3], [9, 9, 0]])
+    model = _make(library, minimize=cost(costs), oracle=oracle).fit(X, y)
+    report = model.metric_report_
+    assert set(report["oracle"]) == {oracle, "plug_in"}
+    assert list(report.loc[report["is_returned"], "oracle"]) == [oracle]
+    assert -model.score(X, y) == pytest.approx(report["train"].max(), abs=1e-9)
+    if oracle == "refit":
+        factor = np.array([1.0, 3.0, 9.0])[y]
+        factor *= len(y) / factor.sum()
+        parent = next(k for k in type(model).__mro__ if k.__module__.startswith(library))
+        plain = parent(**OPTIONS[library]).fit(X, y, sample_weight=factor)
+        raw = {"raw_score": True} if library == "lightgbm" else {"output_margin": True}
+        given = model.predict(X, **raw)
+        own = plain.predict(X, **raw)
+        shift = given - own
+        np.testing.assert_allclose(shift, shift[:1].repeat(len(X), 0), atol=2e-4)
+
+
+def test_auto_takes_the_plug_in_where_nothing_is_better(data):
+    X, y, _ = data
+    auto = _make("lightgbm", maximize=h_mean()).fit(X, y)
+    plug_in = _make("lightgbm", maximize=h_mean(), oracle="plug_in").fit(X, y)
+    assert auto.metric_report_.query("is_returned")["oracle"].iloc[0] == "plug_in"
+    np.testing.assert_array_equal(auto.predict(X), plug_in.predict(X))
+
+
+def _blurred(share):
+    """Probabilities of a label that atoms decide nearly, mixed with equal ones in some atoms."""
+    random = np.random.default_rng(1)
+    atoms = random.integers(0, 4, 2000)
+    truth = np.array([0.02, 0.1, 0.3, 0.8])
+    y = (random.uniform(size=2000) < truth[atoms]).astype(int)
+    seen = (1 - share) * truth + share * np.array([0.25, 0.3, 0.2, 0.15])
+    return np.column_stack([1 - seen, seen])[atoms], y
+
+
+def _search(probabilities, y):
+    options = SolverOptions.of(_make("lightgbm", maximize=h_mean()))
+    arguments = FitArguments(np.zeros((len(y), 1)), y)
+    problem = MetricProblem.of(options, options.metric, arguments, LibrarySettings(0.1, 1))
+    held = problem.on(np.arange(len(y)))
+    return MetricSearch(held, held.oracle(probabilities))
+
+
+def test_auto_takes_boosters_that_are_better_by_more_than_an_error():
+    wrong, y = _blurred(1.0)
+    right, _ = _blurred(0.0)
+    asked = []
+
+    def grow(weights):
+        asked.append(weights)
+        return right
+
+    found = OracleSearch(_search(wrong, y), grow).run("auto")
+    assert found[0].oracle == "refit"
+    assert found[0].chosen.value > found[-1].chosen.value + 0.05
+    # Weights are updated after the refit, which these boosters cannot beat.
+    assert len(asked) == 1 + N_UPDATES
+    assert {one.oracle for one in found} == {"plug_in", "refit", "in_training"}
+
+
+def test_auto_asks_one_booster_before_it_grows_all():
+    wrong, y = _blurred(1.0)
+    right, _ = _blurred(0.0)
+    part = np.arange(500)
+
+    def refuse(weights):
+        raise AssertionError("boosters of all folds were grown")
+
+    search = OracleSearch(_search(right, y), refuse, lambda _: (part, wrong[part]))
+    assert [one.oracle for one in search.run("auto")] == ["plug_in"]
+    search = OracleSearch(_search(wrong, y), lambda _: right, lambda _: (part, right[part]))
+    assert search.run("auto")[0].oracle == "refit"
+
+
+def test_weights_of_groups_are_those_of_joint_cells(data):
+    X, y, group = data
+    rules = [gc.gap(gc.tpr(), by="g") <= 0.03]
+    model = _make("lightgbm", maximize=g_mean(), constraints=rules, oracle="refit")
+    model.fit(X, y > 0, sensitive_features={"g": group})
+    assert model._rules["factors"].shape == (4,)
+    assert np.ptp(model._rules["factors"]) > 0.1
+    report = model.metric_report_.query("is_returned")
+    assert report["violation"].iloc[0] <= 1e-6
+    # The booster of the labels has no weights.
+    plain = clone(model).set_params(oracle="plug_in")
+    plain.fit(X, y > 0, sensitive_features={"g": group})
+    np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+
+
+def test_unknown_oracle(data):
+    X, y, _ = data
+    with pytest.raises(ValueError, match=r"oracle must be one of .*'best'"):
+        _make("lightgbm", maximize=h_mean(), oracle="best").fit(X, y)
