@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length
+
+from gbm_constrained.training.fit import weight_of_rows
 
 
 def check_parameters(estimator: Any) -> None:
     """Refuse parameters of the parent that have no meaning under constraints."""
+    if estimator.iterate in ("best", "randomized"):
+        raise ValueError(
+            f"iterate={estimator.iterate!r} is about prefixes of an ensemble, and a linear model "
+            f"has none: use 'last' or 'ergodic'."
+        )
     n = estimator.n_iterations
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
         raise ValueError(f"n_iterations must be an integer >= 1, got {n!r}.")
@@ -37,27 +46,23 @@ def check_parameters(estimator: Any) -> None:
             raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
 
 
-def check_supported_with_metric(model: Any, fit: dict[str, Any]) -> None:
-    """Refuse what has no meaning where decisions are made by probabilities of all classes.
+def check_rows(X: Any, y: Any, sample_weight: Any) -> Any:
+    """Check labels and lengths, and return the weight of each row."""
+    sample_weight = weight_of_rows(sample_weight, y)
+    check_consistent_length(X, y, sample_weight)
+    check_classification_targets(y)
+    return sample_weight
 
-    Parameters
-    ----------
-    model : LogisticRegression
-        The classifier.
-    fit : dict from str to object
-        Arguments of ``fit`` that are about iterations under constraints, by name.
 
-    Raises
-    ------
-    ValueError
-        If there is one.
-    """
+def check_supported_with_metric(model: Any, constraint_callbacks: Any, time_limit: Any) -> None:
+    """Refuse what has no meaning where decisions are made by probabilities of all classes."""
     if model.solver == "liblinear":
         raise ValueError(
             "solver='liblinear' fits one model for each class, and a metric is optimised over "
             "decisions by the probabilities of all classes: use solver='lbfgs'."
         )
-    for name, value in fit.items():
+    given = {"constraint_callbacks": constraint_callbacks, "time_limit": time_limit}
+    for name, value in given.items():
         if value:
             raise ValueError(
                 f"{name}={value!r} is about the iterations of a fit under constraints, and with "

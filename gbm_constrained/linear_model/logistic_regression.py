@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, validate_data
+from sklearn.utils.validation import validate_data
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Scores, refuse_random_state
-from gbm_constrained.linear_model.checks import check_parameters, check_supported_with_metric
+from gbm_constrained.linear_model.checks import (
+    check_parameters,
+    check_rows,
+    check_supported_with_metric,
+)
 from gbm_constrained.linear_model.class_weights import find_class_factor
 from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
 from gbm_constrained.linear_model.linear import LinearLearner
@@ -29,7 +32,7 @@ from gbm_constrained.solvers.cbpr import CBPRSolver
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.final_model import FinalModel
-from gbm_constrained.training.fit import ConstrainedFit, weight_of_rows
+from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.metric_classifier import MetricMixin
@@ -104,8 +107,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         ``h_mean()`` (see :mod:`gbm_constrained.metrics`), under the constraints. The parent's own
         fit then gives the probabilities, and rules of decision are found on the training rows.
     deterministic : bool, default=None
-        Whether one rule decides, and not a mixture of rules; by default, if it loses next to
-        nothing.
+        Whether one rule decides, not a mixture; by default, if it loses next to nothing.
     oracle : {"plug_in", "refit", "in_training", "auto"}, default="plug_in"
         With a metric, whether the parent is fitted anew with the costs of the optimum as weights;
         see :mod:`gbm_constrained.training.metric_oracles`.
@@ -260,9 +262,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         """
         options = SolverOptions.of(self)
         if options.metric is not None:
-            observers = {"constraint_callbacks": constraint_callbacks, "time_limit": time_limit}
-            check_supported_with_metric(self, observers)
-            sample_weight = self._check_rows(X, y, sample_weight)
+            check_supported_with_metric(self, constraint_callbacks, time_limit)
+            sample_weight = check_rows(X, y, sample_weight)
             rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
             settings = self._library_settings(sample_weight)
             self._fit_metric(LogisticAdapter(self, super().fit, rows, settings), rows, options)
@@ -272,13 +273,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             super().fit(X, y, sample_weight)
             remove_report(self)
             return self
-        if options.iterate in ("best", "randomized"):
-            raise ValueError(
-                f"iterate={options.iterate!r} is about prefixes of an ensemble, and a linear "
-                f"model has none: use 'last' or 'ergodic'."
-            )
         check_parameters(self)
-        sample_weight = self._check_rows(X, y, sample_weight)
+        sample_weight = check_rows(X, y, sample_weight)
         make_fit = functools.partial(
             ConstrainedFit,
             arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
@@ -326,11 +322,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             With a mixture of rules (``mixture_``), the source of each row's rule.
         """
         if hasattr(self, "_rules"):
-
-            def margins(rounds: int) -> Array:
-                return self._raw_margin(X)
-
-            return self.classes_[self._decide_by_rules(X, margins, random_state)]
+            codes = self._decide_by_rules(X, lambda _: self._raw_margin(X), random_state)
+            return self.classes_[codes]
         refuse_random_state(random_state)
         return super().predict(X)
 
@@ -405,10 +398,3 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             fit = make_fit(options.with_abpp())
             fit.measure()
         return fit, self._learner(fit), start
-
-    def _check_rows(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        """Check labels and lengths, and return the weight of each row."""
-        sample_weight = weight_of_rows(sample_weight, y)
-        check_consistent_length(X, y, sample_weight)
-        check_classification_targets(y)
-        return sample_weight

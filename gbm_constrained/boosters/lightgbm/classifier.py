@@ -25,15 +25,14 @@ from gbm_constrained.boosters.base import ConstrainedBoosterMixin
 from gbm_constrained.boosters.fit_docs import document_fit
 from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
 from gbm_constrained.boosters.lightgbm.checks import check_categories
-from gbm_constrained.boosters.lightgbm.model_text import (
-    add_note,
-    classifier_of,
-    count_trees,
-    read_file,
-)
+from gbm_constrained.boosters.lightgbm.model_text import classifier_of, read_file
 from gbm_constrained.boosters.lightgbm.native_fits import average_scores
 from gbm_constrained.boosters.lightgbm.parameters import ALIASES
-from gbm_constrained.boosters.lightgbm.trained_model import adopt_file
+from gbm_constrained.boosters.lightgbm.trained_model import (
+    LIBRARY_ATTRIBUTES,
+    adopt_file,
+    write_text,
+)
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.solvers.base import SolverMethod
@@ -60,17 +59,6 @@ from gbm_constrained.training.parameter_docs import (
     SOLVER_PARAMETERS_DOC,
     UNSEEN_PARAMETERS_DOC,
 )
-
-# Attributes of a fit that the library's own file leaves out.
-LIBRARY_ATTRIBUTES = {
-    "_objective": str,
-    "_fitted_with_feature_names": bool,
-    "_evals_result": dict,
-    "_best_iteration": int,
-    "_best_score": dict,
-}
-# Attributes that hold for any part of a model as well.
-OF_ANY_PART = ("_objective", "_fitted_with_feature_names")
 
 
 class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
@@ -302,21 +290,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         ValueError
             If the objective is a function, without which the file would be read as raw scores.
         """
-        booster = self.booster_
-        if callable(self._objective):
-            raise ValueError(
-                f"objective={self._objective!r} cannot be saved: what a file of LightGBM predicts "
-                f"under an objective of one's own are raw scores. Pickle the estimator."
-            )
-        text = booster.model_to_string(num_iteration, start_iteration, importance_type)
-        end = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
-        stop = num_iteration if num_iteration is not None and num_iteration > 0 else end
-        whole = start_iteration <= 0 and stop >= end
-        kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
-        library = {name: vars(self)[name] for name in kept if name in vars(self)}
-        rounds = count_trees(text) // booster.num_model_per_iteration()
-        note = saving.write_note(self, rounds, library, is_whole=whole, model=text)
-        text = add_note(text, saving.NAME, note)
+        text = write_text(self, num_iteration, start_iteration, importance_type)
         Path(fname).write_text(text, encoding="utf-8", newline="\n")
 
     def load_model(self, fname: Any) -> ConstrainedLGBMClassifier:

@@ -15,12 +15,26 @@ from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.callbacks import Observer
 from gbm_constrained.boosters.lightgbm.model_text import (
     add_intercept,
+    add_note,
+    count_trees,
     restore_objective,
     shift_intercept,
 )
 from gbm_constrained.boosters.lightgbm.parameters import find_objective
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.training import model_note
 from gbm_constrained.training.fit import ConstrainedFit
+
+# Attributes of a fit that the library's own file leaves out.
+LIBRARY_ATTRIBUTES = {
+    "_objective": str,
+    "_fitted_with_feature_names": bool,
+    "_evals_result": dict,
+    "_best_iteration": int,
+    "_best_score": dict,
+}
+# Attributes that hold for any part of a model as well.
+OF_ANY_PART = ("_objective", "_fitted_with_feature_names")
 
 
 class TrainedLGBMModel:
@@ -88,6 +102,27 @@ def make_native(model: Any, n_classes: int, intercept: Array) -> None:
     name = objective.partition(" ")[0]
     native.params = {**trained.params, "objective": name}
     model._Booster, model._objective = native, find_objective(model) or name
+
+
+def write_text(
+    model: Any, num_iteration: int | None, start_iteration: int, importance_type: str
+) -> str:
+    """Write the file of a classifier, with the note on its constraints and reports."""
+    booster = model.booster_
+    if callable(model._objective):
+        raise ValueError(
+            f"objective={model._objective!r} cannot be saved: what a file of LightGBM predicts "
+            f"under an objective of one's own are raw scores. Pickle the estimator."
+        )
+    text = booster.model_to_string(num_iteration, start_iteration, importance_type)
+    end = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
+    stop = num_iteration if num_iteration is not None and num_iteration > 0 else end
+    whole = start_iteration <= 0 and stop >= end
+    kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
+    library = {name: vars(model)[name] for name in kept if name in vars(model)}
+    rounds = count_trees(text) // booster.num_model_per_iteration()
+    note = model_note.write_note(model, rounds, library, is_whole=whole, model=text)
+    return add_note(text, model_note.NAME, note)
 
 
 def adopt_file(
