@@ -206,3 +206,54 @@ def test_unknown_oracle(data):
     X, y, _ = data
     with pytest.raises(ValueError, match=r"oracle must be one of .*'best'"):
         _make("lightgbm", maximize=h_mean(), oracle="best").fit(X, y)
+
+
+# -- with what else decides the model ------------------------------------------------------------
+
+COSTS = np.array([[0.0, 1, 1], [3, 0, 3], [9, 9, 0]])
+
+
+def _raw(model, X):
+    if hasattr(model, "booster_"):
+        return model.predict(X, raw_score=True)
+    return model.predict(X, output_margin=True)
+
+
+@BOTH
+def test_merged_boosters_of_the_folds_have_the_weights(data, library):
+    """Groups of rows that stay together are the folds, so that their boosters are known."""
+    X, y, _ = data
+    groups = np.arange(len(y)) % 3
+    options = {"minimize": cost(COSTS), "n_folds": 3, "probabilities": "calibrated"}
+    model = _make(library, **options, ensemble="folds", oracle="refit").fit(X, y, groups=groups)
+    factor = np.array([1.0, 3.0, 9.0])[y]
+    factor *= len(y) / factor.sum()
+    alone = [
+        _make(library).fit(X[groups != k], y[groups != k], sample_weight=factor[groups != k])
+        for k in range(3)
+    ]
+    expected = np.mean([_raw(one, X).astype(float) for one in alone], axis=0)
+    np.testing.assert_allclose(_raw(model, X), expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("library", "own"),
+    [("xgboost", {"booster": "dart"}), ("lightgbm", {"boosting_type": "dart"})],
+)
+def test_weighted_scores_that_are_no_log_odds_are_calibrated(data, library, own):
+    X, y, _ = data
+    model = _make(library, **own, minimize=cost(COSTS), oracle="refit", random_state=0).fit(X, y)
+    report = model.metric_report_
+    assert list(report.loc[report["is_returned"], "oracle"]) == ["refit"]
+    assert -model.score(X, y) == pytest.approx(report["train"].max(), abs=1e-9)
+    # Weights of a calibrated model do not bias its decisions: nearly the plug-in rules' cost.
+    values = report.set_index(["oracle", "decisions"])["held_out"]
+    plug_in = values.loc["plug_in"].iloc[0]
+    assert values["refit", "model"] == pytest.approx(plug_in, rel=0.15)
+
+
+def test_constraints_without_a_metric_take_the_plug_in(data):
+    X, y, _ = data
+    model = _make("lightgbm", boosting_type="dart", oracle="refit", random_state=0)
+    model.set_params(constraints=[gc.fnr(2) <= 0.2]).fit(X, y)
+    assert set(model.metric_report_["oracle"]) == {"plug_in"}
