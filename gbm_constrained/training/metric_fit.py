@@ -33,7 +33,7 @@ from gbm_constrained.training.held_out_boosters import (
     NativeModel,
 )
 from gbm_constrained.training.metric_checks import check_folds, check_function
-from gbm_constrained.training.metric_oracles import OracleResult, OracleSearch
+from gbm_constrained.training.metric_oracles import OracleResult, OracleSearch, choose_oracle
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem, count_shares
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
 from gbm_constrained.training.options import SolverOptions
@@ -137,6 +137,8 @@ class MetricFit:
         self.are_log_odds = are_log_odds
         self.has_own_objective = metric is None
         self.has_few_parameters = library.has_few_parameters
+        takes_weights = library.takes_weights or not self.problem.joint.are_labels
+        self.oracle = choose_oracle(self.options.oracle, metric, takes_weights=takes_weights)
 
     def run(self, fit_part: FitPart, merge: Merge | None = None) -> MetricResult:
         """Find the decision rules.
@@ -161,7 +163,7 @@ class MetricFit:
             has_baselines=not self.has_own_objective,
         )  # fmt: skip
         oracles = OracleSearch(search, boosters.grow, boosters.grow_part if search.parts else None)
-        found = oracles.run("plug_in" if self.has_own_objective else options.oracle)
+        found = oracles.run(self.oracle)
         best = found[0]
         weights = best.weights if best.oracle != "plug_in" else None
         cell_model, label_model = self._final_models(boosters, weights, merge)

@@ -20,6 +20,7 @@ import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.decision.cost_rule import decide_by_costs, mixture_shares
+from gbm_constrained.metrics.base import Metric
 from gbm_constrained.reductions.base import FEASIBLE, Solution
 from gbm_constrained.reductions.cost_sensitive import CostSensitive, Grow, mean_costs, weigh_cells
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
@@ -34,6 +35,34 @@ SHARE_OF_UPDATE = 0.5  # Share of the costs in the new weights.
 GrowPart = Callable[[Float], tuple[Codes, Float]]
 """Given the weight of each joint cell, grows the booster of one fold, and returns the positions of
 its rows among the held-out ones with their probabilities."""
+
+
+def choose_oracle(oracle: OracleName, metric: Metric | None, *, takes_weights: bool) -> OracleName:
+    """Check that boosters can be grown at weights, which "auto" does not ask for otherwise.
+
+    Parameters
+    ----------
+    oracle : {"auto", "plug_in", "refit", "in_training"}
+        The constructor's parameter.
+    metric : Metric or None
+        The objective; without one the library's own objective stands for the error rate.
+    takes_weights : bool
+        Whether the objective of the boosters takes weights of rows.
+
+    Raises
+    ------
+    ValueError
+        If the oracle needs weights.
+    """
+    if metric is None or (oracle == "auto" and not takes_weights):
+        return "plug_in"
+    if oracle in ("refit", "in_training") and not takes_weights:
+        raise ValueError(
+            f"oracle={oracle!r} grows boosters with weights of rows, and the function that was "
+            f"given as objective takes none: give it a parameter for sample weights, or use "
+            f"oracle='plug_in'."
+        )
+    return oracle
 
 
 @dataclass(frozen=True, eq=False)

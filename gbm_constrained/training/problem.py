@@ -56,6 +56,8 @@ class LibrarySettings:
     has_few_parameters : bool, default=False
         Whether decisions about the training rows are as good as those about others, as those of a
         linear model are, and those of trees are not.
+    takes_weights : bool, default=True
+        Whether the objective takes weights of rows, as a function of the user need not.
     """
 
     learning_rate: float
@@ -69,6 +71,7 @@ class LibrarySettings:
     kernel: Mapping[str, Any] = field(default_factory=dict)
     communicator: Communicator = field(default_factory=SingleMachine)
     has_few_parameters: bool = False
+    takes_weights: bool = True
 
 
 @dataclass(frozen=True, eq=False)

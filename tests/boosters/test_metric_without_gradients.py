@@ -119,6 +119,23 @@ def test_a_metric_is_maximised(kind):
     assert of_model > of_parent + 0.03
 
 
+@pytest.mark.parametrize("kind", ["xgboost-callable", "lightgbm-callable"])
+def test_a_function_without_weights_is_grown_at_none(kind):
+    model = make(kind, maximize=g_mean()).fit(TABLE, RARE)
+    assert set(model.metric_report_.oracle) == {"plug_in"}
+    refit = make(kind, maximize=g_mean(), oracle="refit")
+    with pytest.raises(ValueError, match=r"oracle='refit' grows boosters with weights .* takes n"):
+        refit.fit(TABLE, RARE)
+
+    def weighted(y_true, margin, sample_weight=None):
+        gradient, hessian = log_loss_of_xgboost(y_true, margin)
+        w = 1.0 if sample_weight is None else sample_weight
+        return w * gradient, w * hessian
+
+    refit.set_params(objective=weighted).fit(TABLE, RARE)
+    assert "refit" in set(refit.metric_report_.oracle)
+
+
 @EACH
 def test_decisions_are_read_from_a_file_as_the_parent_allows(kind, tmp_path):
     model = make(kind, [fnr() <= 0.1]).fit(TABLE, Y)

@@ -166,7 +166,8 @@ METHODS = {
         "score": lambda m: m.score(X, Y, sample_weight=WEIGHT),
     },
 }
-OUR_METHODS = {"save_model", "load_model"}  # which XGBoost has, and LightGBM has not
+# Files XGBoost has, and LightGBM has not.
+OUR_METHODS = {"save_model", "load_model", "decision_probabilities"}
 # Shown elsewhere: files in test_native.py and test_saving.py, parameters in test_estimators.py,
 # and routing in test_drop_in.py.
 ELSEWHERE = {"fit", "get_params", "set_params", "save_model", "load_model", "get_metadata_routing"}

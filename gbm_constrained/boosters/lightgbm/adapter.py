@@ -39,6 +39,7 @@ from gbm_constrained.boosters.lightgbm.native_fits import (
     can_fold,
     fit_part,
     merge,
+    takes_weights,
 )
 from gbm_constrained.boosters.lightgbm.parameters import (
     ALIASES,
@@ -155,6 +156,7 @@ class LightGBMAdapter:
             objective_factor=self._label_factor,
             softmax_hessian=lambda k: k / (k - 1),
             random_state=self.model.random_state,
+            takes_weights=takes_weights(self.model),
             kernel={"dtype": np.float64, "gradient_dtype": np.float32, "order": "F"},
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,12 @@ def can_fold(model: Any) -> bool:
     kind = find_parameter(model, "boosting", "gbdt")
     is_sum = kind not in ("rf", "random_forest")
     return is_sum and not callable(find_objective(model))
+
+
+def takes_weights(model: Any) -> bool:
+    """Whether the objective takes weights of rows; one of two arguments sees none."""
+    objective = find_objective(model)
+    return not callable(objective) or len(inspect.signature(objective).parameters) > 2
 
 
 def average_scores(model: Any, booster: Any, scores: Array, rounds: int | None = None) -> Array:

@@ -36,7 +36,13 @@ from gbm_constrained.boosters.xgboost.native import (
     map_metrics,
     open_booster,
 )
-from gbm_constrained.boosters.xgboost.native_fits import NativeXGBModel, can_fold, fit_part, merge
+from gbm_constrained.boosters.xgboost.native_fits import (
+    NativeXGBModel,
+    can_fold,
+    fit_part,
+    merge,
+    takes_weights,
+)
 from gbm_constrained.boosters.xgboost.trained_model import TrainedXGBModel
 from gbm_constrained.data.validation import (
     check_features,
@@ -175,6 +181,7 @@ class XGBoostAdapter:
             objective_factor=self._label_factor,
             softmax_hessian=lambda k: 2.0,
             random_state=model.random_state,
+            takes_weights=takes_weights(model),
             kernel={"dtype": np.float32, "hessian_floor": 1e-16},
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,12 @@ def merge(models: Sequence[NativeXGBModel]) -> NativeXGBModel:
     model._Booster = merge_boosters([one.model.get_booster() for one in models])
     model.__dict__.pop("evals_result_", None)  # of one of them alone
     return NativeXGBModel(model, models[0].base_margin)
+
+
+def takes_weights(model: Any) -> bool:
+    """Whether the objective takes weights of rows, which XGBoost gives by this name."""
+    objective = model.objective
+    return not callable(objective) or "sample_weight" in inspect.signature(objective).parameters
 
 
 def can_fold(model: Any) -> bool:
