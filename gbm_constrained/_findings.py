@@ -89,6 +89,9 @@ _TABLE = (
     Finding("GC119", "note", None,
             "Training ended before all rounds",
             "Nothing, where a callback or early stopping was meant to end it."),
+    Finding("GC120", "warning", UserWarning,
+            "The search for the best decisions ended before its optimum was certain",
+            "Use solver='auto', or 'columns'."),
     # Data.
     Finding("GC201", "warning", UserWarning,
             "Rows are taken by position although the indexes differ",
