@@ -83,7 +83,12 @@ def clone_plain(model: Any) -> Any:
     with preserve_random_state(model):
         plain = clone(model)
     return plain.set_params(
-        constraints=None, maximize=None, minimize=None, ensemble=None, oracle="auto", solver="auto"
+        constraints=None,
+        maximize=None,
+        minimize=None,
+        ensemble=None,
+        oracle="plug_in",
+        solver="auto",
     )
 
 

@@ -187,8 +187,17 @@ class MetricFit:
         single = best.search.single_rule(chosen, is_forced=bool(is_single))
         if single is None:
             return chosen
-        (assessed,), _ = best.search.assess([single])
-        return replace(assessed, low=chosen.low, high=chosen.high, oracle=chosen.oracle)
+        # Both by the rows that chose them: their difference is what one rule loses.
+        mixture = best.search.of_rules(chosen.name, chosen.costs, chosen.probability)
+        (one, mixed), _ = best.search.assess([single, mixture])
+        lost = mixed.value - one.value
+        return replace(
+            one,
+            value=chosen.value - lost,
+            low=chosen.low - lost,
+            high=chosen.high - lost,
+            oracle=chosen.oracle,
+        )
 
     def _keep_decisions(
         self, boosters: HeldOutBoosters, held: HeldOutProblem, merge: Merge | None

@@ -102,9 +102,10 @@ def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -
     u = everyone.functionals(counts[None])[0]
     value = problem.metric.function(u[problem.loss.at])
     returned_as = (chosen.oracle, chosen.name)
+    is_returned = [(one.oracle, one.name) == returned_as for one in result.candidates]
     rows = [
-        (candidate, (candidate.oracle, candidate.name) == returned_as)
-        for candidate in result.candidates
+        (chosen if is_chosen else candidate, is_chosen)
+        for candidate, is_chosen in zip(result.candidates, is_returned, strict=True)
     ]
     table = pd.DataFrame(
         {
@@ -124,7 +125,6 @@ def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -
     table["train"] = np.where(returned, value, np.nan)
     table["bound"] = np.where(returned, result.bound, np.nan)
     table["mixture"] = np.where(returned, result.mixed_value, np.nan)
-    table.loc[returned, "n_rules"] = len(chosen.costs)
     return table
 
 

@@ -69,7 +69,7 @@ class SolverOptions:
     minimize: Any = None
     deterministic: bool | None = None
     ensemble: Ensemble = None
-    oracle: OracleName = "auto"
+    oracle: OracleName = "plug_in"
     solver: SolverName = "auto"
     method: SolverMethod = field(default_factory=AutoSolver)
 

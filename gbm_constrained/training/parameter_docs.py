@@ -79,13 +79,14 @@ METRIC_PARAMETERS_DOC = """
         (evidence page, "Boosters of the folds merged"). The value on held-out rows is that of the
         boosters one by one. Needs ``measure_on="crossfit"`` and leaves of trees: neither
         ``dart`` nor ``gblinear`` of XGBoost.
-    oracle : {"auto", "plug_in", "refit", "in_training"}, default="auto"
+    oracle : {"plug_in", "refit", "in_training", "auto"}, default="plug_in"
         With `maximize` or `minimize`, how boosters take part in the search for rules. "plug_in"
         grows them once. "refit" grows them anew, with weights of classes, or of classes and
         groups, that are the costs of the optimum: `predict_proba` is then that of weighted rows.
         "in_training" lets the weights follow the costs of the optimum over three refits, and
         takes the best of these. "auto" takes "plug_in", unless another is better on held-out rows
-        by more than one standard error; beyond 20,000 rows it tries no other. See
+        by more than one standard error. Up to 20,000 rows it grows one to three times as many
+        boosters to find out; beyond, it tries no other. See
         :mod:`gbm_constrained.training.metric_oracles`."""
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame

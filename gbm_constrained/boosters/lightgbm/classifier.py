@@ -129,7 +129,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         minimize: Any = None,
         deterministic: bool | None = None,
         ensemble: Ensemble = None,
-        oracle: OracleName = "auto",
+        oracle: OracleName = "plug_in",
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:

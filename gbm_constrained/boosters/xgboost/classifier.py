@@ -109,7 +109,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         minimize: Any = None,
         deterministic: bool | None = None,
         ensemble: Ensemble = None,
-        oracle: OracleName = "auto",
+        oracle: OracleName = "plug_in",
         solver: SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
