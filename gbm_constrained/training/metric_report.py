@@ -194,7 +194,9 @@ def _report_constraints(
     )
     counts = CellCounts.of_probabilities(held_cells, result.chosen.shares)
     outcome = Outcome.of_counts(held_compiled, counts, result.source)
-    is_infeasible = result.solution.status == "infeasible"
+    # Counted by labels, the oracle is not exact, and what it does not find may exist.
+    searches = [result.solution, *([] if result.exact is None else [result.exact])]
+    is_infeasible = all(found.status == "infeasible" for found in searches)
     conflict = _violated(held_compiled, outcome) if is_infeasible else ()
     few = find_too_few_rows(
         held_cells, held_compiled, counts, outcome.functionals, outcome.intervals,

@@ -20,7 +20,7 @@ from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.splits import parts_by_cell
 from gbm_constrained.decision.cost_rule import mixture_shares
 from gbm_constrained.metrics.callables import check_convexity
-from gbm_constrained.reductions.base import FEASIBLE, Solution
+from gbm_constrained.reductions.base import FEASIBLE, Oracle, Programme, Solution
 from gbm_constrained.reductions.plug_in import PlugIn, PooledOracle, RecordingOracle
 from gbm_constrained.reductions.solve import solve
 from gbm_constrained.statistics.bootstrap import RowGroups
@@ -32,6 +32,8 @@ MAX_CROSS_FITTED_ROWS = 100_000
 fewer than 50 parameters their optimism is below a tenth of a standard error."""
 MAX_SEGMENT_RULES = 100  # Rules between the rules of a mixture that may stand for the mixture.
 MIN_SEGMENT_RULES = 20  # Rules between each two of them, where these are many.
+MAX_REFINEMENTS = 3  # Searches again, with the rules between those of the mixture found.
+MIN_GAIN = 1e-5  # Loss that a further search must gain: far below any sampling error.
 MAX_LOSS_IN_ERRORS = 0.25
 """Standard errors of the metric that one rule may lose against the mixture to stand for it."""
 INTERVAL = (2.5, 97.5)  # Percentiles of the interval.
@@ -104,11 +106,14 @@ class MetricSearch:
         solution : Solution
             The optimum, with a bound that holds for this distribution.
         rules : list of ndarray of shape (n_joint_cells, n_classes)
-            All rules that were found on the way.
+            All rules that were found on the way, and the constant ones. Counted by labels, no
+            rule of a finite cost may satisfy constraints that a constant decision satisfies.
         """
         oracle = RecordingOracle(self.oracle.by_probabilities())
-        found = solve(self.held.programme(), oracle, self.solver, max_calls=self.max_calls)
-        return found, oracle.rules
+        found = self._minimise(self.held.programme(), oracle)
+        joint = self.held.problem.joint
+        constant = 1.0 - np.eye(joint.n_classes)
+        return found, [*oracle.rules, *(np.tile(one, (len(joint), 1)) for one in constant)]
 
     def solve(
         self,
@@ -128,8 +133,38 @@ class MetricSearch:
             The problem on these rows.
         """
         held = self.held if held is None else held
-        pooled = PooledOracle(self.oracle if oracle is None else oracle, rules)
-        return solve(held.programme(), pooled, self.solver, max_calls=self.max_calls)
+        oracle = self.oracle if oracle is None else oracle
+        programme, known = held.programme(), list(rules)
+
+        def search() -> Solution:
+            pooled = PooledOracle(oracle, known)
+            return self._minimise(programme, pooled)
+
+        found = search()
+        for _ in range(MAX_REFINEMENTS):
+            more, _points = list_rules_between(oracle, found.rules)
+            if not more:
+                break
+            known += more
+            refined = search()
+            is_better = refined.violation < found.violation - FEASIBLE or (
+                refined.violation <= found.violation + FEASIBLE
+                and refined.value < found.value - MIN_GAIN
+            )
+            if not is_better:
+                break
+            found = refined
+        return found
+
+    def _minimise(self, programme: Programme, oracle: Oracle) -> Solution:
+        """Run the reduction, first without constraints: those that do not bind change nothing."""
+        if programme.n_constraints:
+            none = programme.A[:0], programme.b[:0]
+            free = Programme(programme.objective, *none, low=programme.low, high=programme.high)
+            found = solve(free, oracle, self.solver, max_calls=self.max_calls)
+            if programme.violation(found.u) <= FEASIBLE:
+                return found
+        return solve(programme, oracle, self.solver, max_calls=self.max_calls)
 
     def baselines(self) -> list[Decisions]:
         """Make the rules without a search: largest probability, and divided by class shares."""
@@ -266,13 +301,9 @@ class MetricSearch:
             nothing.
         """
         n = len(chosen.costs)
-        pool = [*chosen.costs]
-        points = [self.oracle.functionals(costs) for costs in pool]
-        n_between = max(MAX_SEGMENT_RULES // max(n * (n - 1) // 2, 1), MIN_SEGMENT_RULES)
-        for i, j in combinations(range(n), 2):
-            between, of_between = self._between(chosen.costs[i], chosen.costs[j], n_between)
-            pool += between
-            points += of_between
+        between, of_between = list_rules_between(self.oracle, list(chosen.costs))
+        pool = [*chosen.costs, *between]
+        points = [*(self.oracle.functionals(costs) for costs in chosen.costs), *of_between]
         loss, held = self.held.problem.loss, self.held
         u = np.array(points)
         losses = np.array([loss.value(one) for one in u])
@@ -290,44 +321,52 @@ class MetricSearch:
             return None
         return self._of_rule(chosen.name, pool[best])
 
-    def _between(
-        self, first: Float, second: Float, n_rules: int
-    ) -> tuple[list[Float], list[Float]]:
-        """List rules on the segment between two rules, each with other decisions on some rows.
 
-        Returns
-        -------
-        rules : list of ndarray
-            At most n_rules rules.
-        points : list of ndarray
-            Their functionals. Rows that both rules decide alike are decided so in between, where
-            costs are linear.
-        """
-        decided = self.oracle.decide(first), self.oracle.decide(second)
-        is_disputed = decided[0] != decided[1]
-        disputed = np.flatnonzero(is_disputed)
-        agreed = np.flatnonzero(~is_disputed)
-        coefficients = self.oracle.coefficients
-        of_disputed = self.oracle.take(disputed, coefficients)
-        counts = self.oracle.take(agreed, coefficients).counts(decided[0][agreed])
-        P, rows = of_disputed.probabilities, np.arange(disputed.size)
-        # Cost of the second decision beyond the first one, under both rules.
-        low, high = (
-            (P @ costs)[rows, decided[1][disputed]] - (P @ costs)[rows, decided[0][disputed]]
-            for costs in (first, second)
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):
-            turn = np.unique(low / (low - high))
-        turn = turn[(turn > 0.0) & (turn < 1.0)]
-        middle = (turn[1:] + turn[:-1]) / 2
-        if middle.size > n_rules:
-            middle = middle[np.linspace(0, middle.size - 1, n_rules).astype(int)]
-        rules = [(1 - t) * first + t * second for t in middle]
-        points = [
-            coefficients.functionals(counts + of_disputed.counts(of_disputed.decide(costs)))
-            for costs in rules
-        ]
-        return rules, points
+def list_rules_between(oracle: PlugIn, rules: Sequence[Float]) -> tuple[list[Float], list[Float]]:
+    """List rules on the segments between any two of several rules, and their functionals."""
+    found: list[Float] = []
+    points: list[Float] = []
+    pairs = list(combinations(rules, 2))
+    n_rules = max(MAX_SEGMENT_RULES // max(len(pairs), 1), MIN_SEGMENT_RULES)
+    for first, second in pairs:
+        between, of_between = _list_rules_on_segment(oracle, first, second, n_rules)
+        found += between
+        points += of_between
+    return found, points
+
+
+def _list_rules_on_segment(
+    oracle: PlugIn, first: Float, second: Float, n_rules: int
+) -> tuple[list[Float], list[Float]]:
+    """List rules between two rules, each with other decisions on some rows.
+
+    Rows that both rules decide alike are decided so in between, where costs are linear.
+    """
+    decided = oracle.decide(first), oracle.decide(second)
+    is_disputed = decided[0] != decided[1]
+    disputed = np.flatnonzero(is_disputed)
+    agreed = np.flatnonzero(~is_disputed)
+    coefficients = oracle.coefficients
+    of_disputed = oracle.take(disputed, coefficients)
+    counts = oracle.take(agreed, coefficients).counts(decided[0][agreed])
+    P, rows = of_disputed.probabilities, np.arange(disputed.size)
+    # Cost of the second decision beyond the first one, under both rules.
+    low, high = (
+        (P @ costs)[rows, decided[1][disputed]] - (P @ costs)[rows, decided[0][disputed]]
+        for costs in (first, second)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turn = np.unique(low / (low - high))
+    turn = turn[(turn > 0.0) & (turn < 1.0)]
+    middle = (turn[1:] + turn[:-1]) / 2
+    if middle.size > n_rules:
+        middle = middle[np.linspace(0, middle.size - 1, n_rules).astype(int)]
+    rules = [(1 - t) * first + t * second for t in middle]
+    points = [
+        coefficients.functionals(counts + of_disputed.counts(of_disputed.decide(costs)))
+        for costs in rules
+    ]
+    return rules, points
 
 
 def _number_rows(shares: Float) -> tuple[Float, Codes]:
