@@ -56,7 +56,7 @@ def _draw_points(problem: MetricProblem) -> Float:
 
 
 def check_folds(problem: MetricProblem, folds: Sequence[Codes], source: str) -> None:
-    """Refuse parts of the rows whose boosters would not know a class, or judge none of it.
+    """Refuse parts of the rows whose boosters would not know a class, or measure none of it.
 
     Parameters
     ----------

@@ -128,7 +128,7 @@ class SolverOptions:
         return read_objective(self.maximize, self.minimize)
 
     def check_ensemble(self) -> None:
-        """Refuse to merge boosters where there is no metric that they were judged on."""
+        """Refuse to merge boosters where there is no metric that they were measured by."""
         check_choice("ensemble", self.ensemble, ENSEMBLES)
         if self.ensemble is not None:
             raise ValueError(
