@@ -1,3 +1,4 @@
+import sys
 import time
 from types import SimpleNamespace
 
@@ -9,6 +10,14 @@ from helpers import CLASSIFIERS
 from gbm_constrained.datasets import load_adult, load_dry_bean
 
 ROUNDS_PER_ITERATION = 2  # The default of all solvers.
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    """Close the figures of a test, of which matplotlib warns after the twentieth."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture(scope="session")

@@ -116,8 +116,7 @@ def plt():
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    yield plt
-    plt.close("all")
+    return plt
 
 
 def test_plot_shows_the_band_and_the_empirical_curve(plt, binary):

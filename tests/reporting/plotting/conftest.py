@@ -1,7 +1,6 @@
 """Data, a fitted model and decisions for the tests of figures."""
 
 import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from drawing import fitted
@@ -10,12 +9,6 @@ from sklearn.datasets import make_classification
 import gbm_constrained as gc
 
 matplotlib.use("Agg")
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")
