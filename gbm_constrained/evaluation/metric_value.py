@@ -17,7 +17,7 @@ from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.joint_cells import JointCells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.bootstrap import RowGroups
-from gbm_constrained.statistics.counts import Fractions
+from gbm_constrained.statistics.counts import functionals_of_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +76,7 @@ class MetricOnRows:
         shares : ndarray of shape (n_samples, n_classes)
             Probability of each decision on each row.
         """
-        codes, n = self.joint.codes, len(self.joint)
-        weight = self.cells.rows.weight
-        w = np.ones(len(codes)) if weight is None else weight
-        counts = np.stack(
-            [np.bincount(codes, w * share, n) for share in shares.T], axis=1, dtype=np.float64
-        )
+        counts = self.joint.count_shares(shares, self.cells.rows.weight)
         found = self.joint.coefficients(self.cells, self.compiled).functionals(counts)
         return self.bound.function(found)
 
@@ -100,8 +95,7 @@ class MetricOnRows:
         weights = np.vstack([groups.weight, groups.resample()])
         shares = np.eye(n_classes)[groups.decisions[0]]
         tables = joint.spread(groups.tables(weights, shares, len(joint)), len(self.cells))
-        fractions = Fractions(self.compiled, tables.shape[-2:])
-        u = fractions.of(tables.reshape(*tables.shape[:-2], -1))
+        u = functionals_of_weights(self.compiled, tables)
         value, *resampled = (self.bound.function(one) for one in u)
         tail = 50.0 * (1.0 - level)
         return Estimate(value, *map(float, np.nanpercentile(resampled, [tail, 100.0 - tail])))

@@ -155,20 +155,20 @@ class Metric(ABC):
         """Return the bound metric, once the groups of its expressions are known."""
         return bound
 
-    def _refused(self, other: Any) -> Any:
+    def _refuse(self, other: Any) -> Any:
         raise TypeError(
             f"{self} and {other} cannot be combined: give a function of the confusion matrix, "
             f"metric(function, kind=...), or bound one of them as a constraint."
         )
 
-    __add__: Any = _refused
-    __radd__: Any = _refused
-    __sub__: Any = _refused
-    __rsub__: Any = _refused
-    __mul__: Any = _refused
-    __rmul__: Any = _refused
-    __truediv__: Any = _refused
-    __rtruediv__: Any = _refused
+    __add__: Any = _refuse
+    __radd__: Any = _refuse
+    __sub__: Any = _refuse
+    __rsub__: Any = _refuse
+    __mul__: Any = _refuse
+    __rmul__: Any = _refuse
+    __truediv__: Any = _refuse
+    __rtruediv__: Any = _refuse
 
     @abstractmethod
     def __str__(self) -> str: ...

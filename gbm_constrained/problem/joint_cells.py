@@ -87,6 +87,25 @@ class JointCells:
         at = self.codes[rows] * self.n_classes + decisions
         return np.bincount(at, weight, size).reshape(len(self), -1).astype(np.float64)
 
+    def count_shares(
+        self, shares: Float, weight: Float | None, rows: Codes | slice = slice(None)
+    ) -> Float:
+        """Sum the weights of some rows by joint cell and randomised decision.
+
+        Parameters
+        ----------
+        shares : ndarray of shape (n_rows, n_classes)
+            Probability of each decision on each of the rows.
+        weight : ndarray of shape (n_rows,) or None
+            Weight of each of the rows.
+        rows : ndarray of shape (n_rows,), intp, default=all
+            Positions of the rows.
+        """
+        codes = self.codes[rows]
+        w = np.ones(len(shares)) if weight is None else weight
+        found = [np.bincount(codes, w * share, len(self)) for share in shares.T]
+        return np.stack(found, axis=1).astype(np.float64)
+
     def spread(self, counts: Float, n_cells: int) -> Float:
         """Add weights of joint cells up to those of the cells of all views.
 

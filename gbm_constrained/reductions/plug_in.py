@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -137,23 +136,22 @@ class PooledOracle:
         The oracle.
     rules : sequence of ndarray of shape (n_joint_cells, n_classes)
         The known rules.
+    points : ndarray of shape (n_rules, n_functionals)
+        Functionals of the known rules, as the oracle counts them.
     """
 
     oracle: PlugIn
     rules: Sequence[Float]
-
-    @cached_property
-    def _points(self) -> Float:
-        return np.array([self.oracle.functionals(costs) for costs in self.rules])
+    points: Float
 
     def minimise(self, cost: Float) -> tuple[Float, Float]:
         """Find the rule of least cost among the plug-in rule and the known ones."""
         rule, u = self.oracle.minimise(cost)
         if not len(self.rules):
             return rule, u
-        known = self._points @ cost
+        known = self.points @ cost
         best = int(known.argmin())
-        return (self.rules[best], self._points[best]) if known[best] < cost @ u else (rule, u)
+        return (self.rules[best], self.points[best]) if known[best] < cost @ u else (rule, u)
 
 
 class RecordingOracle:

@@ -196,7 +196,11 @@ def functionals_of(compiled: LinearConstraints, counts: CellCounts) -> Float:
     Base sets have the weights of the counts, which may be of other rows than those compiled
     against. Mean losses, and rates over a base set without weight, are NaN.
     """
-    weight = counts.weight
+    return functionals_of_weights(compiled, counts.weight)
+
+
+def functionals_of_weights(compiled: LinearConstraints, weight: Float) -> Float:
+    """Compute the value of each functional from weights of shape (..., n_cells, n_classes)."""
     table = weight.reshape(*weight.shape[:-2], -1)
     return Fractions(compiled, weight.shape[-2:]).of(table)
 

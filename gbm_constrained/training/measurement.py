@@ -33,6 +33,7 @@ from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
 from gbm_constrained.training.growth import FoldGrowth
+from gbm_constrained.training.problem import HOLDOUT_FRACTION
 from gbm_constrained.training.run import FitRun
 
 MAX_STANDARD_ERROR = 0.01
@@ -162,7 +163,7 @@ class HeldOutRows:
             n = min(self.n_folds, everyone.size)
             held = data.split(everyone, cells, 1.0 / n, n)
         else:
-            held = data.split(everyone, cells, options.holdout_fraction or 0.25)[:1]
+            held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
         folds = [Fold(np.setdiff1d(everyone, part, assume_unique=True), part) for part in held]
         if not all(fold.training.size and fold.held.size for fold in folds):
             raise ValueError(

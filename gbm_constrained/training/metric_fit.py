@@ -34,12 +34,10 @@ from gbm_constrained.training.held_out_boosters import (
 )
 from gbm_constrained.training.metric_checks import check_folds, check_function
 from gbm_constrained.training.metric_oracles import OracleResult, OracleSearch, choose_oracle
-from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem, count_shares
+from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
 from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import MIN_ROWS_FOR_HOLDOUT, LibrarySettings
-
-HOLDOUT_FRACTION = 0.25
+from gbm_constrained.training.problem import HOLDOUT_FRACTION, LibrarySettings, has_many_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,8 +207,7 @@ class MetricFit:
         costs = ((1.0 - np.eye(k)) * problem.factors[:, None])[None]
         decisions = CostRule(costs[0], problem.factors).decide(lambda _: margin)
         shares = mixture_shares([decisions], np.ones(1), k)
-        codes = problem.joint.codes[held.rows]
-        counts = count_shares(codes, shares, held.weight, len(problem.joint))
+        counts = problem.joint.count_shares(shares, held.weight, held.rows)
         u = held.functionals(counts[None])[0]
         if held.violations(u).max(initial=0.0) > FEASIBLE:
             return None
@@ -272,21 +269,14 @@ class MetricFit:
         """Split the rows into parts that are held out, each by another booster."""
         problem, options = self.problem, self.options
         everyone = np.arange(len(problem.data.rows))
+        every = range(len(problem.compiled.parts))
         is_holdout = options.measure_on == "holdout" or (
-            options.measure_on == "auto" and not options.ensemble and self._has_many_rows
+            options.measure_on == "auto"
+            and not options.ensemble
+            and has_many_rows(problem.cells, problem.compiled, every)
         )
         if is_holdout:
             share = options.holdout_fraction or HOLDOUT_FRACTION
             return problem.data.split(everyone, problem.cells, share)[:1]
         n = min(options.n_folds, everyone.size)
         return problem.data.split(everyone, problem.cells, 1.0 / n, n)
-
-    @property
-    def _has_many_rows(self) -> bool:
-        """Whether every functional is taken over enough rows for a holdout."""
-        sizes = [
-            self.problem.cells.weighted_count[part.cells].sum()
-            for parts in self.problem.compiled.parts
-            for part in parts or ()
-        ]
-        return bool(min(sizes, default=0) >= MIN_ROWS_FOR_HOLDOUT)

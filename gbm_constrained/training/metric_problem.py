@@ -22,7 +22,7 @@ from gbm_constrained.problem.joint_cells import Coefficients, JointCells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.reductions.base import Programme
 from gbm_constrained.reductions.plug_in import PlugIn
-from gbm_constrained.statistics.counts import Fractions
+from gbm_constrained.statistics.counts import functionals_of_weights
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import LibrarySettings
 
@@ -261,8 +261,7 @@ class HeldOutProblem:
         The denominators are those of the weights, which may be resampled.
         """
         tables = self.problem.joint.spread(counts, len(self.cells))
-        flat = tables.reshape(*tables.shape[:-2], -1)
-        return Fractions(self.compiled, tables.shape[-2:]).of(flat)
+        return functionals_of_weights(self.compiled, tables)
 
     def violations(self, functionals: Float) -> Float:
         """Left-hand minus right-hand side of each linear row, then of each convex bound."""
@@ -273,9 +272,3 @@ class HeldOutProblem:
             np.apply_along_axis(bound.value, -1, filled) for bound in self.problem.convex_bounds
         ]
         return np.concatenate([linear, *(values[..., None] for values in convex)], axis=-1)
-
-
-def count_shares(codes: Any, shares: Float, weight: Float | None, n_cells: int) -> Float:
-    """Add up weights by cell and class, each row in its shares; (n_cells, n_classes)."""
-    w = np.ones(len(shares)) if weight is None else weight
-    return np.stack([np.bincount(codes, w * share, n_cells) for share in shares.T], axis=1)

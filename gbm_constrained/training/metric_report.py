@@ -27,7 +27,6 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.reductions.base import FEASIBLE
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult
-from gbm_constrained.training.metric_problem import count_shares
 from gbm_constrained.training.metric_sets import EvaluationProblem, MetricMargin, tabulate_sets
 
 MAX_GAP = 1e-3
@@ -97,8 +96,7 @@ def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -
     problem = fit.problem
     chosen = result.chosen
     everyone = problem.on(np.arange(len(problem.data.rows)))
-    counts = count_shares(problem.joint.codes, on_training, problem.data.rows.weight,
-                          len(problem.joint))  # fmt: skip
+    counts = problem.joint.count_shares(on_training, problem.data.rows.weight)
     u = everyone.functionals(counts[None])[0]
     value = problem.metric.function(u[problem.loss.at])
     returned_as = (chosen.oracle, chosen.name)
@@ -150,9 +148,8 @@ def _tabulate_rates(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
     of_oracle = [one for one in result.candidates if one.oracle == result.chosen.oracle]
     decided = {candidate.name: candidate.shares for candidate in of_oracle}
     decided["returned"] = result.chosen.shares
-    cells = problem.joint.codes[held.rows]
     counts = [
-        count_shares(cells, shares, held.weight, len(problem.joint)) for shares in decided.values()
+        problem.joint.count_shares(shares, held.weight, held.rows) for shares in decided.values()
     ]
     found = np.vstack([result.solution.pool, held.functionals(np.array(counts))])
     table = pd.DataFrame(found, columns=held.compiled.functional_names)

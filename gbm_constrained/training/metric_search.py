@@ -135,17 +135,19 @@ class MetricSearch:
         held = self.held if held is None else held
         oracle = self.oracle if oracle is None else oracle
         programme, known = held.programme(), list(rules)
+        points = [oracle.functionals(costs) for costs in known]
 
         def search() -> Solution:
-            pooled = PooledOracle(oracle, known)
+            pooled = PooledOracle(oracle, known, np.array(points))
             return self._minimise(programme, pooled)
 
         found = search()
         for _ in range(MAX_REFINEMENTS):
-            more, _points = list_rules_between(oracle, found.rules)
+            more, of_more = list_rules_between(oracle, found.rules)
             if not more:
                 break
             known += more
+            points += of_more
             refined = search()
             is_better = refined.violation < found.violation - FEASIBLE or (
                 refined.violation <= found.violation + FEASIBLE
@@ -171,7 +173,7 @@ class MetricSearch:
         if not self.has_baselines:
             return []
         joint = self.held.problem.joint
-        weight = np.bincount(joint.labels, self._weight_of_cells(), joint.n_classes)
+        weight = np.bincount(joint.labels, self.oracle.mass, joint.n_classes)
         is_wrong = joint.labels[:, None] != np.arange(joint.n_classes)
         per_share = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)
         rules = {
@@ -179,13 +181,6 @@ class MetricSearch:
             "prior": is_wrong * (per_share / per_share.max())[joint.labels][:, None],
         }
         return [self._of_rule(name, costs) for name, costs in rules.items()]
-
-    def _weight_of_cells(self) -> Float:
-        return np.bincount(
-            self.held.problem.joint.codes[self.held.rows],
-            self.held.weight,
-            len(self.held.problem.joint),
-        ).astype(np.float64)
 
     def _of_rule(self, name: str, costs: Float) -> Decisions:
         return self.of_rules(name, costs[None], np.ones(1))

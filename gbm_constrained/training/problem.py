@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from gbm_constrained.training.options import SolverOptions
 MIN_ROWS_FOR_HOLDOUT = 50_000
 """Rows of each rate from which a holdout is large enough: a quarter of them estimates a rate of
 0.05 with a standard error of 0.002."""
+HOLDOUT_FRACTION = 0.25  # Share of the rows that a holdout takes by default.
 
 
 @dataclass(frozen=True)
@@ -183,12 +184,7 @@ class FitProblem:
     @property
     def has_many_rows(self) -> bool:
         """Whether every rate is taken over enough rows for a holdout."""
-        taken_over = [
-            self.cells.weighted_count[part.cells].sum()
-            for k in np.unique(self.compiled.R.indices)
-            for part in self.compiled.parts[k] or ()
-        ]
-        return bool(min(taken_over, default=0) >= MIN_ROWS_FOR_HOLDOUT)
+        return has_many_rows(self.cells, self.compiled, np.unique(self.compiled.R.indices))
 
     def initial_multipliers(self, start: Float | None) -> Float | None:
         """Check the user's multipliers, and drop those of constraints that are always met."""
@@ -246,6 +242,16 @@ class FitProblem:
                 f"Leave out rows of weight zero, and with groups= give more groups that have any; "
                 f"or use measure_on='train'."
             )
+
+
+def has_many_rows(cells: Cells, compiled: LinearConstraints, functionals: Iterable[int]) -> bool:
+    """Whether each of some functionals is taken over enough rows for a holdout."""
+    taken_over = [
+        cells.weighted_count[part.cells].sum()
+        for k in functionals
+        for part in compiled.parts[k] or ()
+    ]
+    return bool(min(taken_over, default=0) >= MIN_ROWS_FOR_HOLDOUT)
 
 
 def _find_idle(constraints: Sequence[Constraint]) -> frozenset[int]:
