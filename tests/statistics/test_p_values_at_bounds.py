@@ -30,9 +30,9 @@ def simulated(rule, share, sizes, repetitions, seed=0):
     view = cells.views[0]
     table = np.zeros((repetitions, len(cells), 2))
     sexes = view.levels.get(("sex",), np.zeros(len(cells), dtype=int))
-    for c, (gc.label, sex) in enumerate(zip(cells.labels, sexes, strict=True)):
-        n = sizes[gc.label][sex]
-        table[:, c, 1] = rng.binomial(n, share[gc.label][sex], repetitions)
+    for c, (label, sex) in enumerate(zip(cells.labels, sexes, strict=True)):
+        n = sizes[label][sex]
+        table[:, c, 1] = rng.binomial(n, share[label][sex], repetitions)
         table[:, c, 0] = n - table[:, c, 1]
     return constraint_p_values(compiled, CellCounts(table, table, table))[:, 0]
 
