@@ -24,7 +24,6 @@ from gbm_constrained.constraints.selectors import (
     as_selectors,
 )
 
-
 ClassSelector: TypeAlias = Label | ClassPosition
 
 

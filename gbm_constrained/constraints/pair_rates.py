@@ -1,9 +1,9 @@
 """Pair rates: how often the score of one row is above that of another.
 
-A pair rate is ``Pr(score of a row of U > score of a row of V) + Pr(tie) / 2``, over weighted pairs.
-The three functions here choose U and V: the AUC, the AUC between a group and others, and the mean
-rank of a group. Pair rates are added, subtracted and compared between groups as all rates are
-(:mod:`gbm_constrained.constraints.rates`), and depend on no threshold.
+A pair rate is ``Pr(score of a row of U > score of a row of V) + Pr(tie) / 2``, over weighted
+pairs. The three functions here choose U and V: the AUC, the AUC between a group and others, and
+the mean rank of a group. Pair rates are added, subtracted and compared between groups as all rates
+are (:mod:`gbm_constrained.constraints.rates`), and depend on no threshold.
 
 >>> from gbm_constrained import auc, cross_auc, gap
 >>> gap(auc(), by="sex") <= 0.02

@@ -112,15 +112,28 @@ def _choose_shift(scored: ScoredRows, prefix: int) -> Choice:
     best, bounds = _search_inside(margin, rows.cells, compiled, tightened)
     left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
     left[list(best.uncalibrated)] = 0.0
+    of_pairs = _violation_of_pairs(rows, margin)
+    has_violation = bool((left[~compares_groups(compiled)] > ROUNDING).any())
+    loss = best.loss if best.violation > 0.0 else best.error
     return Choice(
         prefix,
         best.value,
         best.error,
         best.violation,
         bounds=bounds,
-        loss=best.loss if best.violation > 0.0 else best.error,
-        has_rate_violation=bool((left[~compares_groups(compiled)] > ROUNDING).any()),
+        loss=loss + violation_penalty(rows.cells) * of_pairs,
+        has_rate_violation=has_violation or of_pairs > ROUNDING,
     )
+
+
+def _violation_of_pairs(rows: EvaluationSet, margin: Array) -> float:
+    """Find the largest violation of a pair rate, which no shift changes."""
+    compiled = rows.compiled
+    if not compiled.pair_blocks:
+        return 0.0
+    functionals = np.nan_to_num(rows.functionals(margin))
+    left = compiled.rows_of(functionals) - compiled.b
+    return float(left[np.diff(compiled.C.indptr) > 0].max(initial=0.0))
 
 
 def compares_groups(compiled: LinearConstraints) -> Bool:
@@ -209,9 +222,9 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
 
 
 def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: Codes) -> Float:
-    """Compute the violation of each row of constraints, apart from those on mean losses."""
+    """Compute the violation of each row of constraints, apart from those on scores."""
     found = rows.violations(shift_scores(margin, choice.shift), rows.counts(decisions))
-    return np.where(np.diff(rows.compiled.B.indptr) > 0, 0.0, np.maximum(found, 0.0))
+    return np.where(rows.compiled.has_scores, 0.0, np.maximum(found, 0.0))
 
 
 def standard_errors(

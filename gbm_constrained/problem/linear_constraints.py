@@ -333,9 +333,19 @@ class LinearConstraints:
                 soft[0, term.cells] += share
         return sparse.csr_array(hard.reshape(1, -1)), sparse.csr_array(soft)
 
+    @cached_property
+    def is_of_scores(self) -> Bool:
+        """Whether each functional holds mean losses or pair rates; shape (n_functionals,)."""
+        return np.asarray((np.diff(self.V.indptr) > 0) | (np.diff(self.Q.indptr) > 0))
+
+    @cached_property
+    def has_scores(self) -> Bool:
+        """Whether each row of constraints holds mean losses or pair rates; shape (m,)."""
+        return np.asarray((np.diff(self.B.indptr) > 0) | (np.diff(self.C.indptr) > 0))
+
     @property
     def has_rates(self) -> Bool:
-        """Whether each row holds 0-1 rates, and not mean losses alone; shape (m,)."""
+        """Whether each row holds 0-1 rates; shape (m,)."""
         return np.asarray(np.diff(self.cost_range.indptr) > 0)
 
     @property

@@ -190,6 +190,18 @@ class DensityKernel(PairKernel):
         table[empty] = table[:, empty] = np.nan
         return table
 
+    def slopes(self, margin: Array) -> Float:
+        """Compute the root mean square density of other cells at the rows of each, (n_cells,).
+
+        Of several other cells the largest counts. Cells without weight have no slope.
+        """
+        at = self._locate(margin)
+        histogram = self._histogram(at)
+        square = _convolve(histogram, _logistic_density, at.width) ** 2
+        found = histogram @ square.T
+        np.fill_diagonal(found, 0.0)
+        return np.asarray(np.sqrt(np.maximum(found, 0.0).max(axis=1, initial=0.0)))
+
     def _locate(self, margin: Array) -> _Position:
         """Lay a grid over the margins."""
         low, high = float(margin.min()), float(margin.max())
