@@ -89,7 +89,7 @@ class EvaluationSet:
         pairs = self.lagrangian.rows.pairs
         if pairs is None:
             return statistics
-        return replace(statistics, pairs=pairs.tables(margin, bins=None))
+        return replace(statistics, pairs=pairs.tables(margin))
 
     def counts(self, decisions: Codes) -> CellCounts:
         """Count decisions on these rows."""
