@@ -16,12 +16,59 @@ is one half. The table and its transpose add up to one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Array, Bool, Codes, Float
 
 ENTRIES = 1 << 18  # Entries of a block of a histogram: two megabytes, which stay in cache.
+
+
+class PairRates(NamedTuple):
+    """Pair rates, by the cells of the sets that they compare; the two may overlap.
+
+    Parameters
+    ----------
+    first, second : ndarray of bool, shape (n_rates, n_cells)
+        Whether a cell is in U, and whether it is in V.
+    """
+
+    first: Bool
+    second: Bool
+
+    def values(self, table: Float, cell_weight: Float) -> Float:
+        """Compute each pair rate, (n_rates,), from the table and the weights of the cells."""
+        sides = zip(cell_weight * self.first, cell_weight * self.second, strict=True)
+        return np.array([pair_rate(table, u, v) for u, v in sides], dtype=np.float64)
+
+
+class RankedBlock(NamedTuple):
+    """Rows whose scores are in one block of increasing scores.
+
+    Parameters
+    ----------
+    rows : ndarray of int, shape (n_rows,)
+        Numbers of the rows.
+    entry : ndarray of int, shape (n_rows,)
+        Entry of the flat tables below that each row is in.
+    weight : ndarray of shape (n_scores, n_cells)
+        Weight of each cell at each distinct score.
+    lower : ndarray of shape (n_scores, n_cells)
+        Weight of each cell at lower scores of all rows, with half of the weight at the same score.
+    """
+
+    rows: Codes
+    entry: Codes
+    weight: Float
+    lower: Float
+
+    @property
+    def wins(self) -> Float:
+        """Weights of pairs of a row of the block and a lower row, with half of the ties."""
+        return np.asarray(self.weight.T @ self.lower)
 
 
 def pair_table(
@@ -67,18 +114,16 @@ def pair_table(
     ValueError
         If a score is NaN.
     """
-    scores = np.asarray(scores)
-    if scores.size and np.isnan(scores.min()):
-        n_missing = np.count_nonzero(np.isnan(scores))
-        raise ValueError(
-            f"scores must be numbers, and {n_missing} of {scores.size} are NaN: pairs with them "
-            f"have no order. Remove these rows, or give them scores."
-        )
-    wins = (
-        _exact_wins(scores, cells, weight, n_cells)
-        if bins is None
-        else _binned_wins(scores, cells, weight, n_cells, bins)
-    )
+    if bins is not None:
+        return table_of_wins(_binned_wins(scores, cells, weight, n_cells, bins))
+    wins = np.zeros((n_cells, n_cells))
+    for block in ranked_blocks(scores, cells, weight, n_cells):
+        wins += block.wins
+    return table_of_wins(wins)
+
+
+def table_of_wins(wins: Float) -> Float:
+    """Divide the weights of pairs that the first cell wins by those of all pairs of two cells."""
     total = wins + wins.T
     return np.divide(wins, total, out=np.full_like(wins, np.nan), where=total > 0)
 
@@ -107,8 +152,17 @@ def pair_rate(table: Float, weights_u: ArrayLike, weights_v: ArrayLike) -> float
     return float((mass[inside] * table[inside]).sum() / total) if total > 0 else float("nan")
 
 
-def _exact_wins(scores: Array, cells: Array, weight: Array | None, n_cells: int) -> Float:
-    """Sum the weights of pairs by one sort, a block of distinct scores after the other."""
+def ranked_blocks(
+    scores: Array, cells: Array, weight: Array | None, n_cells: int
+) -> Iterator[RankedBlock]:
+    """Iterate over blocks of distinct scores in increasing order, after one sort.
+
+    Parameters
+    ----------
+    scores, cells, weight, n_cells
+        As in :func:`pair_table`, which says what is refused.
+    """
+    scores = _check_scores(scores)
     order = np.argsort(scores)
     ordered = scores[order]
     at = np.zeros(scores.size, dtype=np.intp)  # Number of the distinct score of each sorted row.
@@ -117,31 +171,27 @@ def _exact_wins(scores: Array, cells: Array, weight: Array | None, n_cells: int)
     w = None if weight is None else np.asarray(weight)[order]
     n_distinct = int(at[-1]) + 1 if at.size else 0
     size = max(ENTRIES // n_cells, 1)
-    wins, below = np.zeros((n_cells, n_cells)), np.zeros(n_cells)
+    below = np.zeros(n_cells)
     for start in range(0, n_distinct, size):
         stop = min(start + size, n_distinct)
         rows = slice(*np.searchsorted(at, [start, stop]))
         entry = (at[rows] - start) * n_cells + columns[rows]
-        of_rows = None if w is None else w[rows]
-        table = np.bincount(entry, of_rows, (stop - start) * n_cells).reshape(-1, n_cells)
-        wins += _wins(table, below)
+        table = _histogram(entry, None if w is None else w[rows], stop - start, n_cells)
+        yield RankedBlock(order[rows], entry, table, _lower(table, below))
         below += table.sum(axis=0)
-    return wins
 
 
 def _binned_wins(
     scores: Array, cells: Array, weight: Array | None, n_cells: int, bins: int
 ) -> Float:
     """Sum the weights of pairs from a histogram; infinite scores have bins of their own."""
-    finite = scores
+    scores = finite = _check_scores(scores)
     if scores.size and not np.isfinite([scores.min(), scores.max()]).all():
         finite = scores[np.isfinite(scores)]
-    low, width = 0.0, 0.0
+    low = high = 0.0
     if finite.size:
-        low = float(finite.min())
-        width = (float(finite.max()) - low) / bins
-    if not 0.0 < width < np.inf:
-        return _exact_wins(scores, cells, weight, n_cells)
+        low, high = float(finite.min()), float(finite.max())
+    width = (high - low) / bins if high > low else 1.0
     position = np.subtract(scores, low, dtype=np.float64)
     position /= width
     if finite is not scores:
@@ -151,18 +201,35 @@ def _binned_wins(
     entry = position.astype(np.intp)
     entry *= n_cells
     entry += cells
-    table = np.bincount(entry, weight, (bins + 3) * n_cells).reshape(-1, n_cells)
-    return _wins(table, np.zeros(n_cells))
+    table = _histogram(entry, weight, bins + 3, n_cells)
+    return np.asarray(table.T @ _lower(table, np.zeros(n_cells)))
 
 
-def _wins(table: Array, below: Float) -> Float:
-    """Sum the weights of pairs (c, d) where c has the higher score, with half those of ties.
+def _check_scores(scores: Array) -> Array:
+    """Refuse scores that have no order."""
+    scores = np.asarray(scores)
+    if scores.size and np.isnan(scores.min()):
+        n_missing = np.count_nonzero(np.isnan(scores))
+        raise ValueError(
+            f"scores must be numbers, and {n_missing} of {scores.size} are NaN: pairs with them "
+            f"have no order. Remove these rows, or give them scores."
+        )
+    return scores
 
-    `table` has the weight of each cell at increasing scores, (n_scores, n_cells), and `below` the
+
+def _histogram(entry: Codes, weight: Array | None, n_scores: int, n_cells: int) -> Float:
+    """Sum weights by score and cell, (n_scores, n_cells)."""
+    table = np.bincount(entry, weight, n_scores * n_cells).reshape(n_scores, n_cells)
+    return np.asarray(table, dtype=np.float64)
+
+
+def _lower(weight: Float, below: Float) -> Float:
+    """Sum the weight of each cell at lower scores, and half of the weight at the same score.
+
+    `weight` has the weight of each cell at increasing scores, (n_scores, n_cells), and `below` the
     weight of each cell at lower scores than these.
     """
-    weight = table.astype(np.float64, copy=False)
     lower = np.cumsum(weight, axis=0)
     lower += below
     lower -= 0.5 * weight
-    return np.asarray(weight.T @ lower)
+    return np.asarray(lower)
