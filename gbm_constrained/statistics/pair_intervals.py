@@ -98,8 +98,9 @@ class PairEstimates:
         """
         rate = self.rates
         with np.errstate(invalid="ignore", divide="ignore"):
-            spread = np.sqrt(self.variance) / (rate * (1.0 - rate))
+            spread = np.sqrt(np.maximum(self.variance, 0.0)) / (rate * (1.0 - rate))
             half = stats.t.isf((1.0 - level) / 2.0, self.degrees) * spread
+            half = np.where(spread == 0.0, 0.0, half)  # All scores tie, as those of a constant.
             ends = expit(logit(rate)[:, None] + half[:, None] * [-1.0, 1.0])
         certain = (rate <= 0.0) | (rate >= 1.0)
         exact = np.stack(clopper_pearson(rate * self.smaller, self.smaller, level), axis=-1)
