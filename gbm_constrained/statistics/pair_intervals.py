@@ -14,7 +14,9 @@ with its factors n / (n - 1). The influence of each row covers overlapping sets 
 - The worst of several groups or pairs of groups has the interval of
   :mod:`gbm_constrained.statistics.worst_intervals`.
 
-Unequal weights are taken as given, and numbers of rows are Kish's effective ones.
+Unequal weights are taken as given, and numbers of rows are Kish's effective ones. Where few pairs
+are in the wrong order, small samples underestimate the variance, and the truth is covered less
+often than the level says.
 
 References
 ----------

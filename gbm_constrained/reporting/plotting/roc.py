@@ -244,7 +244,7 @@ class GroupROCDisplay:
         GroupROCDisplay
             The display itself.
         """
-        ax = get_axes(ax, (7.4, 4.6))
+        ax = get_axes(ax, (7.4, max(4.6, 0.7 + 0.33 * len(self.aucs))))
         self.lines_ = []
         for i, record in enumerate(self.aucs.to_dict("records")):
             name, colour = str(record["group"]), COLOURS[i % len(COLOURS)]
