@@ -250,7 +250,7 @@ def _measure(
         np.divide(cells.total(weighted), cells.weight, out=mean_loss, where=cells.weight > 0)
     if scored.margin is not None:
         rows = PairRows(compiled.pair_blocks, cells, weight, float(cells.weight.sum()))
-        pairs = rows.tables(scored.margin, bins=None)
+        pairs = rows.tables(scored.margin)
     functionals = compiled.functionals(CellStatistics(counts.shares, mean_loss, mean_loss, pairs))
     sampled = Sampled.of(compiled, counts, level)
     intervals, at = sampled.complete(cells, compiled, functionals, scored, level)

@@ -89,6 +89,11 @@ def compile_constraints(
     """
     needs: list[list[Key] | None] = []
     for constraint in constraints:
+        if constraint.is_pair and not isinstance(communicator, SingleMachine):
+            raise ValueError(
+                f"{constraint} compares the scores of pairs of rows, which may be on different "
+                f"machines: train on one machine, or leave the constraint out."
+            )
         try:
             needs.append(needs_of(constraint, rows))
         except UnavailableError:

@@ -50,12 +50,18 @@ class ProblemConstants:
     def _reactions_of_pairs(self) -> Any:
         """Compute the sensitivities of pair rates, csr_array (m, n_cells)."""
         constraints, n_cells = self.rows.constraints, len(self.rows.cells)
+        total = self.rows.total_weight
         found: Any = sparse.csr_array((len(constraints), n_cells))
         for block in constraints.pair_blocks:
-            coefficients = constraints.C[:, block.entries]
-            of_cells = pair_sensitivities(coefficients, self.rows.density[block.cells]).tocoo()
-            at = of_cells.row, block.cells[of_cells.col]
-            found = found + sparse.csr_array((of_cells.data, at), shape=found.shape)
+            weight = block.sum(self.rows.cell_weight)
+            density = np.divide(total, weight, out=np.zeros_like(weight), where=weight > 0)
+            of_parts = pair_sensitivities(constraints.C[:, block.entries], density)
+            # A cell has its share of a part's square.
+            share = np.sqrt(self.rows.cell_weight[block.cells] * density[block.parts] / total)
+            at = block.parts, block.cells
+            found = found + of_parts @ sparse.csr_array(
+                (share, at), shape=(block.n_parts, n_cells)
+            )
         return sparse.csr_array(found)
 
     def lipschitz(self, loss_slope: float | None = None) -> tuple[Float, float]:

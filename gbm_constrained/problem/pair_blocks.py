@@ -1,7 +1,8 @@
 """Blocks of the table of pairs that pair rates depend on, and coefficients of their entries.
 
 A pair rate compares cells of one view by their scores for one class. The cells that the pair rates
-of a view and a class compare make a *block*, with a table of pairs
+of a view and a class compare make a *block*. Cells that are on the same sides of all these rates
+are one *part* of the block, whatever else divides them. A block has a table of pairs of its parts
 (:mod:`gbm_constrained.problem.pair_statistics`); the tables of all blocks, one after the other and
 flat, are the statistic ``pairs`` that pair rates are linear in.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,27 +30,32 @@ class PairBlock:
     ----------
     view : Position of the view.
     target : Index of the class.
-    cells : (k,). The cells, sorted and counted over all views.
+    cells : (n,). The cells, sorted and counted over all views.
+    parts : (n,). Part of each cell, from 0 to the number of parts less one.
     start : Position of the block's first entry among those of all blocks.
     """
 
     view: int
     target: int
     cells: Codes
+    parts: Codes
     start: int
 
-    def __len__(self) -> int:
-        return self.cells.size
+    @cached_property
+    def n_parts(self) -> int:
+        """Number k of parts."""
+        return int(self.parts.max()) + 1
 
     @property
     def entries(self) -> slice:
         """Positions of the entries of the flat table, (k * k,)."""
-        return slice(self.start, self.start + len(self) ** 2)
+        return slice(self.start, self.start + self.n_parts**2)
 
-    def flat(self, first: Codes, second: Codes) -> Codes:
-        """Find the positions of all pairs of some cells with others."""
-        rows, columns = (np.searchsorted(self.cells, side) for side in (first, second))
-        return np.asarray(self.start + rows[:, None] * len(self) + columns).ravel()
+    def sum(self, of_cells: Float, some: Codes | None = None) -> Float:
+        """Sum a quantity of all cells of all views, or of some cells of the block, by part."""
+        some = self.cells if some is None else some
+        parts = self.parts[np.searchsorted(self.cells, some)]
+        return np.bincount(parts, of_cells[some], self.n_parts).astype(np.float64)
 
 
 def find_pair_blocks(
@@ -56,16 +63,19 @@ def find_pair_blocks(
 ) -> tuple[PairBlock, ...]:
     """Find the blocks of the pair rates among the terms of all functionals."""
     ends = [view.cells.stop for view in views]
-    compared: dict[tuple[int, int], list[Codes]] = {}
+    sides: dict[tuple[int, int], list[Codes]] = {}
     for terms in functionals:
         for term in terms or ():
             if isinstance(term, WeightedPairs):
                 view = int(np.searchsorted(ends, term.first[0], side="right"))
-                compared.setdefault((view, term.target), []).extend(term.bases)
-    blocks, start = [], 0
-    for (view, target), cells in sorted(compared.items()):
-        blocks.append(PairBlock(view, target, np.unique(np.concatenate(cells)), start))
-        start = blocks[-1].entries.stop
+                sides.setdefault((view, term.target), []).extend(term.bases)
+    blocks: list[PairBlock] = []
+    for (view, target), compared in sorted(sides.items()):
+        cells = np.unique(np.concatenate(compared))
+        membership = np.array([np.isin(cells, side, assume_unique=True) for side in compared])
+        parts = np.unique(membership, axis=1, return_inverse=True)[1].ravel()
+        start = blocks[-1].entries.stop if blocks else 0
+        blocks.append(PairBlock(view, target, cells, parts, start))
     return tuple(blocks)
 
 
@@ -92,7 +102,9 @@ def _coefficients(
     for term in terms or ():
         if isinstance(term, WeightedPairs):
             block = next(b for b in blocks if b.target == term.target and term.first[0] in b.cells)
-            u, v = weight[term.first], weight[term.second]
-            values.append(term.coefficient * np.outer(u / u.sum(), v / v.sum()).ravel())
-            columns.append(block.flat(term.first, term.second))
+            u, v = (block.sum(weight, side) for side in term.bases)
+            shares = np.outer(u / u.sum(), v / v.sum()).ravel()
+            at = np.flatnonzero(shares)
+            values.append(term.coefficient * shares[at])
+            columns.append(block.start + at)
     return np.concatenate(values), np.concatenate(columns)

@@ -14,7 +14,8 @@ from gbm_constrained.problem.kernels.pairs import DensityKernel
 from gbm_constrained.problem.pair_blocks import PairBlock
 from gbm_constrained.problem.pair_statistics import pair_table
 
-BINS = 4096  # Bins of a table that stands for the exact one in training: an error of 2e-6.
+# Rows up to which training uses exact tables, and bins of scores beyond: an error of 2e-6.
+EXACT_ROWS, BINS = 50_000, 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class _BlockRows:
     Attributes
     ----------
     rows : Positions of the rows; all rows where None.
-    codes : Position of each row's cell in the block.
+    codes : Part of the block that each row is in.
     weight : Weight of each row; ones where None.
     """
 
@@ -41,13 +42,13 @@ class _BlockRows:
         """Find the rows of a block."""
         view = cells.views[block.view]
         position = np.full(len(view), -1)
-        position[block.cells - view.cells.start] = np.arange(len(block))
+        position[block.cells - view.cells.start] = block.parts
         codes = position[view.small_codes]
         rows = None
         if (codes < 0).any():
             rows = np.flatnonzero(codes >= 0)
             codes, weight = codes[rows], None if weight is None else weight[rows]
-        kernel = DensityKernel(codes, weight, len(block), total_weight=total_weight)
+        kernel = DensityKernel(codes, weight, block.n_parts, total_weight=total_weight)
         return cls(block, rows, codes, weight, kernel)
 
     def take(self, of_rows: Array) -> Array:
@@ -103,16 +104,16 @@ class PairRows:
         self._parts = [_BlockRows.of(block, cells, weight, total_weight) for block in blocks]
         self.n_cells = len(cells)
 
-    def tables(self, margin: Array, bins: int | None = BINS) -> Float:
-        """Compute the tables of all blocks, flat, (n_pairs,); one half for empty cells.
+    def tables(self, margin: Array, *, is_exact: bool = True) -> Float:
+        """Compute the tables of all blocks, flat, (n_pairs,); one half for empty parts.
 
-        They are exact with `bins` of None.
+        Those of many rows may be from bins of scores instead of exact.
         """
         found = []
         for part in self._parts:
-            table = pair_table(
-                part.scores(margin), part.codes, part.weight, len(part.block), bins=bins
-            )
+            scores, k = part.scores(margin), part.block.n_parts
+            bins = None if is_exact or scores.size <= EXACT_ROWS else BINS
+            table = pair_table(scores, part.codes, part.weight, k, bins=bins)
             found.append(np.nan_to_num(table, nan=0.5).ravel())
         return np.concatenate(found)
 
@@ -128,7 +129,7 @@ class PairRows:
         for part in self._parts:
             of_block = costs[part.block.entries]
             if of_block.any():
-                table = of_block.reshape(len(part.block), -1)
+                table = of_block.reshape(part.block.n_parts, -1)
                 slope, _ = part.kernel.gradient(part.scores(margin), table)
                 part.add(slope, probability, *out)
 
@@ -139,6 +140,6 @@ class PairRows:
         """
         slopes = np.zeros(self.n_cells)
         for part in self._parts:
-            of_cells = part.kernel.slopes(part.scores(margin))
-            np.maximum.at(slopes, part.block.cells, of_cells)
+            of_parts = part.kernel.slopes(part.scores(margin))
+            np.maximum.at(slopes, part.block.cells, of_parts[part.block.parts])
         return slopes

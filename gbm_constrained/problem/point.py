@@ -38,7 +38,7 @@ class Point:
     def exact_statistics(self) -> CellStatistics:
         """Compute cell statistics as reports show them: no table of pairs is from bins."""
         found, pairs = self.statistics(), self.problem.pairs
-        return found if pairs is None else replace(found, pairs=pairs.tables(self.margin, None))
+        return found if pairs is None else replace(found, pairs=pairs.tables(self.margin))
 
     def losses(self) -> Float:
         """Compute the cross-entropy of each row."""

@@ -179,7 +179,7 @@ class PairTables(CellStatistic):
 
     def begin(self, margin: Array) -> Float:
         """Compute the tables."""
-        return self.pairs.tables(margin)
+        return self.pairs.tables(margin, is_exact=False)
 
     def add(self, sums: Float, margin: Array, block: slice) -> None:
         """Add nothing: the tables are of all rows from the beginning."""

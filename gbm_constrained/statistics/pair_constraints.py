@@ -2,8 +2,8 @@
 
 The pair rates of a block are estimated together, so that their covariance counts where groups
 share rows, as in ``gap(cross_auc(), by="sex")``. The moments of a block grow with the third power
-of the number of its cells, and rates for several classes have scores of their own. Rates of a
-block of more than 64 cells, and those for several classes in one constraint, are therefore
+of the number of its parts, and rates for several classes have scores of their own. Rates of a
+block of more than 64 parts, and those for several classes in one constraint, are therefore
 estimated one by one, and their covariance is taken to be the worst one.
 """
 
@@ -30,7 +30,7 @@ from gbm_constrained.statistics.pair_intervals import (
 from gbm_constrained.statistics.pair_moments import PairMoments
 from gbm_constrained.statistics.pair_parts import PairParts
 
-MAX_CELLS = 64  # Cells up to which the rates of a block are estimated together.
+MAX_PARTS = 64  # Parts up to which the rates of a block are estimated together.
 
 
 def log_odds_of_class(margin: Array, target: int) -> Array:
@@ -130,7 +130,7 @@ class PairIntervals:
         is_known = [terms is not None for terms in self.compiled.terms[span]]
         constant = np.where(is_known, self.compiled.constant[span], np.nan)
         used = np.unique(self._parts.block[coefficients.any(axis=0)])
-        if used.size == 1 and len(blocks[used[0]]) <= MAX_CELLS:
+        if used.size == 1 and blocks[used[0]].n_parts <= MAX_PARTS:
             at, estimates = self._together[used[0]]
             return estimates.sums(coefficients[:, at], constant)
         return SeparateSums([self._one_by_one(row) for row in coefficients], constant)
@@ -140,7 +140,7 @@ class PairIntervals:
         """Rates of each block that is estimated as a whole, with their estimates."""
         found = {}
         for i, block in enumerate(self.compiled.pair_blocks):
-            if len(block) <= MAX_CELLS:
+            if block.n_parts <= MAX_PARTS:
                 at = np.flatnonzero(self._parts.block == i)
                 rates = self._parts.rates_at(at, block.cells)
                 found[i] = at, self._estimate(block, rates)
