@@ -83,7 +83,8 @@ class Outcome:
         """Measure the mean over several models, whose mean functionals are stored under `rounds`.
 
         `counts` are the mean of the models' decisions. The rate of a mean varies no more than a
-        binomial one, so that the intervals of rates are conservative.
+        binomial one, so that the intervals of rates are conservative. Mean losses and pair rates
+        have none.
         """
         compiled = rows.compiled
         sampled = Sampled.of(compiled, counts)
