@@ -111,7 +111,7 @@ def test_doubled_weights_change_nothing(weighted):
         (gc.auc() <= 0.2, 0.0),
         (gc.each(gc.auc(), by="g") >= 0.8, [1.0, 1.0]),
         (gc.gap(gc.auc(), by="g") <= 0.3, [0.5, 0.5]),
-        (gc.ratio(gc.auc(), by="g") >= 0.6, [1.0, 1.0]),
+        (gc.auc(on={"g": 0}) + gc.auc(on={"g": 1}) >= 1.6, 2.0),
     ],
     ids=str,
 )
