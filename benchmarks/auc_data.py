@@ -31,6 +31,7 @@ XGBOOST = {**ROUNDS, "max_depth": 4, "enable_categorical": True}
 LIGHTGBM = {**ROUNDS, "num_leaves": 15, "verbose": -1}
 LIBRARIES = ("xgboost", "lightgbm")
 OWN = "own"  # The split that Adult comes with.
+HIDDEN = "own, sex hidden"  # The same, without the column of the groups among the features.
 Score = NDArray[np.float64]
 
 
@@ -44,13 +45,22 @@ class Split(NamedTuple):
     y_test: NDArray[np.int64]
     group_test: NDArray[np.str_]
 
+    @property
+    def fit_options(self) -> dict[str, Any]:
+        """Give the groups to a fit whose features lack them."""
+        if "sex" in self.X:
+            return {}
+        return {"sensitive_features": pd.DataFrame({"sex": self.group}, index=self.X.index)}
+
 
 def load_split(split: str) -> Split:
     """Read Adult by sex: its own split, or a random one of 70/30 whose seed is given."""
     adult = load_adult()
     X, y, group = adult.data, adult.target.to_numpy(), adult.data["sex"].astype(str).to_numpy()
     rows = np.arange(y.size)
-    if split == OWN:
+    if split == HIDDEN:
+        X = X.drop(columns="sex")
+    if split in (OWN, HIDDEN):
         is_train = (adult.split == "train").to_numpy()
         train, test = rows[is_train], rows[~is_train]
     else:
