@@ -12,6 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 import gbm_constrained as gc
 
@@ -74,9 +75,12 @@ def test_pair_rates_are_those_of_scikit_learn(model, weighted, rows):
     assert (of.groups["low"] < of.groups["rate"]).all()
 
 
-def test_one_class_against_the_rest_is_ranked_by_its_probability(rows):
+@pytest.mark.parametrize(
+    "model", [LogisticRegression(max_iter=500), DecisionTreeClassifier()], ids=["soft", "certain"]
+)
+def test_one_class_against_the_rest_is_ranked_by_its_probability(model, rows):
     X, _, y, weight = rows
-    model = LogisticRegression(max_iter=500).fit(X, y)
+    model = model.fit(X[:400], y[:400])
     rules = [gc.auc(label=k) >= 0.5 for k in range(3)]
     of = gc.audit(model, X, y, rules, sample_weight=weight)
     p = model.predict_proba(X)
