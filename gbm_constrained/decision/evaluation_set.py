@@ -13,6 +13,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.rule import Choice, Margins
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.pair_statistics import pair_table
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
@@ -105,6 +106,13 @@ class EvaluationSet:
         of_class = self.cells.class_weight[self.cells.labels][:, None]
         right, total = self._sum_right(self.counts(decisions).weight * of_class)
         return 1.0 - right / total if total > 0 else np.nan
+
+    def auc(self, margin: Array) -> float:
+        """Compute the AUC of the labelled rows of the objective, of two classes."""
+        rows = self.cells.rows
+        inside = self.cells.labelled[self.cells.codes]
+        weight = None if rows.weight is None else rows.weight[inside]
+        return float(pair_table(margin[inside], rows.y[inside], weight, 2)[1, 0])
 
     def accuracy(self, counts: CellCounts) -> Estimate:
         """Estimate the share of the labelled rows of the objective that is decided rightly.

@@ -14,7 +14,6 @@ from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.validation import as_labels
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
-from gbm_constrained.decision.prefix_choice import Prefixes
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import CallbackNotifier, check_callbacks
@@ -116,9 +115,7 @@ class ConstrainedFit:
         problem.initial_multipliers(options.method.start)
         certification = problem.certification_set()
         if certification is not None:
-            prefixes = Prefixes(
-                library.n_rounds, options.rounds_per_iteration, options.iterate == "best"
-            )
+            prefixes = options.prefixes(library.n_rounds)
             fraction, delta = options.calibration_fraction, options.delta
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
             check_guarantee(certification, problem.compiled, asked)
