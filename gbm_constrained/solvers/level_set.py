@@ -8,7 +8,9 @@ which is convex and does not increase. From a level above f*, the oracle
 (:class:`~gbm_constrained.solvers.stochastic_mirror_descent.MirrorDescent`) gives an upper bound U
 of H(r) and a point x, and the next level is :math:`r + U / (2 \theta)`. The slope of H lies in
 [-1, 0], so that no level falls below f* while U bounds H(r) from above; and a level with U < 0 has
-a point that is strictly feasible. The search ends at :math:`U \ge -\epsilon`. Constant scores have
+a point that is strictly feasible. Each level starts from the averages of the one before, the dual
+ones too: from equal shares, as the paper has it, the last levels would be spent on finding the
+shares again. The search ends at :math:`U \ge -\epsilon`. Constant scores have
 the objective :math:`c_1 c_2^2`, which is the first level by default.
 
 Algorithm 3 is for scores that are not linear in their parameters: the level-set method with a
@@ -19,7 +21,7 @@ objective at the centre.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,7 +31,6 @@ from gbm_constrained.solvers.stochastic_mirror_descent import (
     Primal,
     SaddleProblem,
 )
-
 
 @dataclass(frozen=True)
 class LevelSchedule:
@@ -63,6 +64,8 @@ class Level:
     point : Average of the iterates.
     share : (n_functions,). Average shares of the objective and the rules.
     n_rows : Rows that were read so far, with repetition.
+    proximal_point : Number of the proximal problem that the level is of; see
+        :func:`follow_proximal_points`.
     """
 
     number: int
@@ -71,6 +74,7 @@ class Level:
     point: Primal
     share: Float
     n_rows: int
+    proximal_point: int = 0
 
     @property
     def multipliers(self) -> Float:
@@ -139,12 +143,13 @@ class LevelSetSearch:
                 f"{self.problem.steps.primal!r}: give a smaller learning_rate."
             )
         done = Level(
-            len(self.levels), oracle.level, bound, oracle.average, oracle.average_share,
+            len(self.levels), oracle.level, bound, oracle.average, oracle.average_dual.share,
             self.n_rows,
         )  # fmt: skip
         self.levels.append(done)
         level = oracle.level + bound / (2 * self.schedule.theta)
-        self.oracle = MirrorDescent(self.problem, level, done.point, self.centre)
+        dual = oracle.average_dual
+        self.oracle = MirrorDescent(self.problem, level, done.point, self.centre, dual)
         self._left = self.schedule.rows_per_level
         return done
 
@@ -155,7 +160,7 @@ def shuffled_batches(
     """Yield the positions of rows in batches, without end, in a new order for each pass."""
     while True:
         order = random_state.permutation(n_samples)
-        for start in range(0, n_samples - batch_size + 1, batch_size):
+        for start in range(0, n_samples, batch_size):
             yield order[start : start + batch_size]
 
 
@@ -180,3 +185,49 @@ def follow_levels(
         level = search.update(X[rows], ratios[rows])
         if level is not None:
             yield level
+
+
+def follow_proximal_points(
+    problem: SaddleProblem,
+    schedule: LevelSchedule,
+    start: Primal,
+    n_points: int,
+    rows: tuple[Array, Float],
+    batches: Iterator[Array],
+) -> Iterator[Level]:
+    """Run the proximal point method about the level-set method, and yield each level; Algorithm 3.
+
+    The returned point of the paper is drawn from the solutions of all proximal problems. Here all
+    levels are candidates.
+
+    Parameters
+    ----------
+    problem : SaddleProblem
+        Functions, score and step sizes, with the weight of the proximal term.
+    schedule : LevelSchedule
+        Levels of each proximal problem.
+    start : Primal
+        First centre, a point that is feasible.
+    n_points : int
+        Number of proximal problems.
+    rows : tuple of arrays
+        Features and density ratios of the rows.
+    batches : iterator of ndarray
+        Positions of the rows of each step.
+    """
+    centre, number, n_rows = start, 0, 0
+    for s in range(n_points):
+        search = LevelSetSearch(problem, schedule, centre, objective_at(problem, centre, *rows))
+        for level in follow_levels(search, *rows, batches):
+            yield replace(
+                level, number=number, n_rows=n_rows + level.n_rows, proximal_point=s
+            )
+            number += 1
+        n_rows += search.n_rows
+        centre = level.point
+
+
+def objective_at(problem: SaddleProblem, point: Primal, X: Array, ratios: Float) -> float:
+    """Compute the objective at the scores of a point, the best scalars given."""
+    scores = problem.score.scores(point.parameters, X)
+    return float(problem.surrogate.values(problem.surrogate.moments(scores, ratios))[0])

@@ -186,13 +186,20 @@ class MirrorDescent:
         First iterate.
     centre : Primal
         Centre of the proximal term.
+    dual : Dual, default=None
+        First dual iterate, such as the average of the level before; the centre of Y by default.
     """
 
     def __init__(
-        self, problem: SaddleProblem, level: float, start: Primal, centre: Primal
+        self,
+        problem: SaddleProblem,
+        level: float,
+        start: Primal,
+        centre: Primal,
+        dual: Dual | None = None,
     ) -> None:
         self.problem, self.level, self.centre = problem, level, centre
-        self.x, self.y = start, problem.geometry.start()
+        self.x, self.y = start, problem.geometry.start() if dual is None else dual
         self.n_rows = 0
         self._total = self._distance = 0.0
         self._sum = Primal(np.zeros_like(start.parameters), np.zeros_like(start.scalars))
@@ -254,9 +261,9 @@ class MirrorDescent:
         return Primal(*(part / self._total for part in self._sum))
 
     @property
-    def average_share(self) -> Float:
-        """Average of the shares; (n_functions,)."""
-        return self._y.share / self._total
+    def average_dual(self) -> Dual:
+        """Average of the dual iterates, of the shares and of the scalars."""
+        return Dual(*(part / self._total for part in self._y))
 
     @property
     def upper_bound(self) -> float:
