@@ -32,6 +32,7 @@ from gbm_constrained.solvers.stochastic_mirror_descent import (
     SaddleProblem,
 )
 
+
 @dataclass(frozen=True)
 class LevelSchedule:
     """When levels end, and where the next one lies.
@@ -79,7 +80,7 @@ class Level:
     @property
     def multipliers(self) -> Float:
         """Multipliers of the rules, their shares over that of the objective."""
-        return self.share[1:] / self.share[0]
+        return np.asarray(self.share[1:] / self.share[0])
 
 
 class LevelSetSearch:
@@ -219,9 +220,7 @@ def follow_proximal_points(
     for s in range(n_points):
         search = LevelSetSearch(problem, schedule, centre, objective_at(problem, centre, *rows))
         for level in follow_levels(search, *rows, batches):
-            yield replace(
-                level, number=number, n_rows=n_rows + level.n_rows, proximal_point=s
-            )
+            yield replace(level, number=number, n_rows=n_rows + level.n_rows, proximal_point=s)
             number += 1
         n_rows += search.n_rows
         centre = level.point

@@ -8,7 +8,6 @@ objective. A row may be in several sets, and a set may be compared with itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,10 +48,9 @@ class PairRule:
     bound: float
     name: str = ""
 
-    def opposite(self, bound: float) -> PairRule:
-        """Bound the same sum from below, at ``-bound``."""
-        terms = tuple(PairTerm(-c, upper, lower) for c, upper, lower in self.terms)
-        return PairRule(terms, bound, f"-({self.name})" if self.name else "")
+    def negated_terms(self) -> frozenset[PairTerm]:
+        """Negate the terms: those of a rule that bounds the same sum from below."""
+        return frozenset(PairTerm(-c, upper, lower) for c, upper, lower in self.terms)
 
 
 def bound_difference(
@@ -66,8 +64,10 @@ def bound_difference(
     bound : Largest absolute difference.
     name : How the difference is called in reports.
     """
-    rule = PairRule((PairTerm(1.0, *first), PairTerm(-1.0, *second)), bound, name)
-    return [rule, rule.opposite(bound)]
+    return [
+        PairRule((PairTerm(sign, *first), PairTerm(-sign, *second)), bound, name)
+        for sign in (1.0, -1.0)
+    ]
 
 
 def density_ratios(members: Float) -> Float:
@@ -95,9 +95,4 @@ def density_ratios(members: Float) -> Float:
             f"set {empty[0]} of the pair rules has no row of positive weight, so that its pair "
             f"rates are undefined: leave out the rule, or give rows of that set."
         )
-    return members / mean
-
-
-def constant_values(rules: Sequence[PairRule]) -> Float:
-    """Compute the values of the rules for equal scores, where each pair rate is one half."""
-    return np.array([sum(term.coefficient for term in rule.terms) / 2 for rule in rules])
+    return np.asarray(members / mean)

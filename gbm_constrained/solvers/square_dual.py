@@ -1,7 +1,8 @@
 r"""Exact optimum of a linear score under the square surrogate.
 
-For :math:`h = X w` every function of
-:class:`~gbm_constrained.solvers.square_surrogate.SquareSurrogate` is a convex quadratic, with the means :math:`\mu` and the covariances C of the features in the sets,
+For :math:`h = X w` every function of the surrogate
+(:mod:`gbm_constrained.solvers.square_surrogate`) is a convex quadratic, with the means
+:math:`\mu` and the covariances C of the features in the sets,
 
 .. math::
 
@@ -154,10 +155,10 @@ class _Dual(NamedTuple):
         """Minimise the Lagrangian, and differentiate its minimum."""
         weight = np.append(1.0, multipliers)
         M = np.tensordot(weight, quadratics.Q, axes=1)
-        z = np.linalg.solve(M, weight @ quadratics.q)
+        z = np.asarray(np.linalg.solve(M, weight @ quadratics.q), dtype=np.float64)
         violation = quadratics.values(z) - limits
         J = 2 * (quadratics.Q[1:] @ z - quadratics.q[1:])
-        curvature = J @ np.linalg.solve(M, J.T) / 2
+        curvature = np.asarray(J @ np.linalg.solve(M, J.T) / 2, dtype=np.float64)
         return cls(z, float(weight @ violation), violation[1:], curvature)
 
 

@@ -112,12 +112,15 @@ class SquareSurrogate:
         """
         functions = [OBJECTIVE, *rules]
         pairs = [(o, *term) for o, rule in enumerate(functions) for term in rule.terms]
-        owner, coefficient, upper, lower = (np.array(column) for column in zip(*pairs, strict=True))
+        owner, coefficient, upper, lower = (
+            np.array(column) for column in zip(*pairs, strict=True)
+        )
         is_positive = coefficient > 0
         size = np.abs(coefficient)
         refund = np.bincount(owner, np.where(is_positive, 0.0, size), len(functions))
-        limits = np.array([rule.bound for rule in functions]) + refund
-        limits[0] = 0.0
+        bounds = [rule.bound for rule in functions]
+        limits = np.asarray(bounds + refund, dtype=np.float64)
+        limits[0] = 0.0  # The level takes the place of a limit.
         return cls(
             np.where(is_positive, lower, upper).astype(np.intp),
             np.where(is_positive, upper, lower).astype(np.intp),
@@ -140,7 +143,7 @@ class SquareSurrogate:
 
     def sum_by_function(self, values: Float) -> Float:
         """Add up values of pairs for each function; (n_pairs,) to (n_functions,)."""
-        return np.bincount(self.owner, values, self.n_functions)
+        return np.bincount(self.owner, values, self.n_functions).astype(np.float64)
 
     def moments(self, scores: Float, ratios: Float) -> Moments:
         """Compute the moments of scores in each set.
@@ -182,9 +185,7 @@ class SquareSurrogate:
         G = 2 * np.sqrt(self.curvature) * difference
         return self.sum_by_function(F) - self.limits, G
 
-    def row_gradient(
-        self, scores: Float, ratios: Float, share: Float, scalars: Scalars
-    ) -> Float:
+    def row_gradient(self, scores: Float, ratios: Float, share: Float, scalars: Scalars) -> Float:
         """Compute the derivative of the saddle function by each score, times the rows; (n,).
 
         At :meth:`best_scalars` the result is the gradient of ``share @ values``.

@@ -30,9 +30,7 @@ N, BATCH = 500, 100
 def make_saddle(problem, rules, score, learning_rate=0.5, proximal_weight=0.0):
     surrogate = SquareSurrogate.of(rules, N_SETS)
     geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
-    start = Primal(
-        score.start(np.random.RandomState(0)), np.zeros(2 * surrogate.n_pairs)
-    )
+    start = Primal(score.start(np.random.RandomState(0)), np.zeros(2 * surrogate.n_pairs))
     scale = score.mean_squared_gradient(start.parameters, problem.X)
     steps = StepSizes(learning_rate, 2.0, scale, BATCH)
     return SaddleProblem(surrogate, score, geometry, steps, proximal_weight), start
@@ -99,9 +97,7 @@ def test_the_proximal_method_trains_a_network():
     problem.y = (problem.X[:, 0] ** 2 + 0.2 * rng.normal(size=N) > 0.8).astype(int)
     problem.ratios = density_ratios(members_of(problem.y, problem.group, problem.weight))
     network = SigmoidNetwork.of(problem.X, 10)
-    saddle, start = make_saddle(
-        problem, rules_of("group AUC", 0.3), network, proximal_weight=1e-5
-    )
+    saddle, start = make_saddle(problem, rules_of("group AUC", 0.3), network, proximal_weight=1e-5)
     schedule = LevelSchedule(200_000, BATCH, 1.0, 1e-3, 5)
     batches = shuffled_batches(N, BATCH, np.random.RandomState(0))
     points = follow_proximal_points(

@@ -43,9 +43,7 @@ def test_functions_are_those_of_all_pairs(metric, c1, c2):
 def test_sums_of_any_multiples_of_pair_rates(seed, n_terms, c1):
     rng = np.random.default_rng(seed)
     problem = PairProblem(seed, n=60)
-    terms = tuple(
-        PairTerm(rng.normal(), *rng.choice(N_SETS, 2)) for _ in range(n_terms)
-    )
+    terms = tuple(PairTerm(rng.normal(), *rng.choice(N_SETS, 2)) for _ in range(n_terms))
     rules = [PairRule(terms, 0.3), PairRule(terms[:1], 0.7)]
     surrogate = surrogate_of(rules, c1)
     values = surrogate.values(surrogate.moments(problem.scores, problem.ratios))
