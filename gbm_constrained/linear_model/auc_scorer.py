@@ -6,7 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
@@ -277,7 +282,8 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """Predict the more probable class; (n_samples,)."""
-        return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
+        is_positive = self.decision_function(X) > 0
+        return np.asarray(self.classes_[is_positive.astype(int)])
 
     def _read_first_rows(
         self, X: Any, y: Any, sample_weight: Any, sensitive_features: Any
@@ -285,6 +291,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         """Check all arguments, and compile the constraints against the rows."""
         constraints = check_parameters(self)
         values = validate_data(self, X, dtype=np.float64)
+        y = y if y is None else column_or_1d(y, warn=True)
         classes, _ = check_labels(y)
         if classes.size > 2:
             raise ValueError(
@@ -294,12 +301,19 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         self.classes_ = classes
         self._first_rows: Rows | None = None
         rows = self._read_rows(X, y, sample_weight, sensitive_features)
+        left = np.bincount(rows.y, rows.weight, 2) > 0
+        if not left.all():
+            raise ValueError(
+                f"sample_weight is zero on all rows of class {classes[~left].tolist()[0]!r}: give "
+                f"rows of both classes a positive weight."
+            )
         sets = PairSets.of(resolve_positive_class(constraints, classes, None), rows)
         check_feasible(sets.rules(self.slack), self.c1, self.c2)
         return sets, sets.sample(values, rows)
 
     def _read_rows(self, X: Any, y: Any, sample_weight: Any, sensitive_features: Any) -> Rows:
         """Encode rows, with the groups of the rows of the first call if there was one."""
+        check_consistent_length(X, y)
         codes = encode(y, self.classes_, "y")
         weight = check_weight(weight_of_rows(sample_weight, y), codes.size)
         columns = columns_of(sensitive_features, codes.size)

@@ -150,11 +150,16 @@ class LogOdds(NamedTuple):
 
     @classmethod
     def fit(cls, scores: Float, is_positive: Bool, weight: Float) -> LogOdds:
-        """Fit a logistic regression on the scores (Platt, 1999), with a positive slope."""
+        """Fit a logistic regression on the scores (Platt, 1999), with a positive slope.
+
+        Rows of one class alone have no such regression: their scores are standardised.
+        """
         total = weight.sum()
         mean = weight @ scores / total
         spread = float(np.sqrt(weight @ (scores - mean) ** 2 / total))
         spread = spread if spread > 0 else 1.0
+        if np.unique(is_positive[weight > 0]).size < 2:
+            return cls(1 / spread, -float(mean) / spread)
         standard = ((scores - mean) / spread)[:, None]
         found = LogisticRegression().fit(standard, is_positive, weight)
         slope = max(float(found.coef_[0, 0]), LEAST_SLOPE) / spread
