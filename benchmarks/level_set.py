@@ -82,7 +82,7 @@ class Table(NamedTuple):
 def load(name: str) -> Table:
     """Read a file of LIBSVM."""
     path = Path(os.environ.get("GBM_CONSTRAINED_DATA", ".")) / f"{name}.xz"
-    sparse, y = load_svmlight_file(io.BytesIO(lzma.open(path).read()), n_features=123)
+    sparse, y = load_svmlight_file(io.BytesIO(lzma.decompress(path.read_bytes())), n_features=123)
     X = sparse.toarray()
     p, f = y > 0, X[:, FEMALE] == 1
     masks = [p, ~p, f, ~f, np.ones_like(p), p & f, p & ~f, ~p & f, ~p & ~f]
@@ -144,7 +144,7 @@ def run_levels(
     )
     is_short = method in ("batches", "single rows")
     schedule = LevelSchedule(
-        40_000 if is_short else 200_000, 100, 1.0 if is_short else 2.0, 3e-3,
+        40_000 if is_short else 200_000, 100, 1.0 if is_short else 2.0, 5e-3,
         10 if is_short else 40,
     )  # fmt: skip
     batches = shuffled_batches(len(X), 1 if method == "single rows" else 100, random_state)

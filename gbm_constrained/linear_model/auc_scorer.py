@@ -72,7 +72,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         Steps of a level. In :meth:`partial_fit` a level takes ``n_steps * batch_size`` rows.
     max_levels : int, default=40
         Most levels, of each proximal problem of a network.
-    tol : float, default=0.003
+    tol : float, default=0.005
         The search ends where the upper bound of the level's violation is above ``-tol``.
     learning_rate : float, default=0.5
         First step size, for features whose centred rows have a mean squared norm of one. Features
@@ -140,7 +140,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         batch_size: int = 100,
         n_steps: int = 2000,
         max_levels: int = 40,
-        tol: float = 3e-3,
+        tol: float = 5e-3,
         learning_rate: float = 0.5,
         dual_learning_rate: float = 2.0,
         interval: float = 3.0,
