@@ -1,4 +1,4 @@
-"""Scores of largest AUC under rules on pair rates, by the level-set method of the source paper."""
+"""Scores of largest AUC under constraints on pair rates, by the level-set method."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from gbm_constrained.training.fit import weight_of_rows
 
 
 class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
-    r"""Linear score, or a small network, of largest AUC under rules on pair rates.
+    r"""Linear score, or a small network, of largest AUC under constraints on pair rates.
 
     The stochastic feasible level-set method of [1]_, as corrected in
     :mod:`gbm_constrained.solvers.square_surrogate`. Every pair rate is replaced by the square
     surrogate :math:`c_1 (u - c_2)^2` of differences u of scores, and the surrogate problem is
     solved by steps on a few rows each, or on single rows as they arrive (:meth:`partial_fit`).
     Of all levels the one is returned whose AUC on validation rows is largest among those that meet
-    the constraints *themselves* there. Surrogate rules are not the constraints: see the page "The
-    level-set method".
+    the constraints *themselves* there. What satisfies the surrogate may violate the constraints:
+    see the page "The level-set method".
 
     Scores say nothing of a threshold. ``predict_proba`` and ``predict`` come from a logistic
     regression on the scores of the validation rows, which keeps their order.
@@ -62,8 +62,8 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         Number of sigmoid units of a hidden layer; 0 is a linear score. A network is trained by the
         proximal method of [1]_, Algorithm 3.
     c1, c2 : float, default=0.5, 1.0
-        Scale and margin of the surrogate. Rules with a bound kappa on the absolute difference of
-        two pair rates can be met if and only if ``2 * c1 * c2**2 <= 1 + kappa``.
+        Scale and margin of the surrogate. Some scores meet a surrogate bound kappa on the absolute
+        difference of two pair rates if and only if ``2 * c1 * c2**2 <= 1 + kappa``.
     theta : float, default=2.0
         A level moves by its upper bound over ``2 * theta``.
     batch_size : int, default=100
@@ -82,7 +82,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
     interval : float, default=3.0
         Largest absolute value of the auxiliary scalars, among them the mean scores of sets.
     slack : float, default=0.0
-        Number that is added to the bounds of the surrogate rules. The constraints, by which a
+        Number that is added to the bounds in the surrogate problem. The constraints, by which a
         level is chosen, keep their own.
     solver : {"level_set", "exact"}, default="level_set"
         The method of [1]_, or the exact optimum of the same surrogate problem, for linear scores.
@@ -196,10 +196,9 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         ------
         TypeError, ValueError
             If a parameter or a constraint is not supported, or no score meets the surrogate
-            rules; before training starts.
+            bounds; before training starts.
         """
         sets, rows = self._read_first_rows(X, y, sample_weight, sensitive_features)
-        self.__dict__.pop("_stream", None)
         random_state = copy_random_state(self.random_state)
         training, validation = (
             rows.take(part) for part in self._split(sets, len(rows), random_state)
@@ -232,14 +231,26 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         The first call must have rows of both classes and of all groups that the constraints
         compare; features are centred by its rows. A share `validation_fraction` of all rows is
         for validation, of which a random sample of bounded size is kept. Each time a level has
-        ended, the best of all levels by these rows becomes the score. The search has no end.
+        ended, the best of all levels by these rows becomes the score. The search has no end. After
+        :meth:`fit` it begins anew.
 
         Parameters
         ----------
-        X, y, sample_weight, sensitive_features
-            As in :meth:`fit`.
+        X : array-like of shape (n_samples, n_features)
+            Features, of a common scale.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights, in the objective and in the pair rates.
         classes : array-like of shape (2,), default=None
             Labels, which the rows of the first call must have in any case.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns, one value per row, that constraints may group by.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As in :meth:`fit`, and where a row of a later call has an unknown label or group.
         """
         if not hasattr(self, "_stream"):
             rows, validation = self._open_stream(X, y, sample_weight, sensitive_features, classes)
@@ -276,12 +287,32 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         return np.asarray(self._log_odds.slope * scores + self._log_odds.intercept)
 
     def predict_proba(self, X: Any) -> Float:
-        """Compute the probability of each class; (n_samples, 2)."""
+        """Compute the probability of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+        """
         positive = LogOdds().probability(self.decision_function(X))
         return np.stack([1 - positive, positive], axis=1)
 
     def predict(self, X: Any) -> Array:
-        """Predict the more probable class; (n_samples,)."""
+        """Predict the more probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
         is_positive = self.decision_function(X) > 0
         return np.asarray(self.classes_[is_positive.astype(int)])
 
@@ -309,6 +340,8 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
             )
         sets = PairSets.of(resolve_positive_class(constraints, classes, None), rows)
         check_feasible(sets.rules(self.slack), self.c1, self.c2)
+        for name in ("_stream", "history_", "constraint_report_", "coef_", "intercept_"):
+            self.__dict__.pop(name, None)  # They are of an earlier fit.
         return sets, sets.sample(values, rows)
 
     def _read_rows(self, X: Any, y: Any, sample_weight: Any, sensitive_features: Any) -> Rows:

@@ -67,7 +67,7 @@ def test_group_auc(a9a, kappa, least, auc, gap):
     steps = StepSizes(0.5, 2.0, score.mean_squared_gradient(start.parameters, X), 100)
     geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
     problem = SaddleProblem(surrogate, score, geometry, steps)
-    schedule = LevelSchedule(200_000, 100, theta=1.0, tol=5e-3, max_levels=15)
+    schedule = LevelSchedule(100_000, 100, theta=1.0, tol=5e-3, max_levels=15)
     search = LevelSetSearch(problem, schedule, start, 0.5)
     batches = shuffled_batches(y.size, 100, np.random.RandomState(0))
     values = []

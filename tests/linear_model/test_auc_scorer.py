@@ -225,6 +225,9 @@ class TestPartialFit:
         model.partial_fit(X, y, **features).fit(X, y, **features)
         fresh = clone(model).fit(X, y, **features)
         np.testing.assert_array_equal(model.coef_, fresh.coef_)
+        model.partial_fit(X, y, **features)
+        assert model.level_ is None
+        assert not hasattr(model, "history_")
 
 
 def test_predictions_follow_from_the_log_odds(rows):
@@ -340,3 +343,20 @@ def test_the_conventions_of_scikit_learn():
             "check_sample_weight_equivalence_on_dense_data": "The order of rows is drawn.",
         },
     )
+
+
+def test_a_floor_that_equal_scores_miss_is_met_or_named(rows):
+    """The square surrogate of AUC >= b has no start: equal scores have an AUC of one half."""
+    X, y, sex, _ = rows
+    features = {"sensitive_features": {"sex": sex}}
+    easy = ConstrainedAUCScorer(gc.each(gc.auc(), by="sex") >= 0.7, slack=0.25, **QUICK)
+    assert easy.fit(X, y, **features).constraint_report_.satisfied.all()
+    hard = ConstrainedAUCScorer(gc.auc() >= 0.97, **QUICK)
+    with pytest.warns(InfeasibleConstraintsWarning, match="auc >= 0.97"):
+        hard.fit(X, y, **features)
+
+
+def test_constant_features_give_equal_scores():
+    y = np.arange(200) % 2
+    model = ConstrainedAUCScorer(**QUICK).fit(np.ones((200, 2)), y)
+    np.testing.assert_allclose(model.predict_proba(np.ones((3, 2))), 0.5, atol=0.01)
