@@ -12,11 +12,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import check_estimator
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.positive_class import resolve_positive_class
-from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model import ConstrainedAUCScorer
-from gbm_constrained.linear_model.pair_sets import PairSets
 from gbm_constrained.solvers.pair_rules import density_ratios
 from gbm_constrained.solvers.square_dual import find_optimum
 from gbm_constrained.solvers.square_surrogate import SquareSurrogate
@@ -90,22 +87,6 @@ def test_reported_values_are_those_of_the_rows(rows):
     )
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, abs=0.02)
-
-
-def test_values_are_exact(rows):
-    X, y, sex, weight = rows
-    rules = [gc.gap(rate(), by="sex") <= 0.3 for rate in (gc.mean_rank, gc.cross_auc, gc.auc)]
-    table = Rows(y.astype(np.intp), np.array([0, 1]), weight, {"sex": sex})
-    sets = PairSets.of(resolve_positive_class(rules, table.classes, None), table)
-    sample = sets.sample(X, table)
-    scores = X[:, 1].round(1)
-    found = dict(zip(("mean_rank", "cross_auc", "auc"), sets.values(sample, scores), strict=True))
-    expected = values_of(scores, y, sex, weight)
-    for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=1e-10)
-    assert sets.auc(sample, scores) == pytest.approx(
-        roc_auc_score(y, scores, sample_weight=weight)
-    )
 
 
 def test_the_chosen_level_is_the_best_of_those_that_meet_the_rule(rows):

@@ -110,26 +110,6 @@ def test_the_proximal_method_trains_a_network():
     assert max(level.proximal_point for level in levels) == 1
 
 
-@pytest.mark.parametrize("kind", ["linear", "network"])
-def test_pull_back_is_the_gradient_of_scores(kind):
-    problem = PairProblem(5, n=30)
-    score = LinearScore.of(problem.X) if kind == "linear" else SigmoidNetwork.of(problem.X, 3)
-    rng = np.random.default_rng(0)
-    parameters = rng.normal(size=score.start(np.random.RandomState(0)).size)
-    rows = rng.normal(size=30)
-    numerical = [
-        rows @ (score.scores(parameters + e, problem.X) - score.scores(parameters - e, problem.X))
-        for e in np.eye(parameters.size) * 1e-5
-    ]
-    found = score.pull_back(parameters, problem.X, rows)
-    np.testing.assert_allclose(found, np.array(numerical) / 2e-5, rtol=1e-6, atol=1e-8)
-    squares = [
-        (score.pull_back(parameters, problem.X[[i]], np.ones(1)) ** 2).sum() for i in range(30)
-    ]
-    mean = score.mean_squared_gradient(parameters, problem.X)
-    assert mean == pytest.approx(np.mean(squares), rel=1e-10)
-
-
 def test_batches_hold_each_row_once_in_a_pass():
     batches = shuffled_batches(60, 20, np.random.RandomState(0))
     for _ in range(3):
