@@ -197,6 +197,8 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         TypeError, ValueError
             If a parameter or a constraint is not supported, or no score meets the surrogate
             bounds; before training starts.
+        FloatingPointError
+            If the steps are too long.
         """
         sets, rows = self._read_first_rows(X, y, sample_weight, sensitive_features)
         random_state = copy_random_state(self.random_state)
@@ -263,7 +265,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
             kept = stream.validation.rows
             found = LevelTable.of(search.levels, self._score, stream.sets, kept)
             self._report(stream.sets, found, kept, None)
-        elif not search.levels:
+        elif search.n_rows and not search.levels:
             self._parameters, self._log_odds = search.oracle.average.parameters, LogOdds()
             self._fold_log_odds()
             self.level_: int | None = None
