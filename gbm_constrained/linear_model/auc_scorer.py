@@ -21,7 +21,11 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.splits import parts_by_cell
 from gbm_constrained.data.validation import check_labels, check_weight, copy_random_state
-from gbm_constrained.linear_model.auc_scorer_checks import check_feasible, check_parameters
+from gbm_constrained.linear_model.auc_scorer_checks import (
+    check_feasible,
+    check_parameters,
+    check_split,
+)
 from gbm_constrained.linear_model.level_choice import (
     LevelTable,
     LogOdds,
@@ -205,6 +209,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         training, validation = (
             rows.take(part) for part in self._split(sets, len(rows), random_state)
         )
+        check_split(len(training), len(validation), self.validation_fraction)
         ratios = density_ratios(sets.members(training))
         surrogate = self._make_surrogate(sets)
         problem, start = make_problem(self, surrogate, training.X, random_state)

@@ -81,3 +81,13 @@ def check_feasible(rules: Sequence[PairRule], c1: float, c2: float) -> None:
                 f"square surrogate: 2 c1 c2^2 = {needed:g} must be at most 1 + kappa = "
                 f"{1 + room:g}. Use c1=0.5 and c2=1.0, or a larger bound or slack."
             )
+
+
+def check_split(n_training: int, n_validation: int, validation_fraction: float) -> None:
+    """Refuse a split that leaves no rows to train on, or none to choose a level by."""
+    if not (n_training and n_validation):
+        raise ValueError(
+            f"validation_fraction={validation_fraction!r} splits the rows into {n_training} for "
+            f"training and {n_validation} for validation, and neither can be empty: give more "
+            f"rows, or another fraction."
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.linear_model.pair_sets import PairSample, PairSets
 from gbm_constrained.solvers.level_set import LevelSetSearch
 
@@ -76,7 +76,7 @@ class RowStream:
         self._sum: Float = np.zeros(sets.sets.shape[1])
         self._n_rows = 0
 
-    def read(self, rows: PairSample, validation: np.ndarray | None = None) -> bool:
+    def read(self, rows: PairSample, validation: Codes | None = None) -> bool:
         """Take steps on rows, and return whether a level has ended.
 
         Parameters
@@ -84,14 +84,11 @@ class RowStream:
         rows : The rows.
         validation : Positions of the rows that are for validation, drawn at random by default.
         """
-        is_validation = np.zeros(len(rows), dtype=bool)
         if validation is None:
             draws = self.validation.random_state.uniform(size=len(rows))
-            is_validation = draws < self.validation_fraction
-        else:
-            is_validation[validation] = True
-        self.validation.add(rows.take(np.flatnonzero(is_validation)))
-        training = rows.take(np.flatnonzero(~is_validation))
+            validation = np.flatnonzero(draws < self.validation_fraction)
+        self.validation.add(rows.take(validation))
+        training = rows.take(np.setdiff1d(np.arange(len(rows)), validation))
         n_levels = len(self.search.levels)
         size = self.search.schedule.batch_size
         for start in range(0, len(training), size):

@@ -298,6 +298,8 @@ def test_bad_rows_are_refused_before_training(rows):
     rule = gc.gap(gc.auc(), by="sex") <= 0.1
     model = ConstrainedAUCScorer(rule)
     features = {"sensitive_features": {"sex": sex}}
+    with pytest.raises(ValueError, match="into 6 for training and 0 for validation"):
+        ConstrainedAUCScorer(validation_fraction=1e-6).fit(X[:6], [0, 1, 0, 1, 0, 1])
     with pytest.raises(ValueError, match="3 classes"):
         model.fit(X, np.arange(len(y)) % 3, **features)
     with pytest.raises(ValueError, match="'sex' is neither"):
