@@ -13,7 +13,6 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.combined_rows import encode
@@ -25,6 +24,7 @@ from gbm_constrained.linear_model.auc_scorer_checks import (
     check_feasible,
     check_parameters,
     check_split,
+    check_two_classes,
 )
 from gbm_constrained.linear_model.level_choice import (
     LevelTable,
@@ -32,13 +32,13 @@ from gbm_constrained.linear_model.level_choice import (
     measure,
     report_frame,
     surrogate_columns,
+    warn_of_violation,
 )
 from gbm_constrained.linear_model.level_path import follow_path, make_problem, make_search
 from gbm_constrained.linear_model.pair_sets import PairSample, PairSets
 from gbm_constrained.linear_model.row_stream import MAX_VALIDATION_ROWS, Reservoir, RowStream
 from gbm_constrained.linear_model.score_functions import LinearScore
 from gbm_constrained.solvers.pair_rules import POSITIVES, density_ratios
-from gbm_constrained.solvers.square_surrogate import SquareSurrogate
 from gbm_constrained.solvers.stochastic_mirror_descent import ScoreFunction
 from gbm_constrained.training.fit import weight_of_rows
 
@@ -211,17 +211,16 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         )
         check_split(len(training), len(validation), self.validation_fraction)
         ratios = density_ratios(sets.members(training))
-        surrogate = self._make_surrogate(sets)
-        problem, start = make_problem(self, surrogate, training.X, random_state)
+        problem, start = make_problem(self, sets, training.X, random_state)
         on_training = training.X, ratios
         levels = list(follow_path(self, problem, start, on_training, random_state))
         self._score: ScoreFunction = problem.score
         table = LevelTable.of(levels, self._score, sets, validation)
         self._report(sets, table, validation, training)
-        for name, values in surrogate_columns(levels, self._score, surrogate, on_training).items():
+        for name, values in surrogate_columns(levels, problem, on_training).items():
             self.history_[name] = values
         if not table.is_met:
-            _warn(sets, table)
+            warn_of_violation(sets, table)
         return self
 
     def partial_fit(
@@ -243,16 +242,10 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Features, of a common scale.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights, in the objective and in the pair rates.
+        X, y, sample_weight, sensitive_features : array-like
+            As in :meth:`fit`.
         classes : array-like of shape (2,), default=None
             Labels, which the rows of the first call must have in any case.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns, one value per row, that constraints may group by.
 
         Raises
         ------
@@ -331,20 +324,10 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         values = validate_data(self, X, dtype=np.float64)
         y = y if y is None else column_or_1d(y, warn=True)
         classes, _ = check_labels(y)
-        if classes.size > 2:
-            raise ValueError(
-                f"Only binary classification is supported, and y holds {classes.size} classes: "
-                f"give y == label, one class against the others."
-            )
         self.classes_ = classes
         self._first_rows: Rows | None = None
         rows = self._read_rows(X, y, sample_weight, sensitive_features)
-        left = np.bincount(rows.y, rows.weight, 2) > 0
-        if not left.all():
-            raise ValueError(
-                f"sample_weight is zero on all rows of class {classes[~left].tolist()[0]!r}: give "
-                f"rows of both classes a positive weight."
-            )
+        check_two_classes(classes, rows.y, rows.weight)
         sets = PairSets.of(resolve_positive_class(constraints, classes, None), rows)
         check_feasible(sets.rules(self.slack), self.c1, self.c2)
         for name in ("_stream", "history_", "constraint_report_", "coef_", "intercept_"):
@@ -358,9 +341,6 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         weight = check_weight(weight_of_rows(sample_weight, y), codes.size)
         columns = columns_of(sensitive_features, codes.size)
         return Rows(codes, self.classes_, weight, columns, [X], like=self._first_rows)
-
-    def _make_surrogate(self, sets: PairSets) -> SquareSurrogate:
-        return SquareSurrogate.of(sets.rules(self.slack), sets.sets.shape[1], self.c1, self.c2)
 
     def _split(
         self, sets: PairSets, n_samples: int, random_state: np.random.RandomState
@@ -381,7 +361,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
             )
         self._first_rows = sets.cells.rows
         random_state = copy_random_state(self.random_state)
-        problem, start = make_problem(self, self._make_surrogate(sets), rows.X, random_state)
+        problem, start = make_problem(self, sets, rows.X, random_state)
         self._score = problem.score
         validation = Reservoir(MAX_VALIDATION_ROWS, random_state)
         search = make_search(self, problem, start)
@@ -417,16 +397,3 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
             slope, intercept = self._log_odds
             self.coef_ = slope * self._parameters[None, :]
             self.intercept_ = np.array([intercept]) - self.coef_ @ self._score.centre
-
-
-def _warn(sets: PairSets, table: LevelTable) -> None:
-    """Warn that no level meets the constraints on validation rows."""
-    found = table.on_validation[table.chosen]
-    issue_warning(
-        f"None of {len(table.levels)} levels meets all constraints on the validation rows, where "
-        f"{sets.compiled.names} have the values {found.values.round(3).tolist()}: the square "
-        f"surrogate has no score that meets them, or too few validation rows show one. Give "
-        f"slack=0.1 or more, for the surrogate is stricter than the constraints; relax the "
-        f"bounds, or use ConstrainedLogisticRegression.",
-        "GC107",
-    )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints, check_linear
 from gbm_constrained.data.validation import (
@@ -81,6 +82,28 @@ def check_feasible(rules: Sequence[PairRule], c1: float, c2: float) -> None:
                 f"square surrogate: 2 c1 c2^2 = {needed:g} must be at most 1 + kappa = "
                 f"{1 + room:g}. Use c1=0.5 and c2=1.0, or a larger bound or slack."
             )
+
+
+def check_two_classes(classes: Array, y: Codes, weight: Float | None) -> None:
+    """Refuse more classes than two, and a class without weight.
+
+    Parameters
+    ----------
+    classes : (n_classes,). Sorted labels.
+    y : (n_samples,). Class index of each row.
+    weight : (n_samples,). Weight of each row; ones where None.
+    """
+    if classes.size > 2:
+        raise ValueError(
+            f"Only binary classification is supported, and y holds {classes.size} classes: give "
+            f"y == label, one class against the others."
+        )
+    left = np.bincount(y, weight, 2) > 0
+    if not left.all():
+        raise ValueError(
+            f"sample_weight is zero on all rows of class {classes[~left].tolist()[0]!r}: give "
+            f"rows of both classes a positive weight."
+        )
 
 
 def check_split(n_training: int, n_validation: int, validation_fraction: float) -> None:

@@ -11,12 +11,12 @@ import pandas as pd
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.linear_model.pair_sets import PairSample, PairSets
 from gbm_constrained.solvers.level_set import Level
-from gbm_constrained.solvers.square_surrogate import SquareSurrogate
-from gbm_constrained.solvers.stochastic_mirror_descent import ScoreFunction
+from gbm_constrained.solvers.stochastic_mirror_descent import SaddleProblem, ScoreFunction
 
 LEAST_SLOPE = 1e-3  # Least slope of log-odds in standardised scores, so that they keep the order.
 
@@ -95,24 +95,21 @@ def measure(sets: PairSets, rows: PairSample, scores: Float) -> Measured:
 
 
 def surrogate_columns(
-    levels: Sequence[Level],
-    score: ScoreFunction,
-    surrogate: SquareSurrogate,
-    rows: tuple[Float, Float],
+    levels: Sequence[Level], problem: SaddleProblem, rows: tuple[Float, Float]
 ) -> dict[str, list[float]]:
     """Compute the surrogate objective of each level, and the largest violation of its rules.
 
     Parameters
     ----------
     levels : The levels.
-    score : The score.
-    surrogate : Functions of the scores.
+    problem : Functions and score.
     rows : Features and density ratios of the training rows.
     """
     X, ratios = rows
+    surrogate = problem.surrogate
     objective, violation = [], []
     for level in levels:
-        scores = score.scores(level.point.parameters, X)
+        scores = problem.score.scores(level.point.parameters, X)
         values = surrogate.values(surrogate.moments(scores, ratios)) - surrogate.limits
         objective.append(float(values[0]))
         violation.append(float(values[1:].max(initial=-np.inf)))
@@ -134,6 +131,19 @@ def report_frame(
             "multiplier": compiled.totals(multipliers),
             "satisfied": compiled.is_satisfied(validation.values),
         }
+    )
+
+
+def warn_of_violation(sets: PairSets, table: LevelTable) -> None:
+    """Warn that no level meets the constraints on validation rows."""
+    found = table.on_validation[table.chosen]
+    issue_warning(
+        f"None of {len(table.levels)} levels meets all constraints on the validation rows, where "
+        f"{sets.compiled.names} have the values {found.values.round(3).tolist()}: the square "
+        f"surrogate has no score that meets them, or too few validation rows show one. Give "
+        f"slack=0.1 or more, for the surrogate is stricter than the constraints; relax the "
+        f"bounds, or use ConstrainedLogisticRegression.",
+        "GC107",
     )
 
 

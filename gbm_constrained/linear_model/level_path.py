@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
+from gbm_constrained.linear_model.pair_sets import PairSets
 from gbm_constrained.linear_model.score_functions import LinearScore, SigmoidNetwork
 from gbm_constrained.solvers.level_set import (
     Level,
@@ -29,7 +30,7 @@ from gbm_constrained.solvers.stochastic_mirror_descent import (
 
 def make_problem(
     parameters: Any,
-    surrogate: SquareSurrogate,
+    sets: PairSets,
     X: Array,
     random_state: np.random.RandomState,
 ) -> tuple[SaddleProblem, Primal]:
@@ -39,13 +40,15 @@ def make_problem(
     ----------
     parameters : ConstrainedAUCScorer
         Parameters of the scorer.
-    surrogate : SquareSurrogate
-        Functions of the scores.
+    sets : PairSets
+        Constraints, as rules over sets of rows.
     X : ndarray of shape (n_samples, n_features)
         Rows that features are centred by.
     random_state : RandomState
         Source of a network's first weights.
     """
+    rules, n_sets = sets.rules(parameters.slack), sets.sets.shape[1]
+    surrogate = SquareSurrogate.of(rules, n_sets, parameters.c1, parameters.c2)
     hidden = parameters.hidden
     score = SigmoidNetwork.of(X, hidden) if hidden else LinearScore.of(X)
     start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
