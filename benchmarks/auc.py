@@ -1,6 +1,6 @@
 """Rules of pair rates: test AUC and test gaps under each, on both libraries.
 
-    python benchmarks/auc.py NAME [--libraries xgboost lightgbm]
+    python benchmarks/auc.py NAME [--libraries xgboost lightgbm] [--sets compas bank a9a]
 
 Each NAME is one table:
 
@@ -14,6 +14,7 @@ Each NAME is one table:
 - groups: COMPAS by race, races of 300 rows or more.
 - cost: CPU time over that of plain fits, 300,000 rows of 30 columns.
 - growth: CPU time of a round at 100,000 and 1,000,000 rows.
+- pareto: AUC against gaps on three sets, beside linear scores; see `auc_pareto.py`.
 
 Gaps are of women less men. "held out" is the largest value of the rules out of fold, which a fit
 reports. Nothing is chosen on test rows. Rows of the CSV are measured once.
@@ -43,6 +44,7 @@ from auc_data import (
     make,
     measure_pairs,
 )
+from auc_pareto import SETS, print_pareto
 from result_file import Measurements, column
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -225,13 +227,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("table", choices=[*TABLES, "pareto"])
     parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), help="of pareto")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # Constraints that are missed are counted.
     file = SHARED.get(given.table, given.table)
     path = Path(__file__).parent / "results" / "auc" / f"{file}.csv"
-    TABLES[given.table](path, given.libraries)
+    if given.table == "pareto":
+        print_pareto(path, given.sets)
+    else:
+        TABLES[given.table](path, given.libraries)
 
 
 if __name__ == "__main__":

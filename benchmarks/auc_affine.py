@@ -10,7 +10,7 @@ import itertools
 from typing import Any
 
 import numpy as np
-from auc_data import OWN, Split, load_split, make, measure_pairs
+from auc_data import OWN, Score, load_split, make, measure_pairs
 from numpy.typing import NDArray
 from scipy.special import logit
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -19,7 +19,7 @@ from gbm_constrained.problem.pair_statistics import pair_rate, pair_table
 
 AFFINE_FIGURES = ("held_out", "test_gap", "test_auc", "slope", "shift")
 SLOPES = np.linspace(0.6, 1.4, 9)
-SHIFTS = np.linspace(-1.0, 3.0, 81)
+SHIFTS = np.linspace(-3.0, 3.0, 121)
 N_FOLDS = 4
 WOMEN = "Female"
 
@@ -30,7 +30,7 @@ def measure_affine(library: str, rule: str, bound: float) -> dict[str, float]:
     folds = StratifiedKFold(N_FOLDS, shuffle=True, random_state=0)
     plain = make(library, [])
     p = cross_val_predict(plain, rows.X, rows.y, cv=folds, method="predict_proba")[:, 1]
-    slope, shift, held_out = choose(logit(p), rows, rule, bound)
+    slope, shift, held_out = choose(logit(p), rows.y, rows.group == WOMEN, rule, bound)
     margin = logit(plain.fit(rows.X, rows.y).predict_proba(rows.X_test)[:, 1])
     changed = np.where(rows.group_test == WOMEN, slope * margin + shift, margin)
     found = measure_pairs(rows.y_test, changed, rows.group_test)
@@ -44,12 +44,11 @@ def measure_affine(library: str, rule: str, bound: float) -> dict[str, float]:
 
 
 def choose(
-    margin: NDArray[np.float64], rows: Split, rule: str, bound: float
+    margin: Score, y: Any, is_woman: NDArray[np.bool_], rule: str, bound: float
 ) -> tuple[float, float, float]:
     """Find slope and shift of the largest AUC under the rule, and the gap that they leave."""
-    is_woman = rows.group == WOMEN
     # Cells are men's negatives and positives, then women's.
-    cells = rows.y + 2 * is_woman
+    cells = y + 2 * is_woman
     weight = np.bincount(cells, minlength=4).astype(np.float64)
     best: tuple[float, Any] = (-1.0, None)
     for slope, shift in itertools.product(SLOPES, SHIFTS):
