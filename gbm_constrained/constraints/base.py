@@ -332,7 +332,7 @@ class Constraint:
         return self.expression.value(functionals, self.sense)
 
     def rows(self, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
-        """Write the constraint as linear rows; see :meth:`Expression.rows`.
+        """Write the constraint as linear rows.
 
         Parameters
         ----------
