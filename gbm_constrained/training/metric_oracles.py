@@ -37,11 +37,9 @@ from gbm_constrained.training.problem import LibrarySettings
 MAX_ROWS_OF_AUTO = 20_000
 """Rows beyond which "auto" tries no other oracle: boosters are then well calibrated, and grown at
 a high price."""
-N_STAGES = 3  # Stages of training: each takes the library a fraction of a fit to begin.
-SHARE_OF_COSTS = (
-    0.75  # Of the weights of the next stage: the last is 15/16 of the way to the costs.
-)
-
+N_STAGES = 3
+"""Stages of training. More of them find no better decisions, and each takes time to begin."""
+SHARE_OF_COSTS = 0.75  # In the weights of the next stage: those of the last are 15/16 costs.
 MAX_CALLS_OF_STAGE = 20
 """Calls of the plug-in oracle after a stage: weights need costs to a few digits."""
 
