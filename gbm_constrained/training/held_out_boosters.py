@@ -195,13 +195,6 @@ class HeldOutBoosters:
         grown = self.boosters(weights, is_joint=self.is_joint)
         return probabilities_of(grown.margin, grown.factors, grown.scale)
 
-    def grow_part(self, weights: Float | None = None) -> tuple[Codes, Float]:
-        """Grow the booster of the first fold, and give its rows with their probabilities."""
-        fold = self._fold(self.folds[0], is_joint=self.is_joint)
-        margin = self._score(fold, self._fit(fold.part, weights))
-        link = self._link(margin, fold.held, weights, is_joint=self.is_joint)
-        return np.searchsorted(self.rows, fold.held), probabilities_of(margin, *link)
-
     def grow_in_step(self, n_stages: int, move: Move) -> tuple[Float, Float]:
         """Grow the boosters of all folds in step, with weights that move after each stage.
 
@@ -306,7 +299,7 @@ class HeldOutBoosters:
         order = np.argsort(np.concatenate(self.folds))
         margins = [self._score(fold, model) for fold, model in zip(folds, models, strict=True)]
         margin = np.concatenate(margins)[order]
-        link = self._link(margin, self.rows, weights, is_joint=is_joint)
+        link = self._link(margin, weights, is_joint=is_joint)
         is_kept = self.problem.options.ensemble is not None
         return Grown(margin, *link, list(models) if is_kept else [])
 
@@ -318,10 +311,10 @@ class HeldOutBoosters:
         return spread_margin(margin, fold.known, len(self.problem.joint))
 
     def _link(
-        self, margin: Array, rows: Codes, weights: Float | None, *, is_joint: bool
+        self, margin: Array, weights: Float | None, *, is_joint: bool
     ) -> tuple[Float, float]:
-        """Find the factors and the scale by which scores of rows become probabilities."""
-        joint = self.problem.joint
+        """Find the factors and the scale by which scores become probabilities."""
+        joint, rows = self.problem.joint, self.rows
         is_moved = weights is not None and weights.ndim > 1
         if is_joint == self.is_joint and (is_moved or not self.are_log_odds):
             weight = self.problem.data.rows.weight

@@ -8,8 +8,8 @@
   on the held-out probabilities so far. The model of all rows is grown with the same weights.
 - ``"auto"``: the plug-in oracle, unless another is better on held-out rows by more than one
   standard error of the paired difference. The other is the one in training, or the refit where a
-  model cannot be grown in stages. It is tried where its booster of one fold, at the costs of the
-  plug-in optimum, is better by as much on the rows of that fold.
+  model cannot be grown in stages. All its boosters are grown, for one fold has too few rows of
+  rare classes to tell.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from typing import Protocol
 
 import numpy as np
 
-from gbm_constrained._typing import Codes, Float
-from gbm_constrained.decision.cost_rule import decide_by_costs, mixture_shares
+from gbm_constrained._typing import Float
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.reductions.base import FEASIBLE, Solution
 from gbm_constrained.reductions.cost_sensitive import (
     CostSensitive,
     mean_costs,
     move_weights,
-    weigh_cells,
 )
 from gbm_constrained.training.held_out_boosters import Move
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
@@ -49,9 +47,6 @@ class Boosters(Protocol):
 
     def grow(self, weights: Float | None = None) -> Float:
         """Grow boosters and compute the held-out probabilities of the joint cells."""
-
-    def grow_part(self, weights: Float | None = None) -> tuple[Codes, Float]:
-        """Grow the booster of one fold, and give positions and probabilities of its rows."""
 
     def grow_in_step(self, n_stages: int, move: Move) -> tuple[Float, Float]:
         """Grow boosters in stages; return the weights of each, and the probabilities at last."""
@@ -176,7 +171,7 @@ class OracleSearch:
             return [plug_in]
         if oracle == "refit":
             return [self._refit(plug_in), plug_in]
-        if not self._is_promising(plug_in):
+        if len(self.search.held.problem.data.rows) > MAX_ROWS_OF_AUTO:
             return [plug_in]
         other = self._grow_in_training() if self.has_stages else self._refit(plug_in)
         is_better = _is_better(plug_in.search, plug_in.chosen, other.chosen)
@@ -207,44 +202,9 @@ class OracleSearch:
         weights, probabilities = self.boosters.grow_in_step(N_STAGES, move)
         return search_decisions("in_training", self._search_on(probabilities), weights)
 
-    def _is_promising(self, plug_in: OracleResult) -> bool:
-        """Whether the booster of one fold is better at the costs of the plug-in optimum."""
-        search = plug_in.search
-        held = search.held
-        if len(held.problem.data.rows) > MAX_ROWS_OF_AUTO:
-            return False
-        if not search.parts:
-            return True
-        part, probabilities = self.boosters.grow_part(self._weights_at(plug_in))
-        of_part = held.problem.on(held.rows[part])
-        if np.isnan(of_part.compiled.constant[held.problem.loss.at]).any():
-            return False
-        oracle = search.oracle.take(part, of_part.coefficients)
-        chosen = plug_in.chosen
-        base, other = (
-            replace(chosen, shares=_decide(chosen, of_rows))
-            for of_rows in (oracle.probabilities, probabilities)
-        )
-        return _is_better(replace(search, held=of_part, oracle=oracle, parts=()), base, other)
-
-    def _weights_at(self, plug_in: OracleResult) -> Float:
-        """Find the weights of a booster whose costs are those of the plug-in optimum."""
-        costs, mass = mean_costs(plug_in.exact), self.search.oracle.mass
-        if not self.has_stages:
-            return weigh_cells(costs, mass)
-        path = [np.ones(mass.size)]
-        while len(path) < N_STAGES:
-            path.append(move_weights(path[-1], costs, mass, SHARE_OF_COSTS))
-        return np.array(path)
-
-
-def _decide(rules: Decisions, probabilities: Float) -> Float:
-    """Probability of each decision on rows of given probabilities."""
-    decided = [decide_by_costs(probabilities, costs) for costs in rules.costs]
-    return mixture_shares(decided, rules.probability, rules.costs.shape[2])
-
 
 def _is_better(search: MetricSearch, base: Decisions, other: Decisions) -> bool:
+    """Whether other decisions beat the base by more than one standard error."""
     (base, other), replicates = search.assess([base, other])
     gain = -search.held.problem.loss.sign * (replicates[1] - replicates[0])
     is_feasible = other.violation <= max(base.violation, FEASIBLE)

@@ -86,8 +86,8 @@ METRIC_PARAMETERS_DOC = """
         "in_training" grows them once, in stages, and after each stage the weights move towards the
         costs of the optimum. It takes no early stopping and no callbacks. "auto" takes "plug_in",
         unless "in_training" (or "refit", where a model cannot be grown in stages) is better on
-        held-out rows by more than one standard error. Up to 20,000 rows it grows one to twice as
-        many boosters to find out; beyond, it tries no other. See
+        held-out rows by more than one standard error. Up to 20,000 rows it grows twice as many
+        boosters to find out; beyond, it tries no other. See
         :mod:`gbm_constrained.training.metric_oracles`."""
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame

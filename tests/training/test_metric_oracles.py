@@ -13,7 +13,7 @@ from gbm_constrained.metrics import cost, g_mean, h_mean
 from gbm_constrained.problem.joint_cells import Coefficients, JointCells
 from gbm_constrained.reductions.cost_sensitive import CostSensitive, move_weights, weigh_cells
 from gbm_constrained.reductions.plug_in import PlugIn
-from gbm_constrained.training.metric_oracles import OracleSearch
+from gbm_constrained.training.metric_oracles import MAX_ROWS_OF_AUTO, OracleSearch
 from gbm_constrained.training.metric_problem import MetricProblem
 from gbm_constrained.training.metric_search import MetricSearch
 from gbm_constrained.training.options import SolverOptions
@@ -127,9 +127,11 @@ def test_refit_is_the_parents_with_the_weights_and_decides_by_the_rules(data, li
 
 def test_auto_takes_the_plug_in_where_nothing_is_better(data):
     X, y, _ = data
-    auto = _make("lightgbm", maximize=h_mean()).fit(X, y)
+    auto = _make("lightgbm", maximize=h_mean(), oracle="auto").fit(X, y)
     plug_in = _make("lightgbm", maximize=h_mean(), oracle="plug_in").fit(X, y)
-    assert auto.metric_report_.query("is_returned")["oracle"].iloc[0] == "plug_in"
+    report = auto.metric_report_
+    assert set(report["oracle"]) == {"plug_in", "in_training"}
+    assert list(report.loc[report["is_returned"], "oracle"]) == ["plug_in"]
     np.testing.assert_array_equal(auto.predict(X), plug_in.predict(X))
 
 
@@ -154,28 +156,24 @@ def _search(probabilities, y):
 class _Boosters:
     """Boosters of known probabilities, those without weights and all others."""
 
-    def __init__(self, plain, weighted, part=None):
-        self.plain, self.weighted, self.part, self.asked = plain, weighted, part, []
+    def __init__(self, plain, weighted):
+        self.plain, self.weighted, self.asked = plain, weighted, []
 
     def grow(self, weights=None):
         self.asked.append("refit" if weights is not None else "plug_in")
         return self.plain if weights is None else self.weighted
-
-    def grow_part(self, weights=None):
-        self.asked.append(f"part of shape {weights.shape}")
-        return self.part, self.weighted[self.part]
 
     def grow_in_step(self, n_stages, move):
         self.asked.append("in_training")
         return np.ones((n_stages, 2)), self.weighted
 
 
-def _search(y, parts=()):
+def _search(y):
     options = SolverOptions.of(_make("lightgbm", maximize=h_mean()))
     arguments = FitArguments(np.zeros((len(y), 1)), y)
     problem = MetricProblem.of(options, options.metric, arguments, LibrarySettings(0.1, 1))
     held = problem.on(np.arange(len(y)))
-    return MetricSearch(held, held.oracle(np.empty((0, 2))), parts=parts)
+    return MetricSearch(held, held.oracle(np.empty((0, 2))))
 
 
 @pytest.mark.parametrize(("has_stages", "other"), [(True, "in_training"), (False, "refit")])
@@ -191,16 +189,13 @@ def test_auto_takes_boosters_that_are_better_by_more_than_an_error(has_stages, o
     assert [one.oracle for one in alike] == ["plug_in", other]
 
 
-@pytest.mark.parametrize(("has_stages", "shape"), [(True, (3, 2)), (False, (2,))])
-def test_auto_asks_one_booster_before_it_grows_all(has_stages, shape):
+def test_auto_tries_no_other_on_many_rows():
     wrong, y = _blurred(1.0)
     right, _ = _blurred(0.0)
-    parts = np.array_split(np.arange(len(y)), 4)
-    for plain, weighted, is_promising in ((right, wrong, False), (wrong, right, True)):
-        boosters = _Boosters(plain, weighted, parts[0])
-        found = OracleSearch(_search(y, parts), boosters, has_stages).run("auto")
-        assert boosters.asked[:2] == ["plug_in", f"part of shape {shape}"]
-        assert (len(boosters.asked) > 2) == (len(found) > 1) == is_promising
+    many = 1 + MAX_ROWS_OF_AUTO // len(y)
+    boosters = _Boosters(np.tile(wrong, (many, 1)), np.tile(right, (many, 1)))
+    found = OracleSearch(_search(np.tile(y, many)), boosters, has_stages=True).run("auto")
+    assert [one.oracle for one in found] == boosters.asked == ["plug_in"]
 
 
 def test_weights_of_groups_are_those_of_joint_cells(data):
