@@ -108,9 +108,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         fit then gives the probabilities, and rules of decision are found on the training rows.
     deterministic : bool, default=None
         Whether one rule decides, not a mixture; by default, if it loses next to nothing.
-    oracle : {"plug_in", "refit", "in_training", "auto"}, default="plug_in"
-        With a metric, whether the parent is fitted anew with the costs of the optimum as weights;
-        see :mod:`gbm_constrained.training.metric_oracles`.
+    oracle : {"plug_in", "refit", "auto"}, default="plug_in"
+        Whether rows weigh the costs of a metric (:mod:`gbm_constrained.training.metric_oracles`).
     constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
@@ -350,6 +349,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             unit="iterations",
             is_lazy=False,  # Data that a line separates have no unconstrained optimum.
             has_few_parameters=True,
+            without_stages="a linear model, which has no rounds,",
         )
 
     def _fit_unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
