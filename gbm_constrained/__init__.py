@@ -3,11 +3,13 @@
 from gbm_constrained._version import __version__ as __version__
 from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
 from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
+from gbm_constrained.constraints import pair_rates as _pair_rates
 from gbm_constrained.constraints import rates as _rates
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.log_loss_form import as_log_loss
+from gbm_constrained.constraints.pair_rates import *  # noqa: F403 - as those of `rates`
 from gbm_constrained.constraints.rates import *  # noqa: F403 - `rates.__all__` lists the names
 from gbm_constrained.constraints.selectors import dataset, label
 from gbm_constrained.constraints.text import format_constraint, parse_constraint, parse_constraints
@@ -56,4 +58,4 @@ __all__ = [
     "parse_constraints",
     "tradeoff_curve",
 ]
-__all__ += _rates.__all__
+__all__ += [*_rates.__all__, *_pair_rates.__all__]

@@ -7,6 +7,7 @@ from gbm_constrained.reporting.plotting.history import ConstraintHistoryDisplay,
 from gbm_constrained.reporting.plotting.intervals import ConstraintIntervalsDisplay
 from gbm_constrained.reporting.plotting.metric_history import MetricHistoryDisplay
 from gbm_constrained.reporting.plotting.recalls import ClassRecallsDisplay
+from gbm_constrained.reporting.plotting.roc import GroupROCDisplay
 from gbm_constrained.reporting.plotting.style import COLOURS
 from gbm_constrained.reporting.plotting.thresholds import plot_np_roc, plot_threshold_curve
 from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay, plot_tradeoff
@@ -18,6 +19,7 @@ __all__ = [
     "ConstraintHistoryDisplay",
     "ConstraintIntervalsDisplay",
     "GroupConfusionDisplay",
+    "GroupROCDisplay",
     "GroupRatesDisplay",
     "MetricHistoryDisplay",
     "MultipliersDisplay",

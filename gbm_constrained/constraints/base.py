@@ -179,6 +179,25 @@ class Expression(WithoutArithmetic):
         return str(self)
 
 
+def _refuse_without_groups(expression: Expression) -> None:
+    """Refuse a rate of a group beside others where nothing names the group.
+
+    The mean rank of all rows is one half, and can be the reference of groups.
+    """
+    for rate in expression.rates:
+        for _, term in rate.terms:
+            event = term.event
+            has_group = expression.compares_groups and not (
+                expression.compares_with_overall and event.background == "others"
+            )
+            if event.needs_group and not has_group:
+                raise TypeError(
+                    f"{expression}: {term} compares a group with other rows, and has no value "
+                    f"for all rows together: write gap({term.name}(), by=...), each(...) or "
+                    f"ratio(...), and name no reference=overall."
+                )
+
+
 @dataclass(frozen=True)
 class Constraint:
     """``expression <= bound`` or ``expression >= bound``.
@@ -225,6 +244,7 @@ class Constraint:
             raise ValueError(
                 f"{self.expression} does not depend on predictions: there is nothing to bound."
             )
+        _refuse_without_groups(self.expression)
         if not all(
             math.isfinite(a) for rate in self.rates for a in (rate.constant, *rate.coefficients)
         ):
@@ -282,10 +302,22 @@ class Constraint:
         return bool(self.terms) and all(term.event.is_loss for term in self.terms)
 
     @property
+    def is_pair(self) -> bool:
+        """Whether the constraint bounds pair rates, of the order of scores."""
+        return bool(self.terms) and all(term.event.is_pair for term in self.terms)
+
+    @property
+    def is_of_scores(self) -> bool:
+        """Whether the constraint depends on scores, and not on decisions alone."""
+        return any(term.event.is_loss or term.event.is_pair for term in self.terms)
+
+    @property
     def is_of_predictions(self) -> bool:
         """Whether the constraint bounds shares of predictions, of rows that no label selects."""
         return bool(self.terms) and all(
-            term.event.target is not None and not any(s.needs_labels for s in term.selectors)
+            term.event.target is not None
+            and not term.event.is_pair
+            and not any(s.needs_labels for s in term.selectors)
             for term in self.terms
         )
 
@@ -293,7 +325,7 @@ class Constraint:
     def is_of_labels(self) -> bool:
         """Whether the constraint uses labels and decisions of all rows, and nothing else."""
         return not self.expression.compares_groups and all(
-            not term.event.is_loss and set(term.keys) <= {"label"} for term in self.terms
+            not self.is_of_scores and set(term.keys) <= {"label"} for term in self.terms
         )
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -23,21 +24,29 @@ from gbm_constrained.constraints.selectors import (
     as_selectors,
 )
 
+ClassSelector: TypeAlias = Label | ClassPosition
+
 
 class Event(ABC):
     """Event that a rate counts, such as an error; or the cross-entropy of a row."""
 
     needs_labels: ClassVar[bool] = False
     is_loss: ClassVar[bool] = False  # Whether the event is a mean loss, with no bound from above.
-    target: Label | ClassPosition | None = None  # Class that predictions are compared with.
+    is_pair: ClassVar[bool] = False  # Whether the scores of two rows are compared.
+    target: ClassSelector | None = None  # Class that predictions are compared with.
     reference_model: ReferenceModel | None = None  # Model that predictions are compared with.
+    first: tuple[Selector, ...] = ()  # Further restriction of the rows that are counted.
+    others: tuple[Selector, ...] = ()  # Class of the rows that these are compared with.
+    second: tuple[Selector, ...] = ()  # Further restriction of the latter.
+    needs_group: bool = False  # Whether the rate has a value in groups only.
+    background: str = "all"  # Rows that a group is compared with: "all" or "others".
 
     @abstractmethod
     def cost(self, levels: Levels) -> Bool:
         """Find the decisions at which the event happens; shape (n_cells, n_classes), bool."""
 
-    def with_target(self, target: Label | ClassPosition) -> Event:
-        """Replace the class that a prediction is compared with, where there is one."""
+    def map_classes(self, replace_class: Callable[[Any], Any]) -> Event:
+        """Replace the classes that the event names, where there are any."""
         return self
 
 
@@ -79,11 +88,11 @@ class CrossEntropy(Event):
 class Predicted(Event):
     """Prediction of a class, or of any class but one."""
 
-    target: Label | ClassPosition = field()
+    target: ClassSelector = field()
 
-    def with_target(self, target: Label | ClassPosition) -> Predicted:
+    def map_classes(self, replace_class: Callable[[Any], Any]) -> Predicted:
         """Replace the class that a prediction is compared with."""
-        return Predicted(target)
+        return Predicted(replace_class(self.target))
 
     def cost(self, levels: Levels) -> Bool:
         """Find the decisions for the class, the same in each cell."""
@@ -104,6 +113,49 @@ class Differs(Event):
 
 
 @dataclass(frozen=True)
+class RankedAbove(Event):
+    """Score above that of a random other row, half of a tie; its mean is a pair rate.
+
+    The mean over rows U of the probability that a random row of V has the lower score is
+    ``Pr(score of U > score of V) + Pr(tie) / 2``: with U the positives and V the negatives, the
+    AUC.
+
+    Parameters
+    ----------
+    target : Class whose score, or probability, is compared.
+    first : Further restriction of U.
+    others : Class of V.
+    second : Further restriction of V.
+    group : {"both", "first", "second"}. Side that a group restricts.
+    background : {"others", "all"}. What the other side is where a group restricts one side: the
+        rows outside the group, or all rows.
+    """
+
+    is_pair: ClassVar[bool] = True
+
+    target: ClassSelector = field()
+    first: tuple[Selector, ...] = ()
+    others: tuple[Selector, ...] = ()
+    second: tuple[Selector, ...] = ()
+    group: Literal["both", "first", "second"] = "both"
+    background: Literal["others", "all"] = "all"
+
+    @property
+    def needs_group(self) -> bool:  # type: ignore[override]
+        """Whether the rate compares a group with other rows, and has no value without one."""
+        return self.group != "both"
+
+    def map_classes(self, replace_class: Callable[[Any], Any]) -> RankedAbove:
+        """Replace the classes of the score and of the rows that are compared."""
+        target = replace_class(self.target)
+        return replace(self, target=target, others=tuple(map(replace_class, self.others)))
+
+    def cost(self, levels: Levels) -> Bool:
+        """Return a table without events: a rank depends on scores, not on decisions."""
+        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
+
+
+@dataclass(frozen=True)
 class Term:
     """Weighted mean of an event over rows."""
 
@@ -116,12 +168,17 @@ class Term:
     @property
     def base(self) -> tuple[Selector, ...]:
         """Selectors of the rows that the mean is taken over."""
-        return (*self.rows, *self.on)
+        return (*self.rows, *self.on, *self.event.first)
+
+    @property
+    def other_base(self) -> tuple[Selector, ...]:
+        """Selectors of the rows that a pair rate compares them with."""
+        return (*self.event.others, *self.on, *self.event.second)
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
-        """Selectors of the rows that the mean is taken over, and on which the event counts."""
-        return (*self.base, *self.where)
+        """Selectors of all rows that the term depends on."""
+        return (*self.base, *self.where, *self.event.others, *self.event.second)
 
     @property
     def reference_models(self) -> tuple[ReferenceModel, ...]:
@@ -151,7 +208,10 @@ class Term:
         return tuple(part.name for part in self.on if isinstance(part, DataSet))
 
     def __str__(self) -> str:
-        return f"{self.name}[{', '.join(map(str, self.on))}]" if self.on else self.name
+        restrictions = [str(part) for part in self.on]
+        for side, parts in (("positives", self.event.first), ("negatives", self.event.second)):
+            restrictions += [f"{side} {part}" for part in parts]
+        return f"{self.name}[{', '.join(restrictions)}]" if restrictions else self.name
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,6 +225,11 @@ class LinearCombination:
     def is_loss(self) -> bool:
         """Whether the rate is made of nothing but mean cross-entropies."""
         return bool(self.terms) and all(term.event.is_loss for _, term in self.terms)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether the rate is made of nothing but pair rates."""
+        return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
 
     @property
     def coefficients(self) -> tuple[float, ...]:

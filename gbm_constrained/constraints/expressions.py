@@ -61,6 +61,8 @@ class Rate(LinearCombination, Expression):
         """Bounds that are accepted, in words."""
         if self.is_loss and self.range[0] == 0.0:
             return "a positive, finite mean cross-entropy in nats"
+        if self.is_pair and self.range == (0.0, 1.0):
+            return "a probability in [0, 1]: an AUC of 80 per cent is written 0.8"
         return super().bounds_accepted
 
     def rows(
@@ -90,6 +92,11 @@ class Rate(LinearCombination, Expression):
         for scale, rate in ((1.0, self), (factor, other)):
             for a, term in rate.terms:
                 coefficients[term] = coefficients.get(term, 0.0) + scale * a
+        if len({term.event.is_pair for term in coefficients}) > 1:
+            raise TypeError(
+                f"{self} and {other} cannot be added: one is a pair rate, of the order of scores, "
+                f"and the other is not. Bound each by a constraint of its own."
+            )
         terms = tuple((a, term) for term, a in coefficients.items() if a != 0.0)
         return Rate(terms, self.constant + factor * other.constant)
 
@@ -127,6 +134,11 @@ class Rate(LinearCombination, Expression):
 
     def __truediv__(self, other: Any) -> Any:
         refuse_uncalled(other, f"A quotient of {self}")
+        if isinstance(other, Rate) and (self.is_pair or other.is_pair):
+            raise TypeError(
+                f"({self}) / ({other}) is a quotient of pair rates, whose bound is none on the "
+                f"order of scores: compare groups by ratio(rate, by=...), or bound differences."
+            )
         if isinstance(other, Rate):
             return Quotient(f"({self}) / ({other})", self, other)
         if not is_number(other):

@@ -22,7 +22,9 @@ from gbm_constrained.constraints.selectors import (
 )
 
 # Rates whose printed names hold their class; the parts of quotients do not print.
-_RATES_OF_A_CLASS = ("fnr", "fpr", "recall", "selection_rate", "tnr", "tpr")
+_RATES_OF_A_CLASS = (
+    "auc", "cross_auc", "fnr", "fpr", "mean_rank", "recall", "selection_rate", "tnr", "tpr",
+)  # fmt: skip
 _QUOTIENTS_OF_A_CLASS = ("f1", "precision")
 
 
@@ -115,7 +117,7 @@ def _term_with_label(term: Term, label: Hashable) -> Term:
     def name_class(part: Any) -> Any:
         return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part
 
-    event = term.event.with_target(name_class(term.event.target))
+    event = term.event.map_classes(name_class)
     rows, on, where = (tuple(map(name_class, part)) for part in (term.rows, term.on, term.where))
     is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
     name = name_with_label(term.name, label) if is_named else term.name

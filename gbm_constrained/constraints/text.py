@@ -25,7 +25,7 @@ import numpy as np
 
 from gbm_constrained.constraints.base import Constraint, Expression, Sense
 from gbm_constrained.constraints.coverage import OfShares
-from gbm_constrained.constraints.events import Term
+from gbm_constrained.constraints.events import Event, RankedAbove, Term
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio, overall
 from gbm_constrained.constraints.reference_models import ReferenceModel
@@ -268,7 +268,27 @@ def _write_term(term: Term) -> str:
     given = {"over" if name == "wins" else "to": models[0]} if models else {}
     normalize = "all" if name == "confusion" and term.where else None
     labels = _write_labels(name, term)
-    return write_call(name, *labels, **given, normalize=normalize, on=write_selectors(term.on))
+    return write_call(
+        name,
+        *labels,
+        **given,
+        normalize=normalize,
+        on=write_selectors(term.on),
+        **_write_sides(term.event),
+    )
+
+
+def _write_sides(event: Event) -> dict[str, str | None]:
+    """Write the arguments that choose the sides of a pair rate; nothing for other events."""
+    if not isinstance(event, RankedAbove):
+        return {}
+    is_of_negatives, is_of_all = event.group == "second", event.background == "all"
+    return {
+        "positives": write_selectors(event.first),
+        "negatives": write_selectors(event.second),
+        "group": "negatives" if is_of_negatives else None,
+        "background": "all" if is_of_all and event.others and event.needs_group else None,
+    }
 
 
 def _write_labels(name: str, term: Term) -> list[str]:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from gbm_constrained.constraints import presets, rates
+from gbm_constrained.constraints import pair_rates, presets, rates
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.positive_class import name_positive_class
@@ -34,6 +34,7 @@ NUMBERS = (
     "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound",
     "within", "beta",
 )  # fmt: skip
+ROWS = ("on", "positives", "negatives")  # Parameters that take selectors of rows.
 GROUP_OPTIONS = ("missing", "min_group_size", "small_groups")
 OPERATORS: dict[type[ast.operator] | type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -43,7 +44,8 @@ _SYNONYMS = {
     "false_positive_rate": "fpr", "false_alarm_rate": "fpr", "true_positive_rate": "tpr",
     "sensitivity": "tpr", "false_negative_rate": "fnr", "miss_rate": "fnr",
     "true_negative_rate": "tnr", "specificity": "tnr", "positive_rate": "selection_rate",
-    "coverage": "selection_rate", "error": "error_rate", "loss": "log_loss",
+    "coverage": "selection_rate", "roc_auc": "auc", "roc_auc_score": "auc", "xauc": "cross_auc",
+    "error": "error_rate", "loss": "log_loss",
     "cross_entropy": "log_loss", "f1_score": "f1", "difference": "gap", "mean_difference": "gap",
 }  # fmt: skip
 Read: TypeAlias = Callable[[ast.expr], Any]
@@ -68,7 +70,11 @@ class Function:
         return f"{self.make.__name__}({', '.join(shown)})"
 
 
-RATES = {name: Function(getattr(rates, name)) for name in rates.__all__}
+RATES = {
+    name: Function(getattr(module, name))
+    for module in (rates, pair_rates)
+    for name in module.__all__
+}
 PRESETS = {
     name: Function(getattr(presets, name)) for name in presets.__all__ if name != "from_fairlearn"
 }
@@ -222,7 +228,7 @@ class Reader(MaskedText):
         """Read the argument of a parameter; its rate refuses unsuitable values."""
         if parameter in LABELS:
             return self.read_label(node)
-        if parameter == "on":
+        if parameter in ROWS:
             return self.read_selectors(node)
         if parameter in ("levels", "to") and isinstance(node, ast.Dict):
             return self.read_dict(node, self.read_label, self.read_number)

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.decision.rule import Choice, Margins
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.pair_statistics import pair_table
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
@@ -57,7 +58,7 @@ class EvaluationSet:
 
     def measure(self, rounds: int, margin: Array) -> None:
         """Measure the rates at the scores that the rows have after some rounds."""
-        statistics = self.lagrangian.at(margin).statistics()
+        statistics = self._exact(self.lagrangian.at(margin).statistics(), margin)
         self.functionals_in[rounds] = self.compiled.functionals(statistics)
 
     def values(self, rounds: int) -> Float:
@@ -70,19 +71,26 @@ class EvaluationSet:
         return self.functionals_in.get(rounds, unknown)
 
     def functionals(self, margin: Array, counts: CellCounts | None = None) -> Float:
-        """Compute each functional: rates from counts of decisions, mean losses from scores.
+        """Compute each functional: rates from counts of decisions, others from scores.
 
         The decisions are those of the scores by default.
         """
         compiled = self.compiled
         counts = self.counts(self.decisions(margin)) if counts is None else counts
         functionals = functionals_of(compiled, counts)
-        if compiled.V.nnz:
-            statistics = self.lagrangian.at(margin).statistics()
+        if compiled.is_of_scores.any():
+            statistics = self._exact(self.lagrangian.at(margin).statistics(), margin)
             statistics = replace(statistics, predicted=counts.shares)
-            with_loss = np.diff(compiled.V.indptr) > 0
-            functionals = np.where(with_loss, compiled.functionals(statistics), functionals)
+            from_scores = compiled.functionals(statistics)
+            functionals = np.where(compiled.is_of_scores, from_scores, functionals)
         return functionals
+
+    def _exact(self, statistics: CellStatistics, margin: Array) -> CellStatistics:
+        """Replace tables of pairs from bins of scores by exact ones."""
+        pairs = self.lagrangian.rows.pairs
+        if pairs is None:
+            return statistics
+        return replace(statistics, pairs=pairs.tables(margin))
 
     def counts(self, decisions: Codes) -> CellCounts:
         """Count decisions on these rows."""
@@ -105,6 +113,13 @@ class EvaluationSet:
         of_class = self.cells.class_weight[self.cells.labels][:, None]
         right, total = self._sum_right(self.counts(decisions).weight * of_class)
         return 1.0 - right / total if total > 0 else np.nan
+
+    def auc(self, margin: Array) -> float:
+        """Compute the AUC of the labelled rows of the objective, of two classes."""
+        rows = self.cells.rows
+        inside = self.cells.labelled[self.cells.codes]
+        weight = None if rows.weight is None else rows.weight[inside]
+        return float(pair_table(margin[inside], rows.y[inside], weight, 2)[1, 0])
 
     def accuracy(self, counts: CellCounts) -> Estimate:
         """Estimate the share of the labelled rows of the objective that is decided rightly.

@@ -43,7 +43,7 @@ class GroupThresholds:
         self, cells: Cells, compiled: LinearConstraints, margin: Array, shift: Float
     ) -> None:
         self.compiled = compiled
-        self.of_decisions = compiled.is_known & (np.diff(compiled.B.indptr) == 0)
+        self.of_decisions = compiled.is_known & ~compiled.has_scores
         self.used = np.unique(compiled.R[self.of_decisions].indices)
         n_classes = cells.classes.size
         cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)

@@ -65,6 +65,8 @@ def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
                 "a mean loss may be as large as it likes. Bound an error rate, or leave the "
                 "guarantee out.",
             )
+        if constraint.is_pair:
+            raise asked.refuse(constraint, "it compares scores. Leave the guarantee out.")
 
 
 def _check_groups(

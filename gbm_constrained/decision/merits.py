@@ -26,7 +26,7 @@ class ErrorAndViolations:
     def __init__(
         self, decisions: DecisionCounts, compiled: LinearConstraints, right: Float
     ) -> None:
-        of_decisions = compiled.is_known & (np.diff(compiled.B.indptr) == 0)
+        of_decisions = compiled.is_known & ~compiled.has_scores
         self.uncalibrated = tuple(np.flatnonzero(~of_decisions).tolist())
         kept = np.flatnonzero(of_decisions)
         self._compiled, self._kept = compiled, kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import functionals_of
 
+Criterion: TypeAlias = Literal["error", "auc"]
+CRITERIA: tuple[Criterion, ...] = ("error", "auc")
 N_PREFIXES = 12  # Prefixes that a choice looks at.
 N_PREFIXES_OF_SEVERAL_CLASSES = 3  # The same for several classes, whose searches take longer.
 # Errors that a unit of violation is worth where not all constraints can be met: for several
@@ -39,6 +42,7 @@ class Prefixes:
     rounds: int  # Boosting rounds of the whole ensemble.
     rounds_per_iteration: int  # Boosting rounds of an outer iteration.
     has_free_choice: bool = False
+    criterion: Criterion = "error"  # What is best among prefixes that meet the constraints.
 
     @property
     def candidates(self) -> list[int]:
@@ -76,7 +80,7 @@ def choose_prefix(
 
     def at(prefix: int) -> Choice:
         if prefix not in found:
-            found[prefix] = _choose_shift(scored, prefix)
+            found[prefix] = _choose_shift(scored, prefix, prefixes.criterion)
         return found[prefix]
 
     def with_refit(choice: Choice) -> Choice:
@@ -103,8 +107,8 @@ def choose_prefix(
     return best
 
 
-def _choose_shift(scored: ScoredRows, prefix: int) -> Choice:
-    """Find the best shift of one prefix, and its error and violations."""
+def _choose_shift(scored: ScoredRows, prefix: int, criterion: Criterion) -> Choice:
+    """Find the best shift of one prefix, its error and violations, and its loss as a prefix."""
     rows, margin = scored.rows, scored.margins(prefix)
     compiled = rows.compiled
     start = functionals_of(compiled, rows.counts(rows.decisions(margin)))
@@ -112,15 +116,30 @@ def _choose_shift(scored: ScoredRows, prefix: int) -> Choice:
     best, bounds = _search_inside(margin, rows.cells, compiled, tightened)
     left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
     left[list(best.uncalibrated)] = 0.0
+    of_pairs = _violation_of_pairs(rows, margin)
+    has_violation = bool((left[~compares_groups(compiled)] > ROUNDING).any())
+    loss = best.loss if best.violation > 0.0 else best.error
+    if criterion == "auc":
+        loss += (1.0 - rows.auc(margin)) - best.error
     return Choice(
         prefix,
         best.value,
         best.error,
         best.violation,
         bounds=bounds,
-        loss=best.loss if best.violation > 0.0 else best.error,
-        has_rate_violation=bool((left[~compares_groups(compiled)] > ROUNDING).any()),
+        loss=loss + violation_penalty(rows.cells) * of_pairs,
+        has_rate_violation=has_violation or of_pairs > ROUNDING,
     )
+
+
+def _violation_of_pairs(rows: EvaluationSet, margin: Array) -> float:
+    """Find the largest violation of a pair rate, which no shift changes."""
+    compiled = rows.compiled
+    if not compiled.pair_blocks:
+        return 0.0
+    functionals = np.nan_to_num(rows.functionals(margin))
+    left = compiled.rows_of(functionals) - compiled.b
+    return float(left[np.diff(compiled.C.indptr) > 0].max(initial=0.0))
 
 
 def compares_groups(compiled: LinearConstraints) -> Bool:
@@ -209,9 +228,9 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
 
 
 def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: Codes) -> Float:
-    """Compute the violation of each row of constraints, apart from those on mean losses."""
+    """Compute the violation of each row of constraints, apart from those on scores."""
     found = rows.violations(shift_scores(margin, choice.shift), rows.counts(decisions))
-    return np.where(np.diff(rows.compiled.B.indptr) > 0, 0.0, np.maximum(found, 0.0))
+    return np.where(rows.compiled.has_scores, 0.0, np.maximum(found, 0.0))
 
 
 def standard_errors(

@@ -97,7 +97,7 @@ class Choice:
     p_value: float = np.nan  # P-value of a violation, on the certification rows.
     level: float = np.nan  # Largest p-value that earns the certificate.
     bounds: Float | None = None  # Right-hand sides that chose the shift; None for the own ones.
-    loss: float = np.nan  # Error plus the penalty of the largest violation.
+    loss: float = np.nan  # Error, or 1 - AUC, plus the penalty of the largest violation.
     # Whether a constraint is violated that compares no groups, which is accepted only where no
     # decision meets all of these constraints.
     has_rate_violation: bool = False

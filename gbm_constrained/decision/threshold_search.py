@@ -116,7 +116,7 @@ class ShiftSearch:
             decided = (margin + value).argmax(axis=1)
         error, largest, total = merits.measure(decided)
         functionals = compiled.U @ self.decisions.fractions(decided).ravel() + compiled.constant
-        functionals[np.diff(compiled.V.indptr) > 0] = np.nan
+        functionals[compiled.is_of_scores] = np.nan
         penalised = largest if margin.ndim == 1 else total
         loss = largest if penalty is None else error + penalty * penalised
         return Shift(value, error, functionals, largest, loss, merits.uncalibrated)
@@ -169,7 +169,7 @@ def threshold_curve(
         line = line.thin(most)
     measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.U)
     values = np.concatenate([block for _, block in measure.along(line)], axis=1)
-    constant = np.where(np.diff(compiled.V.indptr) > 0, np.nan, compiled.constant)
+    constant = np.where(compiled.is_of_scores, np.nan, compiled.constant)
     return Curve(line.shift, line.flipped, values[0], values[1:].T + constant, compiled)
 
 

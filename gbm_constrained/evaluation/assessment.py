@@ -244,8 +244,8 @@ def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:
     for k, label in enumerate(rows.cells.classes):
         decided = np.full(len(rows.cells.rows), k, dtype=np.intp)
         functionals = functionals_of(rows.compiled, CellCounts.of(rows.cells, decided))
-        losses = np.diff(rows.compiled.V.indptr) > 0
-        left = rows.compiled.rows_of(np.where(losses, -np.inf, np.nan_to_num(functionals)))
+        left = rows.compiled.rows_of(np.nan_to_num(functionals))
+        left = np.where(rows.compiled.has_scores, -np.inf, left)
         error = rows.error(decided)
         if (left <= rows.compiled.b + ROUNDING).all() and not error >= best_error:
             best, best_error = to_python_scalar(label), error

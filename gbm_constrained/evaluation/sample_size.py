@@ -113,6 +113,8 @@ def rows_of_constraint(cells: Cells, compiled: LinearConstraints, j: int) -> int
     inside = np.zeros(len(view), dtype=bool)
     for term in constraint.terms:
         inside |= cells.select(view, term.base)
+        if term.event.is_pair:
+            inside |= cells.select(view, term.other_base)
     groups = compiled.groups[j]
     if groups and not constraint.expression.compares_with_overall:
         levels = frozenset[int]().union(*(group.levels for group in groups))
@@ -121,11 +123,11 @@ def rows_of_constraint(cells: Cells, compiled: LinearConstraints, j: int) -> int
 
 
 def rows_of_functional(cells: Cells, compiled: LinearConstraints, k: int) -> int:
-    """Count the rows that a functional is taken over: the fewest of its parts."""
-    parts = compiled.parts[k]
-    if parts is None:  # The functional is a mean loss.
+    """Count the rows that a functional is taken over: the fewest of its parts, and of sides."""
+    if compiled.V[[k]].nnz:  # The functional is a mean loss.
         return int(cells.weighted_count[compiled.V[[k]].indices].sum())
-    return int(min((cells.weighted_count[part.cells].sum() for part in parts), default=0))
+    bases = [base for part in compiled.terms[k] or () for base in part.bases]
+    return int(min((cells.weighted_count[base].sum() for base in bases), default=0))
 
 
 def rows_of_smallest_group(

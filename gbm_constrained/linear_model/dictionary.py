@@ -147,7 +147,7 @@ class DictionaryLearner(LinearScores):
         per_row = np.divide(squares, self.row_weight, out=np.zeros_like(squares), where=used)
         total = lag.cells.total(per_row)
         slope = np.sqrt(np.divide(total, lag.cell_weight, out=total, where=lag.cell_weight > 0))
-        rates, losses = lag.constants.reactions
+        rates, losses, _ = lag.constants.reactions
         reaction = rates + losses @ sparse.diags_array(np.maximum(slope, MIN_SLOPE))
         return np.asarray(sparse.linalg.norm(reaction, axis=1))
 

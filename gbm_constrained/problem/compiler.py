@@ -1,11 +1,11 @@
 """Constraints to linear maps of cell statistics.
 
-A rate in a group is a *functional* of cell statistics, ``U . predicted + V . loss + constant``. A
-constraint has one functional (a rate), two (a quotient), or one for each group.
+A rate in a group is a *functional* of cell statistics, ``U . predicted + V . loss + Q . pairs +
+constant``. A constraint has one functional (a rate), two (a quotient), or one for each group.
 
 A bound compiles to linear rows, ``R functionals <= b``: a gap of G groups to G (G - 1) rows, and a
 quotient bounded by k to ``numerator - k denominator``. The solver sees the rows as
-``g = A . predicted + B . loss - b``; reports show the value that the user bounded.
+``g = A . predicted + B . loss + C . pairs - b``; reports show the value that the user bounded.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from gbm_constrained.problem.grouping import (
 )
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.linear_constraints import LinearConstraints, unique_names
+from gbm_constrained.problem.pair_blocks import find_pair_blocks, pair_matrix
 from gbm_constrained.problem.row_properties import find_row_properties, make_csr
 
 
@@ -88,6 +89,11 @@ def compile_constraints(
     """
     needs: list[list[Key] | None] = []
     for constraint in constraints:
+        if constraint.is_pair and not isinstance(communicator, SingleMachine):
+            raise ValueError(
+                f"{constraint} compares the scores of pairs of rows, which may be on different "
+                f"machines: train on one machine, or leave the constraint out."
+            )
         try:
             needs.append(needs_of(constraint, rows))
         except UnavailableError:
@@ -185,6 +191,8 @@ class _Programme:
         n_cells, n_classes = len(cells), cells.classes.size
         starts = [one.view.cells.start for one in functionals]
         names = tuple(unique_names(self.names))
+        terms = [one.terms for one in functionals]
+        blocks = find_pair_blocks(terms, cells.views)
         return LinearConstraints(
             constraints=tuple(constraints),
             U=_stack(
@@ -193,6 +201,8 @@ class _Programme:
                 n_cells * n_classes,
             ),
             V=_stack([one.loss for one in functionals], starts, n_cells),
+            Q=pair_matrix(blocks, terms, cells.weight),
+            pair_blocks=blocks,
             constant=np.array([one.constant for one in functionals]),
             R=make_csr(
                 [np.array(list(row.values()), dtype=np.float64) for row in self.rows],
@@ -206,7 +216,7 @@ class _Programme:
             spans=tuple(self.spans),
             groups=tuple(self.groups),
             **find_row_properties(cells, functionals, self.rows),
-            terms=tuple(one.terms for one in functionals),
+            terms=tuple(terms),
             small=tuple(self.small),
         )
 

@@ -1,18 +1,20 @@
 """Rates as linear maps of the statistics of cells.
 
-A rate in a group is a *functional*, ``U . predicted + V . loss + constant``. Constraints are
-functions of functionals, and so are metrics.
+A rate in a group is a *functional*, ``U . predicted + V . loss + Q . pairs + constant``.
+Constraints are functions of functionals, and so are metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.events import LinearCombination, Term
+from gbm_constrained.constraints.events import LinearCombination, RankedAbove, Term
+from gbm_constrained.constraints.selectors import Selector
 from gbm_constrained.data.cells import Cells, View
 from gbm_constrained.problem.groups import Group
 
@@ -36,6 +38,11 @@ class WeightedFraction:
     cells: Codes
     event: Bool
 
+    @property
+    def bases(self) -> tuple[Codes, ...]:
+        """Sets of cells that the fraction is taken over."""
+        return (self.cells,)
+
 
 @dataclass(frozen=True, eq=False)
 class MeanLoss:
@@ -50,6 +57,36 @@ class MeanLoss:
     coefficient: float
     cells: Codes
 
+    @property
+    def bases(self) -> tuple[Codes, ...]:
+        """Sets of cells that the mean is taken over."""
+        return (self.cells,)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedPairs:
+    """One pair rate: ``coefficient * weighted fraction of pairs whose first row scores higher``.
+
+    Parameters
+    ----------
+    coefficient : Factor of the pair rate.
+    first, second : Cells of either side, counted over all views.
+    target : Index of the class whose scores are compared.
+    """
+
+    coefficient: float
+    first: Codes
+    second: Codes
+    target: int
+
+    @property
+    def bases(self) -> tuple[Codes, ...]:
+        """Sets of cells that the two sides are taken over."""
+        return self.first, self.second
+
+
+RatePart: TypeAlias = WeightedFraction | MeanLoss | WeightedPairs
+
 
 @dataclass(frozen=True, eq=False)
 class Functional:
@@ -62,7 +99,8 @@ class Functional:
         of other models.
     loss : (n_cells of the view,). Coefficients of the mean losses.
     constant : Constant part; NaN where the rate is undefined.
-    terms : Fractions and mean losses that the rate adds up, None where the rate is undefined.
+    terms : Fractions, mean losses and pair rates that the rate adds up, None where the rate is
+        undefined.
     """
 
     view: View
@@ -70,7 +108,7 @@ class Functional:
     imitation: Float
     loss: Float
     constant: float
-    terms: tuple[WeightedFraction | MeanLoss, ...] | None
+    terms: tuple[RatePart, ...] | None
 
 
 class FunctionalCompiler:
@@ -95,15 +133,20 @@ class FunctionalCompiler:
         predicted = np.zeros((weight.size, cells.classes.size))
         imitation = np.zeros_like(predicted)
         loss = np.zeros(weight.size)
-        terms: list[WeightedFraction | MeanLoss] = []
+        terms: list[RatePart] = []
         for a, term in rate.terms:
-            inside = self.base_set(term, view, group)
-            share = np.where(inside, weight, 0.0)
-            if not share.sum() > 0:
-                is_counted = count[inside].any()
+            bases = self.base_sets(term, view, group)
+            empty = [base for base in bases if not weight[base].sum() > 0]
+            if empty:
+                is_counted = count[empty[0]].any()
                 constant = undefined("whose total weight is zero" if is_counted else "at all")
                 return Functional(view, predicted, imitation, loss, constant, None)
+            if isinstance(term.event, RankedAbove):
+                terms.append(self._pairs(a, term.event, bases, view))
+                continue
+            inside = bases[0]
             at = np.flatnonzero(inside)
+            share = np.where(inside, weight, 0.0)
             share *= a / share.sum()
             where = cells.select(view, term.where)
             share[~where] = 0.0
@@ -119,16 +162,44 @@ class FunctionalCompiler:
                 imitation += cost
         return Functional(view, predicted, imitation, loss, rate.constant, tuple(terms))
 
-    def base_set(self, term: Term, view: View, group: Group | None) -> Bool:
-        """Find the cells of a view that a term is taken over."""
+    def _pairs(
+        self, coefficient: float, event: RankedAbove, bases: Sequence[Bool], view: View
+    ) -> WeightedPairs:
+        """Describe a pair rate; of two classes, scores of the first are those of the second."""
+        first, second = (np.flatnonzero(base) + view.cells.start for base in bases)
+        target = int(event.target.is_class(self.cells.classes).argmax())
+        if self.cells.classes.size == 2 and target == 0:
+            first, second, target = second, first, 1
+        return WeightedPairs(coefficient, first, second, target)
+
+    def base_sets(self, term: Term, view: View, group: Group | None) -> tuple[Bool, ...]:
+        """Find the cells of a view that a term is taken over: both sides of a pair rate."""
+        everything = np.ones(len(view), dtype=bool)
+        inside = everything if group is None else group.holds(view)
+        event = term.event
+        if not isinstance(event, RankedAbove):
+            return (self._base_set(term, term.base, view, inside),)
+        outside = everything if event.background == "all" else ~inside
+        sides = {
+            "both": (inside, inside),
+            "first": (inside, outside),
+            "second": (outside, inside),
+        }[event.group]
+        return (
+            self._base_set(term, term.base, view, sides[0]),
+            self._base_set(term, term.other_base, view, sides[1]),
+        )
+
+    def _base_set(
+        self, term: Term, selectors: Sequence[Selector], view: View, inside: Bool
+    ) -> Bool:
+        """Find the selected cells among some cells of a view."""
         cells = self.cells
         count, labels = cells.count[view.cells], cells.labels[view.cells]
-        about_labels = [s for s in term.base if s.needs_labels]
-        inside = cells.select(view, [s for s in term.base if not s.needs_labels])
+        about_labels = [s for s in selectors if s.needs_labels]
+        inside = inside & cells.select(view, [s for s in selectors if not s.needs_labels])
         if cells.rows.sources and not term.data_sets:
             inside &= cells.in_objective[view.cells]
-        if group is not None:
-            inside &= group.holds(view)
         needs_labels = about_labels or term.where or term.event.needs_labels
         if needs_labels and count[inside & (labels < 0)].any():
             raise ValueError(

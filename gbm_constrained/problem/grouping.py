@@ -103,10 +103,12 @@ class GroupFinder:
         return groups
 
     def _size_of(self, group: Group) -> int:
-        """Count the rows that the rate is taken over in a group."""
+        """Count the rows that the rate is taken over in a group: the smaller side of pairs."""
         weighted = self.cells.weighted_count[self.view.cells]
         terms = [term for _, term in self.expression.rate.terms]
-        bases = [self.compiler.base_set(term, self.view, group) for term in terms]
+        bases = [
+            base for term in terms for base in self.compiler.base_sets(term, self.view, group)
+        ]
         return int(min((weighted[base].sum() for base in bases), default=0))
 
     def _treat_small(self, groups: list[Group], known: list[Group]) -> list[Group]:

@@ -16,8 +16,9 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.problem.functionals import MeanLoss, WeightedFraction
+from gbm_constrained.problem.functionals import RatePart, WeightedFraction, WeightedPairs
 from gbm_constrained.problem.groups import Group, SmallGroup
+from gbm_constrained.problem.pair_blocks import PairBlock, pair_matrix
 
 # Entries up to which scipy's checks of a product cost more than the product (a timing of both).
 SMALL_MATRIX = 10_000
@@ -41,6 +42,8 @@ class LinearConstraints:
     U : (n_functionals, n_cells * n_classes). Coefficients of the predicted fractions in each
         functional.
     V : (n_functionals, n_cells). Coefficients of the mean losses.
+    Q : (n_functionals, n_pairs). Coefficients of the entries of the tables of pairs.
+    pair_blocks : Blocks of cells that the tables of pairs are of.
     constant : (n_functionals,). Constant parts.
     R : (m, n_functionals). Coefficients of the functionals in each row.
     b : (m,). Right-hand sides of the rows, with the constants moved there.
@@ -61,13 +64,15 @@ class LinearConstraints:
     splits_targets : (m,). Whether several classes, but not all, cost least on some rows of data,
         as where predicting one of three classes has a cost. The convex proxy moves such rows to
         all of these classes at once.
-    terms : The fractions and mean losses that each functional adds up, next to its constant; None
-        where it is undefined.
+    terms : The fractions, mean losses and pair rates that each functional adds up, next to its
+        constant; None where it is undefined.
     """
 
     constraints: tuple[Constraint, ...]
     U: Any
     V: Any
+    Q: Any
+    pair_blocks: tuple[PairBlock, ...]
     constant: Float
     R: Any
     b: Float
@@ -80,7 +85,7 @@ class LinearConstraints:
     may_reward_errors: Bool
     must_reward_errors: Bool
     splits_targets: Bool
-    terms: tuple[tuple[WeightedFraction | MeanLoss, ...] | None, ...]
+    terms: tuple[tuple[RatePart, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
 
     def __len__(self) -> int:
@@ -118,10 +123,15 @@ class LinearConstraints:
         """Coefficients of the mean losses in each row, (m, n_cells)."""
         return self.R @ self.V
 
+    @cached_property
+    def C(self) -> Any:  # noqa: N802
+        """Coefficients of the tables of pairs in each row, (m, n_pairs)."""
+        return self.R @ self.Q
+
     @property
     def statistics(self) -> frozenset[str]:
         """Names of the cell statistics that rows of constraints depend on."""
-        matrices = {"predicted": self.A, "loss": self.B}
+        matrices = {"predicted": self.A, "loss": self.B, "pairs": self.C}
         return frozenset(name for name, matrix in matrices.items() if matrix.nnz)
 
     @cached_property
@@ -147,10 +157,15 @@ class LinearConstraints:
         """Add up rows of B, weighted by multipliers; shape (n_cells,)."""
         return self._products["B.T"](multipliers)
 
+    def pair_costs(self, multipliers: Float) -> Float:
+        """Add up rows of C, weighted by multipliers; shape (n_pairs,)."""
+        return self._products["C.T"](multipliers)
+
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
         hard = self._products["U"](statistics.predicted.ravel())
-        return hard + self._products["V"](statistics.clipped_loss) + self.constant
+        found = hard + self._products["V"](statistics.clipped_loss) + self.constant
+        return found if statistics.pairs is None else found + self._products["Q"](statistics.pairs)
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
@@ -162,9 +177,11 @@ class LinearConstraints:
         return {
             "U": _product_with(self.U),
             "V": _product_with(self.V),
+            "Q": _product_with(self.Q),
             "R": _product_with(self.R),
             "A.T": _product_with(self.A, transposed=True),
             "B.T": _product_with(self.B, transposed=True),
+            "C.T": _product_with(self.C, transposed=True),
         }
 
     @cached_property
@@ -282,7 +299,7 @@ class LinearConstraints:
         rows_of_U, rows_of_V = [], []
         for k, of_rate in enumerate(self.terms):
             hard, soft = self.U[[k]], self.V[[k]]
-            bases = [term.cells for term in of_rate or ()]
+            bases = [base for term in of_rate or () for base in term.bases]
             if any(left[base].sum() == 0 for base in bases):
                 constant[k], terms[k] = np.nan, None
             elif of_rate and any((left[base] < whole[base]).any() for base in bases):
@@ -294,6 +311,7 @@ class LinearConstraints:
             self,
             U=sparse.csr_array(sparse.vstack(rows_of_U)),
             V=sparse.csr_array(sparse.vstack(rows_of_V)),
+            Q=pair_matrix(self.pair_blocks, terms, left),
             constant=constant,
             R=_keep_rows(self.R, is_known),
             b=np.where(is_known, self.b, 0.0),
@@ -301,13 +319,13 @@ class LinearConstraints:
             terms=tuple(terms),
         )
 
-    def _coefficients(
-        self, terms: Sequence[WeightedFraction | MeanLoss], weight: Float
-    ) -> tuple[Any, Any]:
+    def _coefficients(self, terms: Sequence[RatePart], weight: Float) -> tuple[Any, Any]:
         """Compute the rows of U and V of a rate, given weights of cells."""
         hard = np.zeros((weight.size, self.U.shape[1] // weight.size))
         soft = np.zeros((1, weight.size))
         for term in terms:
+            if isinstance(term, WeightedPairs):
+                continue
             share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
             if isinstance(term, WeightedFraction):
                 hard[term.cells] += share[:, None] * term.event
@@ -315,9 +333,19 @@ class LinearConstraints:
                 soft[0, term.cells] += share
         return sparse.csr_array(hard.reshape(1, -1)), sparse.csr_array(soft)
 
+    @cached_property
+    def is_of_scores(self) -> Bool:
+        """Whether each functional holds mean losses or pair rates; shape (n_functionals,)."""
+        return np.asarray((np.diff(self.V.indptr) > 0) | (np.diff(self.Q.indptr) > 0))
+
+    @cached_property
+    def has_scores(self) -> Bool:
+        """Whether each row of constraints holds mean losses or pair rates; shape (m,)."""
+        return np.asarray((np.diff(self.B.indptr) > 0) | (np.diff(self.C.indptr) > 0))
+
     @property
     def has_rates(self) -> Bool:
-        """Whether each row holds 0-1 rates, and not mean losses alone; shape (m,)."""
+        """Whether each row holds 0-1 rates; shape (m,)."""
         return np.asarray(np.diff(self.cost_range.indptr) > 0)
 
     @property
@@ -346,7 +374,7 @@ def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float],
 
 
 def _find_fractions(
-    terms: Sequence[WeightedFraction | MeanLoss] | None,
+    terms: Sequence[RatePart] | None,
 ) -> tuple[WeightedFraction, ...] | None:
     """Find the terms of a sum of fractions; None for other terms."""
     parts = tuple(term for term in terms or () if isinstance(term, WeightedFraction))

@@ -10,6 +10,7 @@ from scipy import sparse
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.problem.kernels.base import loss_lipschitz, over_classes, rate_lipschitz
+from gbm_constrained.problem.kernels.pairs import pair_sensitivities
 from gbm_constrained.problem.kernels.proxies import PROXIES
 from gbm_constrained.problem.problem_rows import ProblemRows
 
@@ -34,17 +35,34 @@ class ProblemConstants:
         :math:`|A| \mathrm{diag}(\kappa / \sqrt{\pi_c})`, :math:`\pi_c` the cell's fraction of the
         weight. This is that matrix; the norms of its rows are the constraints' own constants.
         """
-        rates, losses = self.reactions
-        return sparse.csr_array(rates + loss_lipschitz(self.rows.n_classes) * losses)
+        rates, losses, pairs = self.reactions
+        return sparse.csr_array(rates + loss_lipschitz(self.rows.n_classes) * losses + pairs)
 
     @cached_property
-    def reactions(self) -> tuple[Any, Any]:
-        """Parts of the sensitivities: of 0-1 rates, and of mean losses of unit slope."""
+    def reactions(self) -> tuple[Any, Any, Any]:
+        """Parts of the sensitivities: of 0-1 rates, mean losses of unit slope, and pair rates."""
         scale = sparse.diags_array(np.sqrt(self.rows.density))
         # Predicted fractions sum to one, so that a common shift of a cell's costs changes nothing:
         # the range of the coefficients counts and not their size.
         rates = rate_lipschitz(self.rows.n_classes) * self.rows.constraints.cost_range
-        return rates @ scale, abs(self.rows.constraints.B) @ scale
+        return rates @ scale, abs(self.rows.constraints.B) @ scale, self._reactions_of_pairs()
+
+    def _reactions_of_pairs(self) -> Any:
+        """Compute the sensitivities of pair rates, csr_array (m, n_cells)."""
+        constraints, n_cells = self.rows.constraints, len(self.rows.cells)
+        total = self.rows.total_weight
+        found: Any = sparse.csr_array((len(constraints), n_cells))
+        for block in constraints.pair_blocks:
+            weight = block.sum(self.rows.cell_weight)
+            density = np.divide(total, weight, out=np.zeros_like(weight), where=weight > 0)
+            of_parts = pair_sensitivities(constraints.C[:, block.entries], density)
+            # A cell has its share of a part's square.
+            share = np.sqrt(self.rows.cell_weight[block.cells] * density[block.parts] / total)
+            at = block.parts, block.cells
+            found = found + of_parts @ sparse.csr_array(
+                (share, at), shape=(block.n_parts, n_cells)
+            )
+        return sparse.csr_array(found)
 
     def lipschitz(self, loss_slope: float | None = None) -> tuple[Float, float]:
         """Compute Lipschitz constants of the rows, (m,), and of all rows scaled to constant one.
@@ -52,9 +70,9 @@ class ProblemConstants:
         The second is one where no two rows share a cell; squares are added over views. The slope
         of the cross-entropy is by default the largest that it can have.
         """
-        rates, losses = self.reactions
+        rates, losses, pairs = self.reactions
         slope = loss_lipschitz(self.rows.n_classes) if loss_slope is None else loss_slope
-        reaction = sparse.csr_array(rates + slope * losses)
+        reaction = sparse.csr_array(rates + slope * losses + pairs)
         own: Float = np.asarray(sparse.linalg.norm(reaction, axis=1), dtype=np.float64)
         inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
         scaled: Any = sparse.csr_array(sparse.diags_array(inverse) @ reaction)

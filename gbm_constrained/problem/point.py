@@ -57,6 +57,9 @@ class Point:
             row_value = problem.kernel.value(self._block(rows, t))
             total += float(problem.apply_weights(row_value, rows).sum())
         total = float(problem.reduce_sum(np.array([total]))[0]) / problem.total_weight
+        if problem.pairs is not None:
+            costs = problem.constraints.pair_costs(multipliers)
+            total += float(costs @ problem.pairs.smooth_tables(self.margin))
         if anchor is not None and inverse_tau > 0:
             total += inverse_tau * problem.bregman(self.margin, anchor)
         return total
@@ -100,6 +103,10 @@ class Point:
             problem.apply_weights(hess, rows)
             if grad.dtype != gradient.dtype:
                 gradient[rows], hessian[rows] = grad, hess
+        if problem.pairs is not None and multipliers.any():
+            costs = problem.constraints.pair_costs(multipliers)
+            out = gradient, hessian
+            problem.pairs.add_gradient(costs, self.margin, problem.probability, out)
         return gradient, hessian
 
     def _proximal_table(self, inverse_tau: float | Float) -> Array | None:

@@ -16,6 +16,7 @@ from gbm_constrained.problem.kernels.binary import BinaryKernel
 from gbm_constrained.problem.kernels.proxies import ProxyName
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.pair_rows import PairRows
 
 # Rows of a block: few enough for temporary arrays to stay in cache, and many enough for the cost
 # of a call not to matter. A block has half as many where each row has several scores.
@@ -100,6 +101,9 @@ class ProblemRows:
         self.label_of_row = np.maximum(y, 0)
         self.labels = self.kernel.encode(self.label_of_row, self.dtype)
         self._set_weight(weight)
+        self.pairs: PairRows | None = None
+        if constraints.pair_blocks:
+            self.pairs = PairRows(constraints.pair_blocks, cells, self.weight, self.total_weight)
         self._make_buffers(options)
 
     def _set_weight(self, weight: Array | None) -> None:

@@ -2,12 +2,12 @@
 
 A statistic sums a quantity of the rows of each cell. A fit computes a statistic only if a
 constraint or the objective depends on it: predicted fractions for rates and for the 0-1 error of
-the history, mean losses for the objective and for constraints on losses.
+the history, mean losses for the objective and for constraints on losses, tables of pairs for pair
+rates.
 
-A further statistic, such as the mean margin or a table of pairs of cells for AUC, is one more
-implementation of :class:`CellStatistic` in :func:`make_statistics`, a field of
-:class:`~gbm_constrained.data.cells.CellStatistics`, and a matrix and a name in
-:class:`~gbm_constrained.problem.linear_constraints.LinearConstraints`.
+A further statistic, such as the mean margin, is one more implementation of :class:`CellStatistic`
+in :func:`make_statistics`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
+matrix and a name in :class:`~gbm_constrained.problem.linear_constraints.LinearConstraints`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.problem.kernels.base import over_classes
+from gbm_constrained.problem.pair_rows import PairRows
 from gbm_constrained.problem.problem_rows import ProblemRows
 
 
@@ -164,13 +165,38 @@ class MeanLosses(CellStatistic):
         return {"loss": means[0], "clipped_loss": means[-1]}
 
 
-STATISTICS = (PredictedFractions.name, MeanLosses.name)
+class PairTables(CellStatistic):
+    """Tables of pairs: how often a row of one cell scores above a row of another.
+
+    A table is no sum over blocks of rows. It is computed from all rows at once, from scores in
+    bins (:mod:`gbm_constrained.problem.pair_statistics`).
+    """
+
+    name: ClassVar[str] = "pairs"
+
+    def __init__(self, pairs: PairRows) -> None:
+        self.pairs = pairs
+
+    def begin(self, margin: Array) -> Float:
+        """Compute the tables."""
+        return self.pairs.tables(margin, is_exact=False)
+
+    def add(self, sums: Float, margin: Array, block: slice) -> None:
+        """Add nothing: the tables are of all rows from the beginning."""
+
+    def values(self, sums: Float) -> dict[str, Float]:
+        """Return the tables."""
+        return {"pairs": sums}
+
+
+STATISTICS = (PredictedFractions.name, MeanLosses.name, PairTables.name)
 
 
 def make_statistics(rows: ProblemRows) -> tuple[CellStatistic, ...]:
     """Make the statistics that constraints, objective and history of a problem depend on."""
     fractions = TrackedFractions if rows.has_several_views else PredictedFractions
-    return fractions(rows), MeanLosses(rows)
+    found: tuple[CellStatistic, ...] = (fractions(rows), MeanLosses(rows))
+    return found if rows.pairs is None else (*found, PairTables(rows.pairs))
 
 
 def compute_statistics(

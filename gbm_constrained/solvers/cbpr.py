@@ -121,6 +121,12 @@ class CBPR(SolverMethod):
 
     def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
         """Explain why CBPR has no such iterate; None where it has."""
+        if constraints.pair_blocks:
+            of_pairs = next(c for c in constraints.constraints if c.is_pair)
+            return (
+                f"CBPR is for mean losses and rates of decisions, and {of_pairs} compares scores: "
+                f"use solver='abpp', without differences of mean losses beside it."
+            )
         if iterate != "ergodic":
             return None
         return (

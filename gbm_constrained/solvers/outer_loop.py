@@ -210,7 +210,7 @@ class OuterLoop(ABC):
             higher, self.bounds = self.optimism(k)
             values = values + higher
         before = values if self._previous_values is None else self._previous_values
-        self._move_multipliers(values - self.bounds, values - before)
+        self._move_multipliers(point.margin, values - self.bounds, values - before)
         self._previous_values = values
         self.ergodic_weights.append(self.dual.ergodic_weight)
         moved = 0.0
@@ -234,13 +234,13 @@ class OuterLoop(ABC):
         if self.callback is not None:
             self.callback(record)
 
-    def _move_multipliers(self, g: Float, change: Float) -> None:
+    def _move_multipliers(self, margin: Array, g: Float, change: Float) -> None:
         """Take the multipliers of the schedule, or a dual step."""
         scheduled = self._look_up_schedule()
         # Slopes matter if a multiplier is above zero, or if one is about to be.
         comes = (g > ROUNDING).any() if scheduled is None else scheduled.any()
         if self.lazy and (comes or self.multipliers.any()):
-            self.slopes.observe()
+            self.slopes.observe(margin)
         if scheduled is not None and not self._may_leave_schedule():
             self.multipliers = scheduled
             return
@@ -257,7 +257,7 @@ class OuterLoop(ABC):
         if self.history:
             self.dual.change_step_sizes()
         if self.lazy and (scheduled.any() or self.multipliers.any()):
-            self.slopes.observe()
+            self.slopes.observe(point.margin)
         self.multipliers, k = scheduled, len(self.history)
         self._move_centre(point.margin)
         self.ergodic_weights.append(self.dual.ergodic_weight)

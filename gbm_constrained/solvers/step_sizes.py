@@ -46,6 +46,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.problem.kernels.base import rate_lipschitz
+from gbm_constrained.problem.kernels.pairs import STEEPEST
 from gbm_constrained.problem.lagrangian import Lagrangian
 
 # Factor on observed slopes, because rates become steeper while their multipliers rise.
@@ -66,16 +67,20 @@ class PathSlopes:
     Attributes
     ----------
     by_cell : (n_cells,). Root mean square slope in each cell, as last observed.
+    of_pairs : (n_cells,). Root mean square slope of pair rates in each cell, as last observed.
     loss_curvature : Root mean square slope of all rows, near the mean curvature of the loss.
     """
 
     def __init__(self, lagrangian: Lagrangian) -> None:
         self.lagrangian = lagrangian
         self.by_cell: Float = np.zeros(0)
+        self.of_pairs: Float = np.zeros(0)
         self.loss_curvature = 0.0
 
-    def observe(self) -> None:
+    def observe(self, margin: Array) -> None:
         """Compute the slopes at the current scores."""
+        if (pairs := self.lagrangian.rows.pairs) is not None:
+            self.of_pairs = pairs.slopes(margin)
         self.by_cell = self.lagrangian.constants.slopes()
         cells = self.lagrangian.cells
         first = cells.views[0].cells  # The other views hold the same rows.
@@ -86,13 +91,17 @@ class PathSlopes:
         """Compute Lipschitz constants of the constraints with the observed slopes, (m,)."""
         steepest = rate_lipschitz(self.lagrangian.n_classes)
         slopes = np.maximum(SLOPE_FACTOR * self.by_cell, MIN_SLOPE) / steepest
-        rates, losses = self._squared_reactions
-        return np.asarray(np.sqrt(rates @ slopes**2 + losses * steepest**2))
+        rates, losses, pairs = self._squared_reactions
+        square = rates @ slopes**2 + losses * steepest**2
+        if self.of_pairs.size:
+            square = square + pairs @ np.minimum(SLOPE_FACTOR * self.of_pairs / STEEPEST, 1.0) ** 2
+        return np.asarray(np.sqrt(square))
 
     @cached_property
-    def _squared_reactions(self) -> tuple[Any, Float]:
-        rates, losses = self.lagrangian.constants.reactions
-        return rates.power(2), np.asarray(losses.power(2).sum(axis=1)).ravel()
+    def _squared_reactions(self) -> tuple[Any, Float, Any]:
+        rates, losses, pairs = self.lagrangian.constants.reactions
+        of_losses = np.asarray(losses.power(2).sum(axis=1)).ravel()
+        return rates.power(2), of_losses, pairs.power(2)
 
     @property
     def steepness(self) -> float:

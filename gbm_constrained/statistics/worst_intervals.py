@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, singledispatch
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +23,17 @@ def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
 
 
 def worst_interval(
-    constraint: Constraint, f: Float, at: Float, strict: Float
+    constraint: Constraint,
+    f: Float,
+    at: Float,
+    strict: Float,
+    correlation: Float | None = None,
 ) -> NDArray[np.float64]:
     """Find the interval of the worst group, or the worst pair; NaN where the value is undefined.
 
     `at` and `strict` are intervals of the groups' rates `f`, shape (n_groups, 2), at the level
-    asked for and at that of :func:`level_of_all`; the reference comes last.
+    asked for and at that of :func:`level_of_all`; the reference comes last. Rates that share no
+    rows need no `correlation`, shape (n_groups, n_groups).
 
     The worst group (or pair) of the population is one and not chosen by the data. Its value lies
     above its own upper end, and so above the largest of all, no more often than any one value. The
@@ -35,49 +41,60 @@ def worst_interval(
     """
     if np.isnan(constraint.value(f)):
         return np.full(2, np.nan)
-    return _worst(constraint.expression, constraint.sense, f, at, strict)
+    rates = _Rates(f, np.eye(f.size) if correlation is None else correlation)
+    return _worst(constraint.expression, constraint.sense, rates, at, strict)
+
+
+class _Rates(NamedTuple):
+    """Rates of groups and their correlation."""
+
+    f: Float
+    correlation: Float
 
 
 @singledispatch
-def _worst(expression: Expression, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+def _worst(expression: Expression, sense: Sense, rates: _Rates, at: Float, strict: Float) -> Float:
     """Find the interval of the worst of several values; see :func:`worst_interval`."""
     raise NotImplementedError
 
 
 @_worst.register
-def _(expression: Each, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+def _(expression: Each, sense: Sense, rates: _Rates, at: Float, strict: Float) -> Float:
     if sense == "<=":
         return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
     return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
 
 
 @_worst.register
-def _(expression: Gap, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
-    lowest = np.nanmax(_difference_intervals(expression, f, strict)[0])
-    return np.array([max(lowest, 0.0), np.nanmax(_difference_intervals(expression, f, at)[1])])
+def _(expression: Gap, sense: Sense, rates: _Rates, at: Float, strict: Float) -> Float:
+    lowest = np.nanmax(_difference_intervals(expression, rates, strict)[0])
+    return np.array([max(lowest, 0.0), np.nanmax(_difference_intervals(expression, rates, at)[1])])
 
 
 @_worst.register
-def _(expression: Ratio, sense: Sense, f: Float, at: Float, strict: Float) -> Float:
+def _(expression: Ratio, sense: Sense, rates: _Rates, at: Float, strict: Float) -> Float:
     # A ratio is k at least where first - k second + slack >= 0 for all pairs (Fieller).
     def holds(intervals: Float, end: int, k: float) -> bool:
-        ends = _difference_intervals(expression, f, intervals, k)[end]
+        ends = _difference_intervals(expression, rates, intervals, k)[end]
         return bool(np.nanmin(ends) + expression.slack >= 0.0)
 
     return np.array([_largest(partial(holds, at, 0)), _largest(partial(holds, strict, 1))])
 
 
 def _difference_intervals(
-    expression: Gap, f: Float, intervals: Float, factor: float = 1.0
+    expression: Gap, rates: _Rates, intervals: Float, factor: float = 1.0
 ) -> tuple[Float, Float]:
     """Find the ends of ``first - factor * second`` of all pairs; deviations add by squares."""
+    f = rates.f
     first, second = np.array(expression.pairs(f.size), dtype=np.intp).reshape(-1, 2).T
     down, up = f - intervals[:, 0], intervals[:, 1] - f
-    difference = f[first] - factor * f[second]
-    return (
-        difference - np.hypot(down[first], factor * up[second]),
-        difference + np.hypot(up[first], factor * down[second]),
-    )
+    difference, correlation = f[first] - factor * f[second], rates.correlation[first, second]
+
+    def size(of_first: Float, of_second: Float) -> Float:
+        x, y = of_first[first], factor * of_second[second]
+        return np.asarray(np.sqrt(np.maximum(x**2 + y**2 - 2.0 * correlation * x * y, 0.0)))
+
+    return difference - size(down, up), difference + size(up, down)
 
 
 def _largest(holds: Callable[[float], bool]) -> float:

@@ -52,7 +52,7 @@ def _choose_by_held_out_rows(
     """Choose prefix and shift by the rows that moved the multipliers, or certify them."""
     options = fit.options
     scored = _score(scores, held_out)
-    prefixes = Prefixes(model.rounds, options.rounds_per_iteration, options.iterate == "best")
+    prefixes = options.prefixes(model.rounds)
     is_idle = not any(r.multipliers.any() for r in fit.solver.history)
     choice, decisions = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
     reported, margin, bounds = held_out, scored.margins(choice.rounds), None

@@ -14,7 +14,7 @@ from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.validation import as_labels
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
-from gbm_constrained.decision.prefix_choice import Prefixes
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import CallbackNotifier, check_callbacks
 from gbm_constrained.training.checkpoint import CheckpointFile, describe_fit
@@ -39,6 +39,17 @@ def weight_of_rows(sample_weight: Any, y: Any) -> Any:
     if not isinstance(sample_weight, Number):
         return sample_weight
     return np.full(as_labels(y).size, sample_weight, dtype=np.float64)
+
+
+def _refuse_pairs(compiled: LinearConstraints) -> None:
+    """Refuse pair rates where decisions alone are moved."""
+    for constraint in compiled.constraints:
+        if constraint.is_pair:
+            raise ValueError(
+                f"solver='threshold' moves the threshold alone, and {constraint} compares scores, "
+                f"whose order no threshold changes: use solver='auto', or leave the constraint "
+                f"out."
+            )
 
 
 class ConstrainedFit:
@@ -99,12 +110,12 @@ class ConstrainedFit:
         )
         options, problem = FitProblem.of(options, arguments, library)
         options.method.check_problem(problem.compiled, options.iterate)
+        if options.solver == "threshold":
+            _refuse_pairs(problem.compiled)
         problem.initial_multipliers(options.method.start)
         certification = problem.certification_set()
         if certification is not None:
-            prefixes = Prefixes(
-                library.n_rounds, options.rounds_per_iteration, options.iterate == "best"
-            )
+            prefixes = options.prefixes(library.n_rounds)
             fraction, delta = options.calibration_fraction, options.delta
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
             check_guarantee(certification, problem.compiled, asked)
@@ -203,7 +214,10 @@ class ConstrainedFit:
         tables = {
             "constraints": compiled.constraints,
             "rows": compiled.rows,
-            "tables": [compiled.U, compiled.V, compiled.R, compiled.constant, compiled.b],
+            "tables": [
+                *(compiled.U, compiled.V, compiled.Q, compiled.R),
+                *(compiled.constant, compiled.b),
+            ],
             "cells": [view.codes for view in cells.views],
             "weight": cells.weight,
         }

@@ -17,6 +17,7 @@ from gbm_constrained.constraints.checking import check_constraints, check_linear
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import check_choice, check_integer, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
+from gbm_constrained.decision.prefix_choice import CRITERIA, Criterion, Prefixes
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.solvers.abpp import ABPP
@@ -65,6 +66,7 @@ class SolverOptions:
     probabilities: Probabilities = "shifted"
     on_infeasible: OnInfeasible = "warn"
     early_stopping_on: EarlyStoppingOn = "metric"
+    select: Criterion = "error"
     maximize: Any = None
     minimize: Any = None
     deterministic: bool | None = None
@@ -102,6 +104,7 @@ class SolverOptions:
         check_choice("probabilities", options.probabilities, PROBABILITIES)
         check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
         check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
+        options._check_select()
         if method.outlier_clip is not None and options.iterate == "randomized":
             raise ValueError(
                 "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
@@ -121,6 +124,24 @@ class SolverOptions:
                 f"or on_infeasible='warn'."
             )
         return options
+
+    def _check_select(self) -> None:
+        """Refuse a criterion of prefixes where no held-out rows choose among them."""
+        check_choice("select", self.select, CRITERIA)
+        if self.select == "error":
+            return
+        if self.iterate != "best" or self.measure_on == "train" or self.guarantee is not None:
+            raise ValueError(
+                f"select={self.select!r} chooses among the prefixes that meet the constraints on "
+                f"held-out rows, and needs iterate='best', no guarantee, and another measure_on "
+                f"than 'train': got iterate={self.iterate!r}, measure_on={self.measure_on!r}, "
+                f"guarantee={self.guarantee!r}."
+            )
+
+    def prefixes(self, n_rounds: int) -> Prefixes:
+        """List the prefixes of an ensemble of so many rounds that a choice may return."""
+        is_free = self.iterate == "best"
+        return Prefixes(n_rounds, self.rounds_per_iteration, is_free, self.select)
 
     @property
     def metric(self) -> Metric | None:
@@ -172,6 +193,7 @@ class SolverOptions:
             )
         for name, default in (
             ("iterate", "last"), ("guarantee", None), ("early_stopping_on", "metric"),
+            ("select", "error"),
         ):  # fmt: skip
             if (value := getattr(self, name)) != default:
                 raise ValueError(
@@ -182,6 +204,11 @@ class SolverOptions:
 
     def with_classes(self, classes: NDArray[np.generic]) -> SolverOptions:
         """Name the classes that constraints leave open, given the sorted labels."""
+        if self.select == "auc" and classes.size > 2:
+            raise ValueError(
+                f"select='auc' ranks the scores of two classes, and y has {classes.size}: use "
+                f"select='error'."
+            )
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
 

@@ -61,7 +61,11 @@ UNSEEN_PARAMETERS_DOC = """
         Criterion of early stopping, after the parent's ``early_stopping_rounds``: the parent's
         metric; the constraints on the last evaluation set, of which the last round that met them
         is kept; or the metric among the rounds that meet them. See
-        :mod:`gbm_constrained.training.early_stopping`."""
+        :mod:`gbm_constrained.training.early_stopping`.
+    select : {"error", "auc"}, default="error"
+        What is best among the prefixes that meet the constraints, with ``iterate="best"``: the
+        smallest error on held-out rows, or the largest AUC there. "auc" is for scores of two
+        classes that are used without a threshold, and needs held-out rows."""
 METRIC_PARAMETERS_DOC = """
     maximize, minimize : Metric, Rate, Quotient or str, default=None
         The objective of the decisions, such as ``maximize=g_mean()``, ``maximize=recall()`` or

@@ -37,7 +37,6 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.guarantee_checks import smallest_values
 from gbm_constrained.decision.guarantees import conformal_bounds
 from gbm_constrained.decision.prefix_choice import (
-    Prefixes,
     choose_prefix,
     standard_errors,
     violation_penalty,
@@ -74,7 +73,7 @@ def choose_by_held_out(
 ) -> Choice:
     """Choose the prefix and shift of fold boosters by the rows that they hold out."""
     boosters, held_out = grown
-    prefixes = Prefixes(boosters.rounds, options.rounds_per_iteration, options.iterate == "best")
+    prefixes = options.prefixes(boosters.rounds)
     scored = ScoredRows(held_out, boosters.held_margin)
     return choose_prefix(scored, prefixes, found=held_out.choices)
 

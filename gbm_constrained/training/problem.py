@@ -17,6 +17,7 @@ from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArgument
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
+from gbm_constrained.problem.functionals import MeanLoss
 from gbm_constrained.problem.grouping import FEW_NAMED, SmallGroupWarning
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -251,9 +252,11 @@ class FitProblem:
 def has_many_rows(cells: Cells, compiled: LinearConstraints, functionals: Iterable[int]) -> bool:
     """Whether each of some functionals is taken over enough rows for a holdout."""
     taken_over = [
-        cells.weighted_count[part.cells].sum()
+        cells.weighted_count[base].sum()
         for k in functionals
-        for part in compiled.parts[k] or ()
+        for part in compiled.terms[k] or ()
+        if not isinstance(part, MeanLoss)
+        for base in part.bases
     ]
     return bool(min(taken_over, default=0) >= MIN_ROWS_FOR_HOLDOUT)
 

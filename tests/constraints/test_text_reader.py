@@ -64,7 +64,7 @@ ERRORS = [
     ("FPR <= 0.05", "FPR", "did you mean fpr?"),
     ("miss_rate <= 0.05", "miss_rate", "did you mean fnr?"),
     ("equalized_odds(by=sex)", "equalized_odds", "did you mean EqualizedOdds?"),
-    ("auc >= 0.9", "auc", "one of accuracy, "),
+    ("kappa >= 0.9", "kappa", "one of accuracy, "),
     ("gap(tpr, refrence=a) <= 0.1", "refrence=a", "did you mean reference?"),
     ("fpr <= 5", "fpr <= 5", "5 per cent is written 0.05"),
     ("fpr <= 5%", "%", "write 5% as 0.05"),

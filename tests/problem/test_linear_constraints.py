@@ -124,7 +124,7 @@ def test_sensitivities_by_hand():
     ]
     cells, compiled = compile_constraints(constraints, Rows(y, np.arange(3), weight))
     lagrangian = Lagrangian(y, cells, compiled, weight=weight)
-    rates, losses = (part.toarray() for part in lagrangian.constants.reactions)
+    rates, losses, _ = (part.toarray() for part in lagrangian.constants.reactions)
     root, kappa = np.sqrt([0.25, 0.75]), np.sqrt(2) / 4
     of_rates = kappa * np.array([[1 / root[0], 0, 0], [0, 0, 0], [*root, 0]])
     of_losses = np.array([[0, 0, 0], [0, 1 / root[1], 0], [0, 0, 0]])

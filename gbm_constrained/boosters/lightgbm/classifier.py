@@ -35,6 +35,7 @@ from gbm_constrained.boosters.lightgbm.trained_model import (
 )
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.guarantees import Guarantee
+from gbm_constrained.decision.prefix_choice import Criterion
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
@@ -125,6 +126,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
+        select: Criterion = "error",
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
@@ -168,6 +170,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
         self.early_stopping_on = early_stopping_on
+        self.select = select
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic

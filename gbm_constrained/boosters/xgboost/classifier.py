@@ -22,6 +22,7 @@ from gbm_constrained.boosters.xgboost.adapter import DrivenFit, XGBoostAdapter
 from gbm_constrained.boosters.xgboost.checks import check_complete
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.guarantees import Guarantee
+from gbm_constrained.decision.prefix_choice import Criterion
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
@@ -105,6 +106,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
+        select: Criterion = "error",
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
@@ -128,6 +130,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
         self.early_stopping_on = early_stopping_on
+        self.select = select
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic

@@ -12,11 +12,10 @@ from sklearn.utils.multiclass import unique_labels
 
 from gbm_constrained._typing import Codes
 from gbm_constrained.data.alignment import check_alignment
-from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import check_weight, labels_and_decisions
 from gbm_constrained.evaluation.classifiers import repeatable_decisions
 from gbm_constrained.problem.groups import Group, quote_lookalikes
+from gbm_constrained.reporting.plotting.inputs import groups_of
 from gbm_constrained.reporting.plotting.style import document_plot, get_axes, literal, matplotlib
 
 Normalize = Literal["true", "pred", "all"] | None
@@ -127,7 +126,7 @@ class GroupConfusionDisplay:
         true, decided = labels_and_decisions(y, repeatable_decisions(estimator, X), ("y", answer))
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"X": X, "y": y, **given})
-        groups = _groups_of(by, sensitive_features, X, true.size)
+        groups = groups_of(by, sensitive_features, X, true.size)
         display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
         return display.plot(ax, **options)
 
@@ -163,7 +162,7 @@ class GroupConfusionDisplay:
         true, decided = labels_and_decisions(y_true, y_pred)
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
-        groups = _groups_of(by, sensitive_features, None, true.size)
+        groups = groups_of(by, sensitive_features, None, true.size)
         display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
         return display.plot(ax, **options)
 
@@ -295,17 +294,6 @@ class GroupConfusionDisplay:
             self.text_[i, k, j] = ax.text(
                 j, top + k + 0.5, written, ha="center", va="center", color=seen
             )
-
-
-def _groups_of(by: Any, sensitive_features: Any, X: Any, n: int) -> tuple[Codes, list[Group]]:
-    """Find the group of each row, and all groups."""
-    columns = columns_of(sensitive_features, n)
-    by = columns if by is None else by
-    names = tuple(by) if pd.api.types.is_list_like(by) else (by,)  # A name may be a number.
-    no_labels = np.zeros(n, dtype=np.intp)
-    attribute = Rows(no_labels, no_labels[:1], None, columns, [X]).attribute(names)
-    groups = [Group(names, frozenset([i]), level) for i, level in enumerate(attribute.levels)]
-    return attribute.codes.astype(np.intp), groups
 
 
 def _normalize(counts: NDArray[Any], normalize: Normalize) -> NDArray[np.float64]:

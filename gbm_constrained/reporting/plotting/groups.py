@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from functools import singledispatch
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.grouped import Each, Gap, Ratio
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.data.validation import labels_and_decisions
 from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
 from gbm_constrained.evaluation.classifiers import positive_of
+from gbm_constrained.reporting.plotting.allowed import find_allowed
 from gbm_constrained.reporting.plotting.style import (
     colour_and_marker,
     document_plot,
@@ -32,7 +30,6 @@ from gbm_constrained.reporting.plotting.style import (
 
 GID = "group_rates"  # Marks the points of a model, so that the next one goes beside them.
 APART = 0.22  # Distance between two models, where groups are 1 apart.
-Ends: TypeAlias = tuple[float, float]
 COLUMNS = ("group", "rows", "rate", "low", "high")
 
 
@@ -95,7 +92,7 @@ class GroupRatesDisplay:
         self.level, self.name = level, name
         self.allowed = None
         if constraint is not None:
-            self.allowed = _find_allowed(
+            self.allowed = find_allowed(
                 constraint.expression, constraint, rates["rate"].to_numpy(), reference
             )
 
@@ -304,32 +301,3 @@ def _with_vacuous_bound(expression: Expression) -> Constraint:
     sense = expression.senses[-1]
     bound = expression.least_bound if sense == ">=" else expression.range[1]
     return Constraint(expression, sense, bound if math.isfinite(bound) else 1.0)
-
-
-@singledispatch
-def _find_allowed(e: Any, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
-    """Find the ends between which a constraint allows the rates of groups to be."""
-    raise TypeError(f"A {type(e).__name__} compares no groups.")
-
-
-@_find_allowed.register
-def _(e: Each, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
-    b = constraint.bound
-    return (-math.inf, b) if constraint.sense == "<=" else (b, math.inf)
-
-
-@_find_allowed.register
-def _(e: Gap, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
-    b = constraint.bound
-    if reference is not None:
-        return reference - b, reference + b
-    middle = (float(rates.min()) + float(rates.max())) / 2
-    return middle - b / 2, middle + b / 2
-
-
-@_find_allowed.register
-def _(e: Ratio, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
-    b, high = constraint.bound, float(rates.max())
-    if reference is None:
-        return b * high - e.slack, high
-    return b * reference - e.slack, (reference + e.slack) / b if b > 0 else math.inf

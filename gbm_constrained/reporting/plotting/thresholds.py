@@ -6,12 +6,13 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.metrics import roc_curve
 
 from gbm_constrained.data.alignment import check_alignment
 from gbm_constrained.evaluation.classifiers import positive_of
 from gbm_constrained.evaluation.np_roc import np_roc_band
+from gbm_constrained.reporting.plotting.inputs import scores_of
 from gbm_constrained.reporting.plotting.style import COLOURS, GREY, finish_axes, get_axes
 
 
@@ -107,7 +108,7 @@ def plot_np_roc(
     gbm_constrained.np_roc_band : The numbers.
     """
     positive = positive_of(model_or_scores) if positive is None else positive
-    scores = _scores(model_or_scores, X, positive)
+    scores = scores_of(model_or_scores, X, positive)
     check_alignment({"X": X, "scores": model_or_scores, "y": y})
     band = np_roc_band(scores, y, delta, positive=positive)
     if label is None:
@@ -132,21 +133,3 @@ def plot_np_roc(
     xlabel = "bound of the type I error (false positive rate)"
     finish_axes(ax, xlabel, "1 - type II error (true positive rate)")
     return ax
-
-
-def _scores(model_or_scores: Any, X: Any, positive: Hashable | None) -> NDArray[np.float64]:
-    """Read or compute the scores of the positive class, by default the last of two."""
-    for method in ("decision_function", "predict_proba"):
-        score = getattr(model_or_scores, method, None)
-        if score is not None:
-            found = np.asarray(score(X), dtype=np.float64)
-            is_first = positive is not None and positive == model_or_scores.classes_[0]
-            if found.ndim == 2 and found.shape[1] == 2:
-                return found[:, 0 if is_first else 1]
-            return -found if is_first and found.ndim == 1 else found
-    if hasattr(model_or_scores, "predict"):
-        raise TypeError(
-            f"{type(model_or_scores).__name__} has neither decision_function nor predict_proba: "
-            f"give its scores instead of the model."
-        )
-    return np.asarray(model_or_scores, dtype=np.float64)
