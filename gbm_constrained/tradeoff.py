@@ -1,4 +1,4 @@
-"""Trade-off between a bound and the accuracy: one fit for each of several bounds.
+"""Trade-off between a bound and the accuracy, or the AUC: one fit for each of several bounds.
 
 Multipliers grow as a bound tightens, so that each fit starts from the multipliers of the one
 before.
@@ -20,6 +20,7 @@ from sklearn.dummy import DummyClassifier
 
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.constraints.pair_rates import auc
 from gbm_constrained.data.validation import as_labels, check_share, check_weight
 from gbm_constrained.evaluation.audit import (
     AuditRows,
@@ -31,7 +32,7 @@ from gbm_constrained.training.options import start_from
 
 __all__ = ["tradeoff_curve"]
 
-ACCURACY = {"": "value", "_low": "low", "_high": "high"}  # Columns of an estimate of accuracy.
+ESTIMATE = {"": "value", "_low": "low", "_high": "high"}  # Columns of an estimate.
 
 
 def tradeoff_curve(
@@ -87,6 +88,8 @@ def tradeoff_curve(
         - ``constraint``, ``bound``: the constraint.
         - ``value``, ``value_low``, ``value_high``: on the held-out rows, and the interval.
         - ``accuracy``, ``accuracy_low``, ``accuracy_high``: likewise.
+        - ``auc``, ``auc_low``, ``auc_high``: likewise, where a constraint is on pair rates, such
+          as ``gap(auc(), by=...)``, and there are two classes.
         - ``rows``: which rows these are, ``"test"`` or as in ``constraint_report_``.
         - ``satisfied``: whether the value is on the right side; missing where there is none.
         - ``verdict``: the verdict on these rows, as in ``constraint_report_`` or an audit.
@@ -133,9 +136,9 @@ def tradeoff_curve(
     if getattr(estimator, "guarantee", None) is not None:
         _check_trainable(clone(estimator).set_params(constraints=list(made[-1])), X, y, fit_params)
     tables: list[pd.DataFrame] = []
-    start = None
+    start, more = None, _find_measured(made[0], y)
     for constraints in made:
-        model = clone(estimator).set_params(constraints=list(constraints))
+        model = clone(estimator).set_params(constraints=[*constraints, *more])
         if start is not None and start.any():
             start_from(model, start)
         began = time.perf_counter()
@@ -144,9 +147,18 @@ def tradeoff_curve(
         start = model.multipliers_.to_numpy()
         found = None
         if X_test is not None:
-            found = measure_classifier(model, test, constraints, level=level)
-        tables.append(_tabulate(model, found, seconds))
+            found = measure_classifier(model, test, [*constraints, *more], level=level)
+        tables.append(_tabulate(model, found, seconds, len(constraints)))
     return pd.concat(tables, ignore_index=True)
+
+
+def _find_measured(constraints: Sequence[Constraint], y: Any) -> list[Constraint]:
+    """Find what is measured besides: the AUC where pair rates of two classes are bounded.
+
+    The constraint always holds, so that the fit reports its value and nothing else changes.
+    """
+    is_ranked = any(constraint.is_pair for constraint in constraints)
+    return [auc() >= 0.0] if is_ranked and np.unique(as_labels(y)).size == 2 else []
 
 
 class _BeforeFirstRoundError(Exception):
@@ -261,8 +273,13 @@ def _check_not_empty(constraints: tuple[Constraint, ...]) -> tuple[Constraint, .
     return constraints
 
 
-def _tabulate(model: Any, found: AuditTables | None, seconds: float) -> pd.DataFrame:
-    """List the rows of a curve for one fit, measured by itself or on test rows."""
+def _tabulate(
+    model: Any, found: AuditTables | None, seconds: float, n_constraints: int
+) -> pd.DataFrame:
+    """List the rows of a curve for one fit, measured by itself or on test rows.
+
+    A constraint behind the first `n_constraints` is the AUC.
+    """
     report = model.constraint_report_
     table, accuracy = (
         (report.rename(columns={"held_out": "value"}), model.unseen_accuracy_)
@@ -270,13 +287,17 @@ def _tabulate(model: Any, found: AuditTables | None, seconds: float) -> pd.DataF
         else (found.frame.assign(rows="test"), found.accuracy)
     )
     shift = getattr(model, "shift_", np.zeros(1))
+    merits = {f"accuracy{end}": getattr(accuracy, name) for end, name in ESTIMATE.items()}
+    for _, measured in table.iloc[n_constraints:].iterrows():
+        merits |= {f"auc{end}": measured[name] for end, name in ESTIMATE.items()}
+    table, report = table.iloc[:n_constraints], report.iloc[:n_constraints]
     columns = {
         "constraint": report["constraint"],
         "bound": report["bound"],
         "value": table["value"],
         "value_low": table["low"],
         "value_high": table["high"],
-        **{f"accuracy{end}": getattr(accuracy, name) for end, name in ACCURACY.items()},
+        **merits,
         "rows": table["rows"],
         "satisfied": table["satisfied"],
         "verdict": table["verdict"],

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.rule import Choice, Margins
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -58,7 +58,7 @@ class EvaluationSet:
 
     def measure(self, rounds: int, margin: Array) -> None:
         """Measure the rates at the scores that the rows have after some rounds."""
-        statistics = self._exact(self.lagrangian.at(margin).statistics(), margin)
+        statistics = self.lagrangian.at(margin).exact_statistics()
         self.functionals_in[rounds] = self.compiled.functionals(statistics)
 
     def values(self, rounds: int) -> Float:
@@ -79,18 +79,11 @@ class EvaluationSet:
         counts = self.counts(self.decisions(margin)) if counts is None else counts
         functionals = functionals_of(compiled, counts)
         if compiled.is_of_scores.any():
-            statistics = self._exact(self.lagrangian.at(margin).statistics(), margin)
+            statistics = self.lagrangian.at(margin).exact_statistics()
             statistics = replace(statistics, predicted=counts.shares)
             from_scores = compiled.functionals(statistics)
             functionals = np.where(compiled.is_of_scores, from_scores, functionals)
         return functionals
-
-    def _exact(self, statistics: CellStatistics, margin: Array) -> CellStatistics:
-        """Replace tables of pairs from bins of scores by exact ones."""
-        pairs = self.lagrangian.rows.pairs
-        if pairs is None:
-            return statistics
-        return replace(statistics, pairs=pairs.tables(margin))
 
     def counts(self, decisions: Codes) -> CellCounts:
         """Count decisions on these rows."""

@@ -19,6 +19,7 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.statistics.order_statistics import minimum_rows
 from gbm_constrained.statistics.p_values import p_value_of_blocks
+from gbm_constrained.statistics.pair_p_values import rows_to_certify
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def check_guarantee(
     else:
         _check_equalities(rows.compiled, asked)
         _check_p_values(rows, asked)
+        _check_pair_rates(rows, asked)
 
 
 def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
@@ -65,8 +67,13 @@ def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
                 "a mean loss may be as large as it likes. Bound an error rate, or leave the "
                 "guarantee out.",
             )
-        if constraint.is_pair:
-            raise asked.refuse(constraint, "it compares scores. Leave the guarantee out.")
+        if constraint.is_pair and asked.kind == "expected":
+            raise asked.refuse(
+                constraint,
+                "it compares scores, whose order no threshold changes, and a threshold is all "
+                "that this guarantee chooses. Use guarantee='high_probability', which certifies "
+                "the scores as they are, or leave the guarantee out.",
+            )
 
 
 def _check_groups(
@@ -135,6 +142,31 @@ def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
             )
 
 
+def _check_pair_rates(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+    """Refuse constraints on pair rates that even perfect scores could not certify."""
+    compiled, cells = rows.compiled, rows.cells
+    level, n = asked.delta / count_sequences(rows, asked.prefixes), len(cells.rows)
+    for j, needed in enumerate(rows_to_certify(compiled, cells, level)):
+        if needed > n:
+            side, name = min(
+                (int(cells.weighted_count[base].sum()), compiled.functional_names[k])
+                for k in range(*compiled.spans[j].indices(compiled.constant.size))
+                for term in compiled.terms[k] or ()
+                for base in term.bases
+            )
+            remedy = "No number of rows is enough for it: relax the bound."
+            if np.isfinite(needed):
+                remedy = (
+                    f"It takes {needed:,.0f} rows of this kind. Give more rows or a larger "
+                    f"calibration_fraction, or relax the bound or delta."
+                )
+            raise asked.refuse(
+                compiled.constraints[j],
+                f"not even perfect scores earn it on the {n:,} rows that {asked.set_aside}, with "
+                f"{side} on the smaller side of {name}. {remedy}",
+            )
+
+
 def _remedy(compiled: LinearConstraints, at: Any, others: str = "") -> str:
     """Describe a remedy for some rows of constraints."""
     if (compiled.b <= smallest_values(compiled) + ROUNDING)[at].any():
@@ -157,12 +189,16 @@ def smallest_p_values(
 ) -> list[tuple[float, str]]:
     """Compute the smallest p-value that any decisions could give each constraint, and say why.
 
+    It is zero for constraints on scores.
+
     The reason for the bound of one rate names the number of rows that would reach the level; rows
     of unequal weights count as their effective number.
     """
     smallest = [(0.0, "")] * len(compiled.constraints)
     shape = (len(cells), cells.classes.size)
     for j, blocks in enumerate(blocks_of_rows(compiled)):
+        if compiled.has_scores[j]:
+            continue
         cost = compiled.A[[j]].toarray().reshape(shape)
         counts = CellCounts.of_shares(cells, np.eye(shape[1])[cost.argmin(axis=1)])
         p = float(p_value_of_blocks(blocks, float(compiled.b[j]), counts))

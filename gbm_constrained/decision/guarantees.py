@@ -11,6 +11,11 @@ The bound of one rate of one class has an exact order-statistic threshold in bot
 (:func:`~gbm_constrained.statistics.order_statistics.expected_threshold`,
 :func:`~gbm_constrained.statistics.order_statistics.umbrella_threshold`). Decisions stay where they
 are if they are on its safe side.
+
+Pair rates depend on no threshold. ``"high_probability"`` tests them at the scores of the prefix
+(:mod:`gbm_constrained.statistics.pair_certificates`), and moves the threshold for other
+constraints alone. Whatever their number, constraints share no `delta`: where one of them does not
+hold, its own test passes with probability `delta` at most.
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ from gbm_constrained.statistics.order_statistics import (
     umbrella_threshold,
 )
 from gbm_constrained.statistics.p_values import constraint_p_values
+from gbm_constrained.statistics.pair_p_values import pair_p_values
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
 GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
@@ -178,13 +184,16 @@ def certify(
     one fails. Where any prefix may be returned, some prefixes share `delta`. Of the decisions that
     passed, the one with the smallest error on the selection rows is returned, unless `start` keeps
     the model's own decisions and these passed. Where none passed, the one with the smallest
-    p-value is returned. One rate has an exact threshold instead.
+    p-value is returned. One rate has an exact threshold instead, and where all constraints are on
+    pair rates, `start` is tested as it is.
     """
     rows, margin = certification.rows, certification.margins(start.rounds)
+    if _is_without_threshold(rows):
+        return replace(start, p_value=_PValues(rows, margin).largest(start.shift), level=delta)
     limit = _find_limit(rows, margin, partial(umbrella_threshold, delta=delta))
     if limit is not None:
         best = _choose_within(limit, selection, start)
-        return replace(best, p_value=_p_value(rows, margin, best.shift), level=delta)
+        return replace(best, p_value=_PValues(rows, margin).largest(best.shift), level=delta)
     tested = _list_tested_prefixes(rows, start, prefixes)
     keeps_own = not start.shift.any()
     sequences = [
@@ -192,9 +201,9 @@ def certify(
     ]
     p_values = np.ones((len(sequences), max(map(len, sequences))))
     for i, (prefix, sequence) in enumerate(zip(tested, sequences, strict=True)):
-        margin = certification.margins(prefix)
+        of_prefix = _PValues(rows, certification.margins(prefix))
         for j, choice in enumerate(sequence):
-            p_values[i, j] = _p_value(rows, margin, choice.shift)
+            p_values[i, j] = of_prefix.largest(choice.shift)
             if p_values[i, j] > delta:  # No decision behind this one can pass.
                 break
     passed = learn_then_test(p_values, delta)
@@ -221,16 +230,53 @@ def _list_tested_prefixes(rows: EvaluationSet, start: Choice, prefixes: Prefixes
 
 
 def count_sequences(rows: EvaluationSet, prefixes: Prefixes) -> int:
-    """Count the prefixes that share delta: one where thresholds are exact, and by default."""
+    """Count the prefixes that share delta: one where no threshold is searched, and by default."""
     is_single = rows.cells.classes.size > 2 or _find_monotone_rate(rows) is not None
+    is_single |= _is_without_threshold(rows)
     if is_single or not prefixes.has_free_choice:
         return 1
     return min(len(prefixes.candidates), MAX_TESTED_PREFIXES)
 
 
-def _p_value(rows: EvaluationSet, margin: Array, shift: Float) -> float:
-    decisions = rows.decisions(shift_scores(margin, shift))
-    return float(constraint_p_values(rows.compiled, rows.counts(decisions)).max(initial=0.0))
+def _is_without_threshold(rows: EvaluationSet) -> bool:
+    """Whether all constraints are on scores, so that no threshold is moved for them."""
+    return bool(len(rows.compiled) and rows.compiled.has_scores.all())
+
+
+def violation_p_values(
+    compiled: LinearConstraints, cells: Cells, counts: CellCounts, functionals: Float
+) -> Float:
+    """Compute the p-value of the violation of each constraint, of decisions or of pair rates."""
+    is_pair = [constraint.is_pair for constraint in compiled.constraints]
+    of_pairs = pair_p_values(compiled, cells, functionals)
+    return np.where(is_pair, of_pairs, constraint_p_values(compiled, counts))
+
+
+class _PValues:
+    """P-values of the violation of constraints by shifted scores, on certification rows."""
+
+    def __init__(self, rows: EvaluationSet, margin: Array) -> None:
+        self._rows, self._margin = rows, margin
+        self._of_pairs: float | None = None
+        if margin.ndim == 1:  # A shift leaves the order of rows as it is.
+            self._of_pairs = self._largest_of_pairs(margin)
+
+    def largest(self, shift: Float) -> float:
+        """Compute the largest p-value of all constraints."""
+        rows, scores = self._rows, shift_scores(self._margin, shift)
+        of_pairs = self._of_pairs
+        if of_pairs is None:
+            of_pairs = self._largest_of_pairs(scores)
+        p = constraint_p_values(rows.compiled, rows.counts(rows.decisions(scores)))
+        of_decisions = [not constraint.is_pair for constraint in rows.compiled.constraints]
+        return max(of_pairs, float(p[of_decisions].max(initial=0.0)))
+
+    def _largest_of_pairs(self, scores: Array) -> float:
+        rows = self._rows
+        if not rows.compiled.pair_blocks:
+            return 0.0
+        found = pair_p_values(rows.compiled, rows.cells, rows.functionals(scores))
+        return float(found.max(initial=0.0))
 
 
 def _order_decisions(
@@ -243,7 +289,7 @@ def _order_decisions(
     curve = threshold_curve(margin, rows.cells, rows.compiled, most=MAX_THRESHOLDS)
     # Distance from each bound in standard errors of the certification rows, at the nearest bound.
     spread = np.maximum(standard_errors(certification.compiled, certification.cells), 1e-9)
-    measured = rows.compiled.is_known
+    measured = rows.compiled.is_known & ~rows.compiled.has_scores
     with np.errstate(divide="ignore", invalid="ignore"):
         safety = np.min((-curve.violations / spread)[:, measured], axis=1, initial=np.inf)
     safety = np.round(safety, 9)  # Running sums of the same numbers differ by rounding.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,26 +11,14 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, EvaluationSet
 from gbm_constrained.decision.rule import Scores
+from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.between_folds import (
     estimate_between_fold_deviation,
     prediction_intervals,
 )
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import LossIntervals
-
-
-class Sampled(NamedTuple):
-    """Intervals by the sampling of rows alone."""
-
-    constraints: Float  # Intervals of what the constraints bound, (n_constraints, 2).
-    functionals: Float  # Intervals of the functionals, (n_functionals, 2).
-
-    @classmethod
-    def of(cls, compiled: LinearConstraints, counts: CellCounts) -> Sampled:
-        """Compute the intervals of counted decisions; NaN for mean losses."""
-        return cls(constraint_intervals(compiled, counts), functional_intervals(compiled, counts))
+from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 
 
 @dataclass(frozen=True)
@@ -40,7 +27,7 @@ class Outcome:
 
     functionals: Float
     # Intervals of what the constraints bound, NaN where there is none. Those on cross-fitted rows
-    # are of one more booster, but for mean losses (statistics.between_folds).
+    # are of one more booster, but for values of scores (statistics.between_folds).
     intervals: Float
     of_functionals: Float  # Intervals of the functionals.
     sources: NDArray[np.object_]  # Name of the rows that each constraint is measured on.
@@ -51,7 +38,7 @@ class Outcome:
 
     @classmethod
     def of(cls, rows: EvaluationSet, scores: Scores, decisions: Codes | None = None) -> Outcome:
-        """Measure the decisions and the mean losses of scores.
+        """Measure the decisions, the mean losses and the pair rates of scores.
 
         The scores have one shift on all folds, by which boosters are compared. Rates are taken of
         the `decisions`, such as cross-fitted ones, and of those of the scores by default.
@@ -60,11 +47,8 @@ class Outcome:
         decisions = by_one_shift if decisions is None else decisions
         counts, compiled, folds = rows.counts(decisions), rows.compiled, rows.folds
         functionals = rows.functionals(scores.for_probabilities, counts)
-        sampled = Sampled.of(compiled, counts)
-        if compiled.V.nnz:
-            loss = rows.lagrangian.at(scores.for_probabilities).losses()
-            of_losses = LossIntervals(rows.cells, compiled, decisions, loss)
-            sampled = Sampled(*of_losses.complete(functionals, *sampled))
+        scored = score_decisions(rows.lagrangian, compiled, scores, decisions)
+        sampled = Sampled.of(compiled, counts).complete(rows.cells, compiled, functionals, scored)
         differ = estimate_between_fold_deviation(
             compiled, rows.cells, folds, by_one_shift, decisions
         )
@@ -90,9 +74,7 @@ class Outcome:
         The rate of a mean varies no more than a binomial one, so that its intervals are
         conservative.
         """
-        sampled = Sampled(
-            constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
-        )
+        sampled = Sampled.of(compiled, counts)
         sources = np.full(len(compiled.constraints), source, dtype=object)
         return cls(functionals_of(compiled, counts), *sampled, sources, sampled)
 
@@ -101,7 +83,8 @@ class Outcome:
         """Measure the mean over several models, whose mean functionals are stored under `rounds`.
 
         `counts` are the mean of the models' decisions. The rate of a mean varies no more than a
-        binomial one, so that the intervals of rates are conservative.
+        binomial one, so that the intervals of rates are conservative. Mean losses and pair rates
+        have none.
         """
         compiled = rows.compiled
         sampled = Sampled.of(compiled, counts)
@@ -120,6 +103,18 @@ class Outcome:
             of_functionals=np.where(of_these[:, None], other.of_functionals, self.of_functionals),
             sources=np.where(is_incomplete, other.sources, self.sources),
         )
+
+
+def score_decisions(
+    lagrangian: Lagrangian, compiled: LinearConstraints, scores: Scores, decisions: Codes
+) -> ScoredDecisions:
+    """Collect what constraints on scores need beside decisions."""
+    margin = scores.for_probabilities
+    return ScoredDecisions(
+        decisions,
+        lagrangian.at(margin).losses() if compiled.V.nnz else None,
+        margin if compiled.Q.nnz else None,
+    )
 
 
 def find_incomplete(compiled: LinearConstraints, here: Float, there: Float) -> Bool:

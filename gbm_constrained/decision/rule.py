@@ -78,12 +78,15 @@ class Scores(NamedTuple):
         return cls(for_decisions, margin if beside and shift.any() else for_decisions)
 
     def statistics(self, lagrangian: Lagrangian) -> CellStatistics:
-        """Compute the cell statistics of the decisions, and of the losses of probabilities."""
-        found = lagrangian.at(self.for_decisions).statistics()
+        """Compute the cell statistics of the decisions, and of losses and ranks of probabilities.
+
+        Tables of pairs are exact.
+        """
+        found = lagrangian.at(self.for_decisions).exact_statistics()
         if self.for_probabilities is self.for_decisions:
             return found
-        losses = lagrangian.at(self.for_probabilities).statistics()
-        return replace(losses, predicted=found.predicted)
+        of_scores = lagrangian.at(self.for_probabilities).exact_statistics()
+        return replace(of_scores, predicted=found.predicted)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.selectors import to_python_scalar
 from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, ScoredRows
+from gbm_constrained.decision.guarantees import violation_p_values
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors
 from gbm_constrained.decision.rule import Choice, shift_scores
@@ -29,7 +30,6 @@ from gbm_constrained.evaluation.sample_size import (
 )
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.p_values import constraint_p_values
 
 FRAGILE_ERROR = 0.8  # Share of a constant decision's error above which decisions are fragile.
 FRAGILE_GAIN = 0.5  # Share of the unconstrained gain over it below which decisions are fragile.
@@ -123,7 +123,8 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
     if found := pool.conflict():
         return _Conflict(found, found, {j: pool.best(j, found) for j in found})
     if choice.is_uncertified:
-        p_values = constraint_p_values(returned.rows.compiled, counts)
+        rows, values = returned.rows, returned.outcome.functionals
+        p_values = violation_p_values(rows.compiled, rows.cells, counts, values)
         if named := tuple(np.flatnonzero(p_values > choice.level).tolist()):
             return _Conflict(named)
         return _Conflict()
@@ -280,6 +281,8 @@ def _measure_cost(
     if returned.is_unconstrained:
         return Cost(error, error, error)
     rows, choice = scored.rows, returned.choice
+    if all(constraint.is_pair for constraint in rows.compiled.constraints):
+        return Cost(error, unconstrained_error=unconstrained_error)  # Thresholds move none.
     margin = scored.margins(choice.rounds)
     # The shift is the one returned: those of the folds may be far from it, and cost more.
     own = rows.error(rows.decisions(shift_scores(margin, choice.shift)))

@@ -23,6 +23,7 @@ from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import as_labels, check_share, check_weight
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.classifiers import (
+    check_scored,
     cross_entropies,
     encode_labels,
     find_classes,
@@ -30,6 +31,7 @@ from gbm_constrained.evaluation.classifiers import (
     has_classes,
     positive_of,
     predict_labels,
+    ranking_scores,
 )
 from gbm_constrained.evaluation.metric_value import MetricOnRows
 from gbm_constrained.evaluation.report_tables import list_groups, tabulate_satisfied
@@ -40,9 +42,9 @@ from gbm_constrained.metrics.reading import read_metrics
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.pair_rows import PairRows
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import LossIntervals
+from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 
 # An audit knows the decisions of a model, and not those that the model might have made.
 VERDICTS = tuple(kind for kind in KINDS if kind != "cannot be met")
@@ -123,9 +125,10 @@ def measure_classifier(
     """
     checked, stated_metrics = check_constraints(constraints), read_metrics(metrics)
     check_share("level", level)
+    models = {type(model).__name__: model, **_check_others(others, type(model).__name__)}
+    check_scored(models, checked)
     labels = given.check(checked)
     X, n = given.X, labels.size
-    models = {type(model).__name__: model, **_check_others(others, type(model).__name__)}
     answers = {name: predict_labels(each, name, X, n) for name, each in models.items()}
     classes = find_classes(model, labels, answers)
     known = "the classes of the model" if has_classes(model) else "the classes of y"
@@ -149,10 +152,13 @@ def measure_classifier(
     of_metrics = _measure_metrics(stated_metrics, rows, decided, positive, level)
     measured: list[_Measured] = []
     for name, each in models.items():
-        loss = None
+        loss = margin = None
         if needs_loss:
             loss = cross_entropies(each, name, X, codes, classes, needs_loss[0])
-        measured.append(_measure(cells, compiled, decided[name], loss, level))
+        if compiled.pair_blocks:
+            margin = ranking_scores(each, name, X, n, classes)
+        scored = ScoredDecisions(decided[name], loss, margin)
+        measured.append(_measure(cells, compiled, scored, level))
     return AuditTables(
         model=type(model).__name__,
         n_rows=n,
@@ -234,20 +240,20 @@ class _Measured:
 
 
 def _measure(
-    cells: Cells, compiled: LinearConstraints, decided: Codes, loss: Float | None, level: float
+    cells: Cells, compiled: LinearConstraints, scored: ScoredDecisions, level: float
 ) -> _Measured:
-    """Measure one model by its decisions, and the cross-entropy of each row if needed."""
-    counts = CellCounts.of(cells, decided)
-    mean_loss = np.zeros(len(cells))
+    """Measure one model by its decisions, and by losses and scores of rows if needed."""
+    counts, loss, pairs = CellCounts.of(cells, scored.decided), scored.loss, None
+    weight, mean_loss = cells.rows.weight, np.zeros(len(cells))
     if loss is not None:
-        weighted = loss if cells.rows.weight is None else loss * cells.rows.weight
+        weighted = loss if weight is None else loss * weight
         np.divide(cells.total(weighted), cells.weight, out=mean_loss, where=cells.weight > 0)
-    functionals = compiled.functionals(CellStatistics(counts.shares, mean_loss, mean_loss))
-    intervals = constraint_intervals(compiled, counts, level)
-    at = functional_intervals(compiled, counts, level)
-    if loss is not None:
-        of_losses = LossIntervals(cells, compiled, decided, loss, level)
-        intervals, at = of_losses.complete(functionals, intervals, at)
+    if scored.margin is not None:
+        rows = PairRows(compiled.pair_blocks, cells, weight, float(cells.weight.sum()))
+        pairs = rows.tables(scored.margin)
+    functionals = compiled.functionals(CellStatistics(counts.shares, mean_loss, mean_loss, pairs))
+    sampled = Sampled.of(compiled, counts, level)
+    intervals, at = sampled.complete(cells, compiled, functionals, scored, level)
     found = find_too_few_rows(cells, compiled, counts, functionals, intervals, at)
     few = {rate.constraint: rate.reason for rate in reversed(found)}
     values = compiled.values(functionals)

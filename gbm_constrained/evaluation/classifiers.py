@@ -1,10 +1,11 @@
-"""Classes, decisions, losses and history that an audit reads from a fitted classifier."""
+"""Classes, decisions, scores, losses and history that an audit reads from a classifier."""
 
 from __future__ import annotations
 
 import itertools
 import reprlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained._dataframes import as_column
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.validation import check_no_scores
+
+SCORES = ("decision_function", "predict_proba")  # Methods that rank rows, the first one first.
 
 
 def predict_labels(model: Any, name: str, X: Any, n: int) -> NDArray[Any]:
@@ -94,20 +98,78 @@ def cross_entropies(
             f"{constraint} needs probabilities, and {name} has no predict_proba: wrap it in "
             f"sklearn.calibration.CalibratedClassifierCV, or bound error_rate() instead."
         )
-    probability = np.asarray(model.predict_proba(X))
-    if probability.shape != (codes.size, classes.size):
-        raise ValueError(
-            f"{name}.predict_proba returned an array of shape {probability.shape}: for "
-            f"{codes.size} rows of classes {classes.tolist()} it must be "
-            f"{(codes.size, classes.size)}."
-        )
-    # Columns are in the order of the model's own classes, which need not be sorted.
-    own = np.asarray(model.classes_) if has_classes(model) else classes
-    order = np.argsort(own)
-    given = probability[np.arange(codes.size), order[codes]]
+    probability = _columns_of_classes(model, name, "predict_proba", (X, codes.size), classes)
+    given = probability[np.arange(codes.size), codes]
     floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
     # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
     return -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
+
+
+def check_scored(models: Mapping[str, Any], constraints: Sequence[Constraint]) -> None:
+    """Refuse classifiers without scores where constraints compare scores."""
+    for constraint in constraints:
+        for name, model in models.items():
+            if constraint.is_pair and not any(map(partial(_has_method, model), SCORES)):
+                raise TypeError(
+                    f"{constraint} compares scores, and {name} has neither decision_function nor "
+                    f"predict_proba: give a classifier with one of them, or bound a rate of "
+                    f"decisions, such as fpr()."
+                )
+
+
+def ranking_scores(model: Any, name: str, X: Any, n: int, classes: NDArray[Any]) -> Array:
+    """Find the scores by which a classifier ranks rows.
+
+    Those of two classes, (n_samples,), rise with the second one: ``decision_function``, else the
+    probability. Several classes, (n_samples, n_classes), have log-probabilities, and values of
+    ``decision_function`` where there are no probabilities.
+    """
+    has_decisions, has_probabilities = (_has_method(model, method) for method in SCORES)
+    if classes.size > 2:
+        method = SCORES[has_probabilities]
+        scores = _columns_of_classes(model, name, method, (X, n), classes)
+        with np.errstate(divide="ignore"):
+            scores = np.log(scores) if has_probabilities else scores
+    elif has_decisions:
+        scores = np.asarray(model.decision_function(X))
+        if scores.size != n:
+            raise ValueError(
+                f"{name}.decision_function returned an array of shape {scores.shape}: for {n} "
+                f"rows of two classes it must be {(n,)}."
+            )
+        is_sorted = not has_classes(model) or np.asarray(model.classes_)[1] == classes[1]
+        scores = scores.ravel() if is_sorted else -scores.ravel()
+    else:
+        scores = _columns_of_classes(model, name, "predict_proba", (X, n), classes)[:, 1]
+    if np.isnan(scores).any():
+        raise ValueError(
+            f"{name} returned NaN as the score of {np.isnan(scores).sum()} of {n} rows: pairs "
+            f"with them have no order. Remove these rows, or give them scores."
+        )
+    return scores
+
+
+def _has_method(model: Any, method: str) -> bool:
+    return callable(getattr(model, method, None))
+
+
+def _columns_of_classes(
+    model: Any, name: str, method: str, rows: tuple[Any, int], classes: NDArray[Any]
+) -> Array:
+    """Find the scores or probabilities of sorted classes, (n_samples, n_classes).
+
+    `rows` are X and the number of its rows.
+    """
+    X, n = rows
+    found = np.asarray(getattr(model, method)(X))
+    if found.shape != (n, classes.size):
+        raise ValueError(
+            f"{name}.{method} returned an array of shape {found.shape}: for {n} rows of classes "
+            f"{classes.tolist()} it must be {(n, classes.size)}."
+        )
+    # Columns are in the order of the model's own classes, which need not be sorted.
+    own = np.asarray(model.classes_) if has_classes(model) else classes
+    return np.asarray(found[:, np.argsort(own)])
 
 
 def repeatable_decisions(model: Any, X: Any) -> Any:

@@ -6,7 +6,7 @@ A verdict compares the value of a constraint with its bound, on the rows that ar
 - **missed within sampling error**: the value is on the wrong side, and the 95% interval of the
   value reaches the bound.
 - **missed**: the value is on the wrong side, and so is the whole interval. A value without an
-  interval, such as a mean loss of a randomised classifier, is missed as well.
+  interval, such as a mean loss or a pair rate of a randomised classifier, is missed as well.
 - **cannot be told**: the value is undefined, its rows are too few
   (:func:`~gbm_constrained.evaluation.sample_size.find_too_few_rows`), or other evidence speaks
   against the value, such as the training rows of the model returned.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,11 @@ class Point:
     def statistics(self) -> CellStatistics:
         """Compute cell statistics: exact 0-1 fractions and mean losses."""
         return compute_statistics(self.problem, self._statistics, self.margin)
+
+    def exact_statistics(self) -> CellStatistics:
+        """Compute cell statistics as reports show them: no table of pairs is from bins."""
+        found, pairs = self.statistics(), self.problem.pairs
+        return found if pairs is None else replace(found, pairs=pairs.tables(self.margin))
 
     def losses(self) -> Float:
         """Compute the cross-entropy of each row."""

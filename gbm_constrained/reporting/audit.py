@@ -1,10 +1,10 @@
 """Audits: the values of constraints on held-out rows, with intervals and verdicts.
 
 Any fitted classifier can be audited, constrained or not, from any library: an audit asks for its
-decisions and nothing else. The verdicts are those of fits
-(:mod:`gbm_constrained.evaluation.verdicts`). A constraint is *met* when its value is on the right
-side of the bound, *missed within sampling error* when its interval still reaches the bound, and
-*missed* when the interval does not.
+decisions, and for probabilities or scores where a constraint is about these. The verdicts are
+those of fits (:mod:`gbm_constrained.evaluation.verdicts`). A constraint is *met* when its value is
+on the right side of the bound, *missed within sampling error* when its interval still reaches the
+bound, and *missed* when the interval does not.
 
 >>> from sklearn.datasets import make_classification
 >>> from sklearn.linear_model import LogisticRegression
@@ -251,9 +251,11 @@ def audit(
     ----------
     model : fitted classifier
         Anything with ``predict`` that returns labels: constrained or not, of any library, a
-        Pipeline or a search. Constraints on ``log_loss`` need ``predict_proba`` as well. A
-        classifier fitted with ``iterate="randomized"`` is asked with ``random_state=0``, in a
-        Pipeline or a search as well.
+        Pipeline or a search. Constraints on ``log_loss`` need ``predict_proba`` as well, and those
+        on pair rates, such as ``auc()``, need scores: ``decision_function``, or ``predict_proba``
+        where there is none. Several classes are ranked by probabilities first. A classifier fitted
+        with ``iterate="randomized"`` is asked with ``random_state=0``, in a Pipeline or a search
+        as well.
     X : array-like of shape (n_samples, n_features)
         Features, as the model takes them. It must not have been trained on these rows, nor its
         threshold or parameters chosen on them: otherwise the intervals mean nothing.
@@ -285,7 +287,8 @@ def audit(
     Raises
     ------
     TypeError, ValueError
-        If something does not fit; the message names the parameter and what to do.
+        If something does not fit, as a model without scores where scores are compared; the
+        message names the parameter and what to do.
 
     Warns
     -----
@@ -295,6 +298,7 @@ def audit(
     See Also
     --------
     gbm_constrained.statistics.intervals : How the intervals of rates are made.
+    gbm_constrained.statistics.pair_intervals : The same for pair rates.
 
     Notes
     -----

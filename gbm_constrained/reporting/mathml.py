@@ -18,6 +18,7 @@ from gbm_constrained.constraints.events import (
     Differs,
     Misclassified,
     Predicted,
+    RankedAbove,
     Term,
 )
 from gbm_constrained.constraints.expressions import Quotient, Rate
@@ -31,9 +32,12 @@ from gbm_constrained.constraints.selectors import (
 )
 
 Classes = Sequence[Hashable] | None
+Member = tuple[str, str]  # Columns of groups and the group, as written.
 DECISION = '<mover accent="true"><mi>y</mi><mo>^</mo></mover>'
 PROBABILITY = '<mover accent="true"><mi>p</mi><mo>^</mo></mover>'
 LABEL = "<mi>y</mi>"
+ROW, OTHER_ROW = "<mi>x</mi>", "<msup><mi>x</mi><mo>\N{PRIME}</mo></msup>"
+SCORE = "<mi>s</mi>"
 GROUP, OTHER_GROUP = "<mi>g</mi>", "<mi>h</mi>"
 CLASS = "<mi>k</mi>"
 TARGET = "<msub><mi>\N{GREEK SMALL LETTER TAU}</mi><mi>k</mi></msub>"
@@ -59,6 +63,8 @@ def legend_of(formulas: Sequence[str]) -> str:
         GROUP: "a group",
         OTHER_GROUP: "another group",
         TARGET: "the target of a class",
+        SCORE: "the score",
+        OTHER_ROW: "another row, and half of the ties of scores count",
     }
     # Each occurrence of a decision has the letter of the label in it.
     found = [
@@ -154,17 +160,17 @@ def _reference(e: Gap, classes: Classes) -> tuple[str, str]:
 def _rate_in(e: Grouped, group: str, classes: Classes) -> str:
     """Write the rate of one group."""
     names: Iterable[Hashable] = ("sensitive features",) if e.by is None else e.by
-    return _rate(e.rate, classes, _tuple(map(_text, names)) + _operator("=") + group)
+    return _rate(e.rate, classes, (_tuple(map(_text, names)), group))
 
 
-def _rate(rate: Rate, classes: Classes, *more: str) -> str:
-    """Write a sum of probabilities, all of them given `more`."""
+def _rate(rate: Rate, classes: Classes, member: Member | None = None) -> str:
+    """Write a sum of probabilities, all of them of one group if it is given."""
     written = ""
     for a, term in rate.terms:
         sign = MINUS if a < 0 else "+" if written else ""
         written += _operator(sign) if sign else ""
         written += "" if abs(a) == 1.0 else _number(abs(a)) + "<mo>\N{DOT OPERATOR}</mo>"
-        written += _term(term, classes, more)
+        written += _term(term, classes, member)
     if rate.constant or not written:
         if written:
             written += _operator(MINUS if rate.constant < 0 else "+")
@@ -172,9 +178,13 @@ def _rate(rate: Rate, classes: Classes, *more: str) -> str:
     return written
 
 
-def _term(term: Term, classes: Classes, more: Sequence[str]) -> str:
+def _term(term: Term, classes: Classes, member: Member | None) -> str:
     """Write a probability, or the mean of a cross-entropy."""
-    given = [_selector(s, classes) for s in (*term.rows, *term.on)] + list(more)
+    if isinstance(term.event, RankedAbove):
+        return _pair_rate(term, term.event, classes, member)
+    given = [_selector(s, classes) for s in (*term.rows, *term.on)]
+    if member is not None:
+        given.append(_operator("=").join(member))
     name, ends = ("E", "[]") if term.event.is_loss else ("P", "()")
     inside = [_event(term.event, classes), *(_selector(s, classes) for s in term.where)]
     condition = f'<mo fence="false" stretchy="false">|</mo>{_list(given)}' if given else ""
@@ -182,6 +192,29 @@ def _term(term: Term, classes: Classes, more: Sequence[str]) -> str:
         f"<mi>{name}</mi><mrow><mo>{ends[0]}</mo>{_list(inside)}{condition}<mo>{ends[1]}</mo>"
         f"</mrow>"
     )
+
+
+def _pair_rate(term: Term, event: RankedAbove, classes: Classes, member: Member | None) -> str:
+    """Write the probability that the score of a row is above that of another."""
+    first, second = (
+        [_selector(s, classes) for s in base] for base in (term.base, term.other_base)
+    )
+    if member is not None:
+        outside = [_operator(NOT_EQUAL).join(member)] if event.background == "others" else []
+        inside = [_operator("=").join(member)]
+        first += outside if event.group == "second" else inside
+        second += outside if event.group == "first" else inside
+    # Selectors of masks name the row.
+    sides = (ROW, first), (OTHER_ROW, [s.replace(ROW, OTHER_ROW) for s in second])
+    given = [_operator(":").join((row, _list(found))) for row, found in sides if found]
+    score = SCORE
+    if isinstance(event.target, Label):
+        score = f"<msub>{SCORE}{_text(event.target.value)}</msub>"
+    scores = [f"{score}<mo>(</mo>{row}<mo>)</mo>" for row in (ROW, OTHER_ROW)]
+    condition = _operator(";").join(given)
+    bar = '<mo fence="false" stretchy="false">|</mo>' if given else ""
+    above = _operator("&gt;").join(scores)
+    return f"<mi>P</mi><mrow><mo>(</mo>{above}{bar}{condition}<mo>)</mo></mrow>"
 
 
 @singledispatch
@@ -203,7 +236,7 @@ def _(event: Differs, classes: Classes) -> str:
 @singledispatch
 def _selector(selector: Any, classes: Classes) -> str:
     """Write the condition that selects rows."""
-    return f"<mi>x</mi>{_operator(IN)}{_text(selector)}"
+    return f"{ROW}{_operator(IN)}{_text(selector)}"
 
 
 @_selector.register(Label)

@@ -34,13 +34,66 @@ References
 
 from __future__ import annotations
 
-from math import ceil, inf, log, sqrt
+from math import ceil, exp, inf, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from gbm_constrained._typing import Float
 from gbm_constrained.problem.pair_statistics import PairRates
 from gbm_constrained.statistics.pair_moments import CellSizes
+
+
+class _Deviations(NamedTuple):
+    """What both deviations of a sum depend on, beside delta.
+
+    Parameters
+    ----------
+    n_rates : Number K of pair rates in the sum.
+    changes : Sum of the squared changes c of all rows.
+    matched : Sum of ``|a_k| / sqrt(2 m_k)``; infinite where sets overlap or weights differ.
+    """
+
+    n_rates: int
+    changes: float
+    matched: float
+
+    def at(self, delta: float) -> float:
+        """Compute the smaller deviation; no pair rate has none."""
+        together = sqrt(log(1.0 / delta) * self.changes / 2.0)
+        if self.matched in (0.0, inf):
+            return together
+        return min(together, self.matched * sqrt(log(self.n_rates / delta)))
+
+    def p_value(self, room: float) -> float:
+        """Compute the smallest delta at which the smaller deviation fits some room."""
+        if room <= 0.0 or self.changes == inf:
+            return 1.0
+        if self.changes == 0.0:
+            return 0.0
+        together = exp(-2.0 * room**2 / self.changes)
+        return min(together, self.n_rates * exp(-((room / self.matched) ** 2)), 1.0)
+
+
+def pair_p_value(sizes: CellSizes, rates: PairRates, coefficients: Float, room: float) -> float:
+    """Compute the p-value of "a sum of pair rates exceeds a bound".
+
+    It is the smallest delta at which :func:`pair_deviation` fits the room. Which deviation that is
+    does not depend on scores, so that the p-value is valid.
+
+    Parameters
+    ----------
+    sizes, rates, coefficients
+        As in :func:`pair_deviation`.
+    room : float
+        The bound less the estimate.
+
+    Returns
+    -------
+    float
+        One where there is no room, or where a set has no weight.
+    """
+    return _find_deviations(sizes, rates, coefficients).p_value(room)
 
 
 def pair_deviation(sizes: CellSizes, rates: PairRates, coefficients: Float, delta: float) -> float:
@@ -64,24 +117,27 @@ def pair_deviation(sizes: CellSizes, rates: PairRates, coefficients: Float, delt
     float
         Infinite where a set has no weight.
     """
+    return _find_deviations(sizes, rates, coefficients).at(delta)
+
+
+def _find_deviations(sizes: CellSizes, rates: PairRates, coefficients: Float) -> _Deviations:
+    """Find what both deviations of a sum depend on."""
     some = np.flatnonzero(coefficients)
     if some.size == 0:
-        return 0.0
+        return _Deviations(0, 0.0, 0.0)
     scale = np.abs(coefficients[some])
     sides = [inside[some] for inside in rates]
     totals = [inside @ sizes.weight for inside in sides]
     if min(total.min() for total in totals) <= 0.0:
-        return inf
+        return _Deviations(some.size, inf, inf)
     change = sum((scale / total) @ inside for inside, total in zip(sides, totals, strict=True))
-    together = sqrt(log(1.0 / delta) * float(change**2 @ sizes.square) / 2.0)
+    changes = float(change**2 @ sizes.square)
     smaller = np.minimum(*(sizes.effective_rows(inside) for inside in sides))
     is_matched = ~(sides[0] & sides[1]).any(axis=1)
     for inside in sides:
         is_matched &= sizes.has_equal_weights(inside)
-    if not is_matched.all():
-        return together
-    one_by_one = float(scale @ np.sqrt(log(some.size / delta) / (2.0 * smaller)))
-    return min(together, one_by_one)
+    matched = float(scale @ np.sqrt(0.5 / smaller)) if is_matched.all() else inf
+    return _Deviations(some.size, changes, matched)
 
 
 def rows_needed(n_rows: float, deviation: float, room: float) -> float:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from scipy import stats
@@ -41,6 +42,21 @@ from gbm_constrained.problem.pair_statistics import PairRates
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.pair_moments import PairMoments
 from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
+
+
+class SumsOfPairs(Protocol):
+    """Sums and differences of pair rates with their intervals."""
+
+    @property
+    def values(self) -> Float:
+        """Value of each sum, (n_sums,)."""
+
+    @property
+    def correlation(self) -> Float:
+        """Correlation of the sums, (n_sums, n_sums)."""
+
+    def intervals(self, level: float = 0.95) -> Float:
+        """Compute the interval of each sum, (n_sums, 2)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +100,9 @@ class PairEstimates:
         """
         rate = self.rates
         with np.errstate(invalid="ignore", divide="ignore"):
-            spread = np.sqrt(self.variance) / (rate * (1.0 - rate))
+            spread = np.sqrt(np.maximum(self.variance, 0.0)) / (rate * (1.0 - rate))
             half = stats.t.isf((1.0 - level) / 2.0, self.degrees) * spread
+            half = np.where(spread == 0.0, 0.0, half)  # All scores tie, as those of a constant.
             ends = expit(logit(rate)[:, None] + half[:, None] * [-1.0, 1.0])
         certain = (rate <= 0.0) | (rate >= 1.0)
         exact = np.stack(clopper_pearson(rate * self.smaller, self.smaller, level), axis=-1)
@@ -179,14 +196,16 @@ def estimate_pair_rates(moments: PairMoments, rates: PairRates) -> PairEstimates
     return PairEstimates(values, covariance, degrees, smaller)
 
 
-def pair_constraint_interval(constraint: Constraint, sums: PairSums, level: float = 0.95) -> Float:
+def pair_constraint_interval(
+    constraint: Constraint, sums: SumsOfPairs, level: float = 0.95
+) -> Float:
     """Compute the two-sided interval of what a constraint on pair rates bounds.
 
     Parameters
     ----------
     constraint : Constraint
         The constraint.
-    sums : PairSums
+    sums : SumsOfPairs
         Its functionals: one, or that of each group with the reference at the end.
     level : float, default=0.95
         Probability that the interval covers the truth.

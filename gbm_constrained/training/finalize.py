@@ -53,7 +53,9 @@ def finalize(
 def _find_sufficient_record(fit: ConstrainedFit, model: FinalModel) -> Record | None:
     """Find the solver's record of the returned model, if the report needs nothing beside it.
 
-    To score all training rows again takes as long as a fifth of a fit.
+    To score all training rows again takes as long as a fifth of a fit. Pair rates of a record are
+    from bins of scores where rows are many
+    (:meth:`gbm_constrained.problem.pair_rows.PairRows.tables`), and exact in all other reports.
     """
     is_changed = bool(model.shift.any()) or model.prefixes is not None
     if is_changed or is_refutable(fit, model) or model.has_training_verdicts:

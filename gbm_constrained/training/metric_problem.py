@@ -115,7 +115,7 @@ class MetricProblem:
             if constraint.is_of_scores:
                 bounded = "a pair rate" if constraint.is_pair else "a mean loss of probabilities"
                 raise ValueError(
-                    f"{constraint} bounds {bounded}, and a metric is optimised over decisions, "
+                    f"{constraint} bounds {bounded}, and {metric} is optimised over decisions, "
                     f"which do not change scores: bound a rate of decisions."
                 )
         bound = bound.with_groups(compiled.groups[n_own:])

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.data.cells import CellStatistics
+from gbm_constrained.decision.outcome import score_decisions
 from gbm_constrained.decision.refit_transfer import (
     correct_training_values,
     find_refit_violations,
@@ -17,8 +18,7 @@ from gbm_constrained.decision.rule import Scores, shift_scores
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows, find_too_few_rows
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import LossIntervals
+from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.growth import measure_optimism
@@ -33,7 +33,10 @@ def describe_training_rows(fit: ConstrainedFit, model: FinalModel, final: Scores
         model = replace(model, feasibility=_refute(fit, model, statistics))
     if model.has_training_verdicts:
         counts = CellCounts.of_shares(fit.problem.cells, statistics.predicted)
-        found = find_intervals(fit, model, counts, _losses(fit, final))
+        decided = fit.solver.lagrangian.kernel.predict(final.for_decisions).astype(np.intp)
+        lagrangian, compiled = fit.solver.lagrangian, fit.problem.compiled
+        scored = score_decisions(lagrangian, compiled, final, decided)
+        found = find_intervals(fit, model, counts, scored)
         model = model.with_training_intervals(*found)
     return model
 
@@ -101,27 +104,17 @@ def _refute(fit: ConstrainedFit, model: FinalModel, statistics: CellStatistics) 
     return model.feasibility.add_training_evidence(corrected, broken & may_be_doubted)
 
 
-def _losses(fit: ConstrainedFit, final: Scores) -> tuple[Codes, Float] | None:
-    """Find decision and loss of each training row; None if no constraint is about losses."""
-    if not fit.problem.compiled.V.nnz:
-        return None
-    lagrangian = fit.solver.lagrangian
-    decided = lagrangian.kernel.predict(final.for_decisions).astype(np.intp)
-    return decided, lagrangian.at(final.for_probabilities).losses()
-
-
 def find_intervals(
     fit: ConstrainedFit,
     model: FinalModel,
     counts: CellCounts,
-    decided_and_losses: tuple[Codes, Float] | None = None,
+    scored: ScoredDecisions | None = None,
 ) -> tuple[Float, tuple[TooFewRows, ...]]:
     """Find intervals of values on training rows, (n_constraints, 2), and rates over too few."""
     cells, compiled, functionals = fit.problem.cells, fit.problem.compiled, model.functionals
     assert functionals is not None
-    intervals = constraint_intervals(compiled, counts), functional_intervals(compiled, counts)
-    if decided_and_losses is not None:
-        of_losses = LossIntervals(cells, compiled, *decided_and_losses)
-        intervals = of_losses.complete(functionals, *intervals)
-    few = find_too_few_rows(cells, compiled, counts, functionals, *intervals)
-    return intervals[0], tuple(few)
+    sampled = Sampled.of(compiled, counts)
+    if scored is not None:
+        sampled = sampled.complete(cells, compiled, functionals, scored)
+    few = find_too_few_rows(cells, compiled, counts, functionals, *sampled)
+    return sampled.constraints, tuple(few)

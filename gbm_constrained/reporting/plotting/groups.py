@@ -38,10 +38,12 @@ class GroupRatesDisplay:
 
     Each group has a line with its rate and the interval of the rate. The interval is Clopper and
     Pearson's where the rate is a fraction of rows (see
-    :mod:`gbm_constrained.statistics.intervals`). A constraint ``each(...)`` is drawn as its bound,
-    and one between groups as a band. A gap is met if all rates are within a band as wide as the
-    bound, drawn around the middle of the rates or around the reference. A ratio is met if all
-    rates are above so much of the largest. Rates of several models can share axes.
+    :mod:`gbm_constrained.statistics.intervals`), and that of
+    :mod:`gbm_constrained.statistics.pair_intervals` where it is a pair rate. A constraint
+    ``each(...)`` is drawn as its bound, and one between groups as a band. A gap is met if all
+    rates are within a band as wide as the bound, drawn around the middle of the rates or around
+    the reference. A ratio is met if all rates are above so much of the largest. Rates of several
+    models can share axes.
 
     Parameters
     ----------
@@ -117,7 +119,7 @@ class GroupRatesDisplay:
         Parameters
         ----------
         estimator : fitted classifier
-            Anything with ``predict``.
+            Anything with ``predict``; pair rates, such as ``auc()``, ask for scores as well.
         constraint : Constraint or comparison of groups, default=None
             Which rate of which groups: a constraint such as ``gap(fpr(), by="sex") <= 0.02``,
             whose bound is drawn too, or a comparison without a bound, such as
@@ -174,10 +176,10 @@ class GroupRatesDisplay:
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
         compared = _comparison_of(constraint)
-        if compared.has_loss:
+        if compared.is_of_scores:
             raise TypeError(
-                f"{compared.expression} needs probabilities, which decisions do not have: use "
-                f"GroupRatesDisplay.from_estimator."
+                f"{compared.expression} needs probabilities or scores, which decisions do not "
+                f"have: use GroupRatesDisplay.from_estimator."
             )
         X = np.zeros((decided.size, 0))
         rows = AuditRows(X, true, sensitive_features, sample_weight)

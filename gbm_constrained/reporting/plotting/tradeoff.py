@@ -97,7 +97,7 @@ class TradeoffDisplay:
         ax: Any = None,
         *,
         x: str = "value",
-        y: str = "accuracy",
+        y: str | None = None,
         bound: str | None = "bound",
         series: str | None = None,
         label: str | None = None,
@@ -109,8 +109,10 @@ class TradeoffDisplay:
         Parameters
         ----------
         x, y : str
-            Columns for the axes. Where a column has its interval in two others, such as
-            ``value_low`` and ``value_high``, that is drawn as a bar.
+            Columns for the axes, ``"value"`` and ``"accuracy"`` by default; y is ``"auc"`` where
+            the curve has that column, as those of pair rates have. Where a column has its
+            interval in two others, such as ``value_low`` and ``value_high``, that is drawn as a
+            bar.
         bound : str, default="bound"
             Column with the bounds, each a dotted line across the axis of ``"value"``, else of
             ``"train"``; of a table without values, across that of `x`. None for no lines.
@@ -135,6 +137,7 @@ class TradeoffDisplay:
             If the curve lacks one of the columns.
         """
         curve = self.curve
+        y = y or ("auc" if "auc" in curve else "accuracy")
         check_columns(curve, x=x, y=y, series=series, label=label)
         bounded = [c for c in ("value", "train") if c in (x, y)] if "value" in curve else [x]
         has_bounds = bound is not None and bool(bounded)
@@ -183,7 +186,7 @@ class TradeoffDisplay:
 
     def _name(self, column: str) -> str:
         """Write the name of an axis, with its unit."""
-        if column not in ("value", "accuracy"):
+        if column not in ("value", "accuracy", "auc"):
             return column
         rows = list(self.curve["rows"].dropna().unique()) if "rows" in self.curve else []
         where = ""
@@ -191,8 +194,9 @@ class TradeoffDisplay:
             known = {"test": ", test rows", "holdout": ", holdout rows"}
             where = known.get(rows[0], f", {rows[0]}")
         bounded = self._bounded_expressions()
-        if column == "accuracy" or bounded is None:
-            return f"{column}{where} (fraction)"
+        if column != "value" or bounded is None:
+            name = "AUC" if column == "auc" else column
+            return f"{name}{where} (fraction)"
         name = literal(bounded.iloc[0]) if bounded.nunique() == 1 else "value"
         return f"{name}{where}{find_unit(bounded)}"
 

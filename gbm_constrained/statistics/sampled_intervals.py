@@ -1,0 +1,66 @@
+"""Intervals of all constraints by the sampling of rows: of decisions, losses and ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
+from gbm_constrained.statistics.loss_intervals import LossIntervals
+from gbm_constrained.statistics.pair_constraints import PairIntervals
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredDecisions:
+    """Decisions of rows with what constraints on scores need.
+
+    Parameters
+    ----------
+    decided : ndarray of int, shape (n_samples,)
+        Class index that each row is decided for.
+    loss : ndarray of shape (n_samples,), default=None
+        Cross-entropy of each row, in nats; None without constraints on losses.
+    margin : ndarray of shape (n_samples,) or (n_samples, n_classes), default=None
+        Scores of the rows; None without constraints on pair rates.
+    """
+
+    decided: Codes
+    loss: Float | None = None
+    margin: Array | None = None
+
+
+class Sampled(NamedTuple):
+    """Intervals by the sampling of rows alone."""
+
+    constraints: Float  # Intervals of what the constraints bound, (n_constraints, 2).
+    functionals: Float  # Intervals of the functionals, (n_functionals, 2).
+
+    @classmethod
+    def of(cls, compiled: LinearConstraints, counts: CellCounts, level: float = 0.95) -> Sampled:
+        """Compute the intervals of counted decisions; NaN for mean losses and pair rates."""
+        return cls(
+            constraint_intervals(compiled, counts, level),
+            functional_intervals(compiled, counts, level),
+        )
+
+    def complete(
+        self,
+        cells: Cells,
+        compiled: LinearConstraints,
+        functionals: Float,
+        scored: ScoredDecisions,
+        level: float = 0.95,
+    ) -> Sampled:
+        """Fill in the intervals of mean losses and of pair rates."""
+        found = self
+        if scored.loss is not None:
+            of_losses = LossIntervals(cells, compiled, scored.decided, scored.loss, level)
+            found = Sampled(*of_losses.complete(functionals, *found))
+        if scored.margin is not None:
+            of_pairs = PairIntervals(cells, compiled, scored.margin, level)
+            found = Sampled(*of_pairs.complete(*found))
+        return found
