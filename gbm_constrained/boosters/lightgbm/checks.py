@@ -109,8 +109,9 @@ def find_without_stages(model: Any, arguments: Mapping[str, Any]) -> str | None:
         return booster
     if has_early_stopping(model, arguments["callbacks"]):
         return "early stopping"
-    given = [name for name in ("callbacks", "init_score") if arguments[name] is not None]
-    return given[0] if given else None
+    if arguments["callbacks"]:
+        return "callbacks"
+    return None if arguments["init_score"] is None else "init_score"
 
 
 def check_categories(X: Any, name: str) -> None:
