@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 import gbm_constrained as gc
 from gbm_constrained.solvers import AutoSolver
@@ -131,6 +132,39 @@ def test_rows_held_out_are_audited(data, library):
     np.testing.assert_array_equal(
         curve[["accuracy", "accuracy_low", "accuracy_high"]], [found.accuracy] * 2
     )
+
+
+def test_a_curve_of_pair_rates_has_the_auc(data):
+    X, y, X_test, y_test = data
+    groups, of_test = ({"g": np.arange(len(rows)) % 2} for rows in (X, X_test))
+    rule = gc.gap(gc.auc(), by="g", min_group_size=20) <= 0.2
+    given = {"sensitive_features": groups}
+    found = gc.tradeoff_curve(booster(constraints=rule), X, y, [0.2, 0.05], **given)
+    place = COLUMNS.index("rows")
+    expected = (*COLUMNS[:place], "auc", "auc_low", "auc_high", *COLUMNS[place:])
+    assert tuple(found.columns) == expected
+    assert found["constraint"].str.startswith("gap(auc").tolist() == [True, True]
+    own = booster(constraints=[rule, gc.auc() >= 0.0])
+    report = own.fit(X, y, **given).constraint_report_.iloc[1]
+    assert found["auc"][0] == report["held_out"]
+    assert (found["auc_low"][0], found["auc_high"][0]) == (report["low"], report["high"])
+    on_test = {"X_test": X_test, "y_test": y_test, "sensitive_features_test": of_test}
+    found = gc.tradeoff_curve(booster(constraints=rule), X, y, [0.2], **given, **on_test)
+    of_model = roc_auc_score(y_test, own.predict_proba(X_test)[:, 1])
+    assert found["auc"][0] == pytest.approx(of_model, abs=1e-12)
+    assert found["auc_low"][0] < of_model < found["auc_high"][0]
+
+
+def test_the_auc_of_a_curve_changes_no_fit(data):
+    """It is measured as a constraint that always holds."""
+    X, y, *_ = data
+    rule = gc.gap(gc.auc(), by="g") <= 0.01
+    given = {"sensitive_features": {"g": (X[:, 0] > 0).astype(int)}}
+    found = gc.tradeoff_curve(booster(constraints=rule), X, y, [0.01], **given)
+    alone = booster(constraints=rule).fit(X, y, **given)
+    assert alone.multipliers_.any()
+    assert found["multiplier"][0] == alone.multipliers_.sum()
+    assert found["value"][0] == alone.constraint_report_["held_out"][0]
 
 
 def test_rows_held_out_count_by_their_weights(data):

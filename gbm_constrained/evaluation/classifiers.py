@@ -126,7 +126,7 @@ def ranking_scores(model: Any, name: str, X: Any, n: int, classes: NDArray[Any])
     """
     has_decisions, has_probabilities = (_has_method(model, method) for method in SCORES)
     if classes.size > 2:
-        method = SCORES[has_probabilities]
+        method = "predict_proba" if has_probabilities else "decision_function"
         scores = _columns_of_classes(model, name, method, (X, n), classes)
         with np.errstate(divide="ignore"):
             scores = np.log(scores) if has_probabilities else scores

@@ -16,8 +16,9 @@ DEPLOYED = DummyClassifier()
 
 
 def text_of(math):
-    """What it reads, with a minus that is easy to type."""
-    return "".join(ET.fromstring(math).itertext()).replace("\N{MINUS SIGN}", "-")
+    """What it reads, with a minus and a prime that are easy to type."""
+    text = "".join(ET.fromstring(math).itertext())
+    return text.replace("\N{MINUS SIGN}", "-").replace("\N{PRIME}", "'")
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,33 @@ def text_of(math):
         ),
         (-1.0 * gc.accuracy() <= -0.9, "-P(ŷ=y)≤-0.9"),
         (gc.log_loss(on=gc.label(1)) <= 0.3, "E[-logp̂(y)|y=1]≤0.3"),
+        (gc.auc() >= 0.8, "P(s(x)>s(x')|x:y=+;x':y=-)≥0.8"),
+        (gc.auc("SIRA") >= 0.8, "P(sSIRA(x)>sSIRA(x')|x:y=SIRA;x':y≠SIRA)≥0.8"),
+        (
+            gc.auc(on={"age": 30}, negatives={"sex": "F"}) <= 0.8,
+            "P(s(x)>s(x')|x:y=+,age=30;x':y=-,age=30,sex=F)≤0.8",
+        ),
+        (
+            gc.auc(negatives=np.array([True, False])) <= 0.8,
+            "P(s(x)>s(x')|x:y=+;x':y=-,x'∈mask of 1 rows)≤0.8",
+        ),
+        (
+            gc.gap(gc.auc(), by="sex") <= 0.02,
+            "maxg,h|P(s(x)>s(x')|x:y=+,sex=g;x':y=-,sex=g)"
+            "-P(s(x)>s(x')|x:y=+,sex=h;x':y=-,sex=h)|≤0.02",
+        ),
+        (
+            gc.each(gc.cross_auc(), by="sex") >= 0.7,
+            "mingP(s(x)>s(x')|x:y=+,sex=g;x':y=-,sex≠g)≥0.7",
+        ),
+        (
+            gc.each(gc.cross_auc(group="negatives", background="all"), by="sex") >= 0.7,
+            "mingP(s(x)>s(x')|x:y=+;x':y=-,sex=g)≥0.7",
+        ),
+        (
+            gc.each(gc.mean_rank(on=gc.label(1)), by="sex") >= 0.4,
+            "mingP(s(x)>s(x')|x:y=1,sex=g;x':y=1)≥0.4",
+        ),
         (gc.precision() >= 0.9, "P(ŷ=+,y=+)P(ŷ=+,y=+)+P(ŷ=+,y=-)≥0.9"),
         (gc.churn(to="old") <= 0.02, "P(ŷ≠ŷold)≤0.02"),
         (gc.churn(to=DEPLOYED) <= 0.02, "P(ŷ≠ŷDummyClassifier)≤0.02"),
@@ -121,3 +149,7 @@ def test_the_legend_has_the_signs_of_the_formulas():
         f"<math>{DECISION}</math> is the decision and <math><mi>y</mi></math> is the label."
     )
     assert "probability" in legend_of([formula_of(gc.log_loss() <= 0.5)])
+    of_pairs = legend_of([formula_of(gc.gap(gc.mean_rank(), by="g") <= 0.5)])
+    assert "<math><mi>s</mi></math> is the score" in of_pairs
+    assert "is another row, and half of the ties of scores count" in of_pairs
+    assert "label" not in of_pairs

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawing import Fixed, labels
+from sklearn.metrics import roc_auc_score
 
 import gbm_constrained as gc
 from gbm_constrained.plotting import GroupConfusionDisplay, GroupRatesDisplay
@@ -179,9 +180,35 @@ def test_decisions_that_are_none(y_true, y_pred, message):
 def test_decisions_have_no_losses(decided):
     y, predicted, columns, _ = decided
     constraint = gc.each(gc.log_loss(), by="g") <= 0.5
-    message = r"each\(log_loss, by='g'\) needs probabilities, which decisions do not have: use "
-    with pytest.raises(TypeError, match=message + "GroupRatesDisplay.from_estimator"):
+    message = r"needs probabilities or scores, which decisions do not have: use "
+    message = rf"each\({{}}, by='g'\) {message}GroupRatesDisplay.from_estimator"
+    with pytest.raises(TypeError, match=message.format("log_loss")):
         GroupRatesDisplay.from_predictions(y, predicted, constraint, sensitive_features=columns)
+    constraint = gc.each(gc.auc(), by="g") >= 0.5
+    with pytest.raises(TypeError, match=message.format("auc")):
+        GroupRatesDisplay.from_predictions(y, predicted, constraint, sensitive_features=columns)
+
+
+def test_groups_have_pair_rates_of_scores(decided):
+    y, _, columns, _ = decided
+
+    class Ranked(Fixed):
+        classes_ = np.array([0, 1])
+
+        def decision_function(self, X):
+            return X[:, 0]
+
+    scores = (np.random.default_rng(0).normal(size=y.size) + y)[:, None]
+    display = GroupRatesDisplay.from_estimator(
+        Ranked(y), scores, y, gc.gap(gc.auc(), by="g") <= 0.1, sensitive_features=columns
+    )
+    groups = display.rates["group"].str.removeprefix("g=")
+    own = [np.asarray(columns["g"]) == name for name in groups]
+    expected = [roc_auc_score(y[of_group], scores[of_group, 0]) for of_group in own]
+    np.testing.assert_allclose(display.rates["rate"], expected, rtol=1e-12)
+    middle = (min(expected) + max(expected)) / 2
+    np.testing.assert_allclose(display.allowed, [middle - 0.05, middle + 0.05])
+    assert display.ax_.get_xlabel() == "auc (fraction)"
 
 
 def test_group_displays_draw_into_the_axes_given(decided):

@@ -89,6 +89,18 @@ def test_tradeoff_draws_intervals_bounds_and_the_plain_model():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("value (fraction)", "accuracy (fraction)")
 
 
+def test_tradeoff_of_pair_rates_draws_the_auc():
+    points = curve().assign(auc=[0.9, 0.85], auc_low=[0.88, 0.83], auc_high=[0.92, 0.88])
+    points["constraint"] = [f"gap(auc, by='g') <= {bound}" for bound in points["bound"]]
+    ax = plot_tradeoff(points)
+    drawn = next(line for line in ax.get_lines() if line.get_marker() == "o")
+    assert_line(drawn, points["value"], [0.9, 0.85])
+    assert ax.get_ylabel().startswith("AUC")
+    assert ax.get_xlabel().startswith("gap(auc, by='g')")
+    ax = plot_tradeoff(points, y="accuracy")
+    assert ax.get_ylabel().startswith("accuracy")
+
+
 def test_tradeoff_of_wins_over_no_losses_is_drawn():
     """No bar reaches an infinite value; the others keep theirs."""
     table = curve()
