@@ -1,11 +1,13 @@
 """Linear models whose subproblems are solved exactly."""
 
+from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
 from gbm_constrained.linear_model.dictionary import DictionaryLearner, Solution
 from gbm_constrained.linear_model.leaves import leaf_indicators
 from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 
 __all__ = [
+    "ConstrainedAUCScorer",
     "ConstrainedLogisticRegression",
     "DictionaryLearner",
     "LinearLearner",

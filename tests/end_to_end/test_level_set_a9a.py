@@ -1,0 +1,81 @@
+"""The level-set method on a9a, by sex: the data, the metric and the bounds of its paper."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_svmlight_file
+from sklearn.metrics import roc_auc_score
+
+from gbm_constrained.linear_model.score_functions import LinearScore
+from gbm_constrained.solvers.level_set import (
+    LevelSchedule,
+    LevelSetSearch,
+    follow_levels,
+    shuffled_batches,
+)
+from gbm_constrained.solvers.pair_rules import bound_difference, density_ratios
+from gbm_constrained.solvers.square_dual import find_optimum
+from gbm_constrained.solvers.square_surrogate import SquareSurrogate
+from gbm_constrained.solvers.stochastic_mirror_descent import (
+    DualGeometry,
+    Primal,
+    SaddleProblem,
+    StepSizes,
+)
+
+FEMALE = 71  # Column of X; the 72nd of the file. The 39th is an education bin.
+
+
+def load(name):
+    path = Path(os.environ.get("GBM_CONSTRAINED_DATA", "")) / f"{name}.xz"
+    if not path.is_file():
+        pytest.skip(f"{name}.xz is not committed and was not found.")
+    X, y = load_svmlight_file(io.BytesIO(lzma.decompress(path.read_bytes())), n_features=123)
+    X = X.toarray()
+    return X, y > 0, X[:, FEMALE] == 1
+
+
+@pytest.fixture(scope="module")
+def a9a():
+    """90 % of the training rows, and the test rows."""
+    X, y, female = load("a9a")
+    rows = np.random.RandomState(0).permutation(y.size)[: int(0.9 * y.size)]
+    return (X[rows], y[rows], female[rows]), load("a9a.t")
+
+
+@pytest.mark.parametrize(
+    ("kappa", "least", "auc", "gap"),
+    [(0.3, 0.2078, 0.8848, -0.035), (0.1, 0.2726, 0.8781, -0.003)],
+)
+def test_group_auc(a9a, kappa, least, auc, gap):
+    """Reference values are those of a conic solver for problem (10) on all training rows."""
+    (X, y, female), (X_test, y_test, female_test) = a9a
+    members = np.stack([y, ~y, female, ~female, np.ones_like(y)], axis=1).astype(float)
+    ratios = density_ratios(members)
+    surrogate = SquareSurrogate.of(bound_difference((2, 3), (4, 4), kappa), 5)
+    exact = find_optimum(surrogate, X, ratios)
+    assert exact.values[0] == pytest.approx(least, abs=5e-4)
+
+    score = LinearScore.of(X)
+    start = Primal(np.zeros(X.shape[1]), np.zeros(2 * surrogate.n_pairs))
+    steps = StepSizes(0.5, 2.0, score.mean_squared_gradient(start.parameters, X), 100)
+    geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
+    problem = SaddleProblem(surrogate, score, geometry, steps)
+    schedule = LevelSchedule(100_000, 100, theta=1.0, tol=5e-3, max_levels=15)
+    search = LevelSetSearch(problem, schedule, start, 0.5)
+    batches = shuffled_batches(y.size, 100, np.random.RandomState(0))
+    values = []
+    for level in follow_levels(search, X, ratios, batches):
+        scores = score.scores(level.point.parameters, X)
+        values.append(surrogate.values(surrogate.moments(scores, ratios)) - surrogate.limits)
+    assert (np.array(values)[:, 1:] <= 0).all()  # Every level is feasible.
+    assert exact.values[0] <= values[-1][0] <= 1.03 * exact.values[0]
+    scores = score.scores(level.point.parameters, X_test)
+    assert roc_auc_score(y_test, scores) == pytest.approx(auc, abs=0.004)
+    assert roc_auc_score(female_test, scores) - 0.5 == pytest.approx(gap, abs=0.02)

@@ -1,0 +1,345 @@
+"""Scores of largest AUC under pair rules: the choice of a level, reports, and the estimator."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.utils.estimator_checks import check_estimator
+
+import gbm_constrained as gc
+from gbm_constrained.exceptions import InfeasibleConstraintsWarning
+from gbm_constrained.linear_model import ConstrainedAUCScorer
+from gbm_constrained.solvers.pair_rules import density_ratios
+from gbm_constrained.solvers.square_dual import find_optimum
+from gbm_constrained.solvers.square_surrogate import SquareSurrogate
+
+QUICK = {"n_steps": 200, "theta": 1.0}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows whose first feature tells labels and the second, partly, groups."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    X = rng.normal(size=(n, 4))
+    sex = np.where(X[:, 1] + 0.7 * rng.normal(size=n) > 0.2, "F", "M")
+    y = (1.2 * X[:, 0] + 0.9 * X[:, 1] + rng.logistic(size=n) > 0.5).astype(int)
+    weight = rng.uniform(0.5, 2.0, n)
+    return X, y, sex, weight
+
+
+def pair_auc(scores, first, second, weight):
+    """Compute AUC(first, second) of two masks without overlap."""
+    chosen = first | second
+    return roc_auc_score(first[chosen], scores[chosen], sample_weight=weight[chosen])
+
+
+def values_of(scores, y, sex, weight):
+    """Compute the three metrics of the paper's experiments by scikit-learn's AUC."""
+    F, positive = sex == "F", y == 1
+    return {
+        "mean_rank": abs(pair_auc(scores, F, ~F, weight) - 0.5),
+        "cross_auc": abs(
+            pair_auc(scores, positive & F, ~positive & ~F, weight)
+            - pair_auc(scores, positive & ~F, ~positive & F, weight)
+        ),
+        "auc": abs(
+            pair_auc(scores, positive & F, ~positive & F, weight)
+            - pair_auc(scores, positive & ~F, ~positive & ~F, weight)
+        ),
+    }
+
+
+@pytest.mark.parametrize("rate", [gc.mean_rank, gc.cross_auc])
+def test_the_rule_is_met_where_the_unconstrained_score_violates_it(rows, rate):
+    X, y, sex, weight = rows
+    free = ConstrainedAUCScorer(**QUICK).fit(X, y, weight)
+    rule = gc.gap(rate(), by="sex") <= 0.1
+    fair = ConstrainedAUCScorer(rule, slack=0.1, **QUICK)
+    fair.fit(X, y, weight, sensitive_features={"sex": sex})
+    name = rate.__name__
+    before = values_of(free.decision_function(X), y, sex, weight)[name]
+    after = values_of(fair.decision_function(X), y, sex, weight)[name]
+    assert before > 0.2
+    assert after <= 0.1 + 0.02
+    report = fair.constraint_report_.iloc[0]
+    assert report.satisfied
+    assert report.held_out <= 0.1
+    assert report.multiplier > 0
+    auc = roc_auc_score(y, fair.decision_function(X), sample_weight=weight)
+    assert 0.7 < auc < roc_auc_score(y, free.decision_function(X), sample_weight=weight)
+
+
+def test_reported_values_are_those_of_the_rows(rows):
+    """Of rows without weights, training and validation values average to that of all rows."""
+    X, y, sex, weight = rows
+    rules = [gc.gap(rate(), by="sex") <= 0.3 for rate in (gc.mean_rank, gc.cross_auc, gc.auc)]
+    model = ConstrainedAUCScorer(rules, slack=0.2, **QUICK)
+    model.fit(X, y, weight, sensitive_features={"sex": sex})
+    expected = values_of(model.decision_function(X), y, sex, weight)
+    found = dict(
+        zip(("mean_rank", "cross_auc", "auc"), model.constraint_report_.train, strict=True)
+    )
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=0.02)
+
+
+def test_the_chosen_level_is_the_best_of_those_that_meet_the_rule(rows):
+    X, y, sex, _ = rows
+    rule = gc.gap(gc.mean_rank(), by="sex") <= 0.1
+    model = ConstrainedAUCScorer(rule, slack=0.15, **QUICK)
+    history = model.fit(X, y, sensitive_features={"sex": sex}).history_
+    feasible = history[history.violation <= 1e-12]
+    best = feasible.loc[feasible.auc.idxmax()]
+    assert model.level_ == best.level
+    assert history.chosen.sum() == 1
+    assert history.loc[history.chosen].level.item() == best.level
+    np.testing.assert_allclose(
+        history.violation, np.maximum(history[f"value[{rule}]"] - 0.1, 0.0), atol=1e-12
+    )
+    assert (history.surrogate_violation.iloc[:-1] <= 0).all()
+
+
+def test_the_exact_solver_is_the_limit_of_the_level_set_method(rows):
+    X, y, sex, _ = rows
+    rule = gc.gap(gc.mean_rank(), by="sex") <= 0.1
+    features = {"sensitive_features": {"sex": sex}}
+    exact = ConstrainedAUCScorer(rule, solver="exact").fit(X, y, **features)
+    search = ConstrainedAUCScorer(rule, n_steps=500).fit(X, y, **features)
+    least = exact.history_.surrogate_objective.item()
+    assert exact.history_.surrogate_violation.item() == pytest.approx(0.0, abs=1e-6)
+    assert least <= search.history_.surrogate_objective.iloc[-1] <= 1.03 * least
+    assert exact.level_ == 0
+
+
+def test_no_rules_give_the_optimum_of_the_square_loss(rows):
+    X, y, _, weight = rows
+    model = ConstrainedAUCScorer(solver="exact", validation_fraction=0.5).fit(X, y, weight)
+    direction = model.coef_[0] / np.linalg.norm(model.coef_)
+    surrogate = SquareSurrogate.of([], 2)
+    ratios = density_ratios(np.stack([y == 1, y == 0], axis=1) * weight[:, None])
+    whole = find_optimum(surrogate, X, ratios).weights
+    assert direction @ whole / np.linalg.norm(whole) == pytest.approx(1.0, abs=0.01)
+    assert model.constraint_report_.empty
+
+
+def test_a_network_ranks_what_no_line_does(rows):
+    X, _, sex, _ = rows
+    y = ((X[:, 0] > -0.3) & (X[:, 2] > -0.3)).astype(int)
+    rule = gc.gap(gc.mean_rank(), by="sex") <= 0.1
+    features = {"sensitive_features": {"sex": sex}}
+    linear = ConstrainedAUCScorer(rule, slack=0.2, solver="exact").fit(X, y, **features)
+    model = ConstrainedAUCScorer(rule, slack=0.2, hidden=10, theta=1.0, n_steps=600, max_levels=8)
+    model.fit(X, y, **features)
+    auc, of_line = (roc_auc_score(y, m.decision_function(X)) for m in (model, linear))
+    assert auc > of_line + 0.02
+    assert not hasattr(model, "coef_")
+    assert set(model.history_.proximal_point) == {0, 1}
+
+
+class TestPartialFit:
+    rule = gc.gap(gc.mean_rank(), by="sex") <= 0.1
+
+    def run(self, rows, sizes, n_rows, **options):
+        X, y, sex, weight = rows
+        model = ConstrainedAUCScorer(self.rule, slack=0.1, theta=1.0, **options)
+        order = np.random.default_rng(3).permutation(np.resize(np.arange(len(y)), n_rows))
+        ends = np.cumsum([200, *([sizes] * ((n_rows - 200) // sizes))])
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            part = order[start:end]
+            features = {"sex": sex[part]}
+            model.partial_fit(X[part], y[part], weight[part], sensitive_features=features)
+        return model
+
+    def objective(self, model, rows):
+        """Compute the surrogate objective at the last level, on all rows."""
+        X, y, _, weight = rows
+        ratios = density_ratios(np.stack([y == 1, y == 0], axis=1) * weight[:, None])
+        surrogate = SquareSurrogate.of([], 2)
+        w = model._stream.search.levels[-1].point.parameters
+        return surrogate.values(surrogate.moments(X @ w, ratios))[0]
+
+    def test_single_rows_do_as_well_as_batches(self, rows):
+        one = self.run(rows, 1, 2_000, n_steps=8)
+        many = self.run(rows, 100, 2_000, n_steps=8)
+        found, expected = self.objective(one, rows), self.objective(many, rows)
+        assert found == pytest.approx(expected, rel=0.05)
+        assert expected < 0.45  # Scores of zero have 0.5.
+
+    def test_levels_end_and_the_best_is_returned(self, rows):
+        X, y, sex, weight = rows
+        early = self.run(rows, 100, 1_000, n_steps=20)
+        assert early.level_ is None
+        assert roc_auc_score(y, early.decision_function(X)) > 0.6
+        model = self.run(rows, 100, 40_000, n_steps=40)
+        assert model.level_ is not None
+        assert len(model.history_) >= 8
+        assert model.constraint_report_.satisfied.all()
+        scores = model.decision_function(X)
+        assert values_of(scores, y, sex, weight)["mean_rank"] <= 0.13
+        assert roc_auc_score(y, scores) > 0.7
+
+    def test_validation_rows_are_not_trained_on(self, rows):
+        model = self.run(rows, 100, 10_000, n_steps=20)
+        n_validation = model._stream.validation.n_offered
+        assert n_validation + model._stream.search.n_rows == 10_000
+        assert n_validation == pytest.approx(1_000, abs=150)
+
+    def test_rows_of_an_unknown_group_are_refused(self, rows):
+        X, y, sex, _ = rows
+        model = ConstrainedAUCScorer(self.rule, slack=0.1)
+        model.partial_fit(X[:300], y[:300], sensitive_features={"sex": sex[:300]})
+        with pytest.raises(ValueError, match=r"'X'.*which no row of the first call had"):
+            model.partial_fit(X[:1], y[:1], sensitive_features={"sex": ["X"]})
+        with pytest.raises(ValueError, match="not among the classes"):
+            model.partial_fit(X[:1], [2], sensitive_features={"sex": ["F"]})
+
+    def test_fit_begins_anew(self, rows):
+        X, y, sex, _ = rows
+        features = {"sensitive_features": {"sex": sex}}
+        model = ConstrainedAUCScorer(self.rule, slack=0.1, **QUICK)
+        model.partial_fit(X, y, **features).fit(X, y, **features)
+        fresh = clone(model).fit(X, y, **features)
+        np.testing.assert_array_equal(model.coef_, fresh.coef_)
+        model.partial_fit(X, y, **features)
+        assert model.level_ is None
+        assert not hasattr(model, "history_")
+
+
+def test_predictions_follow_from_the_log_odds(rows):
+    X, y, _, _ = rows
+    labels = np.where(y == 1, "yes", "no")
+    model = ConstrainedAUCScorer(solver="exact").fit(X, labels)
+    scores = model.decision_function(X)
+    np.testing.assert_allclose(scores, (X @ model.coef_.T)[:, 0] + model.intercept_)
+    probability = model.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    np.testing.assert_allclose(np.log(probability[:, 1] / probability[:, 0]), scores)
+    np.testing.assert_array_equal(model.predict(X), np.where(scores > 0, "yes", "no"))
+    assert probability[:, 1].mean() == pytest.approx(y.mean(), abs=0.02)
+
+
+def test_groups_are_found_in_the_features_too(rows):
+    X, y, sex, _ = rows
+    table = pd.DataFrame(X, columns=list("abcd")).assign(F=(sex == "F").astype(float))
+    rule = gc.gap(gc.mean_rank(), by="F") <= 0.1
+    model = ConstrainedAUCScorer(rule, slack=0.1, solver="exact").fit(table, y)
+    other = ConstrainedAUCScorer(
+        gc.gap(gc.mean_rank(), by="G") <= 0.1, slack=0.1, solver="exact"
+    ).fit(table, y, sensitive_features={"G": table.F})
+    np.testing.assert_allclose(model.coef_, other.coef_, rtol=1e-6)
+
+
+def test_models_are_copied_and_kept(rows):
+    X, y, sex, _ = rows
+    rule = gc.gap(gc.mean_rank(), by="sex") <= 0.1
+    model = ConstrainedAUCScorer(rule, slack=0.1, **QUICK)
+    model.fit(X, y, sensitive_features={"sex": sex})
+    kept = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(kept.decision_function(X), model.decision_function(X))
+    again = clone(model).fit(X, y, sensitive_features={"sex": sex})
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
+def test_a_common_factor_of_all_features_changes_nothing(rows):
+    X, y, sex, _ = rows
+    rule = gc.gap(gc.mean_rank(), by="sex") <= 0.1
+    scores = [
+        ConstrainedAUCScorer(rule, slack=0.1, **QUICK)
+        .fit(factor * X, y, sensitive_features={"sex": sex})
+        .decision_function(factor * X)
+        for factor in (1.0, 50.0)
+    ]
+    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-6)
+
+
+def test_rules_that_no_level_meets_are_named(rows):
+    X, y, sex, _ = rows
+    rule = gc.gap(gc.mean_rank(), by="sex") <= 0.0001
+    model = ConstrainedAUCScorer(rule, slack=0.5, n_steps=20, max_levels=2)
+    with pytest.warns(InfeasibleConstraintsWarning, match="None of 2 levels meets"):
+        model.fit(X, y, sensitive_features={"sex": sex})
+    assert not model.constraint_report_.satisfied.any()
+    assert model.history_.violation.min() == model.history_.violation[model.level_]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"c1": 1.0}, r"2 c1 c2\^2 = 2 must be at most 1 \+ kappa = 1.1"),
+        ({"c1": 0.5, "c2": 1.2}, "must be at most"),
+        ({"c1": 0.0}, "c1 must be a positive number"),
+        ({"theta": 0.5}, "theta must be a number >= 1"),
+        ({"hidden": -1}, "hidden must be an integer >= 0"),
+        ({"hidden": 3, "solver": "exact"}, "solver='exact' is for linear scores"),
+        ({"solver": "sgd"}, "solver must be one of"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be a positive number"),
+        ({"tol": -1.0}, "tol must be a non-negative number"),
+        ({"slack": np.nan}, "slack must be a non-negative number"),
+        ({"validation_fraction": 1.0}, "validation_fraction must lie strictly between"),
+        ({"constraints": [gc.fnr() <= 0.1]}, "is no rule on pair rates"),
+    ],
+)
+def test_bad_parameters_are_refused_before_training(rows, options, message):
+    X, y, sex, _ = rows
+    given = {"constraints": gc.gap(gc.mean_rank(), by="sex") <= 0.1, **options}
+    with pytest.raises(ValueError, match=message):
+        ConstrainedAUCScorer(**given).fit(X, y, sensitive_features={"sex": sex})
+
+
+def test_bad_rows_are_refused_before_training(rows):
+    X, y, sex, _ = rows
+    rule = gc.gap(gc.auc(), by="sex") <= 0.1
+    model = ConstrainedAUCScorer(rule)
+    features = {"sensitive_features": {"sex": sex}}
+    with pytest.raises(ValueError, match="into 6 for training and 0 for validation"):
+        ConstrainedAUCScorer(validation_fraction=1e-6).fit(X[:6], [0, 1, 0, 1, 0, 1])
+    with pytest.raises(ValueError, match="3 classes"):
+        model.fit(X, np.arange(len(y)) % 3, **features)
+    with pytest.raises(ValueError, match="'sex' is neither"):
+        model.fit(X, y)
+    with (
+        pytest.warns(UserWarning, match="fewer than min_group_size"),
+        pytest.raises(ValueError, match="1 is left"),  # No woman is positive.
+    ):
+        model.fit(X, np.where(sex == "F", 0, y), **features)
+    with pytest.raises(ValueError, match="one class only"):
+        model.fit(X, np.zeros(len(y)), **features)
+    with pytest.raises(ValueError, match="zero on all rows of class 1"):
+        model.fit(X, y, 1.0 - y, **features)
+    with pytest.raises(ValueError, match="zero on every row"):
+        model.fit(X, y, np.zeros(len(y)), **features)
+
+
+def test_the_conventions_of_scikit_learn():
+    """Weights and copies of rows are drawn into other batches, so that the steps differ."""
+    check_estimator(
+        ConstrainedAUCScorer(n_steps=10, max_levels=3),
+        on_skip=None,
+        expected_failed_checks={
+            "check_sample_weight_equivalence_on_dense_data": "The order of rows is drawn.",
+        },
+    )
+
+
+def test_a_floor_that_equal_scores_miss_is_met_or_named(rows):
+    """The square surrogate of AUC >= b has no start: equal scores have an AUC of one half."""
+    X, y, sex, _ = rows
+    features = {"sensitive_features": {"sex": sex}}
+    easy = ConstrainedAUCScorer(gc.each(gc.auc(), by="sex") >= 0.7, slack=0.25, **QUICK)
+    assert easy.fit(X, y, **features).constraint_report_.satisfied.all()
+    hard = ConstrainedAUCScorer(gc.auc() >= 0.97, **QUICK)
+    with pytest.warns(InfeasibleConstraintsWarning, match="auc >= 0.97"):
+        hard.fit(X, y, **features)
+
+
+def test_constant_features_give_equal_scores():
+    y = np.arange(200) % 2
+    model = ConstrainedAUCScorer(**QUICK).fit(np.ones((200, 2)), y)
+    np.testing.assert_allclose(model.predict_proba(np.ones((3, 2))), 0.5, atol=0.01)
