@@ -38,6 +38,7 @@ class Event(ABC):
     first: tuple[Selector, ...] = ()  # Further restriction of the rows that are counted.
     others: tuple[Selector, ...] = ()  # Class of the rows that these are compared with.
     second: tuple[Selector, ...] = ()  # Further restriction of the latter.
+    notes: tuple[str, ...] = ()  # What is printed of the event beside the name of the rate.
     needs_group: bool = False  # Whether the rate has a value in groups only.
     background: str = "all"  # Rows that a group is compared with: "all" or "others".
 
@@ -141,6 +142,13 @@ class RankedAbove(Event):
     background: Literal["others", "all"] = "all"
 
     @property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Side and background of a group that differ from those of the inter-group AUC."""
+        side = ("of negatives",) if self.group == "second" else ()
+        is_of_all = self.needs_group and bool(self.others) and self.background == "all"
+        return (*side, "against all") if is_of_all else side
+
+    @property
     def needs_group(self) -> bool:  # type: ignore[override]
         """Whether the rate compares a group with other rows, and has no value without one."""
         return self.group != "both"
@@ -208,7 +216,7 @@ class Term:
         return tuple(part.name for part in self.on if isinstance(part, DataSet))
 
     def __str__(self) -> str:
-        restrictions = [str(part) for part in self.on]
+        restrictions = [*self.event.notes, *map(str, self.on)]
         for side, parts in (("positives", self.event.first), ("negatives", self.event.second)):
             restrictions += [f"{side} {part}" for part in parts]
         return f"{self.name}[{', '.join(restrictions)}]" if restrictions else self.name
