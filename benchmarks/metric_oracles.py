@@ -205,7 +205,7 @@ def solve_large() -> dict[str, float]:
     start = time.process_time()
     search.oracle.minimise(np.linspace(-1.0, 1.0, problem.loss.n_functionals))
     called = time.process_time()
-    found = search_decisions("plug_in", search, np.ones(k))
+    found = search_decisions("plug_in", search)
     search.single_rule(found.chosen, is_forced=False)
     return {
         "call_seconds": called - start,

@@ -36,7 +36,6 @@ fair = gc.ConstrainedLGBMClassifier(maximize=g_mean(), constraints=[constraint],
 fair.fit(X[train], y[train], sensitive_features=groups[train])
 columns = ["decisions", "held_out", "low", "high", "violation", "is_returned"]
 print(fair.metric_report_[columns].round(3).to_string(index=False))
-print(fair.mixture_.round(3))
 
 # %%
 # Measure

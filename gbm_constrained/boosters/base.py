@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.fit_data import FitArguments
@@ -25,6 +25,17 @@ from gbm_constrained.training.model_scores import TrainedModel
 from gbm_constrained.training.options import SolverOptions, set_solver_options, with_constraints
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
+
+Records: TypeAlias = Mapping[str, Mapping[str, list[Any]]]
+"""Values of each metric on each evaluation set, after each round."""
+
+
+def join_records(first: Records, then: Records) -> Records:
+    """Join the values of metrics on evaluation sets in two stages of training."""
+    return {
+        data: {name: [*first[data][name], *values] for name, values in metrics.items()}
+        for data, metrics in then.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar
@@ -17,6 +17,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.events import LinearCombination, Term
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import ClassPosition, Columns, to_python_scalar
+from gbm_constrained.constraints.without_arithmetic import WithoutArithmetic
 
 __all__ = ["Constraint"]
 
@@ -55,14 +56,13 @@ class LinearRow:
     bound: float
 
 
-class Expression(ABC):
+class Expression(WithoutArithmetic):
     """Abstract base of expressions that constraints bound.
 
     An expression is a function of *functionals*: its rates, or its rate in each group. A bound of
     it compiles to rows that are linear in the functionals; other operations are refused.
     """
 
-    __array_ufunc__ = None  # Numbers of numpy on the left leave the operation to this class.
     senses: ClassVar[tuple[Sense, ...]] = ("<=", ">=")  # Senses of the bounds it may have.
     compares_groups: ClassVar[bool] = False
     compares_pairs: ClassVar[bool] = False  # Whether a row compares two groups.
@@ -167,21 +167,13 @@ class Expression(ABC):
             f"constraints [rate <= bound, rate >= -bound]."
         )
 
-    def _refuse(self, other: Any) -> NoReturn:
-        raise TypeError(
-            f"{self} and {other} cannot be combined: a {type(self).__name__.lower()} is not "
-            f"linear in the predictions, and only plain rates have sums and multiples. Bound "
-            f"each by itself."
+    @property
+    def reason_and_remedy(self) -> str:
+        """Why the expression has no arithmetic, and what is written instead."""
+        return (
+            f"a {type(self).__name__.lower()} is not linear in the predictions, and only plain "
+            f"rates have sums and multiples. Bound each by itself."
         )
-
-    __add__: Any = _refuse
-    __radd__: Any = _refuse
-    __sub__: Any = _refuse
-    __rsub__: Any = _refuse
-    __mul__: Any = _refuse
-    __rmul__: Any = _refuse
-    __truediv__: Any = _refuse
-    __rtruediv__: Any = _refuse
 
     def __repr__(self) -> str:
         return str(self)
@@ -372,7 +364,7 @@ class Constraint:
         return self.expression.value(functionals, self.sense)
 
     def rows(self, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
-        """Write the constraint as linear rows; see :meth:`Expression.rows`.
+        """Write the constraint as linear rows.
 
         Parameters
         ----------

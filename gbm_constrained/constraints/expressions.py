@@ -87,8 +87,6 @@ class Rate(LinearCombination, Expression):
             return replace(self, constant=self.constant + factor * float(other))
         refuse_uncalled(other, f"A sum with {self}")
         if not isinstance(other, Rate):
-            if isinstance(other, Expression):
-                other._refuse(self)
             return NotImplemented  # type: ignore[no-any-return]  # Python tries the other operand
         coefficients: dict[Term, float] = {}
         for scale, rate in ((1.0, self), (factor, other)):

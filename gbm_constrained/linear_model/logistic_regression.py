@@ -59,7 +59,7 @@ _PENALTY, _L1_RATIO = (
 
 
 class ConstrainedLogisticRegression(MetricMixin, LogisticRegression, ConstrainedFitAttributes):
-    """Logistic regression trained under constraints on its error rates.
+    """Logistic regression trained under constraints on its error rates or its ranking.
 
     A real :class:`sklearn.linear_model.LogisticRegression`: ``constraints=[]`` is the parent's
     own fit, and under constraints ``coef_`` and ``intercept_`` are what the parent's ``predict``
@@ -70,12 +70,12 @@ class ConstrainedLogisticRegression(MetricMixin, LogisticRegression, Constrained
 
     ABPP solves the problem with exact subproblems in the distance of scores, from the parent's
     solution: the units of the features do not matter. Under mean-loss constraints the problem is
-    convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
-    value, and the subproblem holds its proxy. Such a rate swings about its bound by a few rows,
-    and an iterate that meets the constraints is returned if there is one. A difference of mean
-    losses, such as their gap between groups, is not convex. CBPR then goes to a KKT point from a
-    model that meets the constraints: the parent's solution, the nearest such model on the way to
-    a constant one, or a model that CBPR reaches from equal probabilities.
+    convex, and its optimum is reached up to `tol`. A 0-1 rate or a pair rate moves its multiplier
+    by its exact value, and the subproblem holds its proxy. Such a rate swings about its bound by a
+    few rows, and an iterate that meets the constraints is returned if there is one. A difference
+    of mean losses, such as their gap between groups, is not convex. CBPR then goes to a KKT point
+    from a model that meets the constraints: the parent's solution, the nearest such model on the
+    way to a constant one, or a model that CBPR reaches from equal probabilities.
 
     Parameters
     ----------
@@ -108,9 +108,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         fit then gives the probabilities, and rules of decision are found on the training rows.
     deterministic : bool, default=None
         Whether one rule decides, not a mixture; by default, if it loses next to nothing.
-    oracle : {"plug_in", "refit", "in_training", "auto"}, default="plug_in"
-        With a metric, whether the parent is fitted anew with the costs of the optimum as weights;
-        see :mod:`gbm_constrained.training.metric_oracles`.
+    oracle : {"plug_in", "refit", "auto"}, default="plug_in"
+        Whether rows weigh the costs of a metric (:mod:`gbm_constrained.training.metric_oracles`).
     constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
@@ -350,6 +349,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             unit="iterations",
             is_lazy=False,  # Data that a line separates have no unconstrained optimum.
             has_few_parameters=True,
+            without_stages="a linear model, which has no rounds,",
         )
 
     def _fit_unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:

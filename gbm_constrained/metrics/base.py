@@ -8,7 +8,7 @@ constraints makes the functionals.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.positive_class import resolve_positive_class
+from gbm_constrained.constraints.without_arithmetic import WithoutArithmetic
 from gbm_constrained.problem.groups import Group
 
 Kind: TypeAlias = Literal["linear", "smooth", "convex", "ratio", "other"]
@@ -129,7 +130,7 @@ class MetricLoss:
         return (a + b if self.sign < 0.0 else a), 0.0, b, 0.0
 
 
-class Metric(ABC):
+class Metric(WithoutArithmetic):
     """A function of the confusion matrix that a classifier maximises or minimises."""
 
     greater_is_better: bool = True
@@ -155,20 +156,13 @@ class Metric(ABC):
         """Return the bound metric, once the groups of its expressions are known."""
         return bound
 
-    def _refuse(self, other: Any) -> Any:
-        raise TypeError(
-            f"{self} and {other} cannot be combined: give a function of the confusion matrix, "
-            f"metric(function, kind=...), or bound one of them as a constraint."
+    @property
+    def reason_and_remedy(self) -> str:
+        """Why the metric has no arithmetic, and what is written instead."""
+        return (
+            "give a function of the confusion matrix, metric(function, kind=...), or bound one of "
+            "them as a constraint."
         )
-
-    __add__: Any = _refuse
-    __radd__: Any = _refuse
-    __sub__: Any = _refuse
-    __rsub__: Any = _refuse
-    __mul__: Any = _refuse
-    __rmul__: Any = _refuse
-    __truediv__: Any = _refuse
-    __rtruediv__: Any = _refuse
 
     @abstractmethod
     def __str__(self) -> str: ...

@@ -11,6 +11,11 @@ calibration). The weight of cell z under costs L is
 with the weight :math:`m_z` of the rows of the cell. The booster's probabilities are divided by w
 again, and the rule is optimised on them like on any others. Boosters are grown by a function that
 is handed in.
+
+Where weights move while boosters are grown, new weights are the geometric mean of the old ones and
+those under the costs at the time:
+
+.. math:: w'_z \propto w_z^{1 - s} \, (\max_j L_{zj} - \min_j L_{zj})^s
 """
 
 from __future__ import annotations
@@ -55,6 +60,29 @@ def weigh_cells(costs: Float, mass: Float) -> Float:
     return np.asarray(weights * mass.sum() / (mass @ weights)) if weights.any() else mass**0.0
 
 
+def move_weights(weights: Float, costs: Float, mass: Float, share: float) -> Float:
+    """Move the weights of joint cells towards those under costs.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_joint_cells,)
+        Positive weights.
+    costs : ndarray of shape (n_joint_cells, n_classes)
+        Cost of each decision in each cell.
+    mass : ndarray of shape (n_joint_cells,)
+        Weight of the rows of each cell.
+    share : float
+        Share of the weights under costs in the geometric mean of both.
+
+    Returns
+    -------
+    ndarray of shape (n_joint_cells,)
+        Positive weights whose mean over the rows is one.
+    """
+    moved = weigh_cells(costs, mass) ** share * weights ** (1.0 - share)
+    return np.asarray(moved * mass.sum() / (mass @ moved))
+
+
 @dataclass(frozen=True, eq=False)
 class CostSensitive:
     """Oracle whose boosters are grown anew at given costs.
@@ -73,19 +101,15 @@ class CostSensitive:
     grow: Grow
     weights: Float
 
-    def grow_at(self, costs: Float, share: float = 1.0) -> CostSensitive:
+    def grow_at(self, costs: Float) -> CostSensitive:
         """Grow boosters at given costs.
 
         Parameters
         ----------
         costs : ndarray of shape (n_joint_cells, n_classes)
             Cost of each decision in each cell.
-        share : float, default=1
-            Share of the new weights in the geometric mean of old and new ones.
         """
-        mass = self.oracle.mass
-        weights = weigh_cells(costs, mass) ** share * self.weights ** (1.0 - share)
-        weights = weights * mass.sum() / (mass @ weights)
+        weights = weigh_cells(costs, self.oracle.mass)
         return CostSensitive(
             replace(self.oracle, probabilities=self.grow(weights)), self.grow, weights
         )

@@ -1,9 +1,15 @@
-"""Boosters that the library trains on part of the rows, and that score the other rows."""
+"""Boosters that the library trains on part of the rows, and that score the other rows.
+
+Boosters may be grown in stages. In each of them the library goes on with other weights of the
+rows. No formula says how weights that move change the scores, so that factors and scale, by which
+scores become probabilities of the rows as they are, are those of largest likelihood on the
+held-out rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +24,10 @@ from gbm_constrained.training.metric_problem import MetricProblem
 
 class NativeModel(Protocol):
     """A model that the library has trained by its own means."""
+
+    @property
+    def model(self) -> Any:
+        """The library's classifier."""
 
     def margin(self, X: Any, rows: Codes) -> Array:
         """Score rows of X; `rows` are their positions among the training rows."""
@@ -40,12 +50,18 @@ class PartRows:
         Whether these are joint labels, which no parameter about classes is for.
     factor : ndarray of shape (n_samples,), default=None
         Factor of the weight of each of all rows.
+    start : NativeModel, default=None
+        Model of the same rows that training goes on with.
+    rounds : int, default=None
+        Rounds to grow; by default all that the classifier asks for.
     """
 
     rows: Codes
     target: Codes | None
     is_joint: bool
     factor: Float | None = None
+    start: NativeModel | None = None
+    rounds: int | None = None
 
     def take_labels(self, y: Any) -> Any:
         """Take the labels of these rows."""
@@ -66,8 +82,22 @@ def multiply_weight(weight: Any, factor: Float | None) -> Any:
 
 FitPart = Callable[[PartRows], NativeModel]
 """Trains the library's own model on some of the rows."""
+Move = Callable[[Float, Float], Float]
+"""Given the weights of the joint cells in a stage, and the held-out probabilities after it, finds
+the weights of the next stage."""
 Merge = Callable[[Sequence[NativeModel]], NativeModel]
 """Merges models into one whose raw score is the mean of theirs."""
+
+
+class Fold(NamedTuple):
+    """Rows that a booster scores, rows that it learns, and the joint cells that it sees there.
+
+    The cells are None for a booster of the labels.
+    """
+
+    held: Codes
+    part: PartRows
+    known: Codes | None
 
 
 class Grown(NamedTuple):
@@ -95,6 +125,9 @@ class Grown(NamedTuple):
 class HeldOutBoosters:
     """Boosters of the folds, which can be grown anew at other weights of the joint cells.
 
+    Weights have the shape (n_joint_cells,), or (n_stages, n_joint_cells) where they move. None
+    stands for ones.
+
     Parameters
     ----------
     problem : MetricProblem
@@ -108,6 +141,8 @@ class HeldOutBoosters:
         on them.
     source : str
         Name of the held-out rows in reports.
+    n_rounds : int, default=1
+        Boosting rounds, which stages divide.
     are_log_odds : bool, default=True
         Whether scores of the boosters are log-odds of the classes, or are calibrated first.
     """
@@ -117,6 +152,7 @@ class HeldOutBoosters:
     fit_part: FitPart
     folds: Sequence[Codes]
     source: str
+    n_rounds: int = 1
     are_log_odds: bool = True
     _grown: dict[tuple[bool, bytes], Grown] = field(default_factory=dict, init=False, repr=False)
 
@@ -140,17 +176,16 @@ class HeldOutBoosters:
     def train(self, weights: Float | None = None) -> NativeModel:
         """Train a model of the joint cells on all rows."""
         everyone = np.arange(len(self.problem.data.rows))
-        codes = self.problem.joint.codes
-        factor = None if weights is None else weights[codes]
-        return self.fit_part(PartRows(everyone, codes, self.is_joint, factor))
+        target = self.problem.joint.codes if self.is_joint else None
+        return self._fit(PartRows(everyone, target, self.is_joint), weights)
 
     def grow(self, weights: Float | None = None) -> Float:
         """Grow the boosters of all folds.
 
         Parameters
         ----------
-        weights : ndarray of shape (n_joint_cells,), default=None
-            Weight of each joint cell in the boosters' objective; ones by default.
+        weights : ndarray, default=None
+            Weights of the joint cells in the boosters' objective.
 
         Returns
         -------
@@ -160,60 +195,128 @@ class HeldOutBoosters:
         grown = self.boosters(weights, is_joint=self.is_joint)
         return probabilities_of(grown.margin, grown.factors, grown.scale)
 
-    def grow_part(self, weights: Float | None = None) -> tuple[Codes, Float]:
-        """Grow the booster of the first fold, and give its rows with their probabilities."""
-        held = self.folds[0]
-        margin, _ = self._score(held, weights, is_joint=self.is_joint)
-        link = self._link(margin, held, weights, is_joint=self.is_joint)
-        return np.searchsorted(self.rows, held), probabilities_of(margin, *link)
+    def grow_in_step(self, n_stages: int, move: Move) -> tuple[Float, Float]:
+        """Grow the boosters of all folds in step, with weights that move after each stage.
+
+        Parameters
+        ----------
+        n_stages : int
+            Number of stages; the first one has weights of one.
+        move : callable
+            Finds the weights of the next stage.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_stages, n_joint_cells)
+            Weights of the joint cells in each stage. There are no more stages than rounds.
+        probabilities : ndarray of shape (n_held_out, n_joint_cells)
+            Probabilities of the joint cells after the last stage, as of :meth:`grow`.
+        """
+        folds = [self._fold(held, is_joint=self.is_joint) for held in self.folds]
+        path, stages = [np.ones(len(self.problem.joint))], self._divide_rounds(n_stages)
+        models: list[NativeModel] = []
+        for i, rounds in enumerate(stages):
+            starts: Sequence[NativeModel | None] = models or [None] * len(folds)
+            models = [
+                self._fit_stage(fold.part, path[i], rounds, start)
+                for fold, start in zip(folds, starts, strict=True)
+            ]
+            weights = np.array(path)
+            grown = self._pool(folds, models, weights, is_joint=self.is_joint)
+            probabilities = probabilities_of(grown.margin, grown.factors, grown.scale)
+            if i + 1 < len(stages):
+                path.append(move(path[i], probabilities))
+        self._grown[self.is_joint, weights.tobytes()] = grown
+        return weights, probabilities
 
     def boosters(self, weights: Float | None = None, *, is_joint: bool) -> Grown:
         """Grow the boosters of all folds, once for given weights.
 
         Parameters
         ----------
-        weights : ndarray of shape (n_joint_cells,), default=None
-            Weight of each joint cell in the boosters' objective; ones by default.
+        weights : ndarray, default=None
+            Weights of the joint cells in the boosters' objective.
         is_joint : bool
             Whether the boosters learn labels and groups together, or labels alone.
         """
         key = is_joint, b"" if weights is None else weights.tobytes()
         if key not in self._grown:
-            order = np.argsort(np.concatenate(self.folds))
-            found = [self._score(held, weights, is_joint=is_joint) for held in self.folds]
-            margin = np.concatenate([of_fold for of_fold, _ in found])[order]
-            link = self._link(margin, self.rows, weights, is_joint=is_joint)
-            is_kept = self.problem.options.ensemble is not None
-            self._grown[key] = Grown(margin, *link, [one for _, one in found if is_kept])
+            folds = [self._fold(held, is_joint=is_joint) for held in self.folds]
+            models = [self._fit(fold.part, weights) for fold in folds]
+            self._grown[key] = self._pool(folds, models, weights, is_joint=is_joint)
         return self._grown[key]
 
-    def _score(
-        self, held: Codes, weights: Float | None, *, is_joint: bool
-    ) -> tuple[Array, NativeModel]:
-        """Score the rows of a fold by a model of the others."""
+    def _fold(self, held: Codes, *, is_joint: bool) -> Fold:
+        """Describe the booster that scores some rows and learns the others."""
         joint = self.problem.joint
         rows = np.arange(len(self.problem.data.rows))
         if held.size < rows.size:
             rows = np.setdiff1d(rows, held, assume_unique=True)
-        factor = None if weights is None else weights[joint.codes]
         if not is_joint:
-            model = self.fit_part(PartRows(rows, None, is_joint, factor))
-            return model.margin(take_rows(self.X, held), held), model
+            return Fold(held, PartRows(rows, None, is_joint), None)
         # A small cell may have no rows outside of one fold.
         known, codes = np.unique(joint.codes[rows], return_inverse=True)
         target = np.zeros(len(joint.codes), dtype=np.intp)
         target[rows] = codes
         check_cells(self.problem, known)
-        model = self.fit_part(PartRows(rows, target, is_joint, factor))
-        margin = model.margin(take_rows(self.X, held), held)
-        return spread_margin(margin, known, len(joint)), model
+        return Fold(held, PartRows(rows, target, is_joint), known)
+
+    def _fit(self, part: PartRows, weights: Float | None) -> NativeModel:
+        """Train a model, in stages where the weights move."""
+        if weights is None or weights.ndim == 1:
+            return self._fit_stage(part, weights)
+        model = None
+        for of_stage, rounds in zip(weights, self._divide_rounds(len(weights)), strict=False):
+            model = self._fit_stage(part, of_stage, rounds, model)
+        assert model is not None
+        return model
+
+    def _fit_stage(
+        self,
+        part: PartRows,
+        weights: Float | None,
+        rounds: int | None = None,
+        start: NativeModel | None = None,
+    ) -> NativeModel:
+        """Train a model with weights of the joint cells, or go on with one."""
+        factor = None if weights is None else weights[self.problem.joint.codes]
+        return self.fit_part(replace(part, factor=factor, rounds=rounds, start=start))
+
+    def _divide_rounds(self, n_stages: int) -> list[int]:
+        """Divide the rounds into stages, each of one or more."""
+        n_stages = min(n_stages, self.n_rounds)
+        return [len(rounds) for rounds in np.array_split(np.arange(self.n_rounds), n_stages)]
+
+    def _pool(
+        self,
+        folds: Sequence[Fold],
+        models: Sequence[NativeModel],
+        weights: Float | None,
+        *,
+        is_joint: bool,
+    ) -> Grown:
+        """Score the held-out rows, each by the model that has not seen it."""
+        order = np.argsort(np.concatenate(self.folds))
+        margins = [self._score(fold, model) for fold, model in zip(folds, models, strict=True)]
+        margin = np.concatenate(margins)[order]
+        link = self._link(margin, weights, is_joint=is_joint)
+        is_kept = self.problem.options.ensemble is not None
+        return Grown(margin, *link, list(models) if is_kept else [])
+
+    def _score(self, fold: Fold, model: NativeModel) -> Array:
+        """Score the rows of a fold, with one column for each joint cell or label."""
+        margin = model.margin(take_rows(self.X, fold.held), fold.held)
+        if fold.known is None:
+            return margin
+        return spread_margin(margin, fold.known, len(self.problem.joint))
 
     def _link(
-        self, margin: Array, rows: Codes, weights: Float | None, *, is_joint: bool
+        self, margin: Array, weights: Float | None, *, is_joint: bool
     ) -> tuple[Float, float]:
-        """Find the factors and the scale by which scores of rows become probabilities."""
-        joint = self.problem.joint
-        if is_joint == self.is_joint and not self.are_log_odds:
+        """Find the factors and the scale by which scores become probabilities."""
+        joint, rows = self.problem.joint, self.rows
+        is_moved = weights is not None and weights.ndim > 1
+        if is_joint == self.is_joint and (is_moved or not self.are_log_odds):
             weight = self.problem.data.rows.weight
             weight = None if weight is None else weight[rows]
             return calibrate_scores(margin, joint.codes[rows], len(joint), weight)

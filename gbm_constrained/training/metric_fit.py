@@ -14,6 +14,7 @@ groups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,7 +64,8 @@ class MetricResult:
     cell_model : NativeModel or None
         Booster of the joint labels; None where the label's own booster decides.
     label_model : NativeModel or None
-        Merged boosters of the labels; None where the library trains on all rows.
+        Booster of the labels that is merged, or grown in stages; None where the library trains on
+        all rows by itself.
     factors : ndarray of shape (n_joint_cells,)
         Factor of each joint cell in the objective of the booster that decides.
     scale : float, default=1
@@ -134,9 +136,11 @@ class MetricFit:
         self.X, self.y = arguments.X, self.problem.data.y
         self.are_log_odds = are_log_odds
         self.has_own_objective = metric is None
-        self.has_few_parameters = library.has_few_parameters
         takes_weights = library.takes_weights or not self.problem.joint.are_labels
-        self.oracle = choose_oracle(self.options.oracle, metric, takes_weights=takes_weights)
+        self.oracle = choose_oracle(
+            self.options.oracle, metric, library, takes_weights=takes_weights
+        )
+        self.library = library
 
     def run(self, fit_part: FitPart, merge: Merge | None = None) -> MetricResult:
         """Find the decision rules.
@@ -157,22 +161,22 @@ class MetricFit:
             if own is not None:
                 return own
         search = MetricSearch(
-            held, held.oracle(boosters.grow()), options.solver, boosters.parts,
+            held, held.oracle(np.empty((0, len(problem.joint)))), options.solver, boosters.parts,
             has_baselines=not self.has_own_objective,
         )  # fmt: skip
-        oracles = OracleSearch(search, boosters.grow, boosters.grow_part if search.parts else None)
-        found = oracles.run(self.oracle)
-        best = found[0]
-        weights = best.weights if best.oracle != "plug_in" else None
+        has_stages = self.library.without_stages is None
+        found = OracleSearch(search, boosters, has_stages).run(self.oracle)
+        best, weights = found[0], found[0].weights
         cell_model, label_model = self._final_models(boosters, weights, merge)
         grown = boosters.boosters(weights, is_joint=boosters.is_joint)
-        is_of_labels = weights is not None and cell_model is None and label_model is None
+        row_factor = None
+        if weights is not None and cell_model is None and label_model is None:
+            row_factor = weights[problem.joint.codes]
         return MetricResult(
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
             self._choose_rules(best), best.chosen.value, best.solution,
             problem.loss.of_metric(best.exact.bound), cell_model, label_model,
-            grown.factors, grown.scale, best.exact,
-            best.weights[problem.joint.codes] if is_of_labels else None,
+            grown.factors, grown.scale, best.exact, row_factor,
         )  # fmt: skip
 
     def _choose_rules(self, best: OracleResult) -> Decisions:
@@ -237,9 +241,10 @@ class MetricFit:
     def _label_model(
         self, boosters: HeldOutBoosters, weights: Float | None, merge: Merge | None
     ) -> NativeModel | None:
-        """Merge the boosters of the labels, if the library does not train on all rows."""
+        """Make the booster of the labels, if the library does not train it by itself."""
         if self.options.ensemble is None:
-            return None
+            is_moved = weights is not None and weights.ndim > 1
+            return boosters.train(weights) if is_moved else None
         assert merge is not None
         return merge(boosters.boosters(weights, is_joint=False).models)
 
@@ -250,10 +255,8 @@ class MetricFit:
             folds = self._folds()
             source = "out of fold" if len(folds) > 1 else "holdout"
             check_folds(problem, folds, source)
-            return HeldOutBoosters(
-                problem, self.X, fit_part, folds, source, are_log_odds=self.are_log_odds
-            )
-        if not self.has_few_parameters:
+            return self._held_out(fit_part, folds, source)
+        if not self.library.has_few_parameters:
             issue_warning(
                 f"measure_on='train' optimises {problem.metric.metric} on decisions about rows "
                 f"that the trees have learned, and promises more than new rows give: use "
@@ -261,8 +264,12 @@ class MetricFit:
                 "GC118",
             )
         folds = [np.arange(len(problem.data.rows))]
+        return self._held_out(fit_part, folds, TRAINING_ROWS)
+
+    def _held_out(self, fit_part: FitPart, folds: Sequence[Codes], source: str) -> HeldOutBoosters:
+        rounds = self.library.n_rounds
         return HeldOutBoosters(
-            problem, self.X, fit_part, folds, TRAINING_ROWS, are_log_odds=self.are_log_odds
+            self.problem, self.X, fit_part, folds, source, rounds, self.are_log_odds
         )
 
     def _folds(self) -> list[Codes]:

@@ -3,41 +3,58 @@
 - ``"plug_in"``: boosters are grown once, and rules of decision are found on their probabilities.
 - ``"refit"``: boosters are grown anew, with weights of classes (or of classes and groups) that are
   the costs of the plug-in optimum, and rules are found on their probabilities.
-- ``"in_training"``: weights follow the multipliers of the reduction over several boosters, each of
-  which is grown anew: the new weights are the geometric mean of the old ones and the costs of the
-  rules that are best for the boosters of these. The weights of least loss are kept.
+- ``"in_training"``: the boosters of the folds are grown once and in step. After each stage of
+  training the weights of classes (or of classes and groups) move towards the costs of the optimum
+  on the held-out probabilities so far. The model of all rows is grown with the same weights.
 - ``"auto"``: the plug-in oracle, unless another is better on held-out rows by more than one
-  standard error of the paired difference. The refit is tried where its booster of one fold is
-  better by as much on the rows of that fold, and weights are updated where the refit is better.
+  standard error of the paired difference. The other is the one in training, or the refit where a
+  model cannot be grown in stages. All its boosters are grown, for one fold has too few rows of
+  rare classes to tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from gbm_constrained._typing import Codes, Float
-from gbm_constrained.decision.cost_rule import decide_by_costs, mixture_shares
+from gbm_constrained._typing import Float
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.reductions.base import FEASIBLE, Solution
-from gbm_constrained.reductions.cost_sensitive import CostSensitive, Grow, mean_costs, weigh_cells
+from gbm_constrained.reductions.cost_sensitive import (
+    CostSensitive,
+    mean_costs,
+    move_weights,
+)
+from gbm_constrained.training.held_out_boosters import Move
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
 from gbm_constrained.training.options import OracleName
+from gbm_constrained.training.problem import LibrarySettings
 
 MAX_ROWS_OF_AUTO = 20_000
 """Rows beyond which "auto" tries no other oracle: boosters are then well calibrated, and grown at
 a high price."""
-N_UPDATES = 3  # Updates of the weights: seven eighths of the way to the costs of the optimum.
-SHARE_OF_UPDATE = 0.5  # Share of the costs in the new weights.
+N_STAGES = 3
+"""Stages of training. More of them find no better decisions, and each takes time to begin."""
+SHARE_OF_COSTS = 0.75  # In the weights of the next stage: those of the last are 15/16 costs.
+MAX_CALLS_OF_STAGE = 20
+"""Calls of the plug-in oracle after a stage: weights need costs to a few digits."""
 
-GrowPart = Callable[[Float], tuple[Codes, Float]]
-"""Given the weight of each joint cell, grows the booster of one fold, and returns the positions of
-its rows among the held-out ones with their probabilities."""
+
+class Boosters(Protocol):
+    """Boosters that are grown at weights of the joint cells, and score held-out rows."""
+
+    def grow(self, weights: Float | None = None) -> Float:
+        """Grow boosters and compute the held-out probabilities of the joint cells."""
+
+    def grow_in_step(self, n_stages: int, move: Move) -> tuple[Float, Float]:
+        """Grow boosters in stages; return the weights of each, and the probabilities at last."""
 
 
-def choose_oracle(oracle: OracleName, metric: Metric | None, *, takes_weights: bool) -> OracleName:
+def choose_oracle(
+    oracle: OracleName, metric: Metric | None, library: LibrarySettings, *, takes_weights: bool
+) -> OracleName:
     """Check that boosters can be grown at weights, which "auto" does not ask for otherwise.
 
     Parameters
@@ -46,13 +63,15 @@ def choose_oracle(oracle: OracleName, metric: Metric | None, *, takes_weights: b
         The constructor's parameter.
     metric : Metric or None
         The objective; without one the library's own objective stands for the error rate.
+    library : LibrarySettings
+        What the library says of its fit.
     takes_weights : bool
         Whether the objective of the boosters takes weights of rows.
 
     Raises
     ------
     ValueError
-        If the oracle needs weights.
+        If the oracle needs weights, or stages, that the fit has not.
     """
     if metric is None or (oracle == "auto" and not takes_weights):
         return "plug_in"
@@ -61,6 +80,11 @@ def choose_oracle(oracle: OracleName, metric: Metric | None, *, takes_weights: b
             f"oracle={oracle!r} grows boosters with weights of rows, and the function that was "
             f"given as objective takes none: give it a parameter for sample weights, or use "
             f"oracle='plug_in'."
+        )
+    if oracle == "in_training" and library.without_stages is not None:
+        raise ValueError(
+            f"oracle='in_training' grows a model in stages, in which its rows have other weights, "
+            f"and {library.without_stages} does not allow it: use oracle='refit' or 'plug_in'."
         )
     return oracle
 
@@ -75,8 +99,8 @@ class OracleResult:
         Name of the oracle.
     search : MetricSearch
         The search for rules on the probabilities of its boosters.
-    weights : ndarray of shape (n_joint_cells,)
-        Weight of each joint cell in the objective of the boosters.
+    weights : ndarray of shape (n_joint_cells,) or (n_stages, n_joint_cells), or None
+        Weight of each joint cell in the objective of the boosters; None stands for ones.
     exact, solution : Solution
         The optimum of the distribution that the probabilities describe, and that by counts.
     candidates : list of Decisions
@@ -87,14 +111,16 @@ class OracleResult:
 
     oracle: OracleName
     search: MetricSearch
-    weights: Float
+    weights: Float | None
     exact: Solution
     solution: Solution
     candidates: list[Decisions]
     chosen: Decisions
 
 
-def search_decisions(oracle: OracleName, search: MetricSearch, weights: Float) -> OracleResult:
+def search_decisions(
+    oracle: OracleName, search: MetricSearch, weights: Float | None = None
+) -> OracleResult:
     """Find rules on the probabilities of boosters, and choose between them and simple rules."""
     exact, rules = search.solve_by_probabilities()
     search.check_kind(exact)
@@ -114,16 +140,16 @@ class OracleSearch:
     Parameters
     ----------
     search : MetricSearch
-        The search on the probabilities of boosters without weights.
-    grow : callable
+        A search on the held-out rows, whose probabilities are replaced by those of boosters.
+    boosters : Boosters
         Grows boosters at given weights.
-    grow_part : callable, default=None
-        Grows the booster of one fold; None where there is one booster only.
+    has_stages : bool
+        Whether boosters can be grown in stages.
     """
 
     search: MetricSearch
-    grow: Grow
-    grow_part: GrowPart | None = None
+    boosters: Boosters
+    has_stages: bool
 
     def run(self, oracle: OracleName) -> list[OracleResult]:
         """Find decisions.
@@ -138,80 +164,47 @@ class OracleSearch:
         list of OracleResult
             What was tried, the one to return first.
         """
-        start = CostSensitive(
-            self.search.oracle, self.grow, np.ones(len(self.search.oracle.joint))
-        )
-        plug_in = search_decisions("plug_in", self.search, start.weights)
-        if oracle == "plug_in" or (oracle == "auto" and not self._is_promising(plug_in)):
+        if oracle == "in_training":
+            return [self._grow_in_training()]
+        plug_in = search_decisions("plug_in", self._search_on(self.boosters.grow()))
+        if oracle == "plug_in":
             return [plug_in]
         if oracle == "refit":
-            return [self._refit(start, plug_in), plug_in]
-        if oracle == "in_training":
-            return [self._update_weights(start, plug_in), plug_in]
-        refit = self._refit(start, plug_in)
-        if not self._is_better(plug_in.chosen, refit.chosen):
-            return [plug_in, refit]
-        follower = self._update_weights(start, plug_in)
-        if self._is_better(refit.chosen, follower.chosen):
-            return [follower, refit, plug_in]
-        return [refit, follower, plug_in]
+            return [self._refit(plug_in), plug_in]
+        if len(self.search.held.problem.data.rows) > MAX_ROWS_OF_AUTO:
+            return [plug_in]
+        other = self._grow_in_training() if self.has_stages else self._refit(plug_in)
+        is_better = _is_better(plug_in.search, plug_in.chosen, other.chosen)
+        return [other, plug_in] if is_better else [plug_in, other]
 
-    def _refit(self, start: CostSensitive, plug_in: OracleResult) -> OracleResult:
+    def _search_on(self, probabilities: Float) -> MetricSearch:
+        """Make the search on the probabilities of boosters."""
+        oracle = replace(self.search.oracle, probabilities=probabilities)
+        return replace(self.search, oracle=oracle)
+
+    def _refit(self, plug_in: OracleResult) -> OracleResult:
         """Grow boosters at the costs of the plug-in optimum."""
-        return self._search_at("refit", start.grow_at(mean_costs(plug_in.exact)))
+        start = plug_in.search.oracle
+        plain = CostSensitive(start, self.boosters.grow, np.ones(len(start.joint)))
+        refit = plain.grow_at(mean_costs(plug_in.exact))
+        search = replace(self.search, oracle=refit.oracle)
+        return search_decisions("refit", search, refit.weights)
 
-    def _update_weights(self, start: CostSensitive, plug_in: OracleResult) -> OracleResult:
+    def _grow_in_training(self) -> OracleResult:
         """Grow boosters whose weights follow the costs of the optimum."""
-        found, boosters, last = [], start, plug_in
-        for _ in range(N_UPDATES):
-            boosters = boosters.grow_at(mean_costs(last.exact), SHARE_OF_UPDATE)
-            last = self._search_at("in_training", boosters)
-            found.append(last)
-        loss = self.search.held.problem.loss
-        return min(
-            found,
-            key=lambda one: (
-                max(one.chosen.violation, FEASIBLE), loss.of_metric(one.chosen.value)
-            ),
-        )  # fmt: skip
+        mass = self.search.oracle.mass
 
-    def _search_at(self, oracle: OracleName, boosters: CostSensitive) -> OracleResult:
-        search = replace(self.search, oracle=boosters.oracle)
-        return search_decisions(oracle, search, boosters.weights)
+        def move(weights: Float, probabilities: Float) -> Float:
+            search = replace(self._search_on(probabilities), max_calls=MAX_CALLS_OF_STAGE)
+            found, _ = search.solve_by_probabilities()
+            return move_weights(weights, mean_costs(found), mass, SHARE_OF_COSTS)
 
-    def _is_better(self, base: Decisions, other: Decisions) -> bool:
-        """Whether other decisions beat the base by more than one standard error."""
-        return _is_better(self.search, base, other)
-
-    def _is_promising(self, plug_in: OracleResult) -> bool:
-        """Whether the booster of one fold is better at the costs of the plug-in optimum."""
-        held = self.search.held
-        if len(held.problem.data.rows) > MAX_ROWS_OF_AUTO:
-            return False
-        if self.grow_part is None:
-            return True
-        weights = weigh_cells(mean_costs(plug_in.exact), self.search.oracle.mass)
-        part, probabilities = self.grow_part(weights)
-        of_part = held.problem.on(held.rows[part])
-        if np.isnan(of_part.compiled.constant[held.problem.loss.at]).any():
-            return False
-        oracle = self.search.oracle.take(part, of_part.coefficients)
-        search = replace(self.search, held=of_part, oracle=oracle, parts=())
-        chosen = plug_in.chosen
-        base, other = (
-            replace(chosen, shares=_decide(chosen, of_rows))
-            for of_rows in (oracle.probabilities, probabilities)
-        )
-        return _is_better(search, base, other)
-
-
-def _decide(rules: Decisions, probabilities: Float) -> Float:
-    """Probability of each decision on rows of given probabilities."""
-    decided = [decide_by_costs(probabilities, costs) for costs in rules.costs]
-    return mixture_shares(decided, rules.probability, rules.costs.shape[2])
+        weights, probabilities = self.boosters.grow_in_step(N_STAGES, move)
+        return search_decisions("in_training", self._search_on(probabilities), weights)
 
 
 def _is_better(search: MetricSearch, base: Decisions, other: Decisions) -> bool:
+    """Whether other decisions beat the base by more than one standard error."""
     (base, other), replicates = search.assess([base, other])
     gain = -search.held.problem.loss.sign * (replicates[1] - replicates[0])
     is_feasible = other.violation <= max(base.violation, FEASIBLE)

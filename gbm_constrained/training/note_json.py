@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import partial
+from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -158,10 +158,18 @@ def _form_of_attributes(kind: type, *names: str, build: Callable[..., Any] | Non
 
 def _form_of_class(cls: type, *left_out: str) -> Form:
     """Make the form of a class whose parts are checked against its annotations."""
-    hints = get_type_hints(cls)
-    names = [name for name in inspect.signature(cls).parameters if name not in left_out]
-    build = partial(_build_instance, cls, {name: hints[name] for name in names})
-    return _form_of_attributes(cls, *names, build=build)
+    return Form(
+        cls,
+        lambda value: {name: getattr(value, name) for name in _hints_of(cls, *left_out)},
+        lambda **parts: _build_instance(cls, _hints_of(cls, *left_out), **parts),
+    )
+
+
+@cache  # Annotations are read with the first value of a class, for they would slow the import.
+def _hints_of(cls: type, *left_out: str) -> dict[str, Any]:
+    """Read the annotations of a constructor's parameters, but for those that are left out."""
+    hints, names = get_type_hints(cls), inspect.signature(cls).parameters
+    return {name: hints[name] for name in names if name not in left_out}
 
 
 def _form_of_text(kind: type, read: Callable[[str], Any]) -> Form:

@@ -87,9 +87,10 @@ METRIC_PARAMETERS_DOC = """
         With `maximize` or `minimize`, how boosters take part in the search for rules. "plug_in"
         grows them once. "refit" grows them anew, with weights of classes, or of classes and
         groups, that are the costs of the optimum: `predict_proba` is then that of weighted rows.
-        "in_training" lets the weights follow the costs of the optimum over three refits, and
-        takes the best of these. "auto" takes "plug_in", unless another is better on held-out rows
-        by more than one standard error. Up to 20,000 rows it grows one to three times as many
+        "in_training" grows them once, in stages, and after each stage the weights move towards the
+        costs of the optimum. It takes no early stopping and no callbacks. "auto" takes "plug_in",
+        unless "in_training" (or "refit", where a model cannot be grown in stages) is better on
+        held-out rows by more than one standard error. Up to 20,000 rows it grows twice as many
         boosters to find out; beyond, it tries no other. See
         :mod:`gbm_constrained.training.metric_oracles`."""
 FITTED_ATTRIBUTES_DOC = """

@@ -60,6 +60,9 @@ class LibrarySettings:
         linear model are, and those of trees are not.
     takes_weights : bool, default=True
         Whether the objective takes weights of rows, as a function of the user need not.
+    without_stages : str, default=None
+        What keeps a model from being grown in stages whose rows have other weights; None if
+        nothing does.
     """
 
     learning_rate: float
@@ -74,6 +77,7 @@ class LibrarySettings:
     communicator: Communicator = field(default_factory=SingleMachine)
     has_few_parameters: bool = False
     takes_weights: bool = True
+    without_stages: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

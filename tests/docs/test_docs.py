@@ -280,7 +280,7 @@ def documented():
     """Names in the reference: module to names."""
     found, module, listing = {}, "", False
     for line in (DOCS / "api.rst").read_text().splitlines():
-        if line.startswith(".. currentmodule:: "):
+        if line.startswith((".. currentmodule:: ", ".. module:: ")):
             module = line.split()[-1]
         listing = line.startswith(".. autosummary::") or (listing and line[:1] in ("", " "))
         if listing and (name := re.fullmatch(r" +(\w+)", line)):

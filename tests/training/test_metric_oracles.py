@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS
+from helpers import BOTH, CLASSIFIERS, PARENTS, margins_of
 from sklearn.base import clone
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.metrics import cost, g_mean, h_mean
 from gbm_constrained.problem.joint_cells import Coefficients, JointCells
-from gbm_constrained.reductions.cost_sensitive import CostSensitive, weigh_cells
+from gbm_constrained.reductions.cost_sensitive import CostSensitive, move_weights, weigh_cells
 from gbm_constrained.reductions.plug_in import PlugIn
-from gbm_constrained.training.metric_oracles import N_UPDATES, OracleSearch
+from gbm_constrained.training.metric_oracles import MAX_ROWS_OF_AUTO, OracleSearch
 from gbm_constrained.training.metric_problem import MetricProblem
 from gbm_constrained.training.metric_search import MetricSearch
 from gbm_constrained.training.options import SolverOptions
@@ -23,6 +23,7 @@ OPTIONS = {
     "xgboost": {"max_depth": 2, "n_estimators": 12, "n_jobs": 1},
     "lightgbm": {"num_leaves": 4, "n_estimators": 12, "n_jobs": 1, "verbose": -1},
 }
+COSTS = np.array([[0.0, 1, 1], [3, 0, 3], [9, 9, 0]])
 
 
 @pytest.fixture(scope="module")
@@ -93,48 +94,44 @@ def test_boosters_grown_at_costs_beat_wrong_probabilities():
 
 
 def test_weights_move_by_their_geometric_mean():
-    y = np.array([0, 0, 0, 1])
-    oracle = _oracle(np.full((4, 2), 0.5), y)
-    start = CostSensitive(oracle, lambda weights: np.full((4, 2), 0.5), np.ones(2))
+    mass = np.array([3.0, 1.0])
     costs = np.array([[0.0, 1.0], [16.0, 0.0]])
-    moved = start.grow_at(costs, 0.5)
-    assert moved.weights[1] / moved.weights[0] == pytest.approx(4.0)
-    assert oracle.mass @ moved.weights == pytest.approx(4.0)
-    again = moved.grow_at(costs, 0.5)
-    assert again.weights[1] / again.weights[0] == pytest.approx(8.0)
+    moved = move_weights(np.ones(2), costs, mass, 0.5)
+    assert moved[1] / moved[0] == pytest.approx(4.0)
+    assert mass @ moved == pytest.approx(4.0)
+    again = move_weights(moved, costs, mass, 0.5)
+    assert again[1] / again[0] == pytest.approx(8.0)
+    # Weights under the costs are at rest.
+    rest = weigh_cells(costs, mass)
+    np.testing.assert_allclose(move_weights(rest, costs, mass, 0.5), rest, atol=1e-12)
 
 
 # -- fits ----------------------------------------------------------------------------------------
 
 
 @BOTH
-@pytest.mark.parametrize("oracle", ["refit", "in_training"])
-def test_model_is_the_parents_with_the_weights_and_decides_by_the_rules(data, library, oracle):
+def test_refit_is_the_parents_with_the_weights_and_decides_by_the_rules(data, library):
     X, y, _ = data
     # Of fixed costs, a refit has the weights of these.
-    costs = np.array([[0.0, 1, 1], [3, 0, 3], [9, 9, 0]])
-    model = _make(library, minimize=cost(costs), oracle=oracle).fit(X, y)
+    model = _make(library, minimize=cost(COSTS), oracle="refit").fit(X, y)
     report = model.metric_report_
-    assert set(report["oracle"]) == {oracle, "plug_in"}
-    assert list(report.loc[report["is_returned"], "oracle"]) == [oracle]
+    assert set(report["oracle"]) == {"refit", "plug_in"}
+    assert list(report.loc[report["is_returned"], "oracle"]) == ["refit"]
     assert -model.score(X, y) == pytest.approx(report["train"].max(), abs=1e-9)
-    if oracle == "refit":
-        factor = np.array([1.0, 3.0, 9.0])[y]
-        factor *= len(y) / factor.sum()
-        parent = next(k for k in type(model).__mro__ if k.__module__.startswith(library))
-        plain = parent(**OPTIONS[library]).fit(X, y, sample_weight=factor)
-        raw = {"raw_score": True} if library == "lightgbm" else {"output_margin": True}
-        given = model.predict(X, **raw)
-        own = plain.predict(X, **raw)
-        shift = given - own
-        np.testing.assert_allclose(shift, shift[:1].repeat(len(X), 0), atol=2e-4)
+    factor = np.array([1.0, 3.0, 9.0])[y]
+    factor *= len(y) / factor.sum()
+    plain = PARENTS[library](**OPTIONS[library]).fit(X, y, sample_weight=factor)
+    shift = margins_of(model, X) - margins_of(plain, X)
+    np.testing.assert_allclose(shift, shift[:1].repeat(len(X), 0), atol=2e-4)
 
 
 def test_auto_takes_the_plug_in_where_nothing_is_better(data):
     X, y, _ = data
-    auto = _make("lightgbm", maximize=h_mean()).fit(X, y)
+    auto = _make("lightgbm", maximize=h_mean(), oracle="auto").fit(X, y)
     plug_in = _make("lightgbm", maximize=h_mean(), oracle="plug_in").fit(X, y)
-    assert auto.metric_report_.query("is_returned")["oracle"].iloc[0] == "plug_in"
+    report = auto.metric_report_
+    assert set(report["oracle"]) == {"plug_in", "in_training"}
+    assert list(report.loc[report["is_returned"], "oracle"]) == ["plug_in"]
     np.testing.assert_array_equal(auto.predict(X), plug_in.predict(X))
 
 
@@ -156,35 +153,49 @@ def _search(probabilities, y):
     return MetricSearch(held, held.oracle(probabilities))
 
 
-def test_auto_takes_boosters_that_are_better_by_more_than_an_error():
+class _Boosters:
+    """Boosters of known probabilities, those without weights and all others."""
+
+    def __init__(self, plain, weighted):
+        self.plain, self.weighted, self.asked = plain, weighted, []
+
+    def grow(self, weights=None):
+        self.asked.append("refit" if weights is not None else "plug_in")
+        return self.plain if weights is None else self.weighted
+
+    def grow_in_step(self, n_stages, move):
+        self.asked.append("in_training")
+        return np.ones((n_stages, 2)), self.weighted
+
+
+def _search(y):
+    options = SolverOptions.of(_make("lightgbm", maximize=h_mean()))
+    arguments = FitArguments(np.zeros((len(y), 1)), y)
+    problem = MetricProblem.of(options, options.metric, arguments, LibrarySettings(0.1, 1))
+    held = problem.on(np.arange(len(y)))
+    return MetricSearch(held, held.oracle(np.empty((0, 2))))
+
+
+@pytest.mark.parametrize(("has_stages", "other"), [(True, "in_training"), (False, "refit")])
+def test_auto_takes_boosters_that_are_better_by_more_than_an_error(has_stages, other):
     wrong, y = _blurred(1.0)
     right, _ = _blurred(0.0)
-    asked = []
-
-    def grow(weights):
-        asked.append(weights)
-        return right
-
-    found = OracleSearch(_search(wrong, y), grow).run("auto")
-    assert found[0].oracle == "refit"
-    assert found[0].chosen.value > found[-1].chosen.value + 0.05
-    # Weights are updated after the refit, which these boosters cannot beat.
-    assert len(asked) == 1 + N_UPDATES
-    assert {one.oracle for one in found} == {"plug_in", "refit", "in_training"}
+    boosters = _Boosters(wrong, right)
+    found = OracleSearch(_search(y), boosters, has_stages).run("auto")
+    assert [one.oracle for one in found] == [other, "plug_in"]
+    assert found[0].chosen.value > found[1].chosen.value + 0.05
+    assert boosters.asked == ["plug_in", other]
+    alike = OracleSearch(_search(y), _Boosters(right, right), has_stages).run("auto")
+    assert [one.oracle for one in alike] == ["plug_in", other]
 
 
-def test_auto_asks_one_booster_before_it_grows_all():
+def test_auto_tries_no_other_on_many_rows():
     wrong, y = _blurred(1.0)
     right, _ = _blurred(0.0)
-    part = np.arange(500)
-
-    def refuse(weights):
-        raise AssertionError("boosters of all folds were grown")
-
-    search = OracleSearch(_search(right, y), refuse, lambda _: (part, wrong[part]))
-    assert [one.oracle for one in search.run("auto")] == ["plug_in"]
-    search = OracleSearch(_search(wrong, y), lambda _: right, lambda _: (part, right[part]))
-    assert search.run("auto")[0].oracle == "refit"
+    many = 1 + MAX_ROWS_OF_AUTO // len(y)
+    boosters = _Boosters(np.tile(wrong, (many, 1)), np.tile(right, (many, 1)))
+    found = OracleSearch(_search(np.tile(y, many)), boosters, has_stages=True).run("auto")
+    assert [one.oracle for one in found] == boosters.asked == ["plug_in"]
 
 
 def test_weights_of_groups_are_those_of_joint_cells(data):
@@ -210,14 +221,6 @@ def test_unknown_oracle(data):
 
 # -- with what else decides the model ------------------------------------------------------------
 
-COSTS = np.array([[0.0, 1, 1], [3, 0, 3], [9, 9, 0]])
-
-
-def _raw(model, X):
-    if hasattr(model, "booster_"):
-        return model.predict(X, raw_score=True)
-    return model.predict(X, output_margin=True)
-
 
 @BOTH
 def test_merged_boosters_of_the_folds_have_the_weights(data, library):
@@ -232,8 +235,8 @@ def test_merged_boosters_of_the_folds_have_the_weights(data, library):
         _make(library).fit(X[groups != k], y[groups != k], sample_weight=factor[groups != k])
         for k in range(3)
     ]
-    expected = np.mean([_raw(one, X).astype(float) for one in alone], axis=0)
-    np.testing.assert_allclose(_raw(model, X), expected, rtol=0, atol=2e-6)
+    expected = np.mean([margins_of(one, X).astype(float) for one in alone], axis=0)
+    np.testing.assert_allclose(margins_of(model, X), expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(

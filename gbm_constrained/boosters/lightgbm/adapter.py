@@ -27,6 +27,7 @@ from gbm_constrained.boosters.lightgbm.checks import (
     check_evaluation_sets,
     check_supported,
     find_without_gradients,
+    find_without_stages,
     has_early_stopping,
     list_evaluation_pairs,
     list_for_each,
@@ -157,6 +158,7 @@ class LightGBMAdapter:
             softmax_hessian=lambda k: k / (k - 1),
             random_state=self.model.random_state,
             takes_weights=takes_weights(self.model),
+            without_stages=find_without_stages(self.model, self.arguments),
             kernel={"dtype": np.float64, "gradient_dtype": np.float32, "order": "F"},
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightgbm as lgb
@@ -97,6 +97,21 @@ def find_without_gradients(model: Any) -> str | None:
     boosting = find_parameter(model, "boosting", "gbdt")
     is_own = boosting in ("rf", "random_forest", "dart")
     return f"boosting_type={boosting!r}" if is_own else None
+
+
+def find_without_stages(model: Any, arguments: Mapping[str, Any]) -> str | None:
+    """Find what keeps a model from being grown in stages, each of which goes on with the last.
+
+    LightGBM puts the scores of the model that it goes on with in the place of `init_score`, and
+    callbacks count rounds from the beginning of each stage.
+    """
+    if (booster := find_without_gradients(model)) is not None:
+        return booster
+    if has_early_stopping(model, arguments["callbacks"]):
+        return "early stopping"
+    if arguments["callbacks"]:
+        return "callbacks"
+    return None if arguments["init_score"] is None else "init_score"
 
 
 def check_categories(X: Any, name: str) -> None:

@@ -13,9 +13,14 @@ import numpy as np
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
+from gbm_constrained.boosters.base import join_records
 from gbm_constrained.boosters.lightgbm.callbacks import is_early_stopping
 from gbm_constrained.boosters.lightgbm.merging import merge_boosters
-from gbm_constrained.boosters.lightgbm.parameters import find_objective, find_parameter
+from gbm_constrained.boosters.lightgbm.parameters import (
+    find_objective,
+    find_parameter,
+    set_rounds,
+)
 from gbm_constrained.training.held_out_boosters import PartRows
 from gbm_constrained.training.metric_classifier import clone_plain
 
@@ -46,7 +51,7 @@ def fit_part(
             "rows that boosters have not seen: leave init_model out."
         )
     plain = clone_plain(model)
-    given = dict(arguments)
+    given = {name: value for name, value in arguments.items() if name != "init_model"}
     given["callbacks"] = [c for c in given["callbacks"] or () if is_early_stopping(c)] or None
     if part.is_joint:
         plain.set_params(objective=None, class_weight=None)
@@ -54,7 +59,12 @@ def fit_part(
     given["sample_weight"] = part.take_weight(arguments["sample_weight"])
     if given.get("init_score") is not None:
         given["init_score"] = take_rows(given["init_score"], part.rows)
-    plain.fit(take_rows(X, part.rows), part.take_labels(y), **given)
+    if part.rounds is not None:
+        set_rounds(plain, part.rounds)
+    before = None if part.start is None else part.start.model
+    plain.fit(take_rows(X, part.rows), part.take_labels(y), init_model=before, **given)
+    if before is not None:
+        plain._evals_result = join_records(before._evals_result, plain._evals_result)
     return NativeLGBMModel(plain)
 
 

@@ -37,6 +37,12 @@ def find_parameter(model: Any, name: str, default: Any) -> Any:
     return read_as(name, found[0], default) if found else default
 
 
+def set_rounds(model: Any, rounds: int) -> None:
+    """Set the number of rounds, by whichever of its names it was given."""
+    names = ("num_iterations", *ALIASES["num_iterations"])
+    model.set_params(**{name: rounds for name in names if name in model.get_params(deep=False)})
+
+
 def find_objective(model: Any) -> Any:
     """Find the objective as it was given; LightGBM takes other names first."""
     given = model.get_params()

@@ -20,6 +20,7 @@ from gbm_constrained.boosters.xgboost.checks import (
     check_stoppers,
     check_supported,
     find_without_gradients,
+    find_without_stages,
     has_early_stopping,
     list_for_each,
     list_stoppers,
@@ -182,6 +183,7 @@ class XGBoostAdapter:
             softmax_hessian=lambda k: 2.0,
             random_state=model.random_state,
             takes_weights=takes_weights(model),
+            without_stages=find_without_stages(model),
             kernel={"dtype": np.float32, "hessian_floor": 1e-16},
         )
 

@@ -65,6 +65,18 @@ def find_without_gradients(model: Any) -> str | None:
     return asked[0] if asked else None
 
 
+def find_without_stages(model: Any) -> str | None:
+    """Find what keeps a model from being grown in stages, each of which goes on with the last.
+
+    Callbacks count rounds from the beginning of each stage.
+    """
+    if (booster := find_without_gradients(model)) is not None:
+        return booster
+    if has_early_stopping(model):
+        return "early stopping"
+    return "callbacks" if model.callbacks else None
+
+
 def refuse_dart_model(booster: xgb.Booster) -> None:
     """Refuse to continue a model of DART, whose booster XGBoost would take over."""
     if has_dropped_trees(booster):

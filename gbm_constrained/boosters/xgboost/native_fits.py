@@ -12,6 +12,7 @@ import numpy as np
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
+from gbm_constrained.boosters.base import join_records
 from gbm_constrained.boosters.xgboost.merging import merge_boosters
 from gbm_constrained.boosters.xgboost.model import has_dropped_trees
 from gbm_constrained.training.held_out_boosters import PartRows
@@ -57,7 +58,12 @@ def fit_part(
     given["sample_weight"] = part.take_weight(given["sample_weight"])
     if given["base_margin"] is not None:
         given["base_margin"] = take_rows(given["base_margin"], part.rows)
+    if part.rounds is not None:
+        plain.set_params(n_estimators=part.rounds)
+    before = given["xgb_model"] = None if part.start is None else part.start.model
     plain.fit(take_rows(X, part.rows), part.take_labels(y), **given)
+    if before is not None and hasattr(before, "evals_result_"):
+        plain.evals_result_ = join_records(before.evals_result_, plain.evals_result_)
     return NativeXGBModel(plain, None if part.is_joint else arguments["base_margin"])
 
 

@@ -131,7 +131,7 @@ class GroupRatesDisplay:
         ------
         TypeError, ValueError
             If `constraint` compares no groups, or something else does not fit; see
-            :func:`gbm_constrained.reporting.audit.audit`.
+            :func:`gbm_constrained.audit`.
         """
         matplotlib("axes")
         found = _own_constraint(estimator) if constraint is None else constraint

@@ -105,7 +105,7 @@ def plot_np_roc(
 
     See Also
     --------
-    gbm_constrained.evaluation.np_roc.np_roc_band : The numbers.
+    gbm_constrained.np_roc_band : The numbers.
     """
     positive = positive_of(model_or_scores) if positive is None else positive
     scores = scores_of(model_or_scores, X, positive)
