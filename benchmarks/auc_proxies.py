@@ -54,7 +54,7 @@ RULES: Mapping[str, Callable[[float], list[Any]]] = {
     "mean_rank": lambda b: [gap(mean_rank(), by="sex") <= b],
 }
 PROXIES = ("auto", "square")
-# Figures that the prototype reached with the density and, in boosters, with the square.
+# Figures that a prototype reached with the density and, in boosters, with the square.
 PROTOTYPE = {"cross_auc": (0.9185, 0.9093), "auc": (0.9138, 0.8925)}
 LINEAR_BARS = {"cross_auc": 0.893, "background": 0.895}
 NAMES = ("rule", "bound", "proxy")

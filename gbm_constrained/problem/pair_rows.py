@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import logsumexp
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
@@ -16,7 +15,7 @@ from gbm_constrained.problem.kernels.pair_squares import SquareKernel, find_pric
 from gbm_constrained.problem.kernels.pairs import STEEPEST, DensityKernel
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_blocks import PairBlock
-from gbm_constrained.problem.pair_statistics import pair_table
+from gbm_constrained.problem.pair_statistics import log_odds_of_class, pair_table
 
 # Rows up to which training uses exact tables, and bins of scores beyond: an error of 2e-6.
 EXACT_ROWS, BINS = 50_000, 4096
@@ -67,16 +66,8 @@ class _BlockRows:
         return of_rows if self.rows is None else of_rows[self.rows]
 
     def scores(self, margin: Array) -> Array:
-        """Find the scores of the block's class.
-
-        Of two classes the score is the margin. Of several it is the log-odds of the class, which
-        order the rows as its probability does.
-        """
-        margin = self.take(margin)
-        if margin.ndim == 1:
-            return margin
-        others = np.delete(margin, self.block.target, axis=1)
-        return np.asarray(margin[:, self.block.target] - logsumexp(others, axis=1))
+        """Find the scores of the block's class."""
+        return log_odds_of_class(self.take(margin), self.block.target)
 
     def chain(self, probability: Array) -> Array:
         """Compute the derivative of the scores of several classes in the margins.

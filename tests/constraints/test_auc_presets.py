@@ -98,7 +98,7 @@ def test_both_conventions_of_the_background_print_apart():
     printed = [str(rule) for rule in ALL]
     assert len(set(printed)) == len(printed)
     assert printed[4] == (
-        "each(cross_auc[of negatives, against all] - cross_auc[against all], "
+        "each(cross_auc[group negatives, background all] - cross_auc[background all], "
         "by='sex') <= 0.05"
     )
 
