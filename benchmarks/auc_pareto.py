@@ -137,6 +137,13 @@ def fit(learner: str, metric: str, setting: float, train: Part, validation: Part
 
 def fit_correlation(train: Part, penalty: float) -> Floats:
     """Fit a linear score to the logistic loss and the absolute correlation with the group."""
+    start = np.full(train.X.shape[1] + 1, 1e-3)
+    objective = correlation_objective(train, penalty)
+    return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B").x[:-1])
+
+
+def correlation_objective(train: Part, penalty: float) -> Callable[[Floats], tuple[float, Floats]]:
+    """Make the penalised loss of coefficients and an intercept, with its gradient."""
     X = np.column_stack([train.X, np.ones(train.y.size)])
     sign, centred = 2.0 * train.y - 1.0, (train.group == FIRST) - np.mean(train.group == FIRST)
     centred = centred / centred.std()
@@ -151,8 +158,7 @@ def fit_correlation(train: Part, penalty: float) -> Floats:
         slope = -sign * expit(-sign * score) + penalty * correlation / size * of_score
         return float(loss), X.T @ slope / sign.size + 2e-4 * w
 
-    start = np.full(X.shape[1], 1e-3)
-    return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B").x[:-1])
+    return objective
 
 
 def measure(name: str, metric: str, learner: str, setting: float, seed: int) -> dict[str, float]:
