@@ -217,7 +217,7 @@ def find_fronts(records: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def draw(front: pd.DataFrame, name: str) -> None:
-    """Draw the fronts of a set, one panel for each metric."""
+    """Draw the fronts of a set where all seeds have a fit, one panel for each metric."""
     import matplotlib.pyplot as plt
 
     from gbm_constrained.plotting import COLOURS
@@ -225,7 +225,8 @@ def draw(front: pd.DataFrame, name: str) -> None:
     colours = dict(zip(LEARNERS, COLOURS, strict=False))
     figure, axes = plt.subplots(1, len(RATES), figsize=(13, 4.2), layout="constrained")
     for ax, metric in zip(axes, RATES, strict=True):
-        for learner, points in front[front["metric"] == metric].groupby("learner", sort=False):
+        drawn = front[(front["metric"] == metric) & (front["seeds"] == front["seeds"].max())]
+        for learner, points in drawn.groupby("learner", sort=False):
             ax.errorbar(
                 points["test_gap"], points["test_auc"], xerr=points["test_gap_error"],
                 yerr=points["test_auc_error"], fmt="o-", ms=4, lw=1.2, capsize=2,
