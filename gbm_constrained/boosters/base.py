@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sklearn.utils import check_random_state
+
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.rule import Margins, MarginShift, Mixture, refuse_random_state
+from gbm_constrained.decision.rule import Margins, MarginShift, Mixture
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.training.checkpoint import refuse_without_constraints
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, take_evaluation_sets
@@ -124,7 +126,7 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
             return mixture.decide(margins)
         if margins is not None and is_whole and hasattr(self, "_rules"):
             return self._decide_by_rules(X, margins, random_state)
-        refuse_random_state(random_state)
+        check_random_state(random_state)  # Nothing is drawn here.
         if margins is not None and hasattr(self, "_threshold"):
             return MarginShift(self._threshold).decide(margins)
         return None

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_random_state, validate_data
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.rule import Scores, refuse_random_state
+from gbm_constrained.decision.rule import Scores
 from gbm_constrained.linear_model.checks import (
     check_parameters,
     check_rows,
@@ -319,12 +319,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows.
         random_state : int, RandomState or None, default=None
-            With a mixture of rules (``mixture_``), the source of each row's rule.
+            Source of each row's rule in a mixture (``mixture_``); others draw nothing.
         """
         if hasattr(self, "_rules"):
             codes = self._decide_by_rules(X, lambda _: self._raw_margin(X), random_state)
             return self.classes_[codes]
-        refuse_random_state(random_state)
+        check_random_state(random_state)  # Nothing is drawn here.
         return super().predict(X)
 
     def _raw_margin(self, X: Any, start: Any = None) -> Array:
