@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,9 +21,10 @@ from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
-from gbm_constrained.training.metric_classifier import Merger, MetricMixin, NativeAdapter
+from gbm_constrained.training.metric_classifier import Interruptions, MetricMixin, NativeAdapter
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.model_scores import TrainedModel
+from gbm_constrained.training.native_models import Merger
 from gbm_constrained.training.options import SolverOptions, set_solver_options, with_constraints
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
@@ -75,9 +76,6 @@ class BoosterAdapter(NativeAdapter, Merger, Protocol):
 
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
         """Check the arguments that depend on the rows, and list the evaluation sets."""
-
-    def given(self) -> Mapping[str, Any]:
-        """List the arguments of ``fit`` that another fit may differ in."""
 
     def prepare(self, fit: ConstrainedFit, held_out: list[int]) -> None:
         """Take over the evaluation sets that are not the training rows."""
@@ -147,8 +145,10 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
         if options.constraints and not has_metric and (booster := adapter.without_gradients()):
             options, has_metric = options.without_multipliers(booster), True
         if has_metric:
-            _refuse_of_decisions(constraint_callbacks, checkpoint, time_limit)
-            self._fit_metric(adapter, rows, options, sensitive_features_eval_set, merger=adapter)
+            interruptions = Interruptions(constraint_callbacks, time_limit, checkpoint)
+            self._fit_metric(
+                adapter, rows, options, sensitive_features_eval_set, adapter, interruptions
+            )
             return
         options.check_ensemble()
         if not options.constraints:
@@ -203,19 +203,3 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
         fit.notifier.warn()
         warn(fit, model, feasibility)
         return model
-
-
-def _refuse_of_decisions(constraint_callbacks: Any, checkpoint: Any, time_limit: Any) -> None:
-    """Refuse arguments about outer iterations, where decisions are optimised after training."""
-    given = {
-        "constraint_callbacks": constraint_callbacks or None,
-        "checkpoint": checkpoint,
-        "time_limit": time_limit,
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(
-                f"{name}={value!r} is about the outer iterations of a solver that moves "
-                f"multipliers, and decisions are optimised on the scores of boosters that the "
-                f"library has trained: leave {name} out."
-            )

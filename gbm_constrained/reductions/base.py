@@ -10,7 +10,7 @@ vector u holds d linear functionals of the confusion matrix, such as recalls and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -219,6 +219,11 @@ class Step:
     bound: float
     violation: float
     seconds: float
+
+
+Observe: TypeAlias = Callable[[Step, Float], bool]
+"""Is called before each call of the oracle but the first, with the last step and the u of the
+current mixture. The search ends after that call if the answer is True."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,72 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.decision.cost_rule import probabilities_of
 from gbm_constrained.decision.score_calibration import calibrate_scores
 from gbm_constrained.training.metric_checks import check_cells, spread_margin
 from gbm_constrained.training.metric_problem import MetricProblem
-
-
-class NativeModel(Protocol):
-    """A model that the library has trained by its own means."""
-
-    def margin(self, X: Any, rows: Codes) -> Array:
-        """Score rows of X; `rows` are their positions among the training rows."""
-
-    def to_bytes(self) -> bytes:
-        """Write the model as the library does."""
-
-
-@dataclass(frozen=True, eq=False)
-class PartRows:
-    """Rows that a model is trained on, and what it is to learn.
-
-    Parameters
-    ----------
-    rows : ndarray of int
-        Positions of the rows.
-    target : ndarray of shape (n_samples,), intp or None
-        Joint labels of all rows; None for the labels that the user gave.
-    is_joint : bool
-        Whether these are joint labels, which no parameter about classes is for.
-    factor : ndarray of shape (n_samples,), default=None
-        Factor of the weight of each of all rows.
-    """
-
-    rows: Codes
-    target: Codes | None
-    is_joint: bool
-    factor: Float | None = None
-
-    def take_labels(self, y: Any) -> Any:
-        """Take the labels of these rows."""
-        return take_rows(y, self.rows) if self.target is None else self.target[self.rows]
-
-    def take_weight(self, weight: Any) -> Any:
-        """Take the weights of these rows, given those of all, and multiply them by the factors."""
-        weight = multiply_weight(weight, self.factor)
-        return None if weight is None else take_rows(weight, self.rows)
-
-
-def multiply_weight(weight: Any, factor: Float | None) -> Any:
-    """Multiply the weights of rows, ones where weight is None, by factors if there are any."""
-    if factor is None:
-        return weight
-    return factor if weight is None else np.asarray(weight, dtype=np.float64) * factor
-
-
-FitPart = Callable[[PartRows], NativeModel]
-"""Trains the library's own model on some of the rows."""
-Merge = Callable[[Sequence[NativeModel]], NativeModel]
-"""Merges models into one whose raw score is the mean of theirs."""
+from gbm_constrained.training.native_growth import NativeGrowth
+from gbm_constrained.training.native_models import NativeModel, PartRows
 
 
 class Grown(NamedTuple):
@@ -99,10 +46,8 @@ class HeldOutBoosters:
     ----------
     problem : MetricProblem
         The metric and the constraints on all rows.
-    X : array-like
-        The features of all rows.
-    fit_part : callable
-        Trains the library's own model on some of the rows.
+    growth : NativeGrowth
+        Trains the library's own models on some of the rows.
     folds : sequence of ndarray of int
         Rows that each booster scores. One fold of all rows is scored by the model that is trained
         on them.
@@ -113,8 +58,7 @@ class HeldOutBoosters:
     """
 
     problem: MetricProblem
-    X: Any
-    fit_part: FitPart
+    growth: NativeGrowth
     folds: Sequence[Codes]
     source: str
     are_log_odds: bool = True
@@ -137,12 +81,32 @@ class HeldOutBoosters:
         folds = self.folds if len(self.folds) > 1 else ()
         return [np.searchsorted(rows, held) for held in folds]
 
-    def train(self, weights: Float | None = None) -> NativeModel:
+    @property
+    def work(self) -> float:
+        """Work of the boosters of all folds that rules are found on."""
+        return sum(self._part(held, None, is_joint=self.is_joint).work for held in self.folds)
+
+    def plan(self, *, has_labels: bool) -> None:
+        """Say how much work all boosters are, with the library's own on all rows.
+
+        Parameters
+        ----------
+        has_labels : bool
+            Whether boosters of the labels are grown in any case.
+        """
+        nothing = np.zeros(0, dtype=np.intp)
+        merges = self.problem.options.ensemble is not None
+        kinds = [True] * self.is_joint + [False] * (has_labels or merges or not self.is_joint)
+        parts = [self._part(held, None, is_joint=kind) for kind in kinds for held in self.folds]
+        if not merges:
+            finals = [True] * self.is_joint + [False]
+            parts += [self._part(nothing, None, is_joint=kind) for kind in finals]
+        self.growth.planned = sum(part.work for part in parts)
+
+    def train(self, weights: Float | None = None) -> bytes:
         """Train a model of the joint cells on all rows."""
-        everyone = np.arange(len(self.problem.data.rows))
-        codes = self.problem.joint.codes
-        factor = None if weights is None else weights[codes]
-        return self.fit_part(PartRows(everyone, codes, self.is_joint, factor))
+        nothing = np.zeros(0, dtype=np.intp)
+        return self.growth.train(self._part(nothing, weights, is_joint=True))
 
     def grow(self, weights: Float | None = None) -> Float:
         """Grow the boosters of all folds.
@@ -183,30 +147,37 @@ class HeldOutBoosters:
             found = [self._score(held, weights, is_joint=is_joint) for held in self.folds]
             margin = np.concatenate([of_fold for of_fold, _ in found])[order]
             link = self._link(margin, self.rows, weights, is_joint=is_joint)
-            is_kept = self.problem.options.ensemble is not None
-            self._grown[key] = Grown(margin, *link, [one for _, one in found if is_kept])
+            models = [model for _, model in found if model is not None]
+            self._grown[key] = Grown(margin, *link, models)
         return self._grown[key]
 
     def _score(
         self, held: Codes, weights: Float | None, *, is_joint: bool
-    ) -> tuple[Array, NativeModel]:
+    ) -> tuple[Array, NativeModel | None]:
         """Score the rows of a fold by a model of the others."""
-        joint = self.problem.joint
-        rows = np.arange(len(self.problem.data.rows))
-        if held.size < rows.size:
-            rows = np.setdiff1d(rows, held, assume_unique=True)
-        factor = None if weights is None else weights[joint.codes]
+        joint, part = self.problem.joint, self._part(held, weights, is_joint=is_joint)
         if not is_joint:
-            model = self.fit_part(PartRows(rows, None, is_joint, factor))
-            return model.margin(take_rows(self.X, held), held), model
-        # A small cell may have no rows outside of one fold.
-        known, codes = np.unique(joint.codes[rows], return_inverse=True)
-        target = np.zeros(len(joint.codes), dtype=np.intp)
-        target[rows] = codes
+            return self.growth.score(part, held)
+        known = np.unique(joint.codes[part.rows])
         check_cells(self.problem, known)
-        model = self.fit_part(PartRows(rows, target, is_joint, factor))
-        margin = model.margin(take_rows(self.X, held), held)
+        margin, model = self.growth.score(part, held)
         return spread_margin(margin, known, len(joint)), model
+
+    def _part(self, held: Codes, weights: Float | None, *, is_joint: bool) -> PartRows:
+        """Take the rows that a model is trained on: all but a fold, unless the fold is all rows.
+
+        The objective of the labels leaves out the rows of further data sets.
+        """
+        data, joint = self.problem.data, self.problem.joint
+        rows = np.arange(len(data.rows) if is_joint else data.y.size)
+        if held.size < len(data.rows):
+            rows = np.setdiff1d(rows, held, assume_unique=True)
+        target = None
+        if is_joint:  # A small cell may have no rows outside of one fold.
+            target = np.zeros(len(joint.codes), dtype=np.intp)
+            target[rows] = np.unique(joint.codes[rows], return_inverse=True)[1]
+        factor = None if weights is None else weights[joint.codes]
+        return PartRows(data.combined, rows, target, factor)
 
     def _link(
         self, margin: Array, rows: Codes, weights: Float | None, *, is_joint: bool

@@ -119,11 +119,14 @@ class OracleSearch:
         Grows boosters at given weights.
     grow_part : callable, default=None
         Grows the booster of one fold; None where there is one booster only.
+    has_time : callable, default=True
+        Whether there is time for boosters of all folds at other weights.
     """
 
     search: MetricSearch
     grow: Grow
     grow_part: GrowPart | None = None
+    has_time: Callable[[], bool] = lambda: True
 
     def run(self, oracle: OracleName) -> list[OracleResult]:
         """Find decisions.
@@ -142,7 +145,9 @@ class OracleSearch:
             self.search.oracle, self.grow, np.ones(len(self.search.oracle.joint))
         )
         plug_in = search_decisions("plug_in", self.search, start.weights)
-        if oracle == "plug_in" or (oracle == "auto" and not self._is_promising(plug_in)):
+        if oracle == "plug_in" or not self.has_time():
+            return [plug_in]
+        if oracle == "auto" and not self._is_promising(plug_in):
             return [plug_in]
         if oracle == "refit":
             return [self._refit(start, plug_in), plug_in]
@@ -151,6 +156,8 @@ class OracleSearch:
         refit = self._refit(start, plug_in)
         if not self._is_better(plug_in.chosen, refit.chosen):
             return [plug_in, refit]
+        if not self.has_time():
+            return [refit, plug_in]
         follower = self._update_weights(start, plug_in)
         if self._is_better(refit.chosen, follower.chosen):
             return [follower, refit, plug_in]
@@ -163,7 +170,9 @@ class OracleSearch:
     def _update_weights(self, start: CostSensitive, plug_in: OracleResult) -> OracleResult:
         """Grow boosters whose weights follow the costs of the optimum."""
         found, boosters, last = [], start, plug_in
-        for _ in range(N_UPDATES):
+        for i in range(N_UPDATES):
+            if i and not self.has_time():
+                break
             boosters = boosters.grow_at(mean_costs(last.exact), SHARE_OF_UPDATE)
             last = self._search_at("in_training", boosters)
             found.append(last)
