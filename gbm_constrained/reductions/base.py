@@ -190,6 +190,10 @@ class Programme:
         """Left-hand minus right-hand side of each linear row, then of each convex function."""
         return np.append(self.A @ u - self.b, [phi.value(u) for phi in self.convex])
 
+    def slopes(self, u: Float) -> Float:
+        """Gradient of each linear row, then of each convex function, of shape (m, d)."""
+        return np.vstack([self.A, *(np.asarray(phi.gradient(u))[None] for phi in self.convex)])
+
     def violation(self, u: Float) -> float:
         """Largest violation of a constraint at u, zero where all constraints hold."""
         return float(np.max(self.constraints(u), initial=0.0))

@@ -28,8 +28,8 @@ from gbm_constrained.reductions.columns import (
     finish_early,
     minimise_over_columns,
 )
-from gbm_constrained.reductions.pruning import search_segment
 from gbm_constrained.reductions.search import Search
+from gbm_constrained.reductions.segments import search_segment
 from gbm_constrained.reductions.split_constraints import ConstraintSet
 
 StepRule: TypeAlias = Literal["line_search", "open_loop"]

@@ -53,8 +53,11 @@ class ConstraintState:
         Rows that all values are of: ``"out of fold"`` or ``"holdout"`` (with ``", without
         multipliers"`` for boosters that have none), ``"training rows"``, or an evaluation set
         that moves the multipliers.
+        With a metric, decisions are searched on these rows, ``", counted by probabilities"`` of
+        the labels or ``", counted by labels"``.
     iteration : int
-        Number of the outer iteration, from 0 in each phase and set of boosters.
+        Number of the outer iteration, from 0 in each phase and set of boosters; with a metric, of
+        the call of the oracle.
     rounds : int
         Boosting rounds so far of these boosters; iterations of a linear learner.
     n_rounds : int
@@ -83,12 +86,12 @@ class ConstraintState:
 
     @property
     def objective(self) -> float:
-        """Weighted mean cross-entropy in nats."""
+        """Weighted mean cross-entropy in nats; with a metric, the metric."""
         return self.record.objective
 
     @property
     def error(self) -> float:
-        """Weighted fraction of misclassified rows."""
+        """Weighted fraction of misclassified rows; NaN with a metric."""
         return self.record.error
 
     @property
@@ -123,7 +126,8 @@ class ConstraintState:
     def multipliers(self) -> pd.Series[float]:
         """Multipliers of this iteration, by linear row as in ``multipliers_``.
 
-        Without the rows of constraints that are always met, such as a rate of at most one.
+        Without the rows of constraints that are always met, such as a rate of at most one. With a
+        metric all are NaN.
         """
         index = list(self.compiled.rows)
         return pd.Series(self.record.multipliers, index=index, name="multiplier")
