@@ -14,8 +14,8 @@ sensitive_features : Series, DataFrame, dict of arrays or array-like, default=No
     there when X is a DataFrame. Prediction never needs them.
 datasets : dict from name to X or (X, y), default=None
     Further rows that a constraint or a metric may be taken over, with ``on=dataset(name)``. The
-    objective leaves them out. Their X is prepared as the training X is, for no step of a ``Pipeline``
-    transforms it; their groups are columns of X.
+    objective leaves them out. Their X is prepared as the training X is, for no step of a
+    ``Pipeline`` transforms it; their groups are columns of X.
 sensitive_features_eval_set : list, default=None
     Sensitive features of each evaluation set. Groups without training rows take part in the
     values of an evaluation set, and a warning names them; ``measure_on="holdout"`` refuses an
