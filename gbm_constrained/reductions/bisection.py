@@ -15,7 +15,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.reductions.base import TOLERANCE, Oracle, Programme, RatioObjective, Solution
+from gbm_constrained.reductions.base import (
+    TOLERANCE,
+    Observe,
+    Oracle,
+    Programme,
+    RatioObjective,
+    Solution,
+)
 from gbm_constrained.reductions.columns import (
     find_feasible,
     find_mixture,
@@ -34,6 +41,7 @@ def solve_by_bisection(
     max_calls: int = 300,
     tolerance: float = TOLERANCE,
     levels: Levels = "dinkelbach",
+    observe: Observe | None = None,
 ) -> Solution:
     """Minimise a ratio of linear functions.
 
@@ -49,13 +57,15 @@ def solve_by_bisection(
         Width of the bracket of the optimum at which the method ends.
     levels : {"dinkelbach", "halves"}, default="dinkelbach"
         The next level: the best value so far, or the middle of the bracket (the paper's).
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.search.Search`.
 
     Returns
     -------
     Solution
         The mixture; one rule where there are no constraints. Its bound is the bracket's lower end.
     """
-    search = Search(programme, oracle, max_calls)
+    search = Search(programme, oracle, max_calls, observe)
     least_denominator = find_least_denominator(search)
     if failure := find_feasible(search):
         return finish_early(search, failure)
