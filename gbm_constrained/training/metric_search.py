@@ -11,6 +11,7 @@ standard error of the paired difference.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -21,6 +22,7 @@ from gbm_constrained.data.splits import parts_by_cell
 from gbm_constrained.decision.cost_rule import mixture_shares
 from gbm_constrained.metrics.callables import check_convexity
 from gbm_constrained.reductions.base import FEASIBLE, Oracle, Programme, Solution
+from gbm_constrained.reductions.bisection import ZeroDenominatorError
 from gbm_constrained.reductions.columns import mix_rules
 from gbm_constrained.reductions.plug_in import PlugIn, PooledOracle, RecordingOracle
 from gbm_constrained.reductions.solve import solve
@@ -186,9 +188,11 @@ class MetricSearch:
         if programme.n_constraints:
             none = programme.A[:0], programme.b[:0]
             free = Programme(programme.objective, *none, low=programme.low, high=programme.high)
-            found = solve(free, oracle, self.solver, self.max_calls, observe)
-            if programme.violation(found.u) <= FEASIBLE:
-                return found
+            # A rule that never predicts a class has no precision, and no constraints exclude it.
+            with suppress(ZeroDenominatorError):
+                found = solve(free, oracle, self.solver, self.max_calls, observe)
+                if programme.violation(found.u) <= FEASIBLE:
+                    return found
         return solve(programme, oracle, self.solver, self.max_calls, observe)
 
     def baselines(self) -> list[Decisions]:
