@@ -40,21 +40,22 @@ metrics = {
     "auc": (gc.auc(), (0.03, 0.02, 0.01)),
 }
 measured = {"X_test": X[test], "y_test": y[test], "sensitive_features_test": groups[test]}
-curves = []
+tables = []
 for library, (plain, constrained) in libraries.items():
     plain.fit(X[train], y[train])
     for metric, (rate, bounds) in metrics.items():
         rules = [gc.gap(rate, by="sex") <= 1.0, gc.auc() >= 0.0]  # always met: only measured
         of_plain = gc.audit(plain, X[test], y[test], rules, sensitive_features=groups[test]).frame
-        gap = of_plain.loc[0, ["value", "low", "high"]].add_prefix("value_")
-        start = gap.rename({"value_value": "value"}).to_dict() | {"auc": of_plain["value"][1]}
+        start = of_plain.loc[[0], ["constraint", "value", "low", "high"]]
+        start = start.rename(columns={"low": "value_low", "high": "value_high"})
+        start["auc"] = of_plain["value"][1]
         curve = gc.tradeoff_curve(
             constrained, X[train], y[train], bounds, sensitive_features=groups[train],
             constraint=lambda b, rate=rate: gc.gap(rate, by="sex") <= b, **measured,
         )  # fmt: skip
-        curve = pd.concat([pd.DataFrame([start]), curve]).assign(library=library, metric=metric)
-        curves.append(curve.assign(label=["plain", *map(str, bounds)]))
-table = pd.concat(curves)
+        names = {"library": library, "metric": metric, "label": ["plain", *map(str, bounds)]}
+        tables.append(pd.concat([start, curve]).assign(**names))
+table = pd.concat(tables)
 columns = ["library", "metric", "label", "value", "value_low", "value_high", "auc", "verdict"]
 print(table[columns].round(3).to_string(index=False))
 
@@ -72,9 +73,8 @@ constraint = gc.gap(gc.cross_auc(), by="sex") <= 0.02
 constrained.set_params(constraints=[constraint])
 constrained.fit(X[train], y[train], sensitive_features=groups[train])
 for name, model in {"plain": plain, "constrained": constrained}.items():
-    GroupROCDisplay.from_estimator(
-        model, X[test], y[test], "sex", kind="cross", constraint=constraint,
-        sensitive_features=groups[test], ax=axes[name],
-    )  # fmt: skip
+    options = {"kind": "cross", "constraint": constraint, "sensitive_features": groups[test]}
+    GroupROCDisplay.from_estimator(model, X[test], y[test], "sex", **options, ax=axes[name])
+    axes[name].legend(loc="center right", fontsize="small")
     axes[name].set_title(f"LightGBM, {name}")
 figure.savefig("adult_auc_fairness.png", dpi=150)
