@@ -25,6 +25,7 @@ from gbm_constrained.exceptions import (
     MissedConstraintsWarning,
     TimeLimitWarning,
 )
+from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 from gbm_constrained.reporting.audit import Audit, audit
 from gbm_constrained.tradeoff import tradeoff_curve
@@ -33,6 +34,7 @@ from gbm_constrained.training.callbacks import ConstraintState
 __all__ = [
     "Audit",
     "CheckpointWarning",
+    "ConstrainedAUCScorer",
     "ConstrainedLGBMClassifier",
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",

@@ -1,5 +1,12 @@
 """Fairness notions and other common constraints by name."""
 
+from gbm_constrained.constraints.auc_presets import (
+    AverageEqualityGap,
+    BackgroundSubgroupAUC,
+    CrossAUC,
+    GroupAUC,
+    SubgroupAUC,
+)
 from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import (
     BoundedGroupLoss,
@@ -18,17 +25,22 @@ from gbm_constrained.constraints.presets import (
 )
 
 __all__ = [
+    "AverageEqualityGap",
+    "BackgroundSubgroupAUC",
     "BoundedGroupLoss",
     "Churn",
     "Coverage",
+    "CrossAUC",
     "DemographicParity",
     "EqualOpportunity",
     "EqualizedOdds",
     "ErrorRateParity",
     "FalsePositiveRateParity",
     "FourFifths",
+    "GroupAUC",
     "NeymanPearson",
     "Quantification",
+    "SubgroupAUC",
     "TruePositiveRateParity",
     "UtilityParity",
     "from_fairlearn",

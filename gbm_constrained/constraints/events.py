@@ -40,6 +40,7 @@ class Event(ABC):
     second: tuple[Selector, ...] = ()  # Further restriction of the latter.
     needs_group: bool = False  # Whether the rate has a value in groups only.
     background: str = "all"  # Rows that a group is compared with: "all" or "others".
+    sides: tuple[str, ...] = ()  # What tells the rate apart beside its name and `on`, as printed.
 
     @abstractmethod
     def cost(self, levels: Levels) -> Bool:
@@ -145,6 +146,17 @@ class RankedAbove(Event):
         """Whether the rate compares a group with other rows, and has no value without one."""
         return self.group != "both"
 
+    @property
+    def sides(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Restrictions of one side, and the sides of ``cross_auc`` that are not the usual ones."""
+        is_of_all = self.background == "all" and self.needs_group and bool(self.others)
+        return (
+            *(f"positives {part}" for part in self.first),
+            *(f"negatives {part}" for part in self.second),
+            *(["group negatives"] if self.group == "second" else []),
+            *(["background all"] if is_of_all else []),
+        )
+
     def map_classes(self, replace_class: Callable[[Any], Any]) -> RankedAbove:
         """Replace the classes of the score and of the rows that are compared."""
         target = replace_class(self.target)
@@ -208,9 +220,7 @@ class Term:
         return tuple(part.name for part in self.on if isinstance(part, DataSet))
 
     def __str__(self) -> str:
-        restrictions = [str(part) for part in self.on]
-        for side, parts in (("positives", self.event.first), ("negatives", self.event.second)):
-            restrictions += [f"{side} {part}" for part in parts]
+        restrictions = [*map(str, self.on), *self.event.sides]
         return f"{self.name}[{', '.join(restrictions)}]" if restrictions else self.name
 
 

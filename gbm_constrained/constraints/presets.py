@@ -63,7 +63,7 @@ __all__ = [
 
 DEFAULT_DIFFERENCE_BOUND = 0.01  # The default of fairlearn.
 By = str | Sequence[str] | None
-_SHARED_PARAMETERS = {
+SHARED_PARAMETERS = {
     "difference_bound": """difference_bound : float, default=None
     Largest allowed difference between any group and all rows; 0.01 without any bound.""",
     "ratio_bound": """ratio_bound : float, default=None
@@ -91,12 +91,12 @@ ValueError
 
 def _document(function: Function) -> Function:
     """Describe the parameters that presets share."""
-    return document_parameters(function, _SHARED_PARAMETERS)
+    return document_parameters(function, SHARED_PARAMETERS)
 
 
 def _document_parity(function: Function) -> Function:
     """Describe the parameters, the result and the errors of parities."""
-    return document_parameters(function, _SHARED_PARAMETERS, _PARITY_RETURNS, _PARITY_RAISES)
+    return document_parameters(function, SHARED_PARAMETERS, _PARITY_RETURNS, _PARITY_RAISES)
 
 
 def _parity(

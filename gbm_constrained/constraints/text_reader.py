@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from gbm_constrained.constraints import pair_rates, presets, rates
+from gbm_constrained.constraints import auc_presets, pair_rates, presets, rates
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.positive_class import name_positive_class
@@ -76,7 +76,9 @@ RATES = {
     for name in module.__all__
 }
 PRESETS = {
-    name: Function(getattr(presets, name)) for name in presets.__all__ if name != "from_fairlearn"
+    name: Function(getattr(module, name))
+    for module in (presets, auc_presets)
+    for name in module.__all__
 }
 FUNCTIONS = {**RATES, **PRESETS}
 SELECTORS = {"label": label, "dataset": dataset}

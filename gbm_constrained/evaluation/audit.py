@@ -249,7 +249,7 @@ def _measure(
         weighted = loss if weight is None else loss * weight
         np.divide(cells.total(weighted), cells.weight, out=mean_loss, where=cells.weight > 0)
     if scored.margin is not None:
-        rows = PairRows(compiled.pair_blocks, cells, weight, float(cells.weight.sum()))
+        rows = PairRows(compiled, cells, weight, float(cells.weight.sum()))
         pairs = rows.tables(scored.margin)
     functionals = compiled.functionals(CellStatistics(counts.shares, mean_loss, mean_loss, pairs))
     sampled = Sampled.of(compiled, counts, level)

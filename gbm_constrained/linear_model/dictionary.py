@@ -5,8 +5,9 @@ Scores are linear in the weights, :math:`F(x) = \tilde F(A) x + F_0`, with the s
 
 .. math:: \min_x \; f(F(x)) + \tfrac{\lambda}{2} \|x\|^2 \quad \text{s.t.} \quad g(F(x)) \le 0
 
-is convex for mean losses and every subproblem of ABPP is solved to machine precision: nothing
-separates the iterates from the theory. The Bregman distance is one of two,
+is convex for mean losses, and for pair rates under the square proxy at fixed multipliers, and
+every subproblem of ABPP is solved to machine precision: nothing separates the iterates from the
+theory. The Bregman distance is one of two,
 
 - ``"scores"``: :math:`D = \frac{1}{2W} \sum_i w_i \|F_i(x) - F_i(x')\|^2`, the paper's distance of
   GBMs. It ignores how the dictionary is written: any invertible change of weak learners gives
@@ -44,13 +45,14 @@ from scipy import sparse
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.linear_model.linear_scores import MAX_DENSE, LinearScores
 from gbm_constrained.linear_model.proximal_step import solve_subproblem
+from gbm_constrained.problem.kernels.pairs import STEEPEST
 from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.solvers.cbpr import CBPRSolver
 from gbm_constrained.solvers.outer_loop import OuterLoop
 
-MIN_SLOPE = 0.05  # Smallest slope of a mean loss that a dual step trusts.
+MIN_SLOPE = 0.05  # Smallest slope of a mean loss or a pair rate that a dual step trusts.
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,11 @@ class DictionaryLearner(LinearScores):
         per_row = np.divide(squares, self.row_weight, out=np.zeros_like(squares), where=used)
         total = lag.cells.total(per_row)
         slope = np.sqrt(np.divide(total, lag.cell_weight, out=total, where=lag.cell_weight > 0))
-        rates, losses, _ = lag.constants.reactions
+        rates, losses, pairs = lag.constants.reactions
         reaction = rates + losses @ sparse.diags_array(np.maximum(slope, MIN_SLOPE))
+        if lag.rows.pairs is not None:
+            steepness = np.maximum(lag.rows.pairs.slopes(point.margin), MIN_SLOPE) / STEEPEST
+            reaction = reaction + pairs @ sparse.diags_array(steepness)
         return np.asarray(sparse.linalg.norm(reaction, axis=1))
 
     def solver(self, kind: type[OuterLoop] = ABPPSolver, **options: Any) -> OuterLoop:

@@ -56,6 +56,7 @@ class IterateChoice:
         rank = worst, is_start, self.learner.objective(weights) if self._is_met else 0.0
         if self._best is None or rank <= self._best[0]:
             self._best = rank, weights, n
+        self.converged &= self._best[0][0] == 0.0  # Rates are met in full, and not within `tol`.
 
     def _residual_of_average(self, solution: Solution) -> float:
         """Compute the residual ``max_j |max(g_j, -y_j)|`` of the ergodic iterates."""

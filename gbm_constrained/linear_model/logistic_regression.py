@@ -59,7 +59,7 @@ _PENALTY, _L1_RATIO = (
 
 
 class ConstrainedLogisticRegression(MetricMixin, LogisticRegression, ConstrainedFitAttributes):
-    """Logistic regression trained under constraints on its error rates.
+    """Logistic regression trained under constraints on its error rates or its ranking.
 
     A real :class:`sklearn.linear_model.LogisticRegression`: ``constraints=[]`` is the parent's
     own fit, and under constraints ``coef_`` and ``intercept_`` are what the parent's ``predict``
@@ -70,12 +70,12 @@ class ConstrainedLogisticRegression(MetricMixin, LogisticRegression, Constrained
 
     ABPP solves the problem with exact subproblems in the distance of scores, from the parent's
     solution: the units of the features do not matter. Under mean-loss constraints the problem is
-    convex, and its optimum is reached up to `tol`. A 0-1 rate moves its multiplier by its exact
-    value, and the subproblem holds its proxy. Such a rate swings about its bound by a few rows,
-    and an iterate that meets the constraints is returned if there is one. A difference of mean
-    losses, such as their gap between groups, is not convex. CBPR then goes to a KKT point from a
-    model that meets the constraints: the parent's solution, the nearest such model on the way to
-    a constant one, or a model that CBPR reaches from equal probabilities.
+    convex, and its optimum is reached up to `tol`. A 0-1 rate or a pair rate moves its multiplier
+    by its exact value, and the subproblem holds its proxy. Such a rate swings about its bound by a
+    few rows, and an iterate that meets the constraints is returned if there is one. A difference
+    of mean losses, such as their gap between groups, is not convex. CBPR then goes to a KKT point
+    from a model that meets the constraints: the parent's solution, the nearest such model on the
+    way to a constant one, or a model that CBPR reaches from equal probabilities.
 
     Parameters
     ----------

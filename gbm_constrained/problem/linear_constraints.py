@@ -344,6 +344,11 @@ class LinearConstraints:
         return np.asarray((np.diff(self.B.indptr) > 0) | (np.diff(self.C.indptr) > 0))
 
     @property
+    def has_pairs_alone(self) -> bool:
+        """Whether every row of constraints holds pair rates, which no threshold changes."""
+        return len(self) > 0 and bool((np.diff(self.C.indptr) > 0).all())
+
+    @property
     def has_rates(self) -> Bool:
         """Whether each row holds 0-1 rates; shape (m,)."""
         return np.asarray(np.diff(self.cost_range.indptr) > 0)

@@ -21,10 +21,23 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 
 ENTRIES = 1 << 18  # Entries of a block of a histogram: two megabytes, which stay in cache.
+
+
+def log_odds_of_class(margin: Array, target: int) -> Array:
+    """Compute the scores by which rows are ranked for a class, (n_samples,).
+
+    Of two classes the score is the margin. Of several it is the log-odds of the class, which order
+    rows as its probability does.
+    """
+    if margin.ndim == 1:
+        return margin
+    others = np.delete(margin, target, axis=1)
+    return np.asarray(margin[:, target] - logsumexp(others, axis=1))
 
 
 class PairRates(NamedTuple):

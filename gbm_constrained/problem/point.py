@@ -52,7 +52,7 @@ class Point:
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
     ) -> float:
-        """Compute the Lagrangian with proxies for 0-1 rates, up to a constant.
+        """Compute the Lagrangian with proxies for 0-1 rates and pair rates, up to a constant.
 
         The gradient of this function is :meth:`gradient`, divided by W.
         """
@@ -64,8 +64,7 @@ class Point:
             total += float(problem.apply_weights(row_value, rows).sum())
         total = float(problem.reduce_sum(np.array([total]))[0]) / problem.total_weight
         if problem.pairs is not None:
-            costs = problem.constraints.pair_costs(multipliers)
-            total += float(costs @ problem.pairs.smooth_tables(self.margin))
+            total += problem.pairs.value(multipliers, self.margin)
         if anchor is not None and inverse_tau > 0:
             total += inverse_tau * problem.bregman(self.margin, anchor)
         return total
@@ -110,9 +109,8 @@ class Point:
             if grad.dtype != gradient.dtype:
                 gradient[rows], hessian[rows] = grad, hess
         if problem.pairs is not None and multipliers.any():
-            costs = problem.constraints.pair_costs(multipliers)
             out = gradient, hessian
-            problem.pairs.add_gradient(costs, self.margin, problem.probability, out)
+            problem.pairs.add_gradient(multipliers, self.margin, problem.probability, out)
         return gradient, hessian
 
     def _proximal_table(self, inverse_tau: float | Float) -> Array | None:
@@ -139,11 +137,15 @@ class Point:
         )
 
     def hessian_product(self, multipliers: Float, u: Array, inverse_tau: float = 0.0) -> Array:
-        """Compute the exact Hessian, with proxies for 0-1 rates, times `u` and W."""
+        """Compute the exact Hessian, with proxies for rates, times `u` and W."""
         problem = self.problem
         t = self.coefficients.tables(multipliers)
         product = np.empty_like(u)
         for rows in problem.blocks():
             of_block = problem.kernel.hessian_product(self._block(rows, t), u[rows])
             product[rows] = problem.apply_weights(of_block + inverse_tau * u[rows], rows)
+        if problem.pairs is not None:
+            problem.pairs.add_hessian_product(
+                multipliers, self.margin, problem.probability, u, product
+            )
         return product

@@ -13,7 +13,7 @@ from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.kernels.base import clip_cap
 from gbm_constrained.problem.kernels.binary import BinaryKernel
-from gbm_constrained.problem.kernels.proxies import ProxyName
+from gbm_constrained.problem.kernels.proxies import PROXIES, SQUARE, ProxyName
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_rows import PairRows
@@ -31,7 +31,8 @@ class KernelOptions:
     ----------
     proxy : Smooth proxy of 0-1 rates in gradients. "auto" takes the sigmoid for constraints
         that may reward errors or split targets (see :class:`LinearConstraints`), and the logistic
-        proxy for all others.
+        proxy for all others. "square" is "auto" with the square surrogate of pair rates, which
+        have the density otherwise.
     outlier_clip : Margin beyond which a row on the wrong side stops adding to mean-loss
         constraints.
     dtype : Precision of the kernels.
@@ -54,11 +55,9 @@ class KernelOptions:
     def is_sigmoid(self, constraints: LinearConstraints) -> Bool:
         """Find the rows of constraints whose rates have the sigmoid proxy, (m,)."""
         m = len(constraints)
-        return {
-            "auto": constraints.may_reward_errors | constraints.splits_targets,
-            "logistic": np.zeros(m, dtype=bool),
-            "sigmoid": np.ones(m, dtype=bool),
-        }[self.proxy]
+        if self.proxy in PROXIES:
+            return np.full(m, self.proxy == "sigmoid")
+        return constraints.may_reward_errors | constraints.splits_targets
 
 
 class ProblemRows:
@@ -103,7 +102,13 @@ class ProblemRows:
         self._set_weight(weight)
         self.pairs: PairRows | None = None
         if constraints.pair_blocks:
-            self.pairs = PairRows(constraints.pair_blocks, cells, self.weight, self.total_weight)
+            self.pairs = PairRows(
+                constraints,
+                cells,
+                self.weight,
+                self.total_weight,
+                is_square=options.proxy == SQUARE,
+            )
         self._make_buffers(options)
 
     def _set_weight(self, weight: Array | None) -> None:

@@ -84,12 +84,15 @@ class ABPP(SolverMethod):
     mu : float, default=0
         Strong convexity of the objective relative to the Bregman distance; above zero the method
         accelerates.
-    proxy : {"auto", "logistic", "sigmoid"}, default="auto"
+    proxy : {"auto", "logistic", "sigmoid", "square"}, default="auto"
         Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
         "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
         far on the wrong side pull less. "auto" takes "sigmoid" for constraints that may ask for
         errors (gaps, selection rates) and, of three or more classes, for those that forbid one of
         them (fpr or precision of a label), "logistic" for all others (error rates, recall, churn).
+        A pair rate such as ``auc()`` has the density of the scores; "square" is "auto" with the
+        square surrogate of pair rates in its place. It is convex, and costs more AUC at the same
+        bound; bounds that its optimum misses at any multiplier are not met.
     rounds_per_iteration : int, default=2
         Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
         constraints are measured and the multipliers moved once in an iteration. Exact learners

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
-from gbm_constrained.problem.kernels.proxies import PROXIES, ProxyName
+from gbm_constrained.problem.kernels.proxies import PROXIES, SQUARE, ProxyName
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.point import Point
@@ -139,13 +139,18 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
                 f"{type(method).__name__} needs the cell statistics {missing}, and there are "
                 f"{list(STATISTICS)}: add them to gbm_constrained.problem.statistics_of_cells."
             )
+        if self.proxy == SQUARE and not constraints.pair_blocks:
+            raise ValueError(
+                f"proxy={SQUARE!r} is a surrogate of pair rates such as auc(), and no constraint "
+                f"is on one: use proxy='auto', or add such a constraint."
+            )
         reason = method.supports(constraints, iterate)
         if reason is not None and not method.runs_beyond_theory:
             raise ValueError(reason)
 
     def check(self) -> None:
         """Refuse options of a wrong type or value."""
-        check_choice("proxy", self.proxy, ["auto", *PROXIES])
+        check_choice("proxy", self.proxy, ["auto", *PROXIES, SQUARE])
         check_integer("rounds_per_iteration", self.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
             check_positive(name, getattr(self, name), is_optional=True)

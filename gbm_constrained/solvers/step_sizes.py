@@ -93,8 +93,9 @@ class PathSlopes:
         slopes = np.maximum(SLOPE_FACTOR * self.by_cell, MIN_SLOPE) / steepest
         rates, losses, pairs = self._squared_reactions
         square = rates @ slopes**2 + losses * steepest**2
-        if self.of_pairs.size:
-            square = square + pairs @ np.minimum(SLOPE_FACTOR * self.of_pairs / STEEPEST, 1.0) ** 2
+        if (at := self.lagrangian.rows.pairs) is not None and self.of_pairs.size:
+            of_pairs = np.minimum(SLOPE_FACTOR * self.of_pairs, at.steepest) / STEEPEST
+            square = square + pairs @ of_pairs**2
         return np.asarray(np.sqrt(square))
 
     @cached_property

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_blocks import PairBlock
-from gbm_constrained.problem.pair_statistics import PairRates
+from gbm_constrained.problem.pair_statistics import PairRates, log_odds_of_class
 from gbm_constrained.statistics.pair_intervals import (
     PairEstimates,
     PairSums,
@@ -31,18 +30,6 @@ from gbm_constrained.statistics.pair_moments import PairMoments
 from gbm_constrained.statistics.pair_parts import PairParts
 
 MAX_PARTS = 64  # Parts up to which the rates of a block are estimated together.
-
-
-def log_odds_of_class(margin: Array, target: int) -> Array:
-    """Compute the scores by which rows are ranked for a class, (n_samples,).
-
-    Of two classes the score is the margin. Of several it is the log-odds of the class, which order
-    rows as its probability does.
-    """
-    if margin.ndim == 1:
-        return margin
-    others = np.delete(margin, target, axis=1)
-    return np.asarray(margin[:, target] - logsumexp(others, axis=1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,8 @@ class Pass:
     cost : float
         Errors of their best decision, with the price of violations and of swings.
     needed : float
-        Errors of group thresholds on their scores; NaN where none meet the constraints.
+        Errors of group thresholds on their scores, or of their decisions where all constraints are
+        on pair rates; NaN where no thresholds meet the constraints.
     noise : float
         Standard error of `needed`.
     """
@@ -111,7 +112,10 @@ def measure_pass(
         tightened = tighten_bounds(grown, certification, choice, options)
     asked = held_out if tightened is None else tightened
     margin, shift = boosters.held_margin(boosters.rounds), held_out.choices[boosters.rounds].shift
-    needed = GroupThresholds(asked.cells, asked.compiled, margin, shift).find_error()
+    if asked.compiled.has_pairs_alone:  # Thresholds do not change what the constraints bound.
+        needed = choice.error
+    else:
+        needed = GroupThresholds(asked.cells, asked.compiled, margin, shift).find_error()
     noise = standard_error_of(needed, len(asked.cells.rows))
     cost = cost_of(choice, boosters, tightened)
     if boosters.has_multipliers:

@@ -16,7 +16,7 @@ RULES = [
     (gap(auc(), by="sex") <= 0.02, "gap(auc, by='sex') <= 0.02", "gap(auc, by=sex) <= 0.02"),
     (
         gap(cross_auc(group="negatives", background="all"), by="sex") <= 0.05,
-        "gap(cross_auc, by='sex') <= 0.05",
+        "gap(cross_auc[group negatives, background all], by='sex') <= 0.05",
         "gap(cross_auc(group=negatives, background=all), by=sex) <= 0.05",
     ),
     (

@@ -14,6 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
 import gbm_constrained as gc
+from gbm_constrained.constraints.auc_presets import SubgroupAUC
 from gbm_constrained.constraints.positive_class import (
     find_positive_class,
     name_positive_class,
@@ -215,6 +216,7 @@ PRESETS = {
         [gc.gap(gc.tpr("fraud"), by="sex") <= 0.5],
     ),
     "FourFifths": (FourFifths(by="sex"), [gc.ratio(gc.selection_rate("fraud"), by="sex") >= 0.8]),
+    "SubgroupAUC": (SubgroupAUC(0.5, by="sex"), [gc.gap(gc.auc("fraud"), by="sex") <= 0.5]),
     "NeymanPearson": (NeymanPearson({"legit": 0.4}), [gc.class_error("legit") <= 0.4]),
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from lightgbm import LGBMClassifier
-from sklearn.metrics import recall_score
+from sklearn.metrics import recall_score, roc_auc_score
 
 from gbm_constrained.datasets import load_adult
 
@@ -167,3 +167,17 @@ def test_adult_g_mean(run):
     assert fair["G-mean"] > plain["G-mean"]
     assert fair["value"] < balanced["value"]
     assert fair["low"] <= 0.05  # the constraint is not missed beyond doubt
+
+
+def test_adult_auc_fairness(run):
+    space = run("adult_auc_fairness")[0]
+    table, test, X, y = (space[name] for name in ("table", "test", "X", "y"))
+    plain, bound = table[table["label"] == "plain"], table[table["label"] != "plain"]
+    assert len(plain) == 6
+    assert len(bound) == 18
+    assert (bound["value_low"] <= bound["bound"]).all()  # no constraint is missed beyond doubt
+    before = bound.merge(plain, on=["library", "metric"], suffixes=("", "_plain"))
+    assert (before["value"] < before["value_plain"]).all()
+    expected = roc_auc_score(y[test], space["plain"].predict_proba(X[test])[:, 1])
+    of_plain = plain.loc[plain["library"] == "LightGBM", "auc"]
+    np.testing.assert_allclose(of_plain.astype(float), expected)

@@ -120,6 +120,9 @@ PRESETS = [
     presets.EqualizedOdds(difference_bound=0.02, by=["sex", "race"]),
     presets.FourFifths(by="race"),
     presets.BoundedGroupLoss(upper_bound=0.3, by="age"),
+    presets.CrossAUC(0.05, by="race"),
+    presets.AverageEqualityGap("yes", by="sex"),
+    presets.BackgroundSubgroupAUC(0.05, by="sex", background="others"),
 ]
 
 

@@ -1,10 +1,11 @@
 r"""Kernels of pair rates: smooth stand-ins for the table of pairs in gradients.
 
 Multipliers move on the exact table P of :mod:`gbm_constrained.problem.pair_statistics`, which is a
-step function of the scores. Gradients see one of two smooth tables.
+step function of the scores. Gradients see a smooth table: the one of this module, or the square
+surrogate of :mod:`gbm_constrained.problem.kernels.pair_squares`.
 
-**Density.** The step 1[u > 0] of a difference of margins u becomes the logistic function, of one
-unit of margin. With C the derivative of a Lagrangian in P, :math:`M = C - C'`, :math:`W_c` the
+The step 1[u > 0] of a difference of margins u becomes the logistic function, of one unit of
+margin. With C the derivative of a Lagrangian in P, :math:`M = C - C'`, :math:`W_c` the
 weight of cell c and W that of all rows, the gradient of a row i of cell c, times W, is
 
 .. math:: w_i \frac{W}{W_c} \sum_d M_{cd} \, k_d(f_i), \qquad
@@ -15,13 +16,6 @@ The densities :math:`k_d` are read from a table over a grid of margins with line
 so that a round costs O(n + bins n_cells^2) whatever the number of constraints. The absolute value
 of the gradient is taken for the curvature. A step of this kernel alone is then one unit of margin
 at most, the width of k.
-
-**Square.** The step 1[u > 0] becomes :math:`\ell(-u)` with :math:`\ell(u) = c_1 (u - c_2)^2`, as
-in Yao, Lin and Yang, "Stochastic methods for AUC optimization subject to AUC-based fairness
-constraints", 2023, eq. 4 and 5. The surrogate is convex in the scores. With :math:`m_c` the mean
-and :math:`v_c` the variance of the margins of cell c, it depends on the cells alone:
-
-.. math:: E[\ell(f_i - f_j)] = c_1 \left( v_c + v_d + (m_c - m_d - c_2)^2 \right).
 """
 
 from __future__ import annotations
@@ -166,16 +160,38 @@ class DensityKernel(PairKernel):
         mixed = antisymmetric @ self._histogram(at)
         table = _convolve(mixed, _logistic_density, at.width)
         table *= self.density[:, None]
-        entry = self.cells * at.n_points
-        entry += at.left
-        left = table.ravel().take(entry)
-        entry += 1
-        gradient = table.ravel().take(entry)
-        gradient -= left
-        gradient *= at.share
-        gradient += left
-        self.apply_weights(gradient)
+        gradient = self.apply_weights(self._look_up(table, at))
         return gradient, np.abs(gradient)
+
+    def hessian_product(self, margin: Array, coefficients: Float, direction: Array) -> Float:
+        r"""Compute the Hessian times a direction u of the rows, times the weight of all rows.
+
+        The derivative of the gradient of a row i of cell c is
+
+        .. math:: w_i \frac{W}{W_c} \sum_d M_{cd} \sum_{j \in d} \frac{w_j}{W_d}
+            k'(f_i - f_j) (u_i - u_j) .
+
+        Parameters
+        ----------
+        margin, direction : ndarray of shape (n_samples,)
+        coefficients : ndarray of shape (n_cells, n_cells)
+            As in :meth:`gradient`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        antisymmetric = coefficients - coefficients.T
+        if not antisymmetric.any():
+            return np.zeros(self.cells.size)
+        at = self._locate(margin)
+        both = np.stack([self._histogram(at), self._histogram(at, direction)])
+        mixed = (antisymmetric @ both).reshape(2 * self.n_cells, -1)
+        table = _convolve(mixed, _logistic_curvature, at.width).reshape(both.shape)
+        table *= self.density[:, None]
+        product = self._look_up(table[0], at) * direction
+        product -= self._look_up(table[1], at)
+        return self.apply_weights(product)
 
     def table(self, margin: Array) -> Float:
         r"""Compute the smoothed table of pairs, (n_cells, n_cells); NaN for cells without weight.
@@ -223,102 +239,33 @@ class DensityKernel(PairKernel):
         position -= left
         return _Position(left, position, width, n_points)
 
-    def _histogram(self, at: _Position) -> Float:
-        """Compute the share of each cell's weight at each point, (n_cells, n_points)."""
+    def _look_up(self, table: Float, at: _Position) -> Float:
+        """Interpolate each row's entry of a table of cells by points."""
         entry = self.cells * at.n_points
         entry += at.left
-        right = at.share if self.weight is None else at.share * self.weight
+        left = table.ravel().take(entry)
+        entry += 1
+        found = table.ravel().take(entry)
+        found -= left
+        found *= at.share
+        found += left
+        return np.asarray(found)
+
+    def _histogram(self, at: _Position, values: Array | None = None) -> Float:
+        """Compute the mean over each cell of values of rows, ones by default, by points.
+
+        The sum over the points, (n_cells, n_points), is the mean of the cell.
+        """
+        entry = self.cells * at.n_points
+        entry += at.left
+        mass = self.weight
+        if values is not None:
+            mass = values if mass is None else values * mass
+        right = at.share if mass is None else at.share * mass
         size = self.n_cells * at.n_points
-        sums = np.bincount(entry, self.weight, size) - np.bincount(entry, right, size)
+        sums = np.bincount(entry, mass, size) - np.bincount(entry, right, size)
         sums[1:] += np.bincount(entry, right, size)[:-1]
         return self._divide(sums.reshape(self.n_cells, at.n_points))
-
-
-class SquareKernel(PairKernel):
-    """Pair rates under the square surrogate of the source paper, by sums of cells.
-
-    Parameters
-    ----------
-    cells, weight, n_cells, total_weight
-        As :class:`PairKernel`.
-    c1, c2 : float, default=0.5, 1.0
-        Scale and margin of the surrogate ``c1 (u - c2) ** 2``, which is 1/2 at ties by default.
-    """
-
-    def __init__(
-        self,
-        cells: Array,
-        weight: Array | None,
-        n_cells: int,
-        *,
-        total_weight: float | None = None,
-        c1: float = 0.5,
-        c2: float = 1.0,
-    ) -> None:
-        super().__init__(cells, weight, n_cells, total_weight=total_weight)
-        self.c1, self.c2 = c1, c2
-
-    def table(self, margin: Array) -> Float:
-        """Compute the surrogate of each entry of the table of pairs, (n_cells, n_cells).
-
-        The mean of two opposite entries is at least ``c1 c2 ** 2``; NaN for cells without weight.
-        """
-        centred = margin - np.mean(margin, dtype=np.float64)
-        means = self.means(centred)
-        variances = self.means((centred - means[self.cells]) ** 2)
-        for of_cells in (means, variances):
-            of_cells[self.cell_weight <= 0] = np.nan
-        apart = means - means[:, None] - self.c2
-        return np.asarray(self.c1 * (variances + variances[:, None] + apart**2))
-
-    def gradient(self, margin: Array, prices: Float) -> tuple[Float, Float]:
-        """Compute the gradient and the curvature of each row, times the weight of all rows.
-
-        Means of cells hold the rows' interactions: the full Hessian is at most twice the diagonal
-        one that is returned, and never negative.
-
-        Parameters
-        ----------
-        margin : ndarray of shape (n_samples,)
-            Margins.
-        prices : ndarray of shape (n_cells, n_cells)
-            What a large entry of the table of pairs costs, not negative (:func:`split_by_sign`).
-
-        Returns
-        -------
-        gradient, curvature : ndarray of shape (n_samples,)
-        """
-        means = self.means(margin)
-        known = self.cell_weight > 0
-        prices = np.where(known & known[:, None], prices, 0.0)
-        slope = prices.sum(axis=1) + prices.sum(axis=0)
-        both = prices + prices.T
-        # A row of c is above one of d, for the price of (c, d), and below it for that of (d, c).
-        ahead = self.c2 * (prices - prices.T).sum(axis=1) - both @ means
-        scale = 2.0 * self.c1 * self.density
-        curvature = (scale * slope)[self.cells]
-        gradient = curvature * margin
-        gradient += (scale * ahead)[self.cells]
-        return self.apply_weights(gradient), self.apply_weights(curvature)
-
-
-def split_by_sign(coefficients: Float) -> Float:
-    """Compute prices, not negative, of a Lagrangian's derivative in the table of pairs.
-
-    A negative coefficient of P[c, d] is a positive one of P[d, c], up to a constant. The square
-    surrogates of opposite constraints do not cancel as their rates do. Prices of several
-    constraints are therefore added after the split, and not before.
-
-    Parameters
-    ----------
-    coefficients : ndarray of shape (n_cells, n_cells)
-        Derivative of the Lagrangian in the table of pairs.
-
-    Returns
-    -------
-    ndarray of shape (n_cells, n_cells)
-    """
-    return np.maximum(coefficients, 0.0) + np.maximum(-coefficients.T, 0.0)
 
 
 def pair_sensitivities(coefficients: Any, density: Float) -> Any:
@@ -348,8 +295,7 @@ def pair_sensitivities(coefficients: Any, density: Float) -> Any:
     csr_array of shape (n_constraints, n_cells)
     """
     n_cells = density.size
-    transposed = np.arange(n_cells**2).reshape(n_cells, n_cells).T.ravel()
-    antisymmetric = sparse.csr_array(coefficients - coefficients[:, transposed])
+    antisymmetric = make_antisymmetric(coefficients, n_cells)
     of_rows = sparse.kron(sparse.eye_array(n_cells), np.ones((n_cells, 1)), format="csr")
     sums = [
         sparse.csr_array(part.maximum(0.0) @ of_rows) for part in (antisymmetric, -antisymmetric)
@@ -359,9 +305,23 @@ def pair_sensitivities(coefficients: Any, density: Float) -> Any:
     )
 
 
+def make_antisymmetric(coefficients: Any, n_cells: int) -> Any:
+    """Subtract from each constraint's derivative in the table of pairs its transpose.
+
+    Rows are flat tables, csr_array of shape (n_constraints, n_cells * n_cells).
+    """
+    transposed = np.arange(n_cells**2).reshape(n_cells, n_cells).T.ravel()
+    return sparse.csr_array(coefficients - coefficients[:, transposed])
+
+
 def _logistic_density(x: Array) -> Float:
     """Compute the density of the logistic distribution."""
     return np.asarray(expit(x) * expit(-x))
+
+
+def _logistic_curvature(x: Array) -> Float:
+    """Compute the derivative of the density of the logistic distribution."""
+    return np.asarray(_logistic_density(x) * (expit(-x) - expit(x)))
 
 
 def _convolve(tables: Float, function: Callable[[Array], Float], width: float) -> Float:

@@ -25,7 +25,9 @@ import numpy as np
 from gbm_constrained._typing import Array
 from gbm_constrained.problem.kernels.base import LOG2, over_classes
 
-ProxyName: TypeAlias = Literal["auto", "logistic", "sigmoid"]
+ProxyName: TypeAlias = Literal["auto", "logistic", "sigmoid", "square"]
+
+SQUARE: ProxyName = "square"  # That of pair rates, which have no proxy by the row.
 
 
 class Proxy(Protocol):

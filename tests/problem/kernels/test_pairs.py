@@ -1,4 +1,4 @@
-"""Kernels of pair rates, against sums over all pairs of rows."""
+"""Kernel of the density of scores, against sums over all pairs of rows."""
 
 from __future__ import annotations
 
@@ -6,51 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pair_kernels import N_CELLS, draw, slow_gradient, slow_hessian_product, slow_table
 from scipy import sparse
 from scipy.special import expit
 
-from gbm_constrained.problem.kernels.pairs import (
-    DensityKernel,
-    SquareKernel,
-    pair_sensitivities,
-    split_by_sign,
-)
+from gbm_constrained.problem.kernels.pairs import DensityKernel, pair_sensitivities
 from gbm_constrained.problem.pair_statistics import pair_table
-
-N_CELLS = 5
-
-
-def draw(seed, n=200, spread=2.0, weighted=True):
-    """Draw margins with ties, cells of which the last is empty, weights, and a derivative."""
-    rng = np.random.default_rng(seed)
-    cells = rng.integers(0, N_CELLS - 1, n)
-    margin = spread * rng.standard_t(3, size=n) + cells
-    margin[::7] = margin[0]
-    weight = rng.gamma(2.0, size=n) if weighted else None
-    return margin, cells, weight, rng.normal(size=(N_CELLS, N_CELLS))
-
-
-def mean_over_pairs(values, cells, weight):
-    """Average a table of pairs of rows by the cells of both; NaN for empty cells."""
-    weight = np.ones(cells.size) if weight is None else weight
-    inside = np.where(cells == np.arange(N_CELLS)[:, None], weight, 0.0)
-    total = inside.sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        return inside @ values @ inside.T / np.outer(total, total)
-
-
-def slow_table(margin, cells, weight, step):
-    """Average a function of the differences of all pairs."""
-    return mean_over_pairs(step(margin[:, None] - margin), cells, weight)
-
-
-def slow_gradient(margin, cells, weight, coefficients, slope):
-    """Differentiate ``sum(coefficients * table)`` in each margin, times the weight of all rows."""
-    weight = np.ones(cells.size) if weight is None else weight
-    of_cells = np.bincount(cells, weight, N_CELLS)[cells]
-    mass = np.outer(weight / of_cells, weight / of_cells)
-    of_pairs = coefficients[cells[:, None], cells] * mass * slope(margin[:, None] - margin)
-    return weight.sum() * (of_pairs.sum(axis=1) - of_pairs.sum(axis=0))
 
 
 def density(x):
@@ -69,6 +30,23 @@ def test_density_gradient_is_the_sum_over_all_pairs(weighted, spread):
     np.testing.assert_array_equal(curvature, np.abs(gradient))
     coarse = DensityKernel(cells, weight, N_CELLS, bins=16).gradient(margin, coefficients)[0]
     np.testing.assert_allclose(coarse, expected, rtol=0, atol=5e-4 * size)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("spread", [0.01, 2.0])
+def test_density_hessian_is_the_sum_over_all_pairs(weighted, spread):
+    margin, cells, weight, coefficients = draw(13, spread=spread, weighted=weighted)
+    direction = np.random.default_rng(0).normal(size=margin.size)
+    kernel = DensityKernel(cells, weight, N_CELLS)
+    found = kernel.hessian_product(margin, coefficients, direction)
+    data = margin, cells, weight, coefficients
+    expected = slow_hessian_product(*data, direction, lambda u: density(u) * (1 - 2 * expit(u)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+    # A common shift of all margins changes no pair.
+    same = kernel.hessian_product(margin, coefficients, np.ones(margin.size))
+    np.testing.assert_allclose(same, 0.0, atol=1e-10 * np.abs(expected).max())
+    symmetric = coefficients + coefficients.T
+    assert not kernel.hessian_product(margin, symmetric, direction).any()
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 1e6), st.sampled_from([4, 64, 2048]))
@@ -140,93 +118,6 @@ def test_margins_without_distances_are_refused(end):
     margin[3] = end
     with pytest.raises(ValueError, match="finite numbers"):
         DensityKernel(cells, weight, N_CELLS).gradient(margin, coefficients)
-
-
-@pytest.mark.parametrize(("c1", "c2"), [(0.5, 1.0), (1.0, 0.3)])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_square_kernel_is_the_sum_over_all_pairs(weighted, c1, c2):
-    margin, cells, weight, coefficients = draw(6, weighted=weighted)
-    prices = split_by_sign(coefficients)
-    kernel = SquareKernel(cells, weight, N_CELLS, c1=c1, c2=c2)
-    expected = slow_table(margin, cells, weight, lambda u: c1 * (-u - c2) ** 2)
-    np.testing.assert_allclose(kernel.table(margin), expected, rtol=1e-10)
-    gradient, curvature = kernel.gradient(margin, prices)
-    expected = slow_gradient(margin, cells, weight, prices, lambda u: -2 * c1 * (-u - c2))
-    np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
-    # The diagonal of the full Hessian but for what a row adds to the mean of its own cell.
-    weights = np.ones(cells.size) if weight is None else weight
-    slope = (prices + prices.T)[cells][:, :-1].sum(axis=1)
-    expected = 2 * c1 * slope * weights * weights.sum() / kernel.cell_weight[cells]
-    np.testing.assert_allclose(curvature, expected, rtol=1e-12)
-
-
-def test_square_hessian_is_between_zero_and_twice_its_diagonal():
-    margin, cells, weight, coefficients = draw(7, n=60)
-    prices = split_by_sign(coefficients)
-    kernel = SquareKernel(cells, weight, N_CELLS)
-    start, curvature = kernel.gradient(margin, prices)
-    full = np.stack(
-        [kernel.gradient(margin + row, prices)[0] - start for row in np.eye(margin.size)]
-    )
-    np.testing.assert_allclose(full, full.T, atol=1e-9)
-    diagonal = np.diag(curvature)
-    assert np.linalg.eigvalsh(full)[0] > -1e-9
-    assert np.linalg.eigvalsh(2 * diagonal - full)[0] > -1e-9
-
-
-def test_square_kernel_is_the_saddle_form_at_its_optimum():
-    margin, cells, weight, _ = draw(8)
-    c1, c2, price = 0.5, 1.0, 0.7
-    weights = np.bincount(cells, weight, N_CELLS)
-    u, v = (np.isin(np.arange(N_CELLS), some) for some in ([0, 1], [1, 3]))
-    prices = price * np.outer(weights * v, weights * u) / (weights @ v) / (weights @ u)
-    # Min over a and b, max over alpha: equation 7 with the corrected G of twice the root of c1.
-    a, b = (np.average(margin[w[cells]], weights=weight[w[cells]]) for w in (u, v))
-    alpha = np.sqrt(c1) * (a - b)
-    in_u, in_v = (w[cells] * weight.sum() / (weights @ w) for w in (u, v))
-    of_u = in_u * (2 * c1 * (margin - a - c2) + 2 * np.sqrt(c1) * alpha)
-    of_v = in_v * (2 * c1 * (margin - b + c2) - 2 * np.sqrt(c1) * alpha)
-    gradient = SquareKernel(cells, weight, N_CELLS, c1=c1, c2=c2).gradient(margin, prices)[0]
-    np.testing.assert_allclose(gradient, price * weight * (of_u + of_v), rtol=0, atol=1e-10)
-
-
-def saddle_value(h, u, v, c1, c2, factor):
-    """Evaluate the saddle form at its optimum, with `factor` in G and the penalty alpha ** 2."""
-    m_u, m_v = h[u].mean(), h[v].mean()
-    spread = c1 * (h[u].var() + h[v].var())
-    linear = c1 * c2**2 - 2 * c1 * c2 * (m_u - m_v)
-    return spread + linear + (factor * (m_u - m_v) / 2) ** 2
-
-
-def test_printed_lemma_1_fails_where_c1_is_not_one():
-    rng = np.random.default_rng(9)
-    h, u = rng.normal(size=80), np.arange(80) < 30
-    h[u] += 1.0
-    for c1 in (0.5, 1.0, 2.0):
-        pairs = (c1 * (h[u][:, None] - h[~u] - 1.0) ** 2).mean()
-        assert saddle_value(h, u, ~u, c1, 1.0, 2 * np.sqrt(c1)) == pytest.approx(pairs, rel=1e-12)
-        printed = saddle_value(h, u, ~u, c1, 1.0, 2 * c1)
-        error = (c1**2 - c1) * (h[u].mean() - h[~u].mean()) ** 2
-        assert printed - pairs == pytest.approx(error, abs=1e-12)
-        assert (abs(error) > 0.1) == (c1 != 1.0)
-
-
-def test_opposite_surrogates_are_at_least_half_on_average():
-    margin, cells, weight, _ = draw(10)
-    table = SquareKernel(cells, weight, N_CELLS).table(margin)[:-1, :-1]
-    assert (table + table.T).min() >= 1.0
-    flat = SquareKernel(cells, weight, N_CELLS).table(np.zeros(margin.size))[:-1, :-1]
-    np.testing.assert_allclose(flat, 0.5, rtol=1e-12)
-
-
-def test_prices_are_the_coefficients_up_to_a_constant():
-    margin, cells, weight, coefficients = draw(11)
-    prices = split_by_sign(coefficients)
-    assert prices.min() >= 0
-    table = pair_table(margin, cells, weight, N_CELLS)[:-1, :-1]
-    constant = np.minimum(coefficients, 0)[:-1, :-1].sum()
-    total = (prices[:-1, :-1] * table).sum() + constant
-    assert total == pytest.approx((coefficients[:-1, :-1] * table).sum(), abs=1e-12)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 10.0))
