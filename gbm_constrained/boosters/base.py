@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from sklearn.utils import check_random_state
+
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.rule import Margins, MarginShift, Mixture, refuse_random_state
+from gbm_constrained.decision.rule import Margins, MarginShift, Mixture
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.training.checkpoint import refuse_without_constraints
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, take_evaluation_sets
@@ -19,9 +21,10 @@ from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
-from gbm_constrained.training.metric_classifier import Merger, MetricMixin, NativeAdapter
+from gbm_constrained.training.metric_classifier import Interruptions, MetricMixin, NativeAdapter
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.model_scores import TrainedModel
+from gbm_constrained.training.native_models import Merger
 from gbm_constrained.training.options import SolverOptions, set_solver_options, with_constraints
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
@@ -85,9 +88,6 @@ class BoosterAdapter(NativeAdapter, Merger, Protocol):
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
         """Check the arguments that depend on the rows, and list the evaluation sets."""
 
-    def given(self) -> Mapping[str, Any]:
-        """List the arguments of ``fit`` that another fit may differ in."""
-
     def prepare(self, fit: ConstrainedFit, held_out: list[int]) -> None:
         """Take over the evaluation sets that are not the training rows."""
 
@@ -135,7 +135,7 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
             return mixture.decide(margins)
         if margins is not None and is_whole and hasattr(self, "_rules"):
             return self._decide_by_rules(X, margins, random_state)
-        refuse_random_state(random_state)
+        check_random_state(random_state)  # Nothing is drawn here.
         if margins is not None and hasattr(self, "_threshold"):
             return MarginShift(self._threshold).decide(margins)
         return None
@@ -156,8 +156,10 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
         if options.constraints and not has_metric and (booster := adapter.without_gradients()):
             options, has_metric = options.without_multipliers(booster), True
         if has_metric:
-            _refuse_of_decisions(constraint_callbacks, checkpoint, time_limit)
-            self._fit_metric(adapter, rows, options, sensitive_features_eval_set, merger=adapter)
+            interruptions = Interruptions(constraint_callbacks, time_limit, checkpoint)
+            self._fit_metric(
+                adapter, rows, options, sensitive_features_eval_set, adapter, interruptions
+            )
             return
         options.check_ensemble()
         if not options.constraints:
@@ -212,19 +214,3 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
         fit.notifier.warn()
         warn(fit, model, feasibility)
         return model
-
-
-def _refuse_of_decisions(constraint_callbacks: Any, checkpoint: Any, time_limit: Any) -> None:
-    """Refuse arguments about outer iterations, where decisions are optimised after training."""
-    given = {
-        "constraint_callbacks": constraint_callbacks or None,
-        "checkpoint": checkpoint,
-        "time_limit": time_limit,
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(
-                f"{name}={value!r} is about the outer iterations of a solver that moves "
-                f"multipliers, and decisions are optimised on the scores of boosters that the "
-                f"library has trained: leave {name} out."
-            )

@@ -13,9 +13,9 @@ sensitive_features : Series, DataFrame, dict of arrays or array-like, default=No
     Columns, one value per training row, that constraints may group by. Columns of X are found
     there when X is a DataFrame. Prediction never needs them.
 datasets : dict from name to X or (X, y), default=None
-    Further rows that a constraint may be taken over, with ``on=dataset(name)``. The objective
-    leaves them out. Their X is prepared as the training X is, for no step of a ``Pipeline``
-    transforms it; their groups are columns of X.
+    Further rows that a constraint or a metric may be taken over, with ``on=dataset(name)``. The
+    objective leaves them out. Their X is prepared as the training X is, for no step of a
+    ``Pipeline`` transforms it; their groups are columns of X.
 sensitive_features_eval_set : list, default=None
     Sensitive features of each evaluation set. Groups without training rows take part in the
     values of an evaluation set, and a warning names them; ``measure_on="holdout"`` refuses an
@@ -25,13 +25,16 @@ groups : array-like of shape (n_samples,), default=None
 constraint_callbacks : sequence of callable, default=None
     Called in each outer iteration with a
     :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, training
-    ends with that iteration.
+    ends with that iteration. With a metric, called before each call of the oracle; when one
+    returns True, the search for decisions ends with the best so far.
 checkpoint : str or path-like, default=None
-    File that the boosters of the folds are saved to after each pass. An interrupted fit that is
+    File that the boosters of the folds are saved to after each pass, and with a metric each of
+    them when it is trained. An interrupted fit that is
     called again with the same arguments resumes from there and gives the model of an
     uninterrupted fit. The file is removed when the fit is done.
 time_limit : float, default=None
-    Seconds after which measuring and training end, at the next outer iteration. Part of them is
+    Seconds after which measuring and training end, at the next outer iteration, and with a metric
+    the search for decisions. Part of them is
     kept for training the model for as many rounds as were measured, and for the reports;
     ``stopping_message_`` and a warning say what was given up. A resumed fit has the whole limit
     again.

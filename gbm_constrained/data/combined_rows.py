@@ -159,7 +159,7 @@ class CombinedRows:
         n = self.sizes[0]
         if weight is None or not self.names:
             return weight
-        return np.concatenate([weight, np.full(self.codes.size - n, fill)])
+        return np.concatenate([np.ravel(weight), np.full(self.codes.size - n, fill)])
 
     def with_ones(self, weight: Float | None) -> Float | None:
         """Extend weights in rates by ones for further rows."""

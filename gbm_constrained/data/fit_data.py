@@ -183,6 +183,16 @@ class FitData:
             arguments, classes, combined, combined, rows, rows, weight, groups, source, alignment
         )
 
+    def without_other_data_sets(self, constraints: Sequence[Constraint]) -> FitData:
+        """Leave out the data sets that no constraint is about."""
+        used = {name for constraint in constraints for name in constraint.data_sets}
+        given = self.arguments.datasets or {}
+        if used.issuperset(given):
+            return self
+        kept = {name: rows for name, rows in given.items() if name in used}
+        arguments = replace(self.arguments, datasets=kept)
+        return FitData.of(arguments, constraints, self.random_state)
+
     @property
     def y(self) -> Codes:
         """Class indices of the training rows, of shape (n_samples,)."""

@@ -115,13 +115,3 @@ class Choice:
     def is_uncertified(self) -> bool:
         """Whether a certificate was asked for and is not given."""
         return self.p_value > self.level
-
-
-def refuse_random_state(random_state: Any) -> None:
-    """Refuse a source of randomness where nothing is drawn."""
-    if random_state is not None:
-        raise ValueError(
-            f"random_state={random_state!r} draws from the prefixes of a classifier fitted with "
-            f"constraints and iterate='randomized', or from the rules of a mixture (mixture_), "
-            f"and this one has neither: leave it out."
-        )

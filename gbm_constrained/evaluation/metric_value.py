@@ -57,12 +57,18 @@ class MetricOnRows:
         Raises
         ------
         ValueError
-            If a class or a group that the metric looks at has no rows.
+            If a class or a group that the metric looks at has no rows, or the metric is about a
+            named data set, which only fits have.
         """
         classes = rows.classes
         of_classes = np.bincount(rows.y, rows.weight, classes.size)
         bound = metric.bind(classes, of_classes / of_classes.sum())
         bound = bound.with_positive_class(classes, positive)
+        if names := sorted({name for c in bound.constraints for name in c.data_sets}):
+            raise ValueError(
+                f"{metric} speaks of the data set {names[0]!r}, which was given to a fit and is "
+                f"no part of these rows: measure a metric without on=dataset(...) on its rows."
+            )
         warning = SmallGroupWarning(f"{metric}, ")
         cells, compiled = compile_constraints(bound.constraints, rows, warning=warning)
         bound = bound.with_groups(compiled.groups)

@@ -54,17 +54,10 @@ def check_rows(X: Any, y: Any, sample_weight: Any) -> Any:
     return sample_weight
 
 
-def check_supported_with_metric(model: Any, constraint_callbacks: Any, time_limit: Any) -> None:
+def check_supported_with_metric(model: Any) -> None:
     """Refuse what has no meaning where decisions are made by probabilities of all classes."""
     if model.solver == "liblinear":
         raise ValueError(
             "solver='liblinear' fits one model for each class, and a metric is optimised over "
             "decisions by the probabilities of all classes: use solver='lbfgs'."
         )
-    given = {"constraint_callbacks": constraint_callbacks, "time_limit": time_limit}
-    for name, value in given.items():
-        if value:
-            raise ValueError(
-                f"{name}={value!r} is about the iterations of a fit under constraints, and with "
-                f"maximize= or minimize= scikit-learn fits the model: leave it out."
-            )

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_random_state, validate_data
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.rule import Scores, refuse_random_state
+from gbm_constrained.decision.rule import Scores
 from gbm_constrained.linear_model.checks import (
     check_parameters,
     check_rows,
@@ -35,7 +35,7 @@ from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
-from gbm_constrained.training.metric_classifier import MetricMixin
+from gbm_constrained.training.metric_classifier import Interruptions, MetricMixin
 from gbm_constrained.training.options import (
     Iterate,
     OracleName,
@@ -246,12 +246,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             not in the objective. Prepared as X is, for no step of a ``Pipeline`` transforms them;
             their groups are columns of X.
         constraint_callbacks : sequence of callable, default=None
-            Called in each iteration with a
+            Called in each iteration, or with a metric before each call of its oracle, with a
             :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, it
             is the last one.
         time_limit : float, default=None
-            Seconds after which the iterations end. The model is then the best of those so far,
-            as after `n_iterations`, which ``stopping_message_`` and a warning say.
+            Seconds after which the iterations end, or with a metric the search for decisions. The
+            best so far is returned, which ``stopping_message_`` and a warning say.
 
         Raises
         ------
@@ -260,24 +260,25 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             do not fit together; before training starts.
         """
         options = SolverOptions.of(self)
-        if options.metric is not None:
-            check_supported_with_metric(self, constraint_callbacks, time_limit)
-            sample_weight = check_rows(X, y, sample_weight)
-            rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
-            settings = self._library_settings(sample_weight)
-            self._fit_metric(LogisticAdapter(self, super().fit, rows, settings), rows, options)
-            return self
-        if not options.constraints:
+        if options.metric is None and not options.constraints:
             refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight)
             remove_report(self)
             return self
-        check_parameters(self)
         sample_weight = check_rows(X, y, sample_weight)
+        rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
+        library = self._library_settings(sample_weight)
+        if options.metric is not None:
+            check_supported_with_metric(self)
+            ends = Interruptions(constraint_callbacks, time_limit)
+            adapter = LogisticAdapter(self, super().fit, rows, library)
+            self._fit_metric(adapter, rows, options, interruptions=ends)
+            return self
+        check_parameters(self)
         make_fit = functools.partial(
             ConstrainedFit,
-            arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
-            library=self._library_settings(sample_weight),
+            arguments=rows,
+            library=library,
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
@@ -318,12 +319,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Rows.
         random_state : int, RandomState or None, default=None
-            With a mixture of rules (``mixture_``), the source of each row's rule.
+            Source of each row's rule in a mixture (``mixture_``); others draw nothing.
         """
         if hasattr(self, "_rules"):
             codes = self._decide_by_rules(X, lambda _: self._raw_margin(X), random_state)
             return self.classes_[codes]
-        refuse_random_state(random_state)
+        check_random_state(random_state)  # Nothing is drawn here.
         return super().predict(X)
 
     def _raw_margin(self, X: Any, start: Any = None) -> Array:
@@ -353,7 +354,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         )
 
     def _fit_unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
-        """Fit the parent, and stack its coefficients with the intercept last."""
+        """Fit the parent, and stack its coefficients."""
         with warnings.catch_warnings():  # The start of ABPP need not be exact.
             warnings.simplefilter("ignore", ConvergenceWarning)
             super().fit(X, y, sample_weight)
@@ -368,13 +369,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         X = validate_data(
             self, fit.data.combined.X, accept_sparse="csr", dtype=np.float64, reset=False
         )
-        lagrangian = fit.solver.lagrangian
-        unpenalised = self.penalty is None or np.isinf(self.C)
+        lagrangian, is_free = fit.solver.lagrangian, self.penalty is None or np.isinf(self.C)
         return LinearLearner(
             lagrangian,
             X,
             fit_intercept=self.fit_intercept,
-            l2=0.0 if unpenalised else 1.0 / (self.C * lagrangian.total_weight),
+            l2=0.0 if is_free else 1.0 / (self.C * lagrangian.total_weight),
             metric="scores",
         )
 

@@ -15,12 +15,12 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.extmath import safe_sparse_dot
 
-from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import preserve_random_state
-from gbm_constrained.training.held_out_boosters import PartRows, multiply_weight
 from gbm_constrained.training.metric_classifier import NativeAdapter
+from gbm_constrained.training.native_models import IsOver, PartRows, multiply_weight
 from gbm_constrained.training.problem import LibrarySettings
 
 
@@ -53,8 +53,11 @@ class LogisticAdapter(NativeAdapter):
         """Say what a fit must know of the parameters."""
         return self._settings
 
-    def fit_plain(self, factor: Float | None = None) -> None:
-        """Call the parent's own ``fit``."""
+    def check_rows(self, combined: CombinedRows) -> None:
+        """Accept further rows, for no other argument has one value for each row."""
+
+    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
+        """Call the parent's own ``fit``, which nothing ends early."""
         self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
 
     def fit_part(self, part: PartRows) -> LogisticModel:
@@ -66,7 +69,7 @@ class LogisticAdapter(NativeAdapter):
         if part.is_joint:
             plain.set_params(class_weight=None)
         weight = part.take_weight(self.sample_weight)
-        X, y = take_rows(self.X, part.rows), part.take_labels(self.y)
+        X, y = part.take_features(), part.take_labels(self.y)
         return LogisticModel(plain.fit(X, y, weight))
 
     def finish(self) -> None:

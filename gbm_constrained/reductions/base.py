@@ -10,7 +10,7 @@ vector u holds d linear functionals of the confusion matrix, such as recalls and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -190,6 +190,10 @@ class Programme:
         """Left-hand minus right-hand side of each linear row, then of each convex function."""
         return np.append(self.A @ u - self.b, [phi.value(u) for phi in self.convex])
 
+    def slopes(self, u: Float) -> Float:
+        """Gradient of each linear row, then of each convex function, of shape (m, d)."""
+        return np.vstack([self.A, *(np.asarray(phi.gradient(u))[None] for phi in self.convex)])
+
     def violation(self, u: Float) -> float:
         """Largest violation of a constraint at u, zero where all constraints hold."""
         return float(np.max(self.constraints(u), initial=0.0))
@@ -219,6 +223,11 @@ class Step:
     bound: float
     violation: float
     seconds: float
+
+
+Observe: TypeAlias = Callable[[Step, Float], bool]
+"""Is called before each call of the oracle but the first, with the last step and the u of the
+current mixture. The search ends after that call if the answer is True."""
 
 
 @dataclass(frozen=True, eq=False)

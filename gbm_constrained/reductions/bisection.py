@@ -6,6 +6,10 @@ r"""Bisection for ratios of linear functions (Algorithms 4 and 8 of the paper).
 Each level gamma is a linear programme over the rules, solved by columns on one pool for all
 levels. The mixture of the smallest loss so far is kept. Algorithm 8 as printed assigns it in the
 wrong branch: the update is that of Algorithm 4 and of the proof (Lemma 47).
+
+The paper's denominators are positive for all rules. Here they need only be so for all mixtures
+that meet the constraints: a rule that never predicts a class has no precision, and a bound on the
+recall excludes it.
 """
 
 from __future__ import annotations
@@ -15,7 +19,15 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.reductions.base import TOLERANCE, Oracle, Programme, RatioObjective, Solution
+from gbm_constrained.reductions.base import (
+    TOLERANCE,
+    LinearObjective,
+    Observe,
+    Oracle,
+    Programme,
+    RatioObjective,
+    Solution,
+)
 from gbm_constrained.reductions.columns import (
     find_feasible,
     find_mixture,
@@ -34,6 +46,7 @@ def solve_by_bisection(
     max_calls: int = 300,
     tolerance: float = TOLERANCE,
     levels: Levels = "dinkelbach",
+    observe: Observe | None = None,
 ) -> Solution:
     """Minimise a ratio of linear functions.
 
@@ -49,16 +62,22 @@ def solve_by_bisection(
         Width of the bracket of the optimum at which the method ends.
     levels : {"dinkelbach", "halves"}, default="dinkelbach"
         The next level: the best value so far, or the middle of the bracket (the paper's).
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.search.Search`.
 
     Returns
     -------
     Solution
         The mixture; one rule where there are no constraints. Its bound is the bracket's lower end.
     """
-    search = Search(programme, oracle, max_calls)
+    search = Search(programme, oracle, max_calls, observe)
     least_denominator = find_least_denominator(search)
     if failure := find_feasible(search):
         return finish_early(search, failure)
+    if least_denominator <= 0.0:
+        least_denominator = find_least_feasible_denominator(search)
+        if search.is_exhausted:
+            return finish_early(search, "limit")
     bracket = _Bracket(search, find_mixture(search), least_denominator)
     while bracket.width > tolerance and not search.is_exhausted:
         before = bracket.low, bracket.high
@@ -71,22 +90,57 @@ def solve_by_bisection(
     return search.finish(weight, "optimal" if bracket.width <= tolerance else "limit")
 
 
-def find_least_denominator(search: Search) -> float:
-    """Find the smallest denominator of the ratio over all rules, which must be positive."""
-    objective = search.programme.objective
-    assert isinstance(objective, RatioObjective)
-    _, _, b, b0 = objective.ratio()
-    b = np.asarray(b, dtype=float)
-    _, u = search.call(b)
-    least = float(b @ u + b0)
-    if least <= 0:
-        raise ValueError(
+class ZeroDenominatorError(ValueError):
+    """A ratio has no value for a decision rule that the constraints allow."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__(
             f"the denominator of the ratio is {least} for a decision rule; a ratio needs a "
-            "denominator above zero for every rule: choose another default class, or weight rows "
-            "so that more than one class occurs"
+            "denominator above zero for every rule: choose another default class, weight rows "
+            "so that more than one class occurs, or add a constraint that keeps the denominator "
+            "above zero, as a bound on the recall keeps that of the precision"
         )
+
+
+def find_least_denominator(search: Search) -> float:
+    """Find the smallest denominator of the ratio over all rules.
+
+    Raises
+    ------
+    ZeroDenominatorError
+        If it is not positive, and no constraint can exclude the rule.
+    """
+    denominator = _denominator_of(search.programme)
+    _, u = search.call(denominator.slope)
+    least = denominator.value(u)
+    if least <= 0 and not search.programme.n_constraints:
+        raise ZeroDenominatorError(least)
     search.note(u)
     return least
+
+
+def find_least_feasible_denominator(search: Search) -> float:
+    """Find a positive number below the denominators of all mixtures that meet the constraints.
+
+    Where the calls end before, the number need not be positive.
+
+    Raises
+    ------
+    ZeroDenominatorError
+        If there is none.
+    """
+    level = search.programme.with_objective(_denominator_of(search.programme))
+    found = minimise_over_columns(level, search)
+    if found.bound <= TOLERANCE and not search.is_exhausted:
+        raise ZeroDenominatorError(found.value)
+    return found.bound
+
+
+def _denominator_of(programme: Programme) -> LinearObjective:
+    objective = programme.objective
+    assert isinstance(objective, RatioObjective)
+    _, _, b, b0 = objective.ratio()
+    return LinearObjective(np.asarray(b, dtype=float), float(b0))
 
 
 class _Bracket:

@@ -6,8 +6,8 @@ bound enclose the optimum after every call, and the method ends when they meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import (
     FEASIBLE,
     TOLERANCE,
+    Observe,
     Oracle,
     Programme,
     Solution,
@@ -111,6 +112,16 @@ def find_mixture(search: Search, start: Float | None = None) -> Float:
     return find_best_mixture(search.programme, search.points, start, search.constraint_cuts)
 
 
+def mix_rules(
+    programme: Programme, oracle: Oracle, rules: Sequence[Any], points: Sequence[Float]
+) -> Solution:
+    """Find the best mixture of known rules, given their functionals, without further calls."""
+    search = Search(programme, oracle, 0)
+    for rule, u in zip(rules, points, strict=True):
+        search.add(rule, u)
+    return search.finish(find_mixture(search), "limit")
+
+
 def finish_convex(search: Search, tolerance: float) -> Solution:
     """Make the solution of a convex objective: the best mixture of the pool, and its bound.
 
@@ -198,7 +209,11 @@ def minimise_over_columns(
 
 
 def solve_by_columns(
-    programme: Programme, oracle: Oracle, max_calls: int = 300, tolerance: float = TOLERANCE
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 300,
+    tolerance: float = TOLERANCE,
+    observe: Observe | None = None,
 ) -> Solution:
     """Minimise a linear or convex objective by columns.
 
@@ -212,13 +227,15 @@ def solve_by_columns(
         Calls of the oracle.
     tolerance : float, default=1e-7
         Value minus bound at which the method ends.
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.search.Search`.
 
     Returns
     -------
     Solution
         The mixture, with a bound.
     """
-    search = Search(programme, oracle, max_calls)
+    search = Search(programme, oracle, max_calls, observe)
     if failure := find_feasible(search):
         return finish_early(search, failure)
     found = minimise_over_columns(programme, search, tolerance, note=search.note)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.reductions.base import TOLERANCE, Oracle, Programme, Solution
+from gbm_constrained.reductions.base import TOLERANCE, Observe, Oracle, Programme, Solution
 from gbm_constrained.reductions.columns import find_feasible, finish_convex, finish_early
 from gbm_constrained.reductions.lagrangian import INNER_TOLERANCE, SplitLagrangian
 from gbm_constrained.reductions.search import Search
@@ -32,6 +32,7 @@ def solve_by_ellipsoid(
     max_calls: int = 1000,
     tolerance: float = TOLERANCE,
     radius: float = RADIUS,
+    observe: Observe | None = None,
 ) -> Solution:
     """Minimise a convex objective under convex constraints by the ellipsoid method.
 
@@ -47,13 +48,15 @@ def solve_by_ellipsoid(
         Distance of the dual value from its maximum at which the method ends.
     radius : float, default=20
         Radius of the first ball, which holds the multipliers of the optimum.
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.search.Search`.
 
     Returns
     -------
     Solution
         The best mixture of all rules found.
     """
-    search = Search(programme, oracle, max_calls)
+    search = Search(programme, oracle, max_calls, observe)
     if failure := find_feasible(search):
         return finish_early(search, failure)
     d, m = programme.size, programme.n_constraints

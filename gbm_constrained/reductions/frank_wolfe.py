@@ -16,6 +16,7 @@ from gbm_constrained.reductions.base import (
     FEASIBLE,
     TOLERANCE,
     LinearObjective,
+    Observe,
     Oracle,
     Programme,
     Solution,
@@ -27,8 +28,8 @@ from gbm_constrained.reductions.columns import (
     finish_early,
     minimise_over_columns,
 )
-from gbm_constrained.reductions.pruning import search_segment
 from gbm_constrained.reductions.search import Search
+from gbm_constrained.reductions.segments import search_segment
 from gbm_constrained.reductions.split_constraints import ConstraintSet
 
 StepRule: TypeAlias = Literal["line_search", "open_loop"]
@@ -39,6 +40,7 @@ N_STARTS = 5
 CALLS_PER_START = 20
 # Steps of the multipliers of Algorithm 5, by thirds of the calls (the paper's Section 8).
 SPLIT_STEPS = (0.5, 0.1, 0.001)
+PENALTY = 10.0  # Weight zeta of the squared distance in Algorithm 5.
 
 
 def solve_by_frank_wolfe(
@@ -47,6 +49,7 @@ def solve_by_frank_wolfe(
     max_calls: int = 500,
     tolerance: float = TOLERANCE,
     step: StepRule = "line_search",
+    observe: Observe | None = None,
 ) -> Solution:
     """Minimise a smooth or any differentiable objective by Frank-Wolfe.
 
@@ -63,6 +66,8 @@ def solve_by_frank_wolfe(
         Frank-Wolfe gap at which the method ends.
     step : {"line_search", "open_loop"}, default="line_search"
         The exact step, or 2 / (t + 2), with the guarantee of the paper's Theorem 12.
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.search.Search`.
 
     Returns
     -------
@@ -70,10 +75,10 @@ def solve_by_frank_wolfe(
         The best mixture of all rules found. Its status is ``"local"`` for kind ``"other"``.
     """
     if programme.objective.kind == "other":
-        return _solve_from_several_starts(programme, oracle, max_calls, tolerance)
+        return _solve_from_several_starts(Search(programme, oracle, max_calls, observe), tolerance)
     if programme.n_constraints:
-        return solve_by_split_frank_wolfe(programme, oracle, max_calls, tolerance, step=step)
-    search = Search(programme, oracle, max_calls)
+        return solve_by_split_frank_wolfe(programme, oracle, max_calls, tolerance, step, observe)
+    search = Search(programme, oracle, max_calls, observe)
     find_feasible(search)
     run_frank_wolfe(search, np.array([1.0]), search.n_left - 1, tolerance, step)
     return finish_convex(search, tolerance)
@@ -121,7 +126,8 @@ def run_frank_wolfe(
         weight = (1 - size) * weight + size * target
         u = (1 - size) * u + size * v
         search.note(u, bound)
-        if len(search.history) >= end or (size == 0.0 and step == "line_search"):
+        is_stuck = size == 0.0 and step == "line_search"
+        if is_stuck or search.is_exhausted or len(search.history) >= end:
             break
     return weight, gap
 
@@ -137,11 +143,9 @@ def _find_target(search: Search, slope: Float) -> tuple[Float, Float]:
     return weight, found.u
 
 
-def _solve_from_several_starts(
-    programme: Programme, oracle: Oracle, max_calls: int, tolerance: float
-) -> Solution:
+def _solve_from_several_starts(search: Search, tolerance: float) -> Solution:
     """Find a stationary point of an objective that is not convex."""
-    search = Search(programme, oracle, max_calls)
+    programme = search.programme
     if failure := find_feasible(search):
         return finish_early(search, failure)
     ends: list[Float] = []
@@ -180,7 +184,7 @@ def solve_by_split_frank_wolfe(
     max_calls: int = 10_000,
     tolerance: float = TOLERANCE,
     step: StepRule = "open_loop",
-    penalty: float = 10.0,
+    observe: Observe | None = None,
 ) -> Solution:
     r"""Minimise a smooth convex objective under constraints (Algorithm 5, SplitFW).
 
@@ -193,24 +197,24 @@ def solve_by_split_frank_wolfe(
 
     Parameters
     ----------
-    programme, oracle, max_calls, tolerance
+    programme, oracle, max_calls, tolerance, observe
         As in :func:`solve_by_frank_wolfe`.
     step : {"line_search", "open_loop"}, default="open_loop"
         The step along both segments.
-    penalty : float, default=10
-        Weight zeta of the squared distance.
 
     Returns
     -------
     Solution
         The best mixture of all rules found.
     """
-    search = Search(programme, oracle, max_calls)
+    search = Search(programme, oracle, max_calls, observe)
     if failure := find_feasible(search):
         return finish_early(search, failure)
     u = find_mixture(search) @ search.points
-    state = _Split(programme, u, penalty)
+    state = _Split(programme, u)
     for t in range(n_steps := search.n_left - 1):
+        if search.n_left <= 1:
+            break
         eta = SPLIT_STEPS[min(3 * t // n_steps, 2)]
         _, v = search.call(state.slope)
         bound = state.move(v, 2 / (t + 2) if step == "open_loop" else None)
@@ -226,8 +230,8 @@ def solve_by_split_frank_wolfe(
 class _Split:
     """The augmented Lagrangian of Algorithm 5 at achievable u and feasible f."""
 
-    def __init__(self, programme: Programme, u: Float, penalty: float) -> None:
-        self.objective, self.penalty = programme.objective, penalty
+    def __init__(self, programme: Programme, u: Float) -> None:
+        self.objective = programme.objective
         self.u, self.f = u.copy(), u.copy()
         self.multipliers = np.zeros(programme.size)
         self._constraints = ConstraintSet(programme, u)
@@ -235,7 +239,7 @@ class _Split:
     @property
     def pull(self) -> Float:
         """Derivative by u of everything that joins u and f."""
-        return self.multipliers + self.penalty * (self.u - self.f)
+        return self.multipliers + PENALTY * (self.u - self.f)
 
     @property
     def slope(self) -> Float:
@@ -245,7 +249,7 @@ class _Split:
     def value(self, u: Float, f: Float) -> float:
         """Augmented Lagrangian at u and f."""
         apart = u - f
-        joined = self.multipliers @ apart + self.penalty / 2 * apart @ apart
+        joined = self.multipliers @ apart + PENALTY / 2 * apart @ apart
         return self.objective.value(u) + self.objective.value(f) + float(joined)
 
     def move(self, v: Float, size: float | None) -> float:

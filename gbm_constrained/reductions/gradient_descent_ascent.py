@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.reductions.base import TOLERANCE, Oracle, Programme, Solution
+from gbm_constrained.reductions.base import TOLERANCE, Observe, Oracle, Programme, Solution
 from gbm_constrained.reductions.columns import find_feasible, finish_convex, finish_early
 from gbm_constrained.reductions.lagrangian import SplitLagrangian
 from gbm_constrained.reductions.search import Search
@@ -38,6 +38,7 @@ def solve_by_gradient_descent_ascent(
     max_calls: int = 5000,
     tolerance: float = TOLERANCE,
     steps: Sequence[tuple[float, float]] = STEPS,
+    observe: Observe | None = None,
 ) -> Solution:
     """Minimise a convex objective under convex constraints by gradient descent and ascent.
 
@@ -53,13 +54,15 @@ def solve_by_gradient_descent_ascent(
         Value minus bound that counts as optimal.
     steps : sequence of (float, float)
         Steps of xi and of the multipliers, each tried from the start.
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.search.Search`.
 
     Returns
     -------
     Solution
         The best mixture of all rules found. The history has the averages of each pair of steps.
     """
-    search = Search(programme, oracle, max_calls)
+    search = Search(programme, oracle, max_calls, observe)
     if failure := find_feasible(search):
         return finish_early(search, failure)
     n_calls = max((search.n_left - 1) // len(steps), 1)
@@ -76,7 +79,9 @@ def _run(search: Search, n_calls: int, descent: float, ascent: float) -> None:
     joint = _start_multipliers(programme)
     mu = np.zeros(programme.n_constraints)
     average = np.zeros(programme.size)
-    for t in range(min(n_calls, search.n_left - 1)):
+    for t in range(n_calls):
+        if search.n_left <= 1:
+            break
         _, u = search.call(joint)
         average += (u - average) / (t + 1)
         slope = lagrangian.slope(xi, joint, mu)

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Bool, Float
 from gbm_constrained.reductions.base import FEASIBLE, ConvexFunction, Programme
 from gbm_constrained.reductions.linear_programme import solve_linear_programme
+from gbm_constrained.reductions.segments import polish, search_segment
 
 # Steeper cuts make a linear programme with 1e-10 as tolerance wrong in the sixth digit.
 MAX_SLOPE = 1e4
@@ -29,6 +30,10 @@ MAX_SLOPE = 1e4
 CUT_STEPS = np.append(0.0, 2.0 ** -np.arange(30, -1, -1.0))
 # Kelley's method adds about ten cuts for each dimension of curvature; d is below 100.
 MAX_CUTS = 1000
+# Share of a violation that a cut away from the violating point must take off that point.
+DEEP = 0.1
+# Probability of rules that are new to a mixture, where its improvement starts.
+POLISH_START = 1e-3
 
 
 class Cut(NamedTuple):
@@ -100,50 +105,87 @@ class Master:
     def optimise(self, points: Float, tolerance: float, slack: float = 0.0) -> MasterPoint | None:
         """Find the best mixture whose violations are at most `slack`; None if there is none.
 
-        Cuts are added until the model misses the objective, and each convex constraint, by at most
-        `tolerance`.
+        Cuts are added until the model misses the objective by at most `tolerance`, and no convex
+        constraint is exceeded.
         """
         if not self._cuts:
             self._add_cut(points.mean(axis=0), points)
         best: MasterPoint | None = None
-        best_value = np.inf
+        best_value, allowed = np.inf, slack + FEASIBLE
+        seen = np.zeros(len(points), dtype=bool)
         for _ in range(MAX_CUTS):
             point = self._solve(points, slack)
             if point is None:
                 return None
-            repaired = self._cut_constraints(point.u, points, slack, max(tolerance, FEASIBLE))
-            value = self.programme.objective.value(point.u)
-            if not repaired and value < best_value:
-                best, best_value = point, value
+            tried, seen = point, seen | (point.weight > 0)
+            is_outside = any(phi.value(point.u) > allowed for phi in self.programme.convex)
+            if is_outside:  # A cut at the optimum proves as much as many cuts around it.
+                tried = self._polish(points, seen, best, point, slack)
+            value = self.programme.objective.value(tried.u)
+            is_feasible = not is_outside or self.programme.violation(tried.u) <= allowed
+            if is_feasible and value < best_value:
+                best, best_value = tried, value
             if best is not None and best_value - point.model <= tolerance:
                 return point._replace(weight=best.weight, u=best.u)
-            n_cuts = len(self._cuts)
-            if value - point.model > tolerance / 2:
-                self._add_cut(point.u, points)
-            if not repaired and len(self._cuts) == n_cuts:
+            inside = (tried.u, *self._centres(points))
+            is_cut = is_outside and self._cut_constraints(point.u, inside, slack, allowed)
+            for u in (point.u, tried.u):
+                if self.programme.objective.value(u) - self._model(u) > tolerance / 2:
+                    is_cut |= self._add_cut(u, points)
+            if not is_cut:
                 break
         return best
 
-    def find_least_violation(self, points: Float) -> MasterPoint | None:
-        """Find the mixture whose largest violation is smallest (phase 1).
+    def _polish(
+        self,
+        points: Float,
+        seen: Bool,
+        best: MasterPoint | None,
+        point: MasterPoint,
+        slack: float,
+    ) -> MasterPoint:
+        """Find a good mixture of the rules that linear programmes have mixed so far."""
+        weight = seen / seen.sum()
+        if best is not None:
+            weight = (1 - POLISH_START) * best.weight + POLISH_START * weight
+        weight = polish(self.programme, points, weight, slack)
+        return point._replace(weight=weight, u=weight @ points)
 
-        ``model`` is the violation. None where a constraint is infinite for all mixtures.
+    def _model(self, u: Float) -> float:
+        """Compute the lower bound of the objective at u by its cuts."""
+        return max(float(cut.slope @ u) + cut.offset for cut in self._cuts)
+
+    def find_least_violation(self, points: Float) -> MasterPoint | None:
+        """Find a mixture without a violation, or the one whose largest violation is smallest.
+
+        ``model`` is a lower bound of the violation, and up to rounding the violation itself where
+        no mixture is feasible (phase 1). None where a constraint is infinite for all mixtures:
+        constraints are infinite on sides of the box alone, and the mean of the pool lies on such
+        a side only if the whole pool does.
         """
-        point = None
+        violation = self.programme.violation
+        weight = np.full(len(points), 1.0 / len(points))
+        u = points.mean(axis=0)
+        if not np.isfinite(violation(u)):
+            return None
         for _ in range(MAX_CUTS):
-            point = self._solve(points, None)
-            assert point is not None  # the slack is free
-            if self.programme.violation(point.u) <= point.model + FEASIBLE:
-                return point
-            if not self._cut_constraints(point.u, points, point.model, FEASIBLE):
+            found = self._solve(points, None)
+            assert found is not None  # the slack is free
+            point = found
+            step = search_segment(violation, u, point.u)
+            weight, u = (1 - step) * weight + step * point.weight, (1 - step) * u + step * point.u
+            is_cut = violation(u) > point.model + FEASIBLE and self._cut_constraints(
+                point.u, (u, points.mean(axis=0)), point.model, point.model + FEASIBLE
+            )
+            if not is_cut or violation(u) <= FEASIBLE:
                 break
-        return point if point and np.isfinite(self.programme.violation(point.u)) else None
+        return point._replace(weight=weight, u=u)
 
     def _centres(self, points: Float) -> tuple[Float, ...]:
         """Where every function should be finite: the mean of the pool, and the box's middle."""
         return points.mean(axis=0), self.programme.middle
 
-    def _add_cut(self, u: Float, points: Float) -> None:
+    def _add_cut(self, u: Float, points: Float) -> bool:
         """Add a cut of the objective at u, unless the programme has the same one."""
         cut = make_cut(self.programme.objective, u, self._centres(points))
         if cut is None:
@@ -154,16 +196,29 @@ class Master:
         same = [c for c in self._cuts if c.offset == cut.offset and (c.slope == cut.slope).all()]
         if not same:
             self._cuts.append(cut)
+        return not same
 
-    def _cut_constraints(self, u: Float, points: Float, slack: float, tolerance: float) -> bool:
-        """Cut off u by every convex constraint that it violates; say whether one did."""
+    def _cut_constraints(
+        self, u: Float, inside: tuple[Float, ...], slack: float, allowed: float
+    ) -> bool:
+        """Cut off u by every convex constraint that exceeds what is allowed; say whether one did.
+
+        A cut at a point inside, or between u and that point, is deeper than one at u if it cuts
+        off u ("in-out separation", Ben-Ameur and Neto, 2007).
+        """
         added = False
         for phi in self.programme.convex:
-            if phi.value(u) > slack + tolerance:
-                cut = make_cut(phi, u, self._centres(points))
-                if cut is not None and cut.slope @ u + cut.offset > slack:
+            excess = phi.value(u) - slack
+            if excess <= allowed - slack:
+                continue
+            for at, share in ((inside[0], DEEP), ((u + inside[0]) / 2, DEEP), (u, 0.0)):
+                cut = make_cut(phi, at, (*inside, self.programme.middle))
+                if cut is not None and cut.slope @ u + cut.offset - slack > share * min(
+                    excess, 1.0
+                ):
                     self._constraint_cuts.append(cut)
                     added = True
+                    break
         return added
 
     def _solve(self, points: Float, slack: float | None) -> MasterPoint | None:

@@ -11,11 +11,7 @@ with the objective itself by cutting planes, where the paper has the linear func
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
 
 from gbm_constrained._typing import Float
 from gbm_constrained.reductions.base import (
@@ -27,6 +23,7 @@ from gbm_constrained.reductions.base import (
 )
 from gbm_constrained.reductions.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.master import Cut, Master
+from gbm_constrained.reductions.segments import polish, search_segment
 
 # What a linear programme with 1e-10 as tolerance can tell apart.
 PRUNING_TOLERANCE = 1e-9
@@ -107,41 +104,9 @@ class Pruning:
             step = search_segment(objective.value, u, target @ points)
             if slope @ (u - target @ points) <= PRUNING_TOLERANCE or step == 0.0:
                 break
-            weight = self._polish((1 - step) * weight + step * target)
+            weight = reduce_support((1 - step) * weight + step * target, points)
+            weight = polish(self.programme, points, weight, self.slack)
         return weight
-
-    def _polish(self, weight: Float) -> Float:
-        """Improve the probabilities of a mixture's rules (SLSQP), if that keeps it feasible."""
-        programme, objective = self.programme, self.programme.objective
-        weight = reduce_support(weight, self.points)
-        chosen = np.flatnonzero(weight)
-        part = self.points[chosen]
-        total: Any = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like}
-        rows: Any = {"type": "ineq", "fun": lambda w: self.slack - programme.constraints(w @ part)}
-
-        def value(w: Float) -> float:
-            return objective.value(np.asarray(w @ part, dtype=float))
-
-        def slope(w: Float) -> Float:
-            return np.asarray(part @ objective.gradient(w @ part), dtype=float)
-
-        found = minimize(
-            value,
-            weight[chosen],
-            jac=slope,
-            bounds=[(0.0, 1.0)] * len(chosen),
-            constraints=[total, rows] if programme.n_constraints else [total],
-            method="SLSQP",
-            options={"ftol": 1e-12},
-        )
-        new = np.zeros_like(weight)
-        new[chosen] = np.maximum(found.x, 0.0)
-        if not (np.isfinite(new).all() and new.sum() > 0):
-            return weight
-        new /= new.sum()
-        u = new @ self.points
-        is_better = objective.value(u) < objective.value(weight @ self.points)
-        return new if is_better and programme.violation(u) <= self.slack + FEASIBLE else weight
 
 
 def find_best_mixture(
@@ -204,14 +169,3 @@ def make_level(objective: Objective, gamma: float) -> LinearObjective:
     assert isinstance(objective, RatioObjective)
     a, a0, b, b0 = objective.ratio()
     return LinearObjective(np.asarray(a - gamma * b, dtype=float), float(a0 - gamma * b0))
-
-
-def search_segment(value: Callable[[Float], float], u: Float, end: Float) -> float:
-    """Find the step in [0, 1] from u towards `end` with the smallest value."""
-
-    def along(step: float) -> float:
-        return value((1 - step) * u + step * end)
-
-    found = minimize_scalar(along, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-12})
-    # A bounded search never tries the ends.
-    return float(min((0.0, 1.0, float(found.x)), key=along))

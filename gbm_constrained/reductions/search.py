@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.reductions.base import Oracle, Programme, Solution, Status, Step
+from gbm_constrained.reductions.base import Observe, Oracle, Programme, Solution, Status, Step
 from gbm_constrained.reductions.master import Cut
 
 # Weights of a vertex of a linear programme are zero or far above this.
@@ -29,16 +29,25 @@ class Search:
         Where rules come from.
     max_calls : int
         Calls after which :attr:`is_exhausted` is true.
+    observe : callable, default=None
+        Sees the current mixture before each call, and may end the search.
     """
 
-    def __init__(self, programme: Programme, oracle: Oracle, max_calls: int) -> None:
+    def __init__(
+        self,
+        programme: Programme,
+        oracle: Oracle,
+        max_calls: int,
+        observe: Observe | None = None,
+    ) -> None:
         self.programme = programme
         self.max_calls = max_calls
         self.rules: list[Any] = []
         self.bound = -np.inf
         self.constraint_cuts: list[Cut] = []
         self.history: list[Step] = []
-        self._oracle = oracle
+        self._oracle, self._observe = oracle, observe
+        self._u: Float | None = None  # of the current mixture
         self._points: list[Float] = []
         self._index: dict[bytes, int] = {}
         self._start = time.perf_counter()
@@ -71,20 +80,34 @@ class Search:
             cost = np.where(np.isinf(cost), np.sign(cost), 0.0)
         elif largest > 0:
             cost = cost / largest  # Only the direction counts.
+        if self._is_last_call():
+            self.max_calls = min(self.max_calls, len(self.history) + 1)
         rule, u = self._oracle.minimise(cost)
         u = np.asarray(u, dtype=float)
+        position = self.add(rule, u)
+        last = self.history[-1] if self.history else Step(np.inf, -np.inf, np.inf, 0.0)
+        self.history.append(replace(last, seconds=time.perf_counter() - self._start))
+        return position, u
+
+    def _is_last_call(self) -> bool:
+        """Show the current mixture, if there is one, and ask whether the search is over."""
+        if self._observe is None or self._u is None:
+            return False
+        return self._observe(self.history[-1], self._u)
+
+    def add(self, rule: Any, u: Float) -> int:
+        """Add a rule to the pool unless the pool has it, and give its position."""
         # Adding zero makes -0.0 and 0.0 the same bytes.
         key = (np.round(u, DIGITS) + 0.0).tobytes()
         if key not in self._index:
             self._index[key] = len(self._points)
             self.rules.append(rule)
             self._points.append(u)
-        last = self.history[-1] if self.history else Step(np.inf, -np.inf, np.inf, 0.0)
-        self.history.append(replace(last, seconds=time.perf_counter() - self._start))
-        return self._index[key], u
+        return self._index[key]
 
     def note(self, u: Float, bound: float = -np.inf) -> None:
         """Write into the last step what the current mixture and the bound are worth."""
+        self._u = u
         self.bound = max(self.bound, bound)
         self.history[-1] = Step(
             self.programme.objective.value(u),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from gbm_constrained.reductions.base import Kind, Oracle, Programme, Solution
+from gbm_constrained.reductions.base import Kind, Observe, Oracle, Programme, Solution
 from gbm_constrained.reductions.bisection import solve_by_bisection
 from gbm_constrained.reductions.columns import solve_by_columns
 from gbm_constrained.reductions.ellipsoid import solve_by_ellipsoid
@@ -75,7 +75,11 @@ def check_reduction(kind: Kind, solver: str) -> SolverName:
 
 
 def solve(
-    programme: Programme, oracle: Oracle, solver: str = "auto", max_calls: int | None = None
+    programme: Programme,
+    oracle: Oracle,
+    solver: str = "auto",
+    max_calls: int | None = None,
+    observe: Observe | None = None,
 ) -> Solution:
     """Minimise a function of the confusion matrix over randomised decision rules.
 
@@ -90,6 +94,8 @@ def solve(
         several starts for others.
     max_calls : int, default=None
         Calls of the oracle; None takes what the solver needs on small problems.
+    observe : callable, default=None
+        Sees the current mixture before each call, and may end the search.
 
     Returns
     -------
@@ -98,7 +104,7 @@ def solve(
     """
     name = check_reduction(programme.objective.kind, solver)
     if max_calls is None:
-        return SOLVERS[name](programme, oracle)
+        return SOLVERS[name](programme, oracle, observe=observe)
     if max_calls < 2:
         raise ValueError(f"max_calls={max_calls} finds no mixture; take at least 2")
-    return SOLVERS[name](programme, oracle, max_calls=max_calls)
+    return SOLVERS[name](programme, oracle, max_calls=max_calls, observe=observe)

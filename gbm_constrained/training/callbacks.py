@@ -36,6 +36,7 @@ from gbm_constrained.training.time_limit import GIVEN_UP, TimeLimit
 __all__ = ["ConstraintCallback", "ConstraintState"]
 
 Phase: TypeAlias = Literal["measuring", "training"]
+CALLBACK = "A constraint callback"  # Cause of an end, in messages.
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,11 @@ class ConstraintState:
         Rows that all values are of: ``"out of fold"`` or ``"holdout"`` (with ``", without
         multipliers"`` for boosters that have none), ``"training rows"``, or an evaluation set
         that moves the multipliers.
+        With a metric, decisions are searched on these rows, ``", counted by probabilities"`` of
+        the labels or ``", counted by labels"``.
     iteration : int
-        Number of the outer iteration, from 0 in each phase and set of boosters.
+        Number of the outer iteration, from 0 in each phase and set of boosters; with a metric, of
+        the call of the oracle.
     rounds : int
         Boosting rounds so far of these boosters; iterations of a linear learner.
     n_rounds : int
@@ -82,12 +86,12 @@ class ConstraintState:
 
     @property
     def objective(self) -> float:
-        """Weighted mean cross-entropy in nats."""
+        """Weighted mean cross-entropy in nats; with a metric, the metric."""
         return self.record.objective
 
     @property
     def error(self) -> float:
-        """Weighted fraction of misclassified rows."""
+        """Weighted fraction of misclassified rows; NaN with a metric."""
         return self.record.error
 
     @property
@@ -122,7 +126,8 @@ class ConstraintState:
     def multipliers(self) -> pd.Series[float]:
         """Multipliers of this iteration, by linear row as in ``multipliers_``.
 
-        Without the rows of constraints that are always met, such as a rate of at most one.
+        Without the rows of constraints that are always met, such as a rate of at most one. With a
+        metric all are NaN.
         """
         index = list(self.compiled.rows)
         return pd.Series(self.record.multipliers, index=index, name="multiplier")
@@ -228,30 +233,36 @@ class CallbackNotifier:
         """Make the callback of a solver; None if nobody is to be notified."""
         if not self.callbacks:
             return None
-        is_measuring = phase == "measuring"
 
         def notify(record: Record) -> None:
-            others = self.n_grown if is_measuring else self.n_grown + self.n_growing
-            growing = self.n_growing if is_measuring else 1
-            state = ConstraintState(
-                phase=phase,
-                rows=rows,
-                iteration=record.iteration,
-                rounds=record.rounds,
-                n_rounds=self.n_rounds,
-                done=others * self.n_rounds + record.rounds * growing,
-                total=(self.n_grown + self.n_growing + 1) * self.n_rounds,
-                seconds=time.perf_counter() - self.limit.started,
-                record=record,
-                compiled=compiled,
-            )
-            answers = [callback(state) for callback in self.callbacks]
-            # A callback asks for the end by True, and by no other value that is true.
-            if any(isinstance(answer, (bool, np.bool_)) and answer for answer in answers):
+            if self._notify(phase, rows, record, compiled):
                 end = record.rounds + self.rounds_per_iteration
-                self._end_after(min(self.n_rounds, end), "A constraint callback", phase)
+                self._end_after(min(self.n_rounds, end), CALLBACK, phase)
 
         return notify
+
+    def _notify(
+        self, phase: Phase, rows: str, record: Record, compiled: LinearConstraints
+    ) -> bool:
+        """Notify all callbacks, and say whether one of them asks for the end."""
+        is_measuring = phase == "measuring"
+        others = self.n_grown if is_measuring else self.n_grown + self.n_growing
+        growing = self.n_growing if is_measuring else 1
+        state = ConstraintState(
+            phase=phase,
+            rows=rows,
+            iteration=record.iteration,
+            rounds=record.rounds,
+            n_rounds=self.n_rounds,
+            done=others * self.n_rounds + record.rounds * growing,
+            total=(self.n_grown + self.n_growing + 1) * self.n_rounds,
+            seconds=time.perf_counter() - self.limit.started,
+            record=record,
+            compiled=compiled,
+        )
+        answers = [callback(state) for callback in self.callbacks]
+        # A callback asks for the end by True, and by no other value that is true.
+        return any(isinstance(answer, (bool, np.bool_)) and answer for answer in answers)
 
     def is_over(self, rounds: int) -> bool:
         """Whether a callback or the time limit ends this phase after so many boosting rounds."""
@@ -289,6 +300,11 @@ class CallbackNotifier:
         ]
         if any(phase == "measuring" for _, phase, _ in self.stops) and found:
             found.append("The model has no more rounds than were measured.")
+        return " ".join([*found, *self._given_up()]) or None
+
+    def _given_up(self) -> list[str]:
+        """Say what was given up for want of time."""
+        found = []
         if self.limit.has_no_multipliers:
             found.append(
                 f"{self.limit} left no time to try multipliers: the constraints are met by the "
@@ -299,7 +315,7 @@ class CallbackNotifier:
                 f"{self.limit} left no time to measure with better multipliers: the constraints "
                 f"may cost more errors than they have to."
             )
-        return " ".join(found) or None
+        return found
 
     @property
     def is_out_of_time(self) -> bool:

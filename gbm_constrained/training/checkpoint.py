@@ -24,7 +24,10 @@ from scipy.special import expit
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._version import __version__
+from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.validation import preserve_random_state
+from gbm_constrained.metrics.base import Metric
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import SolverMethod
 
 # Nested dicts and lists of what JSON holds, of NumPy arrays and of NumPy scalars.
@@ -139,9 +142,36 @@ def refuse_without_constraints(checkpoint: Any) -> None:
     """Refuse a checkpoint of a fit without constraints, which the library does by itself."""
     if checkpoint is not None:
         raise ValueError(
-            f"checkpoint={checkpoint!r} saves fits under constraints, and there are none: give "
-            f"constraints, or leave checkpoint out."
+            f"checkpoint={checkpoint!r} saves fits under constraints or for a metric, and there "
+            f"are none: give constraints, maximize= or minimize=, or leave checkpoint out."
         )
+
+
+def open_checkpoint(
+    path: Any,
+    estimator: Any,
+    arguments: Mapping[str, Any],
+    compiled: LinearConstraints,
+    cells: Cells,
+) -> CheckpointFile | None:
+    """Open the checkpoint of a fit; None without a path.
+
+    Parameters of the `estimator`, `arguments` of its ``fit``, and what its constraints compile to
+    must be those of the fit in the file.
+    """
+    if path is None:
+        return None
+    tables = {
+        "constraints": compiled.constraints,
+        "rows": compiled.rows,
+        "tables": [
+            *(compiled.U, compiled.V, compiled.Q, compiled.R),
+            *(compiled.constant, compiled.b),
+        ],
+        "cells": [view.codes for view in cells.views],
+        "weight": cells.weight,
+    }
+    return CheckpointFile(path, describe_fit(estimator, arguments, tables))
 
 
 def describe_fit(
@@ -159,7 +189,7 @@ def describe_fit(
     for name, value in params.items():
         if name not in PRINTED and name != "constraints":
             text = repr(value)
-            is_plain = value is None or isinstance(value, (bool, int, float, str))
+            is_plain = value is None or isinstance(value, (bool, int, float, str, Metric))
             found[name] = text if is_plain and len(text) <= MAX_SHOWN else _hash(value)
     found["constraints"] = "[" + ", ".join(map(str, compiled["constraints"])) + "]"
     rows = [value for name, value in compiled.items() if name != "constraints"]

@@ -17,7 +17,7 @@ from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_gu
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import CallbackNotifier, check_callbacks
-from gbm_constrained.training.checkpoint import CheckpointFile, describe_fit
+from gbm_constrained.training.checkpoint import open_checkpoint
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 from gbm_constrained.training.measurement import (
     EvaluationRows,
@@ -208,20 +208,8 @@ class ConstrainedFit:
         Parameters of the `estimator` and `arguments` of its ``fit`` must be those of the fit in
         the file. With a `path` of None nothing is saved.
         """
-        if path is None:
-            return
         compiled, cells = self.problem.compiled, self.problem.cells
-        tables = {
-            "constraints": compiled.constraints,
-            "rows": compiled.rows,
-            "tables": [
-                *(compiled.U, compiled.V, compiled.Q, compiled.R),
-                *(compiled.constant, compiled.b),
-            ],
-            "cells": [view.codes for view in cells.views],
-            "weight": cells.weight,
-        }
-        file = CheckpointFile(path, describe_fit(estimator, arguments, tables))
+        file = open_checkpoint(path, estimator, arguments, compiled, cells)
         self.run = replace(self.run, checkpoint=file)
 
     def measure(

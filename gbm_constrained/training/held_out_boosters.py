@@ -10,94 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.decision.cost_rule import probabilities_of
 from gbm_constrained.decision.score_calibration import calibrate_scores
 from gbm_constrained.training.metric_checks import check_cells, spread_margin
 from gbm_constrained.training.metric_problem import MetricProblem
+from gbm_constrained.training.native_growth import NativeGrowth
+from gbm_constrained.training.native_models import NativeModel, PartRows
 
-
-class NativeModel(Protocol):
-    """A model that the library has trained by its own means."""
-
-    @property
-    def model(self) -> Any:
-        """The library's classifier."""
-
-    def margin(self, X: Any, rows: Codes) -> Array:
-        """Score rows of X; `rows` are their positions among the training rows."""
-
-    def to_bytes(self) -> bytes:
-        """Write the model as the library does."""
-
-
-@dataclass(frozen=True, eq=False)
-class PartRows:
-    """Rows that a model is trained on, and what it is to learn.
-
-    Parameters
-    ----------
-    rows : ndarray of int
-        Positions of the rows.
-    target : ndarray of shape (n_samples,), intp or None
-        Joint labels of all rows; None for the labels that the user gave.
-    is_joint : bool
-        Whether these are joint labels, which no parameter about classes is for.
-    factor : ndarray of shape (n_samples,), default=None
-        Factor of the weight of each of all rows.
-    start : NativeModel, default=None
-        Model of the same rows that training goes on with.
-    rounds : int, default=None
-        Rounds to grow; by default all that the classifier asks for.
-    """
-
-    rows: Codes
-    target: Codes | None
-    is_joint: bool
-    factor: Float | None = None
-    start: NativeModel | None = None
-    rounds: int | None = None
-
-    def take_labels(self, y: Any) -> Any:
-        """Take the labels of these rows."""
-        return take_rows(y, self.rows) if self.target is None else self.target[self.rows]
-
-    def take_weight(self, weight: Any) -> Any:
-        """Take the weights of these rows, given those of all, and multiply them by the factors."""
-        weight = multiply_weight(weight, self.factor)
-        return None if weight is None else take_rows(weight, self.rows)
-
-
-def multiply_weight(weight: Any, factor: Float | None) -> Any:
-    """Multiply the weights of rows, ones where weight is None, by factors if there are any."""
-    if factor is None:
-        return weight
-    return factor if weight is None else np.asarray(weight, dtype=np.float64) * factor
-
-
-FitPart = Callable[[PartRows], NativeModel]
-"""Trains the library's own model on some of the rows."""
-Move = Callable[[Float, Float], Float]
+Move: TypeAlias = Callable[[Float, Float], Float]
 """Given the weights of the joint cells in a stage, and the held-out probabilities after it, finds
 the weights of the next stage."""
-Merge = Callable[[Sequence[NativeModel]], NativeModel]
-"""Merges models into one whose raw score is the mean of theirs."""
-
-
-class Fold(NamedTuple):
-    """Rows that a booster scores, rows that it learns, and the joint cells that it sees there.
-
-    The cells are None for a booster of the labels.
-    """
-
-    held: Codes
-    part: PartRows
-    known: Codes | None
+NOBODY: Codes = np.zeros(0, dtype=np.intp)  # The fold that a model of all rows leaves out.
 
 
 class Grown(NamedTuple):
@@ -113,12 +41,15 @@ class Grown(NamedTuple):
         Factor by which scores become log-odds.
     models : list of NativeModel
         The boosters, where they are to be merged; empty otherwise.
+    stages : tuple of int, default=()
+        Rounds of each stage; empty where boosters are grown in one go.
     """
 
     margin: Array
     factors: Float
     scale: float
     models: list[NativeModel]
+    stages: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,27 +63,21 @@ class HeldOutBoosters:
     ----------
     problem : MetricProblem
         The metric and the constraints on all rows.
-    X : array-like
-        The features of all rows.
-    fit_part : callable
-        Trains the library's own model on some of the rows.
+    growth : NativeGrowth
+        Trains the library's own models on some of the rows.
     folds : sequence of ndarray of int
         Rows that each booster scores. One fold of all rows is scored by the model that is trained
         on them.
     source : str
         Name of the held-out rows in reports.
-    n_rounds : int, default=1
-        Boosting rounds, which stages divide.
     are_log_odds : bool, default=True
         Whether scores of the boosters are log-odds of the classes, or are calibrated first.
     """
 
     problem: MetricProblem
-    X: Any
-    fit_part: FitPart
+    growth: NativeGrowth
     folds: Sequence[Codes]
     source: str
-    n_rounds: int = 1
     are_log_odds: bool = True
     _grown: dict[tuple[bool, bytes], Grown] = field(default_factory=dict, init=False, repr=False)
 
@@ -173,11 +98,34 @@ class HeldOutBoosters:
         folds = self.folds if len(self.folds) > 1 else ()
         return [np.searchsorted(rows, held) for held in folds]
 
+    @property
+    def work(self) -> float:
+        """Work of a round of the boosters of all folds that rules are found on."""
+        return sum(self._part(held, None, is_joint=self.is_joint).work for held in self.folds)
+
+    def plan(self, *, has_labels: bool) -> None:
+        """Say how much work all boosters are, with the library's own on all rows.
+
+        Parameters
+        ----------
+        has_labels : bool
+            Whether boosters of the labels are grown in any case.
+        """
+        merges = self._merges
+        kinds = [True] * self.is_joint + [False] * (has_labels or merges or not self.is_joint)
+        parts = [self._part(held, None, is_joint=kind) for kind in kinds for held in self.folds]
+        if not merges:
+            finals = [True] * self.is_joint + [False]
+            parts += [self._part(NOBODY, None, is_joint=kind) for kind in finals]
+        self.growth.planned = sum(part.work for part in parts)
+
     def train(self, weights: Float | None = None) -> NativeModel:
-        """Train a model of the joint cells on all rows."""
-        everyone = np.arange(len(self.problem.data.rows))
-        target = self.problem.joint.codes if self.is_joint else None
-        return self._fit(PartRows(everyone, target, self.is_joint), weights)
+        """Train the model that decides on all rows."""
+        return self.growth.train(self._stages(weights))
+
+    def write(self, weights: Float | None = None) -> bytes:
+        """Train the model that decides on all rows, and write it as the library does."""
+        return self.growth.write(self._stages(weights))
 
     def grow(self, weights: Float | None = None) -> Float:
         """Grow the boosters of all folds.
@@ -208,25 +156,35 @@ class HeldOutBoosters:
         Returns
         -------
         weights : ndarray of shape (n_stages, n_joint_cells)
-            Weights of the joint cells in each stage. There are no more stages than rounds.
+            Weights of the joint cells in each stage. There are no more stages than rounds, and
+            fewer where a time limit leaves no rounds for them.
         probabilities : ndarray of shape (n_held_out, n_joint_cells)
             Probabilities of the joint cells after the last stage, as of :meth:`grow`.
         """
-        folds = [self._fold(held, is_joint=self.is_joint) for held in self.folds]
-        path, stages = [np.ones(len(self.problem.joint))], self._divide_rounds(n_stages)
-        models: list[NativeModel] = []
-        for i, rounds in enumerate(stages):
-            starts: Sequence[NativeModel | None] = models or [None] * len(folds)
-            models = [
-                self._fit_stage(fold.part, path[i], rounds, start)
-                for fold, start in zip(folds, starts, strict=True)
+        growth, path, done = self.growth, [np.ones(len(self.problem.joint))], 0
+        stages: list[int] = []
+        models: Sequence[NativeModel | None] = [None] * len(self.folds)
+        while True:
+            rounds = -(-(growth.n_rounds - done) // (n_stages - len(stages)))
+            parts = [
+                replace(part, start=model, n_before=done, rounds=rounds)
+                for part, model in zip(
+                    self._parts(path[-1], is_joint=self.is_joint), models, strict=True
+                )
             ]
+            is_kept = self._merges or done + rounds < growth.n_rounds
+            margin, models = self._score(parts, is_kept=is_kept)
+            growth.settle(rounds)
+            stages.append(min(rounds, growth.n_rounds - done))
+            done += stages[-1]
             weights = np.array(path)
-            grown = self._pool(folds, models, weights, is_joint=self.is_joint)
-            probabilities = probabilities_of(grown.margin, grown.factors, grown.scale)
-            if i + 1 < len(stages):
-                path.append(move(path[i], probabilities))
-        self._grown[self.is_joint, weights.tobytes()] = grown
+            link = self._link(margin, weights, is_joint=self.is_joint)
+            probabilities = probabilities_of(margin, *link)
+            if done == growth.n_rounds:
+                break
+            path.append(move(path[-1], probabilities))
+        merged = [model for model in models if model is not None] if self._merges else []
+        self._grown[self.is_joint, weights.tobytes()] = Grown(margin, *link, merged, tuple(stages))
         return weights, probabilities
 
     def boosters(self, weights: Float | None = None, *, is_joint: bool) -> Grown:
@@ -235,80 +193,70 @@ class HeldOutBoosters:
         Parameters
         ----------
         weights : ndarray, default=None
-            Weights of the joint cells in the boosters' objective.
+            Weights of the joint cells in the boosters' objective. Those that move are of a path
+            along which :meth:`grow_in_step` has grown the boosters.
         is_joint : bool
             Whether the boosters learn labels and groups together, or labels alone.
         """
         key = is_joint, b"" if weights is None else weights.tobytes()
         if key not in self._grown:
-            folds = [self._fold(held, is_joint=is_joint) for held in self.folds]
-            models = [self._fit(fold.part, weights) for fold in folds]
-            self._grown[key] = self._pool(folds, models, weights, is_joint=is_joint)
+            parts = self._parts(weights, is_joint=is_joint)
+            margin, models = self._score(parts, is_kept=self._merges)
+            link = self._link(margin, weights, is_joint=is_joint)
+            merged = [model for model in models if model is not None]
+            self._grown[key] = Grown(margin, *link, merged)
         return self._grown[key]
 
-    def _fold(self, held: Codes, *, is_joint: bool) -> Fold:
-        """Describe the booster that scores some rows and learns the others."""
-        joint = self.problem.joint
-        rows = np.arange(len(self.problem.data.rows))
-        if held.size < rows.size:
-            rows = np.setdiff1d(rows, held, assume_unique=True)
-        if not is_joint:
-            return Fold(held, PartRows(rows, None, is_joint), None)
-        # A small cell may have no rows outside of one fold.
-        known, codes = np.unique(joint.codes[rows], return_inverse=True)
-        target = np.zeros(len(joint.codes), dtype=np.intp)
-        target[rows] = codes
-        check_cells(self.problem, known)
-        return Fold(held, PartRows(rows, target, is_joint), known)
+    @property
+    def _merges(self) -> bool:
+        """Whether boosters of the folds are merged into the model that decides."""
+        return self.problem.options.ensemble is not None
 
-    def _fit(self, part: PartRows, weights: Float | None) -> NativeModel:
-        """Train a model, in stages where the weights move."""
+    def _stages(self, weights: Float | None) -> list[PartRows]:
+        """List the stages in which the model of all rows is trained."""
         if weights is None or weights.ndim == 1:
-            return self._fit_stage(part, weights)
-        model = None
-        for of_stage, rounds in zip(weights, self._divide_rounds(len(weights)), strict=False):
-            model = self._fit_stage(part, of_stage, rounds, model)
-        assert model is not None
-        return model
+            return [self._part(NOBODY, weights, is_joint=self.is_joint)]
+        stages = self._grown[self.is_joint, weights.tobytes()].stages
+        before = [sum(stages[:i]) for i in range(len(stages))]
+        return [
+            replace(self._part(NOBODY, one, is_joint=self.is_joint), n_before=n, rounds=rounds)
+            for one, n, rounds in zip(weights, before, stages, strict=True)
+        ]
 
-    def _fit_stage(
-        self,
-        part: PartRows,
-        weights: Float | None,
-        rounds: int | None = None,
-        start: NativeModel | None = None,
-    ) -> NativeModel:
-        """Train a model with weights of the joint cells, or go on with one."""
-        factor = None if weights is None else weights[self.problem.joint.codes]
-        return self.fit_part(replace(part, factor=factor, rounds=rounds, start=start))
+    def _parts(self, weights: Float | None, *, is_joint: bool) -> list[PartRows]:
+        return [self._part(held, weights, is_joint=is_joint) for held in self.folds]
 
-    def _divide_rounds(self, n_stages: int) -> list[int]:
-        """Divide the rounds into stages, each of one or more."""
-        n_stages = min(n_stages, self.n_rounds)
-        return [len(rounds) for rounds in np.array_split(np.arange(self.n_rounds), n_stages)]
+    def _score(
+        self, parts: Sequence[PartRows], *, is_kept: bool
+    ) -> tuple[Array, list[NativeModel | None]]:
+        """Score the held-out rows in order, each by a model that has not seen it."""
+        margins, models = [], []
+        for held, part in zip(self.folds, parts, strict=True):
+            if part.is_joint:
+                known = np.unique(self.problem.joint.codes[part.rows])
+                check_cells(self.problem, known)
+            margin, model = self.growth.score(part, held, is_kept=is_kept)
+            if part.is_joint:
+                margin = spread_margin(margin, known, len(self.problem.joint))
+            margins.append(margin)
+            models.append(model)
+        return np.concatenate(margins)[np.argsort(np.concatenate(self.folds))], models
 
-    def _pool(
-        self,
-        folds: Sequence[Fold],
-        models: Sequence[NativeModel],
-        weights: Float | None,
-        *,
-        is_joint: bool,
-    ) -> Grown:
-        """Score the held-out rows, each by the model that has not seen it."""
-        order = np.argsort(np.concatenate(self.folds))
-        margins = [self._score(fold, model) for fold, model in zip(folds, models, strict=True)]
-        margin = np.concatenate(margins)[order]
-        link = self._link(margin, weights, is_joint=is_joint)
-        is_kept = self.problem.options.ensemble is not None
-        return Grown(margin, *link, list(models) if is_kept else [])
+    def _part(self, held: Codes, weights: Float | None, *, is_joint: bool) -> PartRows:
+        """Take the rows that a model is trained on: all but a fold, unless the fold is all rows.
 
-    def _score(self, fold: Fold, model: NativeModel) -> Array:
-        """Score the rows of a fold, with one column for each joint cell or label."""
-        margin = model.margin(take_rows(self.X, fold.held), fold.held)
-        if fold.known is None:
-            return margin
-        return spread_margin(margin, fold.known, len(self.problem.joint))
+        The objective of the labels leaves out the rows of further data sets.
+        """
+        data, joint = self.problem.data, self.problem.joint
+        rows = np.arange(len(data.rows) if is_joint else data.y.size)
+        if held.size < len(data.rows):
+            rows = np.setdiff1d(rows, held, assume_unique=True)
+        target = None
+        if is_joint:  # A small cell may have no rows outside of one fold.
+            target = np.zeros(len(joint.codes), dtype=np.intp)
+            target[rows] = np.unique(joint.codes[rows], return_inverse=True)[1]
+        factor = None if weights is None else weights[joint.codes]
+        return PartRows(data.combined, rows, target, factor)
 
     def _link(
         self, margin: Array, weights: Float | None, *, is_joint: bool

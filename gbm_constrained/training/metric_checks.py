@@ -74,8 +74,8 @@ def check_folds(problem: MetricProblem, folds: Sequence[Codes], source: str) -> 
     """
     labels, options = problem.data.y, problem.options
     n_rows = np.bincount(labels, minlength=problem.data.classes.size)
-    for held in folds:
-        inside = np.bincount(labels[held], minlength=n_rows.size)
+    for held in folds:  # Rows of further data sets follow the training rows.
+        inside = np.bincount(labels[held[held < labels.size]], minlength=n_rows.size)
         if (inside == n_rows).any():
             lost = problem.data.classes[inside == n_rows].tolist()
             n = int(n_rows[inside == n_rows][0])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from sklearn.base import clone
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
@@ -19,14 +21,17 @@ from gbm_constrained.decision.rule import Margins, MarginShift, Mixture
 from gbm_constrained.evaluation.classifiers import encode_labels
 from gbm_constrained.evaluation.metric_value import measure_metric
 from gbm_constrained.metrics.reading import read_objective
+from gbm_constrained.training.callbacks import check_callbacks
 from gbm_constrained.training.fitted_report import remove_report
-from gbm_constrained.training.held_out_boosters import NativeModel, PartRows
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult
 from gbm_constrained.training.metric_report import report_metric, warn_of_metric
 from gbm_constrained.training.metric_sets import EvaluationRows, bind_sets
 from gbm_constrained.training.model_note import unchanged_on_error
+from gbm_constrained.training.native_models import IsOver, Merger, NativeModel, PartRows
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import LibrarySettings
+from gbm_constrained.training.search_notifier import SearchNotifier
+from gbm_constrained.training.time_limit import TimeLimit
 
 MIN_SHIFT = 1e-12  # Rounding of the costs of decisions that the scores make by themselves.
 
@@ -48,15 +53,25 @@ class NativeAdapter(Protocol):
         """Check and list the evaluation sets."""
         return []
 
+    def given(self) -> Mapping[str, Any]:
+        """List the arguments of ``fit`` that another fit may differ in."""
+        return {}
+
     def starting_scores(self) -> Any:
         """Scores that the training rows start from, if ``predict`` can be given such scores."""
         return None
 
+    def check_rows(self, combined: CombinedRows) -> None:
+        """Refuse arguments that have no values for the rows of further data sets."""
+
     def finish(self) -> None:
         """Add to the report the conditions that only the library knows, and warn of them."""
 
-    def fit_plain(self, factor: Float | None = None) -> None:
-        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
+    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor.
+
+        Training ends after the number of rounds for which `is_over` is true.
+        """
 
     def fit_part(self, part: PartRows) -> NativeModel:
         """Train the library's own model on some of the rows."""
@@ -68,14 +83,23 @@ class NativeAdapter(Protocol):
         """Add to all scores that the trained model predicts."""
 
 
-class Merger(Protocol):
-    """Merges models that the library has trained by its own means."""
+@dataclass(frozen=True)
+class Interruptions:
+    """Arguments of ``fit`` about what may end it, and about going on afterwards.
 
-    def merge(self, models: Sequence[NativeModel]) -> NativeModel:
-        """Merge models of ``fit_part`` into one whose raw score is the mean of theirs."""
+    Parameters
+    ----------
+    constraint_callbacks : sequence of callable, default=None
+        Notified before each call of the oracle.
+    time_limit : float, default=None
+        Seconds after which training and the search end.
+    checkpoint : str or path-like, default=None
+        File that finished boosters are saved to.
+    """
 
-    def take(self, model: NativeModel) -> None:
-        """Make a model of ``fit_part`` that of the classifier, as ``fit`` would."""
+    constraint_callbacks: Any = None
+    time_limit: Any = None
+    checkpoint: Any = None
 
 
 def clone_plain(model: Any) -> Any:
@@ -136,31 +160,44 @@ class MetricMixin:
         options: SolverOptions,
         sensitive_features_eval_set: Any = None,
         merger: Merger | None = None,
+        interruptions: Interruptions = Interruptions(),
     ) -> None:
         """Fit with a metric of the confusion matrix, or the error rate, as the objective."""
+        limit = TimeLimit(interruptions.time_limit)  # Its time begins here.
         settings = adapter.settings()
+        callbacks = check_callbacks(interruptions.constraint_callbacks)
+        notifier = SearchNotifier(callbacks, settings.n_rounds, 1, limit, settings.unit)
         fit = MetricFit(
             options,
             options.metric,
             rows,
             settings,
             are_log_odds=adapter.without_gradients() is None,
+            notifier=notifier,
         )
+        adapter.check_rows(fit.problem.data.combined)
         sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
+        fit.problem.data.alignment.warn()
+        arguments = {**adapter.given(), **vars(rows)}
+        arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
+        fit.save_to(interruptions.checkpoint, self, arguments)
         with unchanged_on_error(self):
-            result = fit.run(adapter.fit_part, None if merger is None else merger.merge)
+            result = fit.run(adapter.fit_part, merger)
             if merger is None or result.label_model is None:
-                adapter.fit_plain(result.row_factor)
+                is_over = notifier.is_over if notifier.is_stopped else None
+                adapter.fit_plain(result.row_factor, is_over)
             else:
                 merger.take(result.label_model)
             remove_report(self)
-            cell_model = None if result.cell_model is None else result.cell_model.to_bytes()
-            self._rules = _as_dict(result, cell_model)
+            self._rules = _as_dict(result)
             feasibility = report_metric(
                 self, fit, result, self._decision_margin, adapter.starting_scores(), sets
             )
             self._fold(adapter, result)
             adapter.finish()
+        if fit.checkpoint is not None:
+            fit.checkpoint.remove()
+        notifier.warn()
         warn_of_metric(fit, result, feasibility)
 
     def _fold(self, adapter: NativeAdapter, result: MetricResult) -> None:
@@ -259,12 +296,12 @@ class MetricMixin:
         return value if metric.greater_is_better else -value
 
 
-def _as_dict(result: MetricResult, cell_model: bytes | None) -> dict[str, Any]:
+def _as_dict(result: MetricResult) -> dict[str, Any]:
     """Collect the rules of a fitted classifier, as its file holds them."""
     return {
         "costs": result.chosen.costs,
         "probability": result.chosen.probability,
         "factors": result.factors,
         "scale": result.scale,
-        "cell_model": cell_model,
+        "cell_model": result.cell_model,
     }

@@ -14,8 +14,9 @@ groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -25,20 +26,20 @@ from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.cost_rule import CostRule, mixture_shares
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.metrics.base import Metric
+from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.reductions.base import FEASIBLE, Solution
 from gbm_constrained.reductions.solve import check_reduction
-from gbm_constrained.training.held_out_boosters import (
-    FitPart,
-    HeldOutBoosters,
-    Merge,
-    NativeModel,
-)
+from gbm_constrained.training.checkpoint import CheckpointFile, open_checkpoint
+from gbm_constrained.training.held_out_boosters import HeldOutBoosters
 from gbm_constrained.training.metric_checks import check_folds, check_function
 from gbm_constrained.training.metric_oracles import OracleResult, OracleSearch, choose_oracle
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
+from gbm_constrained.training.native_growth import NativeGrowth
+from gbm_constrained.training.native_models import FitPart, Merge, Merger, NativeModel
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import HOLDOUT_FRACTION, LibrarySettings, has_many_rows
+from gbm_constrained.training.search_notifier import SearchNotifier, SearchWatch
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +62,7 @@ class MetricResult:
         What the reduction found.
     bound : float
         Best value of the metric for the distribution that the probabilities describe.
-    cell_model : NativeModel or None
+    cell_model : bytes or None
         Booster of the joint labels; None where the label's own booster decides.
     label_model : NativeModel or None
         Booster of the labels that is merged, or grown in stages; None where the library trains on
@@ -73,7 +74,8 @@ class MetricResult:
     exact : Solution, default=None
         What the reduction found for the distribution that the probabilities describe.
     row_factor : ndarray of shape (n_samples,), default=None
-        Factor of the weight of each row in the library's model of the labels; ones by default.
+        Factor of the weight of each training row in the library's model of the labels; ones by
+        default.
     """
 
     held: HeldOutProblem
@@ -83,7 +85,7 @@ class MetricResult:
     mixed_value: float
     solution: Solution
     bound: float
-    cell_model: NativeModel | None
+    cell_model: bytes | None
     label_model: NativeModel | None
     factors: Float
     scale: float = 1.0
@@ -118,7 +120,16 @@ class MetricFit:
         What the library says of its fit.
     are_log_odds : bool, default=True
         Whether scores of the boosters are log-odds of the classes, or are calibrated first.
+    notifier : SearchNotifier, default=None
+        Callbacks and time limit.
+
+    Attributes
+    ----------
+    checkpoint : CheckpointFile or None
+        File that finished boosters are saved to, once there is one.
     """
+
+    checkpoint: CheckpointFile | None = None
 
     def __init__(
         self,
@@ -128,12 +139,13 @@ class MetricFit:
         library: LibrarySettings,
         *,
         are_log_odds: bool = True,
+        notifier: SearchNotifier | None = None,
     ) -> None:
+        self.notifier = SearchNotifier([], library.n_rounds, 1) if notifier is None else notifier
         self.problem = MetricProblem.of(options, metric, arguments, library)
         self.options = self.problem.options
         check_function(self.problem)
         check_reduction(self.problem.loss.kind, options.solver)
-        self.X, self.y = arguments.X, self.problem.data.y
         self.are_log_odds = are_log_odds
         self.has_own_objective = metric is None
         takes_weights = library.takes_weights or not self.problem.joint.are_labels
@@ -142,18 +154,32 @@ class MetricFit:
         )
         self.library = library
 
-    def run(self, fit_part: FitPart, merge: Merge | None = None) -> MetricResult:
+    def save_to(self, path: Any, estimator: Any, arguments: Mapping[str, Any]) -> None:
+        """Save finished boosters to a file from now on, and resume from those in the file.
+
+        Parameters of the `estimator` and `arguments` of its ``fit`` must be those of the fit in
+        the file. With a `path` of None nothing is saved.
+        """
+        problem = self.problem
+        self.checkpoint = open_checkpoint(
+            path, estimator, arguments, problem.compiled, problem.cells
+        )
+
+    def run(self, fit_part: FitPart, merger: Merger | None = None) -> MetricResult:
         """Find the decision rules.
 
         Parameters
         ----------
         fit_part : callable
             Trains the library's own model on some of the rows.
-        merge : callable, default=None
+        merger : Merger, default=None
             Merges the boosters of the folds, which ``ensemble="folds"`` returns.
         """
         problem, options = self.problem, self.options
-        boosters = self._boosters(fit_part)
+        merge = None if merger is None else merger.merge
+        growth = NativeGrowth(fit_part, merger, self.notifier, self.checkpoint)
+        boosters = self._boosters(growth)
+        boosters.plan(has_labels=self.has_own_objective)
         held = problem.on(boosters.rows)
         held.check(boosters.source)
         if self.has_own_objective:
@@ -162,21 +188,35 @@ class MetricFit:
                 return own
         search = MetricSearch(
             held, held.oracle(np.empty((0, len(problem.joint)))), options.solver, boosters.parts,
-            has_baselines=not self.has_own_objective,
+            has_baselines=not self.has_own_objective, watch=self._watch(held, boosters),
         )  # fmt: skip
-        has_stages = self.library.without_stages is None
-        found = OracleSearch(search, boosters, has_stages).run(self.oracle)
+        found = OracleSearch(
+            search, boosters, has_stages=self.library.without_stages is None,
+            has_time=lambda: not search.is_over and growth.has_time_for(boosters.work),
+        ).run(self.oracle)  # fmt: skip
         best, weights = found[0], found[0].weights
         cell_model, label_model = self._final_models(boosters, weights, merge)
         grown = boosters.boosters(weights, is_joint=boosters.is_joint)
         row_factor = None
         if weights is not None and cell_model is None and label_model is None:
-            row_factor = weights[problem.joint.codes]
+            row_factor = weights[problem.joint.codes[: problem.data.y.size]]
         return MetricResult(
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
             self._choose_rules(best), best.chosen.value, best.solution,
             problem.loss.of_metric(best.exact.bound), cell_model, label_model,
             grown.factors, grown.scale, best.exact, row_factor,
+        )  # fmt: skip
+
+    def _watch(self, held: HeldOutProblem, boosters: HeldOutBoosters) -> SearchWatch | None:
+        """Watch the search, if somebody is to be notified or time is limited."""
+        notifier, problem = self.notifier, self.problem
+        if not notifier.callbacks and notifier.limit.seconds is None:
+            return None
+        cells, compiled = compile_constraints(self.options.constraints, problem.data.rows)
+        own = compiled.on(cells.take(held.rows))
+        return SearchWatch(
+            notifier, boosters.source, own, problem.loss.of_metric,
+            lambda: boosters.growth.reserved,
         )  # fmt: skip
 
     def _choose_rules(self, best: OracleResult) -> Decisions:
@@ -228,15 +268,15 @@ class MetricFit:
 
     def _final_models(
         self, boosters: HeldOutBoosters, weights: Float | None, merge: Merge | None
-    ) -> tuple[NativeModel | None, NativeModel | None]:
+    ) -> tuple[bytes | None, NativeModel | None]:
         """Make the booster of the joint labels, and that of the labels if it is merged."""
         if not boosters.is_joint:
             return None, self._label_model(boosters, weights, merge)
         if self.options.ensemble is None:
-            return boosters.train(weights), None
+            return boosters.write(weights), None
         assert merge is not None
         cell_model = merge(boosters.boosters(weights, is_joint=True).models)
-        return cell_model, self._label_model(boosters, None, merge)
+        return cell_model.to_bytes(), self._label_model(boosters, None, merge)
 
     def _label_model(
         self, boosters: HeldOutBoosters, weights: Float | None, merge: Merge | None
@@ -248,14 +288,14 @@ class MetricFit:
         assert merge is not None
         return merge(boosters.boosters(weights, is_joint=False).models)
 
-    def _boosters(self, fit_part: FitPart) -> HeldOutBoosters:
+    def _boosters(self, growth: NativeGrowth) -> HeldOutBoosters:
         """Decide which rows are held out."""
         problem = self.problem
         if self.options.measure_on != "train":
             folds = self._folds()
             source = "out of fold" if len(folds) > 1 else "holdout"
             check_folds(problem, folds, source)
-            return self._held_out(fit_part, folds, source)
+            return self._held_out(growth, folds, source)
         if not self.library.has_few_parameters:
             issue_warning(
                 f"measure_on='train' optimises {problem.metric.metric} on decisions about rows "
@@ -264,13 +304,12 @@ class MetricFit:
                 "GC118",
             )
         folds = [np.arange(len(problem.data.rows))]
-        return self._held_out(fit_part, folds, TRAINING_ROWS)
+        return self._held_out(growth, folds, TRAINING_ROWS)
 
-    def _held_out(self, fit_part: FitPart, folds: Sequence[Codes], source: str) -> HeldOutBoosters:
-        rounds = self.library.n_rounds
-        return HeldOutBoosters(
-            self.problem, self.X, fit_part, folds, source, rounds, self.are_log_odds
-        )
+    def _held_out(
+        self, growth: NativeGrowth, folds: Sequence[Codes], source: str
+    ) -> HeldOutBoosters:
+        return HeldOutBoosters(self.problem, growth, folds, source, are_log_odds=self.are_log_odds)
 
     def _folds(self) -> list[Codes]:
         """Split the rows into parts that are held out, each by another booster."""

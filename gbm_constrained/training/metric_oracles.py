@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -145,11 +146,14 @@ class OracleSearch:
         Grows boosters at given weights.
     has_stages : bool
         Whether boosters can be grown in stages.
+    has_time : callable, default=True
+        Whether there is time for boosters of all folds at other weights.
     """
 
     search: MetricSearch
     boosters: Boosters
     has_stages: bool
+    has_time: Callable[[], bool] = lambda: True
 
     def run(self, oracle: OracleName) -> list[OracleResult]:
         """Find decisions.
@@ -167,12 +171,11 @@ class OracleSearch:
         if oracle == "in_training":
             return [self._grow_in_training()]
         plug_in = search_decisions("plug_in", self._search_on(self.boosters.grow()))
-        if oracle == "plug_in":
+        has_many = len(self.search.held.problem.data.rows) > MAX_ROWS_OF_AUTO
+        if oracle == "plug_in" or (oracle == "auto" and has_many) or not self.has_time():
             return [plug_in]
         if oracle == "refit":
             return [self._refit(plug_in), plug_in]
-        if len(self.search.held.problem.data.rows) > MAX_ROWS_OF_AUTO:
-            return [plug_in]
         other = self._grow_in_training() if self.has_stages else self._refit(plug_in)
         is_better = _is_better(plug_in.search, plug_in.chosen, other.chosen)
         return [other, plug_in] if is_better else [plug_in, other]
@@ -195,7 +198,9 @@ class OracleSearch:
         mass = self.search.oracle.mass
 
         def move(weights: Float, probabilities: Float) -> Float:
-            search = replace(self._search_on(probabilities), max_calls=MAX_CALLS_OF_STAGE)
+            search = self._search_on(probabilities)
+            # Nobody watches: what would end this search would end the one for decisions.
+            search = replace(search, max_calls=MAX_CALLS_OF_STAGE, watch=None)
             found, _ = search.solve_by_probabilities()
             return move_weights(weights, mean_costs(found), mass, SHARE_OF_COSTS)
 

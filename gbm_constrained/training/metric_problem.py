@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.coverage import CoverageDivergence
 from gbm_constrained.constraints.rates import error_rate
 from gbm_constrained.data.cells import Cells
@@ -82,12 +82,6 @@ class MetricProblem:
         TypeError, ValueError
             If rows, constraints and metric do not fit together.
         """
-        if arguments.datasets:
-            raise ValueError(
-                f"datasets={sorted(map(str, arguments.datasets))} are further rows for "
-                f"constraints, and {metric} as an objective is measured on the training rows "
-                f"alone: leave datasets out."
-            )
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
         shares = np.bincount(data.y, data.sample_weight, data.classes.size)
@@ -98,6 +92,7 @@ class MetricProblem:
         bound = metric.bind(data.classes, shares / shares.sum())
         bound = bound.with_positive_class(data.classes, options.positive)
         constraints = [*options.constraints, *bound.constraints]
+        data = data.without_other_data_sets(constraints)
         n_own = len(options.constraints)
         try:
             cells, compiled = compile_constraints(
@@ -122,6 +117,11 @@ class MetricProblem:
         return cls(options, bound, data, factors, cells, compiled, JointCells.of(cells))
 
     @property
+    def in_objective(self) -> Bool:
+        """Whether each joint cell holds training rows, rather than those of a further data set."""
+        return np.asarray(self.cells.in_objective[self.joint.of_views[:, 0]])
+
+    @property
     def n_constraints(self) -> int:
         """Number of the user's constraints."""
         return len(self.options.constraints)
@@ -135,13 +135,23 @@ class MetricProblem:
         )
 
     def elsewhere(self, rows: Rows) -> HeldOutProblem:
-        """Bind the metric and the constraints to rows that are no training rows."""
-        constraints = [*self.options.constraints, *self.metric.constraints]
-        idle = range(self.n_constraints, len(constraints))
+        """Bind the metric and the constraints to rows that are no training rows.
+
+        Constraints on further data sets, which are part of a fit, are left out.
+        """
+        options = self.options.without_data_sets()
+        n_own = len(options.constraints)
+        constraints = [*options.constraints, *self.metric.constraints]
+        idle = range(n_own, len(constraints))
         cells, compiled = compile_constraints(constraints, rows, idle=idle)
-        metric = self.metric.with_groups(compiled.groups[self.n_constraints :])
-        joint = JointCells.of(cells)
-        other = replace(self, metric=metric, cells=cells, compiled=compiled, joint=joint)
+        other = replace(
+            self,
+            options=options,
+            metric=self.metric.with_groups(compiled.groups[n_own:]),
+            cells=cells,
+            compiled=compiled,
+            joint=JointCells.of(cells),
+        )
         return other.on(np.arange(len(rows)))
 
     @property

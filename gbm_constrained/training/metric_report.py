@@ -59,7 +59,7 @@ def report_metric(
     sets : sequence of EvaluationProblem, default=()
         The evaluation sets.
     """
-    on_training = result.shares(margin(fit.X, start))
+    on_training = result.shares(margin(fit.problem.data.combined.X, start))
     table = _tabulate_metric(fit, result, on_training)
     estimator.metric_report_ = tabulate_sets(table, result, sets, margin)
     estimator.mixture_ = _tabulate_rules(fit, result)
@@ -67,7 +67,7 @@ def report_metric(
     estimator.achieved_rates_ = _tabulate_rates(fit, result)
     feasibility = _report_constraints(estimator, fit, result, on_training)
     estimator.feasibility_ = feasibility
-    estimator.stopping_message_ = None
+    estimator.stopping_message_ = fit.notifier.message
     return feasibility
 
 
@@ -80,7 +80,8 @@ def warn_of_metric(fit: MetricFit, result: MetricResult, feasibility: Feasibilit
         If no decision satisfies the constraints, with ``on_infeasible="raise"``.
     """
     found = result.exact
-    if found is not None and found.status == "limit" and found.value - found.bound > MAX_GAP:
+    is_early = found is not None and found.status == "limit" and not fit.notifier.is_search_over
+    if found is not None and is_early and found.value - found.bound > MAX_GAP:
         gap = found.value - found.bound
         issue_warning(
             f"solver={fit.options.solver!r} ended before the optimum of "
@@ -238,8 +239,9 @@ def _violated(compiled: LinearConstraints, outcome: Outcome) -> tuple[Constraint
 
 def _accuracy(fit: MetricFit, result: MetricResult) -> Estimate:
     """Estimate the share of held-out rows that the returned decisions get right."""
-    rows, y = result.held.rows, fit.y
-    weight = result.held.weight
-    right = result.chosen.shares[np.arange(rows.size), y[rows]]
-    value = float(np.average(right, weights=weight))
+    held, y = result.held, fit.problem.data.y
+    inside = held.rows < y.size  # Rows of further data sets need not have labels.
+    labels = y[held.rows[inside]]
+    right = result.chosen.shares[inside][np.arange(labels.size), labels]
+    value = float(np.average(right, weights=None if held.weight is None else held.weight[inside]))
     return Estimate(value, *UNKNOWN[1:])

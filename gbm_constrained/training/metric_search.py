@@ -11,6 +11,7 @@ standard error of the paired difference.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -21,10 +22,13 @@ from gbm_constrained.data.splits import parts_by_cell
 from gbm_constrained.decision.cost_rule import mixture_shares
 from gbm_constrained.metrics.callables import check_convexity
 from gbm_constrained.reductions.base import FEASIBLE, Oracle, Programme, Solution
+from gbm_constrained.reductions.bisection import ZeroDenominatorError
+from gbm_constrained.reductions.columns import mix_rules
 from gbm_constrained.reductions.plug_in import PlugIn, PooledOracle, RecordingOracle
 from gbm_constrained.reductions.solve import solve
 from gbm_constrained.statistics.bootstrap import RowGroups
 from gbm_constrained.training.metric_problem import HeldOutProblem
+from gbm_constrained.training.search_notifier import SearchWatch
 
 N_PARTS = 5  # Parts of the held-out rows in cross-fitting.
 MAX_CROSS_FITTED_ROWS = 100_000
@@ -89,6 +93,8 @@ class MetricSearch:
         Largest number of oracle calls.
     has_baselines : bool, default=True
         Whether rules without a search are candidates.
+    watch : SearchWatch, default=None
+        Notifies callbacks, and may end the search.
     """
 
     held: HeldOutProblem
@@ -97,6 +103,12 @@ class MetricSearch:
     parts: Sequence[Codes] = ()
     max_calls: int = 200
     has_baselines: bool = True
+    watch: SearchWatch | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a callback or the time limit has ended the search."""
+        return self.watch is not None and self.watch.is_over
 
     def solve_by_probabilities(self) -> tuple[Solution, list[Float]]:
         """Run the reduction on the distribution that the probabilities describe.
@@ -110,7 +122,7 @@ class MetricSearch:
             rule of a finite cost may satisfy constraints that a constant decision satisfies.
         """
         oracle = RecordingOracle(self.oracle.by_probabilities())
-        found = self._minimise(self.held.programme(), oracle)
+        found = self._minimise(self.held.programme(), oracle, "probabilities")
         joint = self.held.problem.joint
         constant = 1.0 - np.eye(joint.n_classes)
         return found, [*oracle.rules, *(np.tile(one, (len(joint), 1)) for one in constant)]
@@ -123,6 +135,8 @@ class MetricSearch:
     ) -> Solution:
         """Run the reduction on counts by labels, by default of all held-out rows.
 
+        Once the search is over, the solution is the best mixture of the known rules.
+
         Parameters
         ----------
         rules : sequence of ndarray
@@ -132,17 +146,27 @@ class MetricSearch:
         held : HeldOutProblem, default=None
             The problem on these rows.
         """
+        counted_by = "labels" if held is None else None
         held = self.held if held is None else held
         oracle = self.oracle if oracle is None else oracle
         programme, known = held.programme(), list(rules)
         points = [oracle.functionals(costs) for costs in known]
 
         def search() -> Solution:
-            pooled = PooledOracle(oracle, known, np.array(points))
-            return self._minimise(programme, pooled)
+            new: tuple[Float, ...] = ()
+            if not self.is_over:
+                pooled = PooledOracle(oracle, known, np.array(points))
+                solution = self._minimise(programme, pooled, counted_by)
+                if not self.is_over:
+                    return solution
+                new = solution.rules
+            of_new = map(oracle.functionals, new)
+            return mix_rules(programme, oracle, [*known, *new], [*points, *of_new])
 
         found = search()
         for _ in range(MAX_REFINEMENTS):
+            if self.is_over:
+                break
             more, of_more = list_rules_between(oracle, found.rules)
             if not more:
                 break
@@ -158,23 +182,26 @@ class MetricSearch:
             found = refined
         return found
 
-    def _minimise(self, programme: Programme, oracle: Oracle) -> Solution:
+    def _minimise(self, programme: Programme, oracle: Oracle, counted_by: str | None) -> Solution:
         """Run the reduction, first without constraints: those that do not bind change nothing."""
+        observe = None if self.watch is None else self.watch.observe(counted_by)
         if programme.n_constraints:
             none = programme.A[:0], programme.b[:0]
             free = Programme(programme.objective, *none, low=programme.low, high=programme.high)
-            found = solve(free, oracle, self.solver, max_calls=self.max_calls)
-            if programme.violation(found.u) <= FEASIBLE:
-                return found
-        return solve(programme, oracle, self.solver, max_calls=self.max_calls)
+            # A rule that never predicts a class has no precision, and no constraints exclude it.
+            with suppress(ZeroDenominatorError):
+                found = solve(free, oracle, self.solver, self.max_calls, observe)
+                if programme.violation(found.u) <= FEASIBLE:
+                    return found
+        return solve(programme, oracle, self.solver, self.max_calls, observe)
 
     def baselines(self) -> list[Decisions]:
         """Make the rules without a search: largest probability, and divided by class shares."""
         if not self.has_baselines:
             return []
-        joint = self.held.problem.joint
-        weight = np.bincount(joint.labels, self.oracle.mass, joint.n_classes)
-        is_wrong = joint.labels[:, None] != np.arange(joint.n_classes)
+        joint, inside = self.held.problem.joint, self.held.problem.in_objective
+        weight = np.bincount(joint.labels[inside], self.oracle.mass[inside], joint.n_classes)
+        is_wrong = inside[:, None] & (joint.labels[:, None] != np.arange(joint.n_classes))
         per_share = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0)
         rules = {
             "argmax": is_wrong.astype(np.float64),

@@ -51,7 +51,8 @@ class EvaluationRows:
 class EvaluationProblem:
     """The metric and the constraints on an evaluation set, bound before training.
 
-    There is no problem where a class has no rows in the set, and the metric no value.
+    There is no problem where a class has no rows in the set, or the metric is one of a further
+    data set: the metric then has no value.
     """
 
     given: EvaluationRows
@@ -91,6 +92,7 @@ def bind_sets(
     check_sensitive_sets(sensitive_features, len(sets))
     columns = [None] * len(sets) if sensitive_features is None else sensitive_features
     classes = problem.data.classes
+    is_of_rows = not any(constraint.data_sets for constraint in problem.metric.constraints)
     found = []
     for given, of_set in zip(sets, columns, strict=True):
         codes: Codes = encode_labels(
@@ -103,8 +105,8 @@ def bind_sets(
             given.weight, codes.size, f"sample weight of {given.name}"
         )
         rows = Rows(codes, classes, weight, columns_of(of_set, codes.size), [given.X])
-        has_all = np.bincount(codes, weight, classes.size).all()
-        found.append(EvaluationProblem(given, problem.elsewhere(rows) if has_all else None))
+        has_value = is_of_rows and np.bincount(codes, weight, classes.size).all()
+        found.append(EvaluationProblem(given, problem.elsewhere(rows) if has_value else None))
     return found
 
 

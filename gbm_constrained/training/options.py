@@ -212,6 +212,10 @@ class SolverOptions:
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
 
+    def without_data_sets(self) -> SolverOptions:
+        """Leave out constraints on further data sets, which are part of a fit alone."""
+        return replace(self, constraints=tuple(c for c in self.constraints if not c.data_sets))
+
     @property
     def rounds_per_iteration(self) -> int:
         """Boosting rounds in each outer iteration."""

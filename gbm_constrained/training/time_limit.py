@@ -22,8 +22,8 @@ def refuse_time_limit_without_constraints(time_limit: Any) -> None:
     """Refuse a time limit of a fit that is left to the library."""
     if time_limit is not None:
         raise ValueError(
-            f"time_limit={time_limit!r} ends fits under constraints, and there are none: give "
-            f"constraints, or leave time_limit out."
+            f"time_limit={time_limit!r} ends fits under constraints or for a metric, and there "
+            f"are none: give constraints, maximize= or minimize=, or leave time_limit out."
         )
 
 

@@ -139,16 +139,6 @@ def test_an_evaluation_set_without_a_class_has_no_value(library):
 
 
 @BOTH
-@pytest.mark.parametrize(
-    "given", [{"checkpoint": "fit.npz"}, {"time_limit": 5.0}, {"constraint_callbacks": [print]}]
-)
-def test_arguments_about_outer_iterations_are_refused(library, given):
-    (name,) = given
-    with pytest.raises(ValueError, match=rf"{name}=.*leave {name} out"):
-        make(library).fit(X, Y, **given)
-
-
-@BOTH
 def test_early_stopping_on_constraints_is_refused(library):
     with pytest.raises(ValueError, match=r"early_stopping_on='constraints'.*leave it out"):
         make(library, early_stopping_on="constraints").fit(X, Y)

@@ -27,11 +27,15 @@ from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.presets import Coverage
 from gbm_constrained.training.note_json import dumps, loads
 
-# A shift in the model, a shift beside it, rules beside it, a mixture, and rules of groups.
+# A shift in the model, a shift beside it, rules beside it, one rule, a mixture, rules of groups.
 SCENARIOS = {
     "shift": ("several", {"maximize": h_mean()}),
     "calibrated": ("several", {"maximize": "g_mean", "probabilities": "calibrated"}),
     "offsets": ("several", {"maximize": h_mean(), "constraints": [Coverage(within=0.01)]}),
+    "beside": (
+        "several",
+        {"maximize": h_mean(), "constraints": [Coverage(within=0.01)], "deterministic": True},
+    ),
     "mixture": (
         "several",
         {"maximize": min_recall(), "constraints": [Coverage(within=0.005)],
@@ -66,8 +70,6 @@ def test_a_loaded_model_decides_alike(library, scenario, fitted, tmp_path):
     for other in (loaded, pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(
             other.predict(X, random_state=0), model.predict(X, random_state=0)
-        ) if hasattr(model, "_rules") else np.testing.assert_array_equal(
-            other.predict(X), model.predict(X)
         )
         np.testing.assert_array_equal(
             other.decision_probabilities(X), model.decision_probabilities(X)
@@ -86,8 +88,22 @@ def test_the_scenarios_are_what_they_are_called(fitted):
         assert known["shift"]["shift_"].any()
         assert "_threshold" in known["calibrated"]
         assert known["offsets"]["_rules"]["cell_model"] is None
+        assert len(known["beside"]["_rules"]["probability"]) == 1
         assert len(known["mixture"]["_rules"]["probability"]) > 1
         assert known["groups"]["_rules"]["cell_model"] is not None
+
+
+@BOTH
+@pytest.mark.parametrize("scenario", ["shift", "calibrated", "beside"])
+def test_one_rule_decides_the_same_with_every_random_state(library, scenario, fitted, tmp_path):
+    model, X, _ = fitted[library, scenario]
+    expected = model.predict(X)
+    for other in (model, save_and_load(model, tmp_path), pickle.loads(pickle.dumps(model))):
+        source = np.random.RandomState(5)
+        for given in (0, 1, source):
+            np.testing.assert_array_equal(other.predict(X, random_state=given), expected)
+    with pytest.raises(ValueError, match="'first' cannot be used to seed"):
+        model.predict(X, random_state="first")
 
 
 @BOTH

@@ -10,7 +10,7 @@ from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
 from reference_losses import Ratio, micro_f1
 
 from gbm_constrained.reductions.base import Programme
-from gbm_constrained.reductions.bisection import solve_by_bisection
+from gbm_constrained.reductions.bisection import ZeroDenominatorError, solve_by_bisection
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors
@@ -85,6 +85,58 @@ def test_a_denominator_that_vanishes_is_refused():
     empty = Ratio(np.eye(6)[4], 0.0, np.eye(6)[4], 0.0)
     with pytest.raises(ValueError, match=r"denominator of the ratio is 0.0.*choose another"):
         solve_by_bisection(Programme(empty, np.zeros((0, 6)), np.zeros(0)), AtomOracle(EFFECT))
+
+
+class _Precision(Ratio):
+    """One minus the precision of class 1, which is zero where nothing is predicted so."""
+
+    def __init__(self):
+        of_share, of_recall = np.eye(6)[4], PRIORS[1] * np.eye(6)[1]
+        super().__init__(of_share - of_recall, 0.0, of_share, 0.0)
+
+    def value(self, u):
+        return super().value(u) if u[4] > 0 else 1.0
+
+    @staticmethod
+    def least(recall):
+        """Loss of the likeliest atoms that have so much of class 1, the last one in part."""
+        W = SYNTHETIC.W[SYNTHETIC.W.sum(axis=1) > 0]
+        likely = W[np.argsort(-W[:, 1] / W.sum(axis=1))]
+        of_class, of_all = (
+            np.append(0, one.cumsum()) for one in (likely[:, 1], likely.sum(axis=1))
+        )
+        right = recall * PRIORS[1]
+        return 1.0 - right / np.interp(right, of_class, of_all)
+
+
+@pytest.mark.parametrize("levels", ["dinkelbach", "halves"])
+@pytest.mark.parametrize("recall", [0.02, 0.3, 0.8])
+def test_constraints_keep_the_denominator_above_zero(levels, recall):
+    rows = -np.eye(6)[1:2], np.array([-recall])
+    programme = Programme(_Precision(), *rows)
+    found = solve_by_bisection(programme, AtomOracle(EFFECT), levels=levels)
+    assert found.status == "optimal"
+    assert found.violation <= 1e-9
+    reference = _Precision.least(recall)
+    assert found.value == pytest.approx(reference, abs=1e-6)
+    assert found.bound - 1e-6 <= reference <= found.value + 1e-6
+
+
+def test_constraints_that_allow_a_denominator_of_zero_are_refused():
+    rows = -np.eye(6)[:1], np.array([-0.3])
+    with pytest.raises(ZeroDenominatorError, match=r"ratio is .*add a constraint that keeps"):
+        solve_by_bisection(Programme(_Precision(), *rows), AtomOracle(EFFECT))
+
+
+@pytest.mark.parametrize("max_calls", range(2, 8))
+def test_few_calls_that_tell_no_denominator_end_with_a_limit(max_calls):
+    rows = -np.eye(6)[1:2], np.array([-0.3])
+    programme = Programme(_Precision(), *rows)
+    found = solve_by_bisection(programme, AtomOracle(EFFECT), max_calls)
+    assert found.status == "limit"
+    assert len(found.history) <= max_calls
+    if found.violation <= 1e-9:
+        assert found.value >= _Precision.least(0.3) - 1e-6
 
 
 def test_negative_ratios():

@@ -33,7 +33,7 @@ class Sample:
         n = self.y.size
         rows = Rows(self.y, np.arange(2), weight, {"g": self.g}, [np.zeros((n, 1))])
         self.cells, self.compiled = compile_constraints(constraints, rows)
-        self.rows = PairRows(self.compiled.pair_blocks, self.cells, weight, 1.0)
+        self.rows = PairRows(self.compiled, self.cells, weight, 1.0)
 
     def p(self, scores):
         tables = self.rows.tables(scores)

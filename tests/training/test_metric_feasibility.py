@@ -34,3 +34,30 @@ def test_constraints_that_a_constant_decision_meets_can_be_met(library, determin
     report = model.metric_report_.set_index("decisions")
     # A constant decision has a G-mean of zero, and half of the best one's is far from it.
     assert report.loc["optimised", "held_out"] > report["held_out"].max() / 2
+
+
+@BOTH
+@pytest.mark.parametrize("n_calls", [None, 1, 4, 8])
+def test_a_rule_that_never_predicts_a_class_has_no_precision(library, n_calls):
+    """The best precision without constraints is that of no prediction, which has none."""
+    X, y = make_classification(800, 6, n_informative=4, weights=[0.8], random_state=0)
+    seen = []
+
+    def end(state):
+        seen.append(state)
+        return len(seen) == n_calls
+
+    model = CLASSIFIERS[library](
+        maximize=gc.precision(1),
+        constraints=[gc.recall(1) >= 0.5],
+        n_estimators=15,
+        n_jobs=1,
+        **({"verbose": -1} if library == "lightgbm" else {}),
+    )
+    model.fit(X, y, constraint_callbacks=[end], **quiet(library))
+    report = model.metric_report_
+    returned = report[report["is_returned"]].iloc[0]
+    assert returned["violation"] <= 0.02
+    if n_calls is None:
+        assert report.set_index("decisions").loc["optimised", "held_out"] > 0.75
+        assert model.predict(X).mean() > 0.05

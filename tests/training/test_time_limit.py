@@ -343,5 +343,5 @@ def test_bad_limits_are_refused_before_training(library, value, error, message):
     with pytest.raises(error, match=message):
         fit(model, time_limit=value, constraint_callbacks=[seen.append])
     assert not seen
-    with pytest.raises(ValueError, match="ends fits under constraints, and there are none"):
+    with pytest.raises(ValueError, match="ends fits under constraints or for a metric, and"):
         model.set_params(constraints=[]).fit(X, Y, time_limit=5)

@@ -39,7 +39,9 @@ from gbm_constrained.boosters.lightgbm.native_fits import (
     NativeLGBMModel,
     can_fold,
     fit_part,
+    limited_rounds,
     merge,
+    restore,
     takes_weights,
 )
 from gbm_constrained.boosters.lightgbm.parameters import (
@@ -48,15 +50,17 @@ from gbm_constrained.boosters.lightgbm.parameters import (
     make_early_stopping,
 )
 from gbm_constrained.boosters.lightgbm.trained_model import TrainedLGBMModel, make_native
+from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training import model_note
+from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
-from gbm_constrained.training.held_out_boosters import PartRows, multiply_weight
 from gbm_constrained.training.metric_classifier import take_fit
 from gbm_constrained.training.metric_sets import EvaluationRows
+from gbm_constrained.training.native_models import IsOver, PartRows, multiply_weight
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -104,9 +108,11 @@ class LightGBMAdapter:
     def _parameter(self, name: str, default: Any) -> Any:
         return find_parameter(self.model, name, default)
 
-    def fit_plain(self, factor: Float | None = None) -> None:
+    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         weight = multiply_weight(self.sample_weight, factor)
-        self.native(self.X, self.y, weight, **self.arguments)
+        with limited_rounds(self.model, self.arguments["callbacks"], is_over) as callbacks:
+            given = {**self.arguments, "callbacks": callbacks}
+            self.native(self.X, self.y, weight, **given)
 
     def evaluation_rows(self) -> list[EvaluationRows]:
         given, eval_set = self.arguments, self.arguments["eval_set"]
@@ -123,15 +129,21 @@ class LightGBMAdapter:
     def starting_scores(self) -> None:
         return None
 
+    def check_rows(self, combined: CombinedRows) -> None:
+        combined.refuse_with(init_score=self.arguments["init_score"])
+
     def without_gradients(self) -> str | None:
         return find_without_gradients(self.model)
 
     def fit_part(self, part: PartRows) -> NativeLGBMModel:
         given = {**self.arguments, "sample_weight": self.sample_weight}
-        return fit_part(self.model, self.X, self.y, given, part)
+        return fit_part(self.model, self.y, given, part)
 
     def merge(self, models: Sequence[Any]) -> NativeLGBMModel:
         return merge(models)
+
+    def restore(self, state: State, part: PartRows) -> NativeLGBMModel:
+        return restore(self.model, state, part.take_labels(self.y))
 
     def take(self, model: Any) -> None:
         take_fit(self.model, model.model)

@@ -72,16 +72,9 @@ class Observer:
             if env.iteration + 1 == env.end_iteration:
                 env.model.eval_train(feval=self._keep)
 
-        def end(env: Any) -> None:
-            if self.fit.notifier.is_training_over(env.iteration + 1 - env.begin_iteration):
-                for stop in self.stopping:  # Early stopping goes back to its best round.
-                    stop(replace(env, end_iteration=env.iteration + 1))
-                raise EarlyStopException(env.iteration, env.evaluation_result_list)
-
         before.before_iteration = True  # type: ignore[attr-defined]
         after.order = 5  # type: ignore[attr-defined]  # before early stopping ends the round
-        end.order = 1000  # type: ignore[attr-defined]  # after all others have seen the round
-        return [before, after, end]
+        return [before, after, end_rounds(self.fit.notifier.is_training_over, self.stopping)]
 
     def _measure(self, booster: lgb.Booster, rounds: int) -> None:
         remaining = iter(self.sets)
@@ -107,6 +100,24 @@ class Observer:
     def _keep(self, margin: Array, _: Any) -> list[Any]:
         self.train_margin = margin.copy()
         return []
+
+
+def end_rounds(
+    is_over: Callable[[int], bool], stopping: Sequence[Callable[[Any], None]]
+) -> Callable[[Any], None]:
+    """Make a callback that ends training after the number of rounds for which it is over.
+
+    Callbacks of early stopping then go back to their best round.
+    """
+
+    def end(env: Any) -> None:
+        if is_over(env.iteration + 1 - env.begin_iteration):
+            for stop in stopping:
+                stop(replace(env, end_iteration=env.iteration + 1))
+            raise EarlyStopException(env.iteration, env.evaluation_result_list)
+
+    end.order = 1000  # type: ignore[attr-defined]  # after all others have seen the round
+    return end
 
 
 class ConstraintStopping:

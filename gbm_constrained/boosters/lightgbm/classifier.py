@@ -363,7 +363,9 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         Parameters
         ----------
         random_state : int, RandomState or None, default=None
-            Source of each row's prefix with ``iterate="randomized"``.
+            Source of each row's prefix with ``iterate="randomized"``, and of each row's rule in a
+            mixture (``mixture_``). Any other classifier draws nothing, and decides the same with
+            every value.
         """
         given = {
             "start_iteration": start_iteration,

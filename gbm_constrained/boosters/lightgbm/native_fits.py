@@ -5,24 +5,30 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import lightgbm as lgb
 import numpy as np
+from sklearn.preprocessing import LabelEncoder
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.base import join_records
-from gbm_constrained.boosters.lightgbm.callbacks import is_early_stopping
+from gbm_constrained.boosters.lightgbm.callbacks import end_rounds, is_early_stopping
 from gbm_constrained.boosters.lightgbm.merging import merge_boosters
 from gbm_constrained.boosters.lightgbm.parameters import (
     find_objective,
     find_parameter,
+    make_early_stopping,
     set_rounds,
 )
-from gbm_constrained.training.held_out_boosters import PartRows
+from gbm_constrained.boosters.lightgbm.trained_model import adopt_file
+from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.metric_classifier import clone_plain
+from gbm_constrained.training.native_models import IsOver, PartRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +46,18 @@ class NativeLGBMModel:
         text: str = self.model.booster_.model_to_string()
         return text.encode()
 
+    def state(self) -> State:
+        """Give all that merged boosters, and those that go on with this one, keep of it."""
+        params = self.model.booster_.params.items()
+        return {
+            "model": self.to_bytes().decode(),
+            "objective": None if callable(self.model._objective) else self.model._objective,
+            "params": {name: value for name, value in params if not callable(value)},
+            "records": self.model._evals_result,
+        }
 
-def fit_part(
-    model: Any, X: Any, y: Any, arguments: Mapping[str, Any], part: PartRows
-) -> NativeLGBMModel:
+
+def fit_part(model: Any, y: Any, arguments: Mapping[str, Any], part: PartRows) -> NativeLGBMModel:
     """Train a clone of a classifier on some of the rows; `arguments` hold the sample weights."""
     if arguments["init_model"] is not None:
         raise ValueError(
@@ -62,9 +76,46 @@ def fit_part(
     if part.rounds is not None:
         set_rounds(plain, part.rounds)
     before = None if part.start is None else part.start.model
-    plain.fit(take_rows(X, part.rows), part.take_labels(y), init_model=before, **given)
+    with limited_rounds(plain, given.get("callbacks"), part.is_over) as callbacks:
+        given["callbacks"] = callbacks
+        plain.fit(part.take_features(), part.take_labels(y), init_model=before, **given)
     if before is not None:
         plain._evals_result = join_records(before._evals_result, plain._evals_result)
+    return NativeLGBMModel(plain)
+
+
+@contextmanager
+def limited_rounds(
+    model: Any, callbacks: Any, is_over: IsOver | None
+) -> Iterator[list[Any] | None]:
+    """Give callbacks with which training ends where `is_over` says so; those given without it."""
+    if is_over is None:
+        yield callbacks
+        return
+    given = callbacks or ()
+    stopping = [c for c in given if is_early_stopping(c)] + make_early_stopping(model)
+    others = [c for c in given if not is_early_stopping(c)]
+    model._fit_params = {"early_stopping_round": 0}
+    try:
+        yield [*others, end_rounds(is_over, stopping), *stopping]
+    finally:
+        del model._fit_params
+
+
+def restore(model: Any, state: State, labels: Any) -> NativeLGBMModel:
+    """Make the classifier that :func:`fit_part` has trained on rows with some labels."""
+    plain = clone_plain(model)
+    booster = lgb.Booster(model_str=state["model"])
+    objective = state["objective"] or find_objective(plain)
+    adopt_file(plain, booster, objective, None, np.unique(labels).size)
+    booster.params = dict(state["params"])
+    if callable(objective):
+        booster.params["objective"] = objective
+    plain._le = LabelEncoder().fit(labels)
+    plain._classes = plain._le.classes_
+    plain._evals_result = state["records"]
+    codes = plain._le.transform(plain._classes)
+    plain._class_map = dict(zip(plain._classes, codes, strict=True))
     return NativeLGBMModel(plain)
 
 

@@ -41,10 +41,13 @@ from gbm_constrained.boosters.xgboost.native_fits import (
     NativeXGBModel,
     can_fold,
     fit_part,
+    limited_rounds,
     merge,
+    restore,
     takes_weights,
 )
 from gbm_constrained.boosters.xgboost.trained_model import TrainedXGBModel
+from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.validation import (
     check_features,
     check_integer,
@@ -54,12 +57,13 @@ from gbm_constrained.data.validation import (
     preserve_random_state,
 )
 from gbm_constrained.training import model_note
+from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
-from gbm_constrained.training.held_out_boosters import PartRows, multiply_weight
 from gbm_constrained.training.metric_classifier import take_fit
 from gbm_constrained.training.metric_sets import EvaluationRows
+from gbm_constrained.training.native_models import IsOver, PartRows, multiply_weight
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -118,9 +122,10 @@ class XGBoostAdapter:
         self.has_margins = False
         self.sets: list[tuple[Any, Any, bool]] = []
 
-    def fit_plain(self, factor: Float | None = None) -> None:
+    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         weight = multiply_weight(self.arguments["sample_weight"], factor)
-        self.native(self.X, self.y, **{**self.arguments, "sample_weight": weight})
+        with limited_rounds(self.model, is_over):
+            self.native(self.X, self.y, **{**self.arguments, "sample_weight": weight})
         self._forget_note()
 
     def evaluation_rows(self) -> list[EvaluationRows]:
@@ -141,14 +146,20 @@ class XGBoostAdapter:
     def starting_scores(self) -> Any:
         return self.arguments["base_margin"]
 
+    def check_rows(self, combined: CombinedRows) -> None:
+        combined.refuse_with(base_margin=self.arguments["base_margin"])
+
     def without_gradients(self) -> str | None:
         return find_without_gradients(self.model)
 
     def fit_part(self, part: PartRows) -> NativeXGBModel:
-        return fit_part(self.model, self.X, self.y, self.arguments, part)
+        return fit_part(self.model, self.y, self.arguments, part)
 
     def merge(self, models: Sequence[Any]) -> NativeXGBModel:
         return merge(models)
+
+    def restore(self, state: State, part: PartRows) -> NativeXGBModel:
+        return restore(self.model, state, self.arguments["base_margin"])
 
     def take(self, model: Any) -> None:
         take_fit(self.model, model.model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,18 @@ class Observer(xgb.callback.TrainingCallback):
         """Whether an evaluation set moves the multipliers."""
         measured = self.fit.measured
         return measured.boosters is None and any(rows is measured.rows for rows in held)
+
+
+class RoundLimit(xgb.callback.TrainingCallback):
+    """Callback that ends training after the number of rounds for which it is over."""
+
+    def __init__(self, is_over: Callable[[int], bool]) -> None:
+        super().__init__()
+        self.is_over = is_over
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Return whether training is over."""
+        return self.is_over(epoch)
 
 
 class ConstraintStopping(xgb.callback.TrainingCallback):

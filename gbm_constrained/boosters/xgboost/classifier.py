@@ -332,7 +332,9 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         Parameters
         ----------
         random_state : int, RandomState or None, default=None
-            Source of each row's prefix with ``iterate="randomized"``.
+            Source of each row's prefix with ``iterate="randomized"``, and of each row's rule in a
+            mixture (``mixture_``). Any other classifier draws nothing, and decides the same with
+            every value.
         """
         of_parent = functools.partial(
             super().predict, X, validate_features=validate_features, base_margin=base_margin

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xgboost as xgb
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.boosters.base import join_records
+from gbm_constrained.boosters.xgboost.callbacks import RoundLimit
 from gbm_constrained.boosters.xgboost.merging import merge_boosters
 from gbm_constrained.boosters.xgboost.model import has_dropped_trees
-from gbm_constrained.training.held_out_boosters import PartRows
+from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.metric_classifier import clone_plain
+from gbm_constrained.training.native_models import IsOver, PartRows
 
 OF_EVALUATION = ("eval_set", "sample_weight_eval_set", "base_margin_eval_set")
 
@@ -37,10 +41,16 @@ class NativeXGBModel:
         """Write the booster as UBJSON."""
         return bytes(self.model.get_booster().save_raw("ubj"))
 
+    def state(self) -> State:
+        """Give all that merged boosters, and those that go on with this one, keep of it."""
+        return {
+            "model": np.frombuffer(self.to_bytes(), np.uint8),
+            "config": self.model.get_booster().save_config(),
+            "records": getattr(self.model, "evals_result_", None),
+        }
 
-def fit_part(
-    model: Any, X: Any, y: Any, arguments: Mapping[str, Any], part: PartRows
-) -> NativeXGBModel:
+
+def fit_part(model: Any, y: Any, arguments: Mapping[str, Any], part: PartRows) -> NativeXGBModel:
     """Train a clone of a classifier on some of the rows."""
     if arguments["xgb_model"] is not None:
         raise ValueError(
@@ -59,12 +69,39 @@ def fit_part(
     if given["base_margin"] is not None:
         given["base_margin"] = take_rows(given["base_margin"], part.rows)
     if part.rounds is not None:
-        plain.set_params(n_estimators=part.rounds)
+        # XGBoost seeds no training that goes on: rows that it draws would depend on the trainings
+        # before this one.
+        plain.set_params(n_estimators=part.rounds, seed_per_iteration=True)
     before = given["xgb_model"] = None if part.start is None else part.start.model
-    plain.fit(take_rows(X, part.rows), part.take_labels(y), **given)
+    with limited_rounds(plain, part.is_over):
+        plain.fit(part.take_features(), part.take_labels(y), **given)
     if before is not None and hasattr(before, "evals_result_"):
         plain.evals_result_ = join_records(before.evals_result_, plain.evals_result_)
     return NativeXGBModel(plain, None if part.is_joint else arguments["base_margin"])
+
+
+@contextmanager
+def limited_rounds(model: Any, is_over: IsOver | None) -> Iterator[None]:
+    """Let the training of a classifier end where `is_over` says so."""
+    if is_over is None:
+        yield
+        return
+    own = model.callbacks
+    model.callbacks = [*(own or ()), RoundLimit(is_over)]
+    try:
+        yield
+    finally:
+        model.callbacks = own
+
+
+def restore(model: Any, state: State, base_margin: Any) -> NativeXGBModel:
+    """Make the classifier that :func:`fit_part` has trained."""
+    plain = clone_plain(model)
+    xgb.XGBClassifier.load_model(plain, bytearray(state["model"]))
+    plain.get_booster().load_config(state["config"])
+    if state["records"] is not None:
+        plain.evals_result_ = state["records"]
+    return NativeXGBModel(plain, base_margin)
 
 
 def merge(models: Sequence[NativeXGBModel]) -> NativeXGBModel:

@@ -1,0 +1,287 @@
+"""Fits for a metric that callbacks watch, or that end in time.
+
+An evaluation metric is called in each round of each booster, by which a test moves the clock.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import BOTH, CLASSIFIERS, interrupt, quiet
+from metric_fits import FOLDS, ROUNDS, X, Y, bytes_of, make, rounds_of
+
+import gbm_constrained as gc
+from gbm_constrained.metrics import f1_macro, f_beta, g_mean
+from gbm_constrained.presets import Coverage
+
+COVERAGE = [Coverage(within=0.01)]
+
+
+def in_each_round(library, model, do):
+    """Let a classifier call a function in each round of each booster; arguments of its fit."""
+
+    def tick(y, scores, *_):
+        do()
+        return ("none", 0.0, True) if library == "lightgbm" else 0.0
+
+    if library == "xgboost":
+        model.set_params(eval_metric=tick)
+        return {"eval_set": [(X[:60], Y[:60])], "verbose": False}
+    return {"eval_set": [(X[:60], Y[:60])], "eval_metric": tick}
+
+
+# --- callbacks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", [*CLASSIFIERS, "linear"])
+def test_callbacks_see_each_mixture(library):
+    states = []
+    model = make_any(library, maximize=g_mean(), constraints=COVERAGE)
+    model.fit(X, Y, constraint_callbacks=[states.append], **quiet(library))
+    source = "training rows" if library == "linear" else "out of fold"
+    assert {state.rows for state in states} == {
+        f"{source}, counted by {how}" for how in ("probabilities", "labels")
+    }
+    assert [state.iteration for state in states] == list(range(len(states)))
+    seconds = [state.seconds for state in states]
+    assert seconds == sorted(seconds)
+    last = states[-1]
+    assert last.phase == "measuring"
+    assert list(map(str, last.constraints)) == list(map(str, COVERAGE))
+    expected = np.abs(last.rates).max()  # of the differences of predicted and true shares
+    assert last.values.iloc[0] == pytest.approx(expected, abs=1e-12)
+    assert last.violations.iloc[0] == pytest.approx(expected - 0.01, abs=1e-12)
+    assert np.isnan(last.error)
+    assert np.isnan(last.multipliers).all()
+    # The last mixture is all but the one that was found.
+    found = model.history_[model.history_["counted_by"] == "labels"]["value"]
+    assert np.isclose(last.objective, found, atol=1e-3).any()
+    silent = make_any(library, maximize=g_mean(), constraints=COVERAGE)
+    silent.fit(X, Y, **quiet(library))
+    pd.testing.assert_frame_equal(silent.metric_report_, model.metric_report_)
+
+
+def make_any(library, **options):
+    if library == "linear":
+        return gc.ConstrainedLogisticRegression(**options)
+    return make(library, **options)
+
+
+@pytest.mark.parametrize("library", [*CLASSIFIERS, "linear"])
+@pytest.mark.parametrize("n_calls", [1, 8])
+@pytest.mark.parametrize(
+    "options",
+    [{"maximize": g_mean(), "constraints": COVERAGE}, {"maximize": f1_macro()},
+     {"maximize": f_beta(1, 2), "constraints": [gc.recall(2) >= 0.5]}],
+    ids=lambda options: str(options["maximize"]),
+)  # fmt: skip
+def test_a_callback_ends_the_search_with_the_best_so_far(library, n_calls, options):
+    seen = []
+
+    def end(state):
+        seen.append(state)
+        return len(seen) == n_calls
+
+    model = make_any(library, **options).fit(X, Y, constraint_callbacks=[end], **quiet(library))
+    if len(seen) < n_calls:
+        assert model.stopping_message_ is None
+        return
+    assert len(seen) == n_calls
+    assert model.stopping_message_ == (
+        "A constraint callback ended the search for decisions: they are the best mixture of the "
+        "rules found until then."
+    )
+    returned = model.metric_report_[model.metric_report_["is_returned"]].iloc[0]
+    assert returned["violation"] <= 0.02  # Among the known rules are constant ones.
+    shares = model.decision_probabilities(X)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert model.metric_report_["held_out"].notna().all()
+
+
+@BOTH
+def test_other_answers_end_nothing(library):
+    model = make(library, maximize=g_mean())
+    model.fit(X, Y, constraint_callbacks=[lambda state: "no"], **quiet(library))
+    assert model.stopping_message_ is None
+
+
+@BOTH
+def test_an_interruption_leaves_the_classifier_as_it_was(library):
+    model = make(library, maximize=g_mean()).fit(X, Y, **quiet(library))
+    before = bytes_of(model)
+    fit = functools.partial(model.set_params(n_estimators=3).fit, X, Y, **quiet(library))
+    interrupt(fit, lambda state: state.iteration == 2)
+    assert bytes_of(model) == before
+
+
+# --- a time limit --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def limited(clock):
+    """Fit a classifier each round of which takes a second, within a limit."""
+
+    def fit(library, model, limit, seconds=1.0, **given):
+        clock.now = 0.0
+
+        def tick():
+            clock.now += seconds
+
+        ticking = in_each_round(library, model, tick)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X, Y, time_limit=limit, **{**given, **ticking})
+        model.said = [w.message for w in caught if w.category is gc.TimeLimitWarning]
+        model.seconds = clock.now
+        return model
+
+    return fit
+
+
+@BOTH
+def test_all_boosters_have_the_rounds_that_there_is_time_for(library, limited):
+    """Three folds of 2/3 of the rows are two units of work, the model of all rows one more.
+
+    A round of the first fold takes a second, so that the planned boosters and the search take
+    1.2 * 3 / (2 / 3) = 5.4 seconds a round, and 90 % of 40 seconds are for 6.67 of them.
+    """
+    model = limited(library, make(library, maximize=g_mean(), n_estimators=20), 40.0)
+    assert rounds_of(model) == 6
+    assert model.seconds == 6 * (FOLDS + 1)
+    assert model.stopping_message_ == (
+        "time_limit=40 ended measuring after 6 of 20 rounds. The model has no more rounds than "
+        "were measured."
+    )
+    (said,) = model.said
+    assert model.stopping_message_ in str(said)
+    expected = make(library, maximize=g_mean(), n_estimators=6).fit(X, Y, **quiet(library))
+    np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+    np.testing.assert_array_equal(
+        model.metric_report_["held_out"][:4], expected.metric_report_["held_out"]
+    )
+
+
+@BOTH
+def test_a_generous_limit_changes_nothing(library, limited):
+    model = limited(library, make(library, maximize=g_mean()), 1000.0)
+    expected = make(library, maximize=g_mean()).fit(X, Y, **quiet(library))
+    assert model.stopping_message_ is None
+    assert not model.said
+    np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+    np.testing.assert_array_equal(model.predict(X), expected.predict(X))
+
+
+@BOTH
+def test_one_round_is_trained_whatever_the_limit(library, limited):
+    model = limited(library, make(library, maximize=g_mean()), 0.5)
+    assert rounds_of(model) == 1
+    assert "time_limit=0.5 ended measuring after 1 of 6 rounds" in model.stopping_message_
+    assert "time_limit=0.5 ended the search for decisions" in model.stopping_message_
+    assert set(np.unique(model.predict(X))) <= {0, 1, 2}
+
+
+@BOTH
+@pytest.mark.parametrize("oracle", ["refit", "auto"])
+def test_no_boosters_are_grown_anew_without_time(library, oracle, limited):
+    options = {"maximize": g_mean(), "oracle": oracle}
+    model = limited(library, make(library, **options), 40.0)
+    assert rounds_of(model) == ROUNDS
+    assert set(model.metric_report_["oracle"]) == {"plug_in"}
+    assert model.stopping_message_ == (
+        "time_limit=40 left no time to grow boosters at the costs of the metric: the decisions "
+        "are those of oracle='plug_in'."
+    )
+    assert len(model.said) == 1
+    with_time = limited(library, make(library, **options), 400.0)
+    assert len(set(with_time.metric_report_["oracle"])) == 2
+    assert with_time.stopping_message_ is None
+
+
+@BOTH
+@pytest.mark.parametrize(("limit", "rounds"), [(64.0, 10), (15.0, 2)])
+def test_boosters_in_stages_have_the_rounds_that_there_is_time_for(
+    library, limited, limit, rounds
+):
+    """The first stage would have seven of the rounds, and shows how many there is time for.
+
+    As above, all boosters and the search take 5.4 seconds a round: 90 % of 64 seconds are for
+    10.67 rounds, and those of 15 seconds for 2.5, which do not even end the first stage.
+    """
+    options = {"maximize": g_mean(), "oracle": "in_training", "n_estimators": 20}
+    model = limited(library, make(library, **options), limit)
+    assert rounds_of(model) == rounds
+    assert f"ended measuring after {rounds} of 20 rounds" in model.stopping_message_
+    assert len(model.said) == 1
+    assert set(model.metric_report_["oracle"]) == {"in_training"}
+    with_time = limited(library, make(library, **options), 1000.0)
+    assert rounds_of(with_time) == 20
+    assert with_time.stopping_message_ is None
+
+
+@BOTH
+def test_a_callback_sees_no_search_of_a_stage(library):
+    states = []
+    model = make(library, maximize=g_mean(), oracle="in_training")
+    model.fit(X, Y, constraint_callbacks=[states.append], **quiet(library))
+    counted = [state.rows for state in states]
+    assert counted == sorted(counted, reverse=True)  # First by probabilities, then by labels.
+    silent = make(library, maximize=g_mean(), oracle="in_training").fit(X, Y, **quiet(library))
+    assert bytes_of(silent) == bytes_of(model)
+
+
+@BOTH
+def test_early_stopping_goes_back_to_its_best_round(library, limited):
+    name = {"xgboost": "early_stopping_rounds", "lightgbm": "early_stopping_round"}[library]
+    options = {"maximize": g_mean(), name: 15, "n_estimators": 20, "measure_on": "holdout"}
+    options |= {"metric": "None"} if library == "lightgbm" else {}
+    model = limited(library, make(library, **options), 20.0)
+    best = model.best_iteration if library == "xgboost" else model.best_iteration_ - 1
+    assert best == 0  # The metric of all rounds is equal.
+    assert rounds_of(model) < 12
+
+
+def test_the_search_of_a_linear_model_ends_in_time(clock):
+    """A second for each call of the oracle."""
+
+    def wait(state):
+        clock.now += 1.0
+
+    model = gc.ConstrainedLogisticRegression(maximize=g_mean(), constraints=COVERAGE)
+    with pytest.warns(gc.TimeLimitWarning, match="time_limit=10 ended the search"):
+        model.fit(X, Y, constraint_callbacks=[wait], time_limit=10)
+    assert clock.now == pytest.approx(10.0, abs=1.5)
+    assert model.stopping_message_.startswith("time_limit=10 ended the search for decisions")
+    assert model.metric_report_["held_out"].notna().all()
+
+
+@BOTH
+def test_files_keep_the_message(library, limited, tmp_path):
+    model = limited(library, make(library, maximize=g_mean()), 0.5)
+    path = tmp_path / {"xgboost": "model.json", "lightgbm": "model.txt"}[library]
+    model.set_params(**({"eval_metric": None} if library == "xgboost" else {})).save_model(path)
+    loaded = CLASSIFIERS[library]().load_model(path)
+    assert loaded.stopping_message_ == model.stopping_message_
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"time_limit": 0}, ValueError, "time_limit is 0: give a positive number of seconds"),
+        ({"time_limit": "1"}, TypeError, "time_limit is '1', which is no number"),
+        ({"constraint_callbacks": print}, TypeError, "constraint_callbacks must be a list"),
+        ({"checkpoint": b"file"}, TypeError, "checkpoint must be the path of a file"),
+        ({"checkpoint": "no/such/folder/file"}, ValueError, "is in a folder that is not there"),
+    ],
+)
+def test_bad_arguments_are_refused_before_training(library, given, error, words, trainings):
+    with pytest.raises(error, match=words):
+        make(library, maximize=g_mean()).fit(X, Y, **given)
+    assert trainings.count == 0
