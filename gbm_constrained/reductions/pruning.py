@@ -18,6 +18,7 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from gbm_constrained._typing import Float
+from gbm_constrained.problem.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.base import (
     FEASIBLE,
     LinearObjective,
@@ -25,7 +26,6 @@ from gbm_constrained.reductions.base import (
     Programme,
     RatioObjective,
 )
-from gbm_constrained.reductions.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.master import Cut, Master
 
 # What a linear programme with 1e-10 as tolerance can tell apart.
