@@ -20,13 +20,13 @@ losses at its minimum are feasible for the dual of the *unsmoothed* problem, so 
 of the two values is a proof, whatever the width. What Newton steps leave of the sum of the slopes
 is taken from the larger of their positive and negative part, and so enters the bound.
 
-**What this replaces.** Goh et al. (2016), appendix F, take stochastic dual coordinate ascent, which
-moves one :math:`\xi_x` at a time and cannot keep their sum. They therefore fix the intercept, and
-look for it by cutting planes over the optimum as a convex function of it. A Newton step moves all
-coefficients at once: stationarity in the intercept *is* the condition on the sum. On a9a with C = 1,
-coordinate ascent with the intercept fixed at zero takes 400 passes over the rows for a gap of 8e-6,
-and each of several intercepts needs its own. Newton steps with a free intercept reach 5e-6 in
-the time of about a hundred passes.
+**What this replaces.** Goh et al. (2016), appendix F, take stochastic dual coordinate ascent,
+which moves one :math:`\xi_x` at a time and cannot keep their sum. They therefore fix the
+intercept, and look for it by cutting planes over the optimum as a convex function of it. A Newton
+step moves all coefficients at once: stationarity in the intercept *is* the condition on the sum.
+On a9a with C = 1, compiled coordinate ascent with the intercept fixed at zero takes 190 passes and
+.27 s on one core for a gap of 1e-4, and each of several intercepts needs its own. Newton steps
+with a free intercept take .22 s, and .28 s for 5e-6.
 
 References
 ----------
@@ -150,6 +150,7 @@ class WeightedSVM:
             raise ValueError(f"l2 must be a positive number, got {l2!r}: the dual divides by it.")
         self.X = X
         self.l2 = float(l2)
+        self._is_sparse = bool(sparse.issparse(X))
         self.n_samples, self.n_features = X.shape
 
     def scores(self, coefficients: Float) -> Float:
@@ -236,7 +237,7 @@ class WeightedSVM:
         H[:d, :d] = self.l2 * np.eye(d)
         for rows in self._blocks(np.flatnonzero(curvature)):
             block, weight = self.X[rows], curvature[rows]
-            if sparse.issparse(block):
+            if self._is_sparse:
                 H[:d, :d] += (block.T @ (sparse.diags_array(weight) @ block)).toarray()
             else:
                 H[:d, :d] += block.T @ (weight[:, None] * block)
@@ -245,7 +246,7 @@ class WeightedSVM:
         return H
 
     def _blocks(self, rows: Array) -> Iterator[Array]:
-        entries = self.X.nnz if sparse.issparse(self.X) else self.X.size
+        entries = self.X.nnz if self._is_sparse else self.X.size
         size = max(1, int(BLOCK_ENTRIES * self.n_samples / max(entries, 1)))
         return (rows[i : i + size] for i in range(0, rows.size, size))
 
