@@ -2,7 +2,9 @@ r"""Multipliers of a convex problem by cutting planes, with bounds of the optimu
 
 The dual function of the problem of least :math:`f(x)` under :math:`g(x) \le 0`,
 
-.. math:: z(v) = \min_x \Psi(x, v), \qquad \Psi(x, v) = f(x) + \langle v, g(x) \rangle, \quad v \ge 0,
+.. math::
+
+   z(v) = \min_x \Psi(x, v), \qquad \Psi(x, v) = f(x) + \langle v, g(x) \rangle, \quad v \ge 0,
 
 is concave. An oracle answers multipliers :math:`v_t` with any :math:`x_t` and any
 :math:`l_t \le z(v_t)`. As :math:`\Psi` is linear in v, :math:`\Psi(x_t, \cdot)` is above z however
@@ -21,8 +23,8 @@ U is a linear programme, whose dual is
 
 For convex f and g the point :math:`\sum_t \theta_t x_t` costs at most U and violates no rule by
 more than s. The last :math:`x_t`, which the paper returns, may violate the rules. Where the limit
-binds, s is positive, and the limit is raised. Where it may not be raised, the point is that of least
-s, for what it costs.
+binds, s is positive, and the limit is raised. Where it may not be raised, the point is that of
+least s, for what it costs.
 
 References
 ----------
@@ -37,10 +39,10 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-from scipy.optimize import linprog
 
 from gbm_constrained._typing import Float
-from gbm_constrained.solvers.hypograph import PRECISE, find_centroid, hypograph_of
+from gbm_constrained.problem.linear_programme import solve_linear_programme
+from gbm_constrained.solvers.hypograph import find_centroid, hypograph_of
 
 Chooser: TypeAlias = Literal["maximum", "centroid"]
 
@@ -84,7 +86,8 @@ class CuttingPlane:
     chooser : {"maximum", "centroid"}, default="maximum"
         Which multipliers are asked next: those of the largest model, or the centre of mass of
         what is between the model and the lower bound, whose volume falls by a constant factor with
-        every exact cut.
+        every exact cut. Ramp problems of one to five rules need about as many cuts by either, and
+        the maximum costs nothing.
     limit : float, default=10.0
         First limit of the sum of the multipliers.
     max_limit : float, default=1e5
@@ -193,13 +196,13 @@ class UpperModel:
             shares = np.zeros(objectives.size)
             shares[objectives.argmin()] = 1.0
             return Top(float(objectives.min()), np.zeros(0), shares, 0.0)
-        found = linprog(
+        found = solve_linear_programme(
             np.append(objectives, self.limit),
-            A_ub=np.hstack([violations.T, np.full((m, 1), -1.0)]),
-            b_ub=np.zeros(m),
+            np.hstack([violations.T, np.full((m, 1), -1.0)]),
+            np.zeros(m),
+            (0, None),
             A_eq=np.append(np.ones(objectives.size), 0.0)[None],
             b_eq=[1.0],
-            options=PRECISE,
         )
         multipliers = np.maximum(-found.ineqlin.marginals, 0.0)
         shares = np.maximum(found.x[:-1], 0.0)

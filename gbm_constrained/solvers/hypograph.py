@@ -10,8 +10,8 @@ A half-space that does not hold the centre of mass in its interior has at most
 centre either cuts the model there or raises the level beyond it, and so leaves at most that share.
 
 With up to three rules the centre is exact, by the corners of the body and simplices between them.
-The exact centre takes exponential time in the number of rules, so that beyond three it is the mean of
-points that hit-and-run draws.
+The exact centre takes exponential time in the number of rules, so that beyond three it is the mean
+of points that hit-and-run draws.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from dataclasses import dataclass
 from math import factorial
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.spatial import ConvexHull, HalfspaceIntersection, QhullError
 
 from gbm_constrained._typing import Float
+from gbm_constrained.problem.linear_programme import solve_linear_programme
 
 MAX_EXACT = 4  # Largest dimension of a body that is cut into simplices: three rules.
 N_CHAINS = 200
 N_BURN_IN = 100  # Steps of each chain before the first that is averaged.
 N_STEPS = 200
-PRECISE = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 THIN = 1e-10  # Least radius of a ball in a body, relative to its box, that has a centre.
 
 
@@ -65,9 +64,7 @@ class Body:
 
     def _minimize(self, costs: Float, normals: Float) -> Float:
         """Minimise a linear function over the body; the minimum is the last entry."""
-        found = linprog(
-            costs, A_ub=normals, b_ub=self.offsets, bounds=(None, None), options=PRECISE
-        )
+        found = solve_linear_programme(costs, normals, self.offsets, (None, None))
         if found.x is None:
             return np.full(costs.size + 1, np.nan)
         return np.append(found.x, found.fun)
