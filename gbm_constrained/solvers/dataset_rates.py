@@ -1,10 +1,10 @@
 r"""Rates of data sets: as decisions, as ramps, and as convex upper bounds of ramps.
 
-Problem 1 of Goh et al. (2016) bounds non-negative combinations of rates of positive and of negative
-decisions on data sets. With the ramp :math:`\sigma(z) = \max(0, \min(1, \tfrac12 + z))` in the
-place of the decision :math:`z \ge 0` it is Problem 2, whose rates are the expected ones of a
-classifier that decides positively with probability :math:`\sigma(z)`. Around scores :math:`z'` the
-ramps have the convex upper bounds (4),
+Problem 1 of Goh et al. (2016) bounds non-negative combinations of rates of positive and of
+negative decisions on data sets. With the ramp :math:`\sigma(z) = \max(0, \min(1, \tfrac12 + z))`
+in the place of the decision :math:`z \ge 0` it is Problem 2, whose rates are the expected ones of
+a classifier that decides positively with probability :math:`\sigma(z)`. Around scores :math:`z'`
+the ramps have the convex upper bounds (4),
 
 .. math::
 
@@ -38,7 +38,7 @@ def ramp(z: Float) -> Float:
 
 
 def ramp_bound(z: Float, reference: Float) -> Float:
-    """Compute the convex upper bound (4) of the ramp at scores z, tight at the reference scores."""
+    """Compute the convex upper bound (4) of the ramp, tight at the reference scores."""
     return np.where(reference <= 0.5, np.maximum(0.5 + z, 0.0), 1.0)
 
 
@@ -47,8 +47,9 @@ class RateProblem:
     """An objective and rules that are non-negative combinations of rates: Problem 1.
 
     Function j of decisions is ``constant[j]`` plus the sum over cells of ``positive[j, c]`` times
-    the share of cell c that is decided positively, and of ``negative[j, c]`` times the share that is
-    decided negatively. Function 0 is the objective, and function j the left-hand side of rule j.
+    the share of cell c that is decided positively, and of ``negative[j, c]`` times the share that
+    is decided negatively. Function 0 is the objective, and function j the left-hand side of rule
+    j.
 
     Parameters
     ----------
@@ -116,7 +117,8 @@ class RateProblem:
     def values(self, decided_positively: Array, decided_negatively: Array) -> Float:
         """Compute all functions from (bounds of) the decisions of rows; (1 + m,)."""
         of_positive = self.positive @ (self.shares @ decided_positively)
-        return of_positive + self.negative @ (self.shares @ decided_negatively) + self.constant
+        of_negative = self.negative @ (self.shares @ decided_negatively)
+        return np.asarray(of_positive + of_negative + self.constant)
 
     def hard_values(self, z: Float) -> Float:
         """Compute all functions of the decisions ``z >= 0``, Problem 1; (1 + m,)."""
@@ -134,7 +136,7 @@ class RateProblem:
     def row_costs(self, weights: Float) -> tuple[Float, Float]:
         """Add up functions with weights (1 + m,) as costs of both decisions of each row."""
         positive, negative = weights @ self.positive, weights @ self.negative
-        return self.shares.T @ positive, self.shares.T @ negative
+        return np.asarray(self.shares.T @ positive), np.asarray(self.shares.T @ negative)
 
     def violations(self, values: Float) -> Float:
         """Compute by how much values of the functions are beyond the bounds; (m,)."""

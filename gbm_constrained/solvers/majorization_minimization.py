@@ -1,15 +1,16 @@
 r"""Ramp rates under ramp rules, by convex problems that are tight where one stands.
 
-Algorithm 1 of Goh et al. (2016) minimises Problem 2, an objective and rules that are combinations of
-ramp rates (:mod:`gbm_constrained.solvers.dataset_rates`), plus a penalty of coefficients. Each step
-puts the convex upper bounds (4) at the present scores in the place of the ramps, and solves the
-convex Problem 3 by cutting planes over its multipliers. A bound is no less than its ramp, and equal to it at
-the present scores. Therefore a point that meets the rules of Problem 3 meets those of Problem 2, and
-one that costs no more than the present point in Problem 3 costs no more in Problem 2.
+Algorithm 1 of Goh et al. (2016) minimises Problem 2, an objective and rules that are combinations
+of ramp rates (:mod:`gbm_constrained.solvers.dataset_rates`), plus a penalty of coefficients. Each
+step puts the convex upper bounds (4) at the present scores in the place of the ramps, and solves
+the convex Problem 3 by cutting planes over its multipliers. A bound is no less than its ramp, and
+equal to it at the present scores. Therefore a point that meets the rules of Problem 3 meets those
+of Problem 2, and one that costs no more than the present point in Problem 3 costs no more in
+Problem 2.
 
-The present point is the first cut of each Problem 3, and the returned one is a convex combination of
-cuts (:mod:`gbm_constrained.solvers.cutting_plane`). So both promises are kept by every iterate, however
-inexact the cuts are, and the differences of the bounds say how much a step has left.
+The present point is the first cut of each Problem 3, and the returned one is a convex combination
+of cuts (:mod:`gbm_constrained.solvers.cutting_plane`). So both promises are kept by every iterate,
+however inexact the cuts are, and the differences of the bounds say how much a step has left.
 
 References
 ----------
@@ -158,7 +159,8 @@ class MajorizationMinimization:
     gap : float, default=1e-6
         Least difference of the bounds of Problem 3 that a step asks for.
     first_gap : float, default=1e-3
-        The difference that the first step asks for. Later ones ask for a tenth of the last progress.
+        The difference that the first step asks for. Later ones ask for a tenth of the last
+        progress.
     search : CuttingPlane, default=None
         Options of the search for multipliers, whose tolerance is replaced.
     """
@@ -189,7 +191,10 @@ class MajorizationMinimization:
         return steps
 
     def _is_still(self, last: Step, step: Step) -> bool:
-        return last.objective - step.objective <= self.tol * abs(step.objective)
+        """Say whether the progress is small, and not for the roughness of the bounds."""
+        small = self.tol * abs(step.objective)
+        left = step.upper - step.lower
+        return last.objective - step.objective <= small and left <= max(small, self.gap)
 
     def iterate(self, problem: RateProblem, model: ScoreModel, start: Float) -> Iterator[Step]:
         """Yield the start, and one step after the other without end."""
