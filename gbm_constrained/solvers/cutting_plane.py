@@ -81,7 +81,7 @@ class CuttingPlane:
 
     Parameters
     ----------
-    tolerance : float
+    tolerance : float, default=1e-5
         Difference of the bounds at which the search ends.
     chooser : {"maximum", "centroid"}, default="maximum"
         Which multipliers are asked next: those of the largest model, or the centre of mass of
@@ -99,7 +99,7 @@ class CuttingPlane:
         Seed of the chooser "centroid", which samples where there are more than three rules.
     """
 
-    tolerance: float
+    tolerance: float = 1e-5
     chooser: Chooser = "maximum"
     limit: float = 10.0
     max_limit: float = 1e5

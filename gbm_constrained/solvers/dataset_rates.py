@@ -25,11 +25,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
+
+Loss: TypeAlias = Literal["ramp", "hinge"]
 
 
 def ramp(z: Float) -> Float:
@@ -185,3 +187,40 @@ class RateProblem:
             crossings += (of_others[differences != 0] / differences[differences != 0]).tolist()
         tried = np.clip(crossings, 0.0, 1.0)
         return float(tried[(slopes[:, None] * tried + intercepts[:, None]).max(axis=0).argmin()])
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What stands for the decisions in the objective and in the rules.
+
+    A hinge is the bound of a ramp that is tight at scores of zero, and stays there. One row of a
+    large score can then break a rule that its decision meets.
+
+    Parameters
+    ----------
+    objective, rules : {"ramp", "hinge"}, default="ramp"
+        The ramp, whose rates are those of randomised decisions, or the hinge.
+    """
+
+    objective: Loss = "ramp"
+    rules: Loss = "ramp"
+
+    def references(self, reference: Float) -> tuple[Float, Float]:
+        """Find the scores at which bounds of the objective and of the rules are tight."""
+        zeros = np.zeros_like(reference)
+        of_objective, of_rules = (
+            reference if loss == "ramp" else zeros for loss in (self.objective, self.rules)
+        )
+        return of_objective, of_rules
+
+    def bound_values(self, problem: RateProblem, z: Float, reference: Float) -> Float:
+        """Compute convex upper bounds of all functions at scores z; (1 + m,)."""
+        of_objective, of_rules = self.references(reference)
+        values = problem.bound_values(z, of_rules)
+        if of_objective is not of_rules:
+            values[0] = problem.bound_values(z, of_objective)[0]
+        return values
+
+    def values(self, problem: RateProblem, z: Float) -> Float:
+        """Compute all functions at scores z, where their bounds are tight; (1 + m,)."""
+        return self.bound_values(problem, z, z)

@@ -24,7 +24,7 @@ import numpy as np
 from gbm_constrained._typing import Float
 from gbm_constrained.exceptions import InfeasibleConstraintsError
 from gbm_constrained.solvers.cutting_plane import FEASIBLE
-from gbm_constrained.solvers.dataset_rates import RateProblem
+from gbm_constrained.solvers.dataset_rates import Losses, RateProblem
 from gbm_constrained.solvers.majorization_minimization import (
     MajorizationMinimization,
     ScoreModel,
@@ -78,7 +78,7 @@ def find_start(
         If no coefficients were found, with the rules in conflict.
     """
     if given is not None:
-        factor = find_factor(problem, model.scores(given))
+        factor = find_factor(problem, model.scores(given), method.losses)
         if factor is not None:
             return Start(factor * given, factor)
     constant = np.zeros(model.n_features + 1)
@@ -90,12 +90,12 @@ def find_start(
     return _lower_violation(problem, model, method, constant)
 
 
-def find_factor(problem: RateProblem, scores: Float) -> float | None:
+def find_factor(problem: RateProblem, scores: Float, losses: Losses) -> float | None:
     """Find the factor of given scores that a start is multiplied by; None if there is none."""
     best, most_moving = None, 0.0
     for factor in sorted(FACTORS, key=lambda factor: abs(np.log(factor))):
         z = factor * scores
-        if (problem.violations(problem.ramp_values(z)) > FEASIBLE).any():
+        if (problem.violations(losses.values(problem, z)) > FEASIBLE).any():
             continue
         moving = float((np.abs(z) <= 0.5).mean())
         if moving >= MOVING_SHARE:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import lzma
-import os
 import time
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
+from a9a import load_a9a
 from hypothesis import given
 from references import random, seeds
 from scipy import sparse
 from scipy.optimize import minimize_scalar
-from sklearn.datasets import load_svmlight_file
 
 from gbm_constrained.linear_model.hinge import WeightedSVM
 
@@ -183,11 +179,8 @@ def test_sparse_features_are_never_dense_nor_copied():
 
 def test_a9a():
     """The value of a reference with a free intercept, within 4 s of one core."""
-    path = Path(os.environ.get("GBM_CONSTRAINED_DATA", "")) / "a9a.xz"
-    if not path.is_file():
-        pytest.skip("a9a.xz is not committed and was not found.")
-    X, y = load_svmlight_file(io.BytesIO(lzma.decompress(path.read_bytes())), n_features=123)
-    y, n = y > 0, y.size
+    X, y = load_a9a()
+    n = y.size
     began = time.process_time()
     found = WeightedSVM(X, 2 / n).minimize(~y / n, y / n, 5e-6)
     assert time.process_time() - began <= 4.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy import sparse
 from gbm_constrained.exceptions import InfeasibleConstraintsError
 from gbm_constrained.linear_model.hinge import WeightedSVM
 from gbm_constrained.solvers.cutting_plane import CuttingPlane
-from gbm_constrained.solvers.dataset_rates import RateProblem
+from gbm_constrained.solvers.dataset_rates import Losses, RateProblem
 from gbm_constrained.solvers.majorization_minimization import (
     ConvexProblem,
     MajorizationMinimization,
@@ -42,9 +43,7 @@ def neyman_pearson(fpr=0.1, fnr=None):
 def test_verified_example(chooser):
     """Optima and multipliers of Problem 3 by an exact quadratic programme, to printed digits."""
     problem, model = neyman_pearson()
-    method = MajorizationMinimization(
-        EXACT.max_iter, EXACT.tol, EXACT.gap, EXACT.first_gap, CuttingPlane(1.0, chooser)
-    )
+    method = replace(EXACT, search=CuttingPlane(1.0, chooser))
     steps = method.solve(problem, model, np.array([0.0, 0.0, -0.4]))
     assert steps[0].objective == pytest.approx(0.9)
     expected = [
@@ -134,7 +133,7 @@ def test_start_that_moves_is_kept():
     assert find_start(problem, model, EXACT, good).factor == 1.0
     # Larger scores meet a rule on decisions that the ramp of these scores violates.
     tight, _ = neyman_pearson(fpr=0.09)
-    factor = find_factor(tight, model.scores(good))
+    factor = find_factor(tight, model.scores(good), EXACT.losses)
     assert factor > 1.0
     assert tight.violations(tight.ramp_values(factor * model.scores(good))).max() <= 1e-9
 
@@ -183,3 +182,67 @@ def test_progress_ends_the_steps():
     assert len(steps) < 10
     assert steps[-2].objective - steps[-1].objective <= 1e-4
     assert len(MajorizationMinimization(max_iter=2).solve(problem, model, start)) == 3
+
+
+HINGES = Losses("hinge", "hinge")
+
+
+def test_hinges_are_one_convex_problem():
+    draw = RateProblemDraw(2, 2)
+    method = MajorizationMinimization(losses=HINGES, gap=1e-8, first_gap=1e-8)
+    steps = method.solve(draw.problem, draw.model, draw.zeros)
+    for step in steps[1:]:
+        assert step.lower - 1e-9 <= steps[-1].objective <= step.upper + 1e-9
+    z = draw.model.scores(steps[-1].coefficients)
+    ramps = draw.problem.ramp_values(z)
+    hinges = HINGES.values(draw.problem, z)
+    assert (ramps <= hinges + 1e-12).all()
+    assert draw.problem.violations(hinges).max() <= 1e-9
+
+
+@pytest.mark.parametrize("losses", [Losses("ramp", "hinge"), Losses("hinge", "ramp")])
+def test_a_hinge_in_one_place(losses):
+    draw = RateProblemDraw(4, 3)
+    steps = MajorizationMinimization(losses=losses).solve(draw.problem, draw.model, draw.zeros)
+    z = draw.model.scores(steps[-1].coefficients)
+    values = losses.values(draw.problem, z)
+    ramps, hinges = draw.problem.ramp_values(z), HINGES.values(draw.problem, z)
+    is_hinge = np.array([losses.objective == "hinge", *[losses.rules == "hinge"] * 3])
+    np.testing.assert_allclose(values, np.where(is_hinge, hinges, ramps), atol=1e-12)
+    assert all(step.objective <= last.objective + 1e-9 for last, step in pairwise(steps))
+    assert max(step.violation for step in steps) <= 1e-9
+
+
+def with_outlier(distance):
+    """Rows that one feature tells apart, and a rule on 20 of them, one of which lies far away."""
+    rng = np.random.default_rng(0)
+    n = 400
+    y = rng.random(n) < 0.5
+    X = np.column_stack([rng.normal(size=n) + np.where(y, 1.2, -1.2), rng.normal(size=n)])
+    in_rule = np.arange(n) < 20
+    y[:20], X[:20, 0] = False, -1.0 + 0.3 * rng.normal(size=20)
+    X[0] = [distance, 0.0]
+    labelled = np.arange(n) > 0
+    shares = sparse.csr_array(np.vstack([labelled * y / n, labelled * ~y / n, in_rule / 20]))
+    costs = np.zeros((2, 3, 2))
+    costs[0, 0, 0] = costs[0, 1, 1] = costs[1, 2, 1] = 1.0
+    problem = RateProblem.of(shares, costs, np.array([0.1]), ("false alarms",))
+    return problem, WeightedSVM(X, 1e-3)
+
+
+def test_one_outlier_breaks_a_hinge_and_costs_a_ramp_its_share():
+    """The ramp pays one row in twenty for the outlier, and keeps nearly all of its accuracy."""
+    method = MajorizationMinimization(max_iter=20)
+    errors = {}
+    for distance in (-1.0, 1e4):
+        problem, model = with_outlier(distance)
+        for losses in (Losses(), Losses("ramp", "hinge")):
+            tried = replace(method, losses=losses)
+            start = find_start(problem, model, tried).coefficients
+            step = tried.solve(problem, model, start)[-1]
+            assert step.violation <= 1e-9
+            hard = problem.hard_values(model.scores(step.coefficients))
+            errors[distance, losses.rules] = hard[0]
+            assert hard[1] <= 0.1
+    assert errors[1e4, "ramp"] <= errors[-1.0, "ramp"] + 0.02
+    assert errors[1e4, "hinge"] >= errors[-1.0, "hinge"] + 0.2
