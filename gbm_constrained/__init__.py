@@ -26,6 +26,7 @@ from gbm_constrained.exceptions import (
     TimeLimitWarning,
 )
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
 from gbm_constrained.reporting.audit import Audit, audit
 from gbm_constrained.tradeoff import tradeoff_curve
 from gbm_constrained.training.callbacks import ConstraintState
@@ -34,6 +35,7 @@ __all__ = [
     "Audit",
     "CheckpointWarning",
     "ConstrainedLGBMClassifier",
+    "ConstrainedLinearSVC",
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",
     "Constraint",

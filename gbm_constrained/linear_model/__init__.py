@@ -4,8 +4,10 @@ from gbm_constrained.linear_model.dictionary import DictionaryLearner, Solution
 from gbm_constrained.linear_model.leaves import leaf_indicators
 from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
 
 __all__ = [
+    "ConstrainedLinearSVC",
     "ConstrainedLogisticRegression",
     "DictionaryLearner",
     "LinearLearner",

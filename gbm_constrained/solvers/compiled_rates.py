@@ -43,9 +43,9 @@ def rate_problem_of(
             f"{cells.classes.size} classes: fit one class against all others."
         )
     refuse_other_statistics(constraints)
-    of_rules = np.reshape(constraints.A.toarray(), (-1, len(cells), 2))
+    of_constraints = np.reshape(constraints.A.toarray(), (-1, len(cells), 2))
     of_errors = _error_costs(cells, np.ones(2) if class_factor is None else class_factor)
-    costs = np.concatenate([of_errors[None], of_rules])
+    costs = np.concatenate([of_errors[None], of_constraints])
     return RateProblem.of(_shares(cells), costs, constraints.b, constraints.rows)
 
 

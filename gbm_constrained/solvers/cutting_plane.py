@@ -21,10 +21,10 @@ U is a linear programme, whose dual is
    \min_{\theta, s} \; \sum_t \theta_t f(x_t) + Y s \quad \text{s.t.} \quad
    \sum_t \theta_t g(x_t) \le s, \; \sum_t \theta_t = 1, \; \theta, s \ge 0 .
 
-For convex f and g the point :math:`\sum_t \theta_t x_t` costs at most U and violates no rule by
-more than s. The last :math:`x_t`, which the paper returns, may violate the rules. Where the limit
-binds, s is positive, and the limit is raised. Where it may not be raised, the point is that of
-least s, for what it costs.
+For convex f and g the point :math:`\sum_t \theta_t x_t` costs at most U and violates no constraint
+by more than s. The last :math:`x_t`, which the paper returns, may violate the constraints. Where
+the limit binds, s is positive, and the limit is raised. Where it may not be raised, the point is
+that of least s, for what it costs.
 
 References
 ----------
@@ -46,7 +46,7 @@ from gbm_constrained.solvers.hypograph import find_centroid, hypograph_of
 
 Chooser: TypeAlias = Literal["maximum", "centroid"]
 
-FEASIBLE = 1e-9  # Violation of the rules that the linear programme leaves.
+FEASIBLE = 1e-9  # Violation of the constraints that the linear programme leaves.
 RAISE = 10.0  # Factor by which a limit of the multipliers that binds is raised.
 
 
@@ -84,19 +84,19 @@ class CuttingPlane:
     tolerance : float, default=1e-5
         Difference of the bounds at which the search ends.
     chooser : {"maximum", "centroid"}, default="maximum"
-        Which multipliers are asked next: those of the largest model, or the centre of mass of
-        what is between the model and the lower bound, whose volume falls by a constant factor with
-        every exact cut. Ramp problems of one to five rules need about as many cuts by either, and
-        the maximum costs nothing.
+        Which multipliers are asked next: those of the largest model, or the centre of mass of what
+        is between the model and the lower bound, whose volume falls by a constant factor with
+        every exact cut. Ramp problems of one to five constraints need about as many cuts by
+        either, and the maximum costs nothing.
     limit : float, default=10.0
         First limit of the sum of the multipliers.
     max_limit : float, default=1e5
-        Largest limit. Where rules can be met only beyond it, or not at all, the returned point
-        violates them.
+        Largest limit. Where constraints can be met only beyond it, or not at all, the returned
+        point violates them.
     max_cuts : int, default=200
         Most answers of the oracle.
     random_state : int, default=0
-        Seed of the chooser "centroid", which samples where there are more than three rules.
+        Seed of the chooser "centroid", which samples where there are more than three constraints.
     """
 
     tolerance: float = 1e-5
@@ -251,5 +251,5 @@ class Saddle:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether the point meets the rules, up to rounding."""
+        """Whether the point meets the constraints, up to rounding."""
         return bool((self.violations <= FEASIBLE).all())

@@ -2,7 +2,7 @@ r"""Rates of data sets: as decisions, as ramps, and as convex upper bounds of ra
 
 Problem 1 of Goh et al. (2016) bounds non-negative combinations of rates of positive and of
 negative decisions on data sets. With the ramp :math:`\sigma(z) = \max(0, \min(1, \tfrac12 + z))`
-in the place of the decision :math:`z \ge 0` it is Problem 2, whose rates are the expected ones of
+in the place of the decision :math:`z > 0` it is Problem 2, whose rates are the expected ones of
 a classifier that decides positively with probability :math:`\sigma(z)`. Around scores :math:`z'`
 the ramps have the convex upper bounds (4),
 
@@ -46,12 +46,12 @@ def ramp_bound(z: Float, reference: Float) -> Float:
 
 @dataclass(frozen=True, eq=False)
 class RateProblem:
-    """An objective and rules that are non-negative combinations of rates: Problem 1.
+    """An objective and constraints that are non-negative combinations of rates: Problem 1.
 
     Function j of decisions is ``constant[j]`` plus the sum over cells of ``positive[j, c]`` times
     the share of cell c that is decided positively, and of ``negative[j, c]`` times the share that
-    is decided negatively. Function 0 is the objective, and function j the left-hand side of rule
-    j.
+    is decided negatively. Function 0 is the objective, and function j the left-hand side of
+    constraint j.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ class RateProblem:
     constant : ndarray of shape (1 + m,)
         Constant parts.
     bounds : ndarray of shape (m,)
-        Bounds of the rules.
+        Bounds of the constraints.
     names : tuple of str
-        Names of the rules.
+        Names of the constraints.
     """
 
     shares: Any
@@ -87,9 +87,9 @@ class RateProblem:
         costs : ndarray of shape (1 + m, n_cells, 2)
             Cost of the share of each cell that is decided negatively, and positively.
         bounds : ndarray of shape (m,)
-            Bounds of the rules.
+            Bounds of the constraints.
         names : tuple of str
-            Names of the rules.
+            Names of the constraints.
         """
         least = costs.min(axis=2)
         negative, positive = np.moveaxis(costs - least[..., None], 2, 0)
@@ -123,8 +123,8 @@ class RateProblem:
         return np.asarray(of_positive + of_negative + self.constant)
 
     def hard_values(self, z: Float) -> Float:
-        """Compute all functions of the decisions ``z >= 0``, Problem 1; (1 + m,)."""
-        decided = (z >= 0).astype(np.float64)
+        """Compute all functions of the decisions ``z > 0``, Problem 1; (1 + m,)."""
+        decided = (z > 0).astype(np.float64)
         return self.values(decided, 1 - decided)
 
     def ramp_values(self, z: Float) -> Float:
@@ -145,20 +145,20 @@ class RateProblem:
         return values[1:] - self.bounds
 
     def without_objective(self) -> RateProblem:
-        """Leave out the objective, and keep the rules."""
-        is_rule = np.arange(len(self) + 1) > 0
+        """Leave out the objective, and keep the constraints."""
+        is_constraint = np.arange(len(self) + 1) > 0
         return RateProblem(
             self.shares,
-            self.positive * is_rule[:, None],
-            self.negative * is_rule[:, None],
-            self.constant * is_rule,
+            self.positive * is_constraint[:, None],
+            self.negative * is_constraint[:, None],
+            self.constant * is_constraint,
             self.bounds,
             self.names,
         )
 
     @cached_property
     def lines(self) -> tuple[Float, Float]:
-        """Slopes and intercepts of the rules' violations in the share p of positive decisions.
+        """Slopes and intercepts of violations in the share p of positive decisions.
 
         They hold where p is the same for all rows.
         """
@@ -166,7 +166,7 @@ class RateProblem:
         return (at_one - at_zero)[1:], self.violations(at_zero + self.constant)
 
     def feasible_shares(self, tolerance: float = 1e-12) -> tuple[float, float] | None:
-        """Find the interval of shares p that meet all rules at once; None if there is none."""
+        """Find the interval of shares p that meet all constraints; None if there is none."""
         slopes, intercepts = self.lines
         if (intercepts[slopes == 0] > tolerance).any():
             return None
@@ -191,33 +191,33 @@ class RateProblem:
 
 @dataclass(frozen=True)
 class Losses:
-    """What stands for the decisions in the objective and in the rules.
+    """What stands for the decisions in the objective and in the constraints.
 
     A hinge is the bound of a ramp that is tight at scores of zero, and stays there. One row of a
-    large score can then break a rule that its decision meets.
+    large score can then break a constraint that its decision meets.
 
     Parameters
     ----------
-    objective, rules : {"ramp", "hinge"}, default="ramp"
+    objective, constraints : {"ramp", "hinge"}, default="ramp"
         The ramp, whose rates are those of randomised decisions, or the hinge.
     """
 
     objective: Loss = "ramp"
-    rules: Loss = "ramp"
+    constraints: Loss = "ramp"
 
     def references(self, reference: Float) -> tuple[Float, Float]:
-        """Find the scores at which bounds of the objective and of the rules are tight."""
+        """Find the scores at which bounds of the objective and of the constraints are tight."""
         zeros = np.zeros_like(reference)
-        of_objective, of_rules = (
-            reference if loss == "ramp" else zeros for loss in (self.objective, self.rules)
+        of_objective, of_constraints = (
+            reference if loss == "ramp" else zeros for loss in (self.objective, self.constraints)
         )
-        return of_objective, of_rules
+        return of_objective, of_constraints
 
     def bound_values(self, problem: RateProblem, z: Float, reference: Float) -> Float:
         """Compute convex upper bounds of all functions at scores z; (1 + m,)."""
-        of_objective, of_rules = self.references(reference)
-        values = problem.bound_values(z, of_rules)
-        if of_objective is not of_rules:
+        of_objective, of_constraints = self.references(reference)
+        values = problem.bound_values(z, of_constraints)
+        if of_objective is not of_constraints:
             values[0] = problem.bound_values(z, of_objective)[0]
         return values
 

@@ -9,9 +9,9 @@ A half-space that does not hold the centre of mass in its interior has at most
 :math:`1 - 1/e < .633` of the volume (Gruenbaum, 1960). An exact answer to the multipliers of the
 centre either cuts the model there or raises the level beyond it, and so leaves at most that share.
 
-With up to three rules the centre is exact, by the corners of the body and simplices between them.
-The exact centre takes exponential time in the number of rules, so that beyond three it is the mean
-of points that hit-and-run draws.
+With up to three constraints the centre is exact, by the corners of the body and simplices between
+them. The exact centre takes exponential time in the number of constraints, so that beyond three it
+is the mean of points that hit-and-run draws.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy.spatial import ConvexHull, HalfspaceIntersection, QhullError
 from gbm_constrained._typing import Float
 from gbm_constrained.problem.linear_programme import solve_linear_programme
 
-MAX_EXACT = 4  # Largest dimension of a body that is cut into simplices: three rules.
+MAX_EXACT = 4  # Largest dimension of a body that is cut into simplices: three constraints.
 N_CHAINS = 200
 N_BURN_IN = 100  # Steps of each chain before the first that is averaged.
 N_STEPS = 200

@@ -1,12 +1,12 @@
-r"""Ramp rates under ramp rules, by convex problems that are tight where one stands.
+r"""Ramp rates under ramp constraints, by convex problems that are tight where one stands.
 
-Algorithm 1 of Goh et al. (2016) minimises Problem 2, an objective and rules that are combinations
-of ramp rates (:mod:`gbm_constrained.solvers.dataset_rates`), plus a penalty of coefficients. Each
-step puts the convex upper bounds (4) at the present scores in the place of the ramps, and solves
-the convex Problem 3 by cutting planes over its multipliers. A bound is no less than its ramp, and
-equal to it at the present scores. Therefore a point that meets the rules of Problem 3 meets those
-of Problem 2, and one that costs no more than the present point in Problem 3 costs no more in
-Problem 2.
+Algorithm 1 of Goh et al. (2016) minimises Problem 2, an objective and constraints that are
+combinations of ramp rates (:mod:`gbm_constrained.solvers.dataset_rates`), plus a penalty of
+coefficients. Each step puts the convex upper bounds (4) at the present scores in the place of the
+ramps, and solves the convex Problem 3 by cutting planes over its multipliers. A bound is no less
+than its ramp, and equal to it at the present scores. Therefore a point that meets the constraints
+of Problem 3 meets those of Problem 2, and one that costs no more than the present point in Problem
+3 costs no more in Problem 2.
 
 The present point is the first cut of each Problem 3, and the returned one is a convex combination
 of cuts (:mod:`gbm_constrained.solvers.cutting_plane`). So both promises are kept by every iterate,
@@ -21,7 +21,7 @@ References
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -77,7 +77,7 @@ class ConvexProblem:
     Parameters
     ----------
     problem : RateProblem
-        The objective and the rules.
+        The objective and the constraints.
     model : ScoreModel
         Scores of the problem's rows.
     reference : ndarray of shape (n_features + 1,)
@@ -98,7 +98,7 @@ class ConvexProblem:
         self.n_steps = 0
 
     def at(self, coefficients: Float, lower: float = -np.inf) -> Cut:
-        """Compute the objective and the violations of the rules at coefficients."""
+        """Compute the objective and the violations of the constraints at coefficients."""
         z = self.model.scores(coefficients)
         values = self.losses.bound_values(self.problem, z, self.reference)
         objective = float(values[0] + self.model.penalty(coefficients))
@@ -143,7 +143,7 @@ class Step:
     ----------
     coefficients : (n_features + 1,). The iterate.
     objective : Objective and penalty of the iterate, of ramps unless hinges stand for them.
-    violation : Largest violation of the iterate, at most zero where all rules are met.
+    violation : Largest violation of the iterate, at most zero where all constraints are met.
     multipliers : (m,). Multipliers of Problem 3.
     lower, upper : Bounds of the optimum of Problem 3 at the iterate before.
     n_cuts : Cuts of the multipliers, with that of the iterate before.
@@ -198,24 +198,31 @@ class MajorizationMinimization:
         Parameters
         ----------
         problem : RateProblem
-            Objective and rules.
+            Objective and constraints.
         model : ScoreModel
             Scores of the problem's rows.
         start : ndarray of shape (n_features + 1,)
-            Coefficients whose ramp rates meet the rules.
+            Coefficients whose ramp rates meet the constraints.
         """
         steps: list[Step] = []
         for step in self.iterate(problem, model, start):
             steps.append(step)
-            if len(steps) > self.max_iter or (len(steps) > 1 and self._is_still(*steps[-2:])):
+            if self.is_over(steps):
                 break
         return steps
 
-    def _is_still(self, last: Step, step: Step) -> bool:
-        """Say whether the progress is small, and not for the roughness of the bounds."""
+    def is_over(self, steps: Sequence[Step]) -> bool:
+        """Say whether there are enough steps, or the progress of the last one is small.
+
+        Progress that is small for the roughness of the bounds does not count.
+        """
+        if len(steps) == 1:
+            return False
+        last, step = steps[-2:]
         small = self.tol * abs(step.objective)
-        left = step.upper - step.lower
-        return last.objective - step.objective <= small and left <= max(small, self.gap)
+        is_still = last.objective - step.objective <= small
+        is_still &= step.upper - step.lower <= max(small, self.gap)
+        return is_still or len(steps) > self.max_iter
 
     def iterate(self, problem: RateProblem, model: ScoreModel, start: Float) -> Iterator[Step]:
         """Yield the start, and one step after the other without end."""
@@ -249,9 +256,9 @@ class MajorizationMinimization:
 
 
 def _check_promises(last: Step, step: Step, saddle: Saddle) -> None:
-    """Check that no rule is violated more than before, and that the objective has not risen.
+    """Check that no constraint is violated more than before, and that the objective has not risen.
 
-    Where rules were violated before, the objective pays for what is less violated.
+    Where constraints were violated before, the objective pays for what is less violated.
     """
     paid = saddle.limit * max(last.violation, 0.0)
     paid -= saddle.limit * max(step.violation, 0.0)
@@ -263,6 +270,7 @@ def _check_promises(last: Step, step: Step, saddle: Saddle) -> None:
         )
     if last.violation <= ROUNDING < step.violation:
         raise RuntimeError(
-            f"a step of majorisation and minimisation violates a rule by {step.violation}, which "
-            f"the one before met: scale the features, for doubles are too coarse for these."
+            f"a step of majorisation and minimisation violates a constraint by "
+            f"{step.violation}, which the one before met: scale the features, for doubles are too "
+            f"coarse for these."
         )

@@ -1,14 +1,14 @@
 r"""Coefficients that majorisation and minimisation starts from.
 
-Algorithm 1 of Goh et al. (2016) is given coefficients whose ramp rates meet all rules. Here they
-are, in this order,
+Algorithm 1 of Goh et al. (2016) is given coefficients whose ramp rates meet all constraints. Here
+they are, in this order,
 
 - given ones, as of a deployed model, multiplied by a factor. A row whose score is beyond
   :math:`\pm\tfrac12` on the side of its cost has a constant bound, and a start where all rows are
-  such is a fixed point. The factor nearest to one is taken with which the ramp rules are met and
-  enough rows are between;
-- a constant score :math:`p - \tfrac12`. The violation of each rule is linear in p, and of the
-  interval that meets all rules the p nearest to :math:`\tfrac12` is taken;
+  such is a fixed point. The factor nearest to one is taken with which the ramp constraints are met
+  and enough rows are between;
+- a constant score :math:`p - \tfrac12`. The violation of each constraint is linear in p, and of
+  the interval that meets all constraints the p nearest to :math:`\tfrac12` is taken;
 - what Algorithm 1 itself finds, started at the constant of the least largest violation, without an
   objective and with a limit of the multipliers in its place, so that it lowers the largest
   violation.
@@ -34,12 +34,12 @@ from gbm_constrained.solvers.majorization_minimization import (
 FACTORS = 2.0 ** np.linspace(-12, 12, 385)  # Neighbours differ by 4.4 %.
 MOVING_SHARE = 0.1  # Share of rows within the ramp at which a given start moves.
 PRICE = 1000.0  # Limit of the multipliers where violations are all there is to pay for.
-IN_CONFLICT = 1e-3  # Least share of the multipliers of a rule that is named in a conflict.
+IN_CONFLICT = 1e-3  # Least share of the multipliers of a constraint that is named in a conflict.
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Coefficients that meet the ramp rules.
+    """Coefficients that meet the ramp constraints.
 
     Parameters
     ----------
@@ -59,23 +59,23 @@ def find_start(
     method: MajorizationMinimization,
     given: Float | None = None,
 ) -> Start:
-    """Find coefficients whose ramp rates meet the rules.
+    """Find coefficients whose ramp rates meet the constraints.
 
     Parameters
     ----------
     problem : RateProblem
-        Objective and rules.
+        Objective and constraints.
     model : ScoreModel
         Scores of the problem's rows.
     method : MajorizationMinimization
         Options of the steps that lower the largest violation.
     given : ndarray of shape (n_features + 1,), default=None
-        Coefficients to start from, if a multiple of them meets the rules.
+        Coefficients to start from, if a multiple of them meets the constraints.
 
     Raises
     ------
     InfeasibleConstraintsError
-        If no coefficients were found, with the rules in conflict.
+        If no coefficients were found, with the constraints in conflict.
     """
     if given is not None:
         factor = find_factor(problem, model.scores(given), method.losses)
@@ -108,7 +108,7 @@ def find_factor(problem: RateProblem, scores: Float, losses: Losses) -> float | 
 def _lower_violation(
     problem: RateProblem, model: ScoreModel, method: MajorizationMinimization, constant: Float
 ) -> Start:
-    """Take steps without an objective until the rules are met, or the violation is still."""
+    """Take steps without an objective until the constraints are met, or the violation is still."""
     search = replace(method.search, limit=PRICE, max_limit=PRICE)
     priced = replace(
         method, search=search, gap=PRICE * method.gap, first_gap=PRICE * method.first_gap
@@ -126,7 +126,7 @@ def _lower_violation(
 
 
 def _explain(problem: RateProblem, step: Step) -> str:
-    """Name the rules whose multipliers say that they are in conflict."""
+    """Name the constraints whose multipliers say that they are in conflict."""
     shares = step.multipliers / PRICE
     named = [
         name for name, share in zip(problem.names, shares, strict=True) if share > IN_CONFLICT

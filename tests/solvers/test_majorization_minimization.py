@@ -207,7 +207,7 @@ def test_a_hinge_in_one_place(losses):
     z = draw.model.scores(steps[-1].coefficients)
     values = losses.values(draw.problem, z)
     ramps, hinges = draw.problem.ramp_values(z), HINGES.values(draw.problem, z)
-    is_hinge = np.array([losses.objective == "hinge", *[losses.rules == "hinge"] * 3])
+    is_hinge = np.array([losses.objective == "hinge", *[losses.constraints == "hinge"] * 3])
     np.testing.assert_allclose(values, np.where(is_hinge, hinges, ramps), atol=1e-12)
     assert all(step.objective <= last.objective + 1e-9 for last, step in pairwise(steps))
     assert max(step.violation for step in steps) <= 1e-9
@@ -242,7 +242,7 @@ def test_one_outlier_breaks_a_hinge_and_costs_a_ramp_its_share():
             step = tried.solve(problem, model, start)[-1]
             assert step.violation <= 1e-9
             hard = problem.hard_values(model.scores(step.coefficients))
-            errors[distance, losses.rules] = hard[0]
+            errors[distance, losses.constraints] = hard[0]
             assert hard[1] <= 0.1
     assert errors[1e4, "ramp"] <= errors[-1.0, "ramp"] + 0.02
     assert errors[1e4, "hinge"] >= errors[-1.0, "hinge"] + 0.2
