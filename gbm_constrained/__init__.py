@@ -27,6 +27,7 @@ from gbm_constrained.exceptions import (
 )
 from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
 from gbm_constrained.reporting.audit import Audit, audit
 from gbm_constrained.tradeoff import tradeoff_curve
 from gbm_constrained.training.callbacks import ConstraintState
@@ -36,6 +37,7 @@ __all__ = [
     "CheckpointWarning",
     "ConstrainedAUCScorer",
     "ConstrainedLGBMClassifier",
+    "ConstrainedLinearSVC",
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",
     "Constraint",

@@ -13,10 +13,12 @@ import numpy as np
 import xgboost as xgb
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 from gbm_constrained.constraints.rates import error_rate, fpr, gap, selection_rate
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
 
 
 def groups_of(X, n_samples):
@@ -58,6 +60,10 @@ class GroupedLogistic(_WithGroups, ConstrainedLogisticRegression):
     pass
 
 
+class GroupedSVC(_WithGroups, ConstrainedLinearSVC):
+    pass
+
+
 class _TwoClasses:
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -77,29 +83,47 @@ class BinaryLogistic(_TwoClasses, LogisticRegression):
     """The parent on the data that the checks make for two classes."""
 
 
+class BinarySVC(_TwoClasses, LinearSVC):
+    """The parent on the data that the checks make for two classes."""
+
+
 OPTIONS = {
     "xgboost": {"n_estimators": 3, "n_jobs": 1},
     "lightgbm": {"n_estimators": 5, "n_jobs": 1, "verbose": -1},
     "logistic": {},
+    "svm": {},
 }
 # Fewer folds and iterations than by default, for the sake of time.
 CONSTRAINED_OPTIONS = {
     "xgboost": {"n_folds": 2},
     "lightgbm": {"n_folds": 2},
     "logistic": {"n_iterations": 5},
+    "svm": {"n_iterations": 3},
 }
 OWN = {
     "xgboost": ConstrainedXGBClassifier,
     "lightgbm": ConstrainedLGBMClassifier,
     "logistic": ConstrainedLogisticRegression,
+    "svm": ConstrainedLinearSVC,
 }
-GROUPED = {"xgboost": GroupedXGB, "lightgbm": GroupedLGBM, "logistic": GroupedLogistic}
+GROUPED = {
+    "xgboost": GroupedXGB,
+    "lightgbm": GroupedLGBM,
+    "logistic": GroupedLogistic,
+    "svm": GroupedSVC,
+}
 PARENTS = {
     "xgboost": xgb.XGBClassifier,
     "lightgbm": lgb.LGBMClassifier,
     "logistic": LogisticRegression,
+    "svm": LinearSVC,
 }
-BINARY_PARENTS = {"xgboost": BinaryXGB, "lightgbm": BinaryLGBM, "logistic": BinaryLogistic}
+BINARY_PARENTS = {
+    "xgboost": BinaryXGB,
+    "lightgbm": BinaryLGBM,
+    "logistic": BinaryLogistic,
+    "svm": BinarySVC,
+}
 
 
 def library_of(estimator):
@@ -119,7 +143,7 @@ def estimators():
                 constraints=[gap(selection_rate(), by="half", min_group_size=1) <= 0.1], **more
             ),
         ]
-        if library != "logistic":  # of any number of classes
+        if library not in ("logistic", "svm"):  # of any number of classes
             rule = gap(error_rate(), by="half", min_group_size=1) <= 0.5
             made.append(GROUPED[library](constraints=[rule], measure_on="holdout", **options))
     return made

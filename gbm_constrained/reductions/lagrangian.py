@@ -12,8 +12,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from gbm_constrained._typing import Float
+from gbm_constrained.problem.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.base import ConvexFunction, Programme
-from gbm_constrained.reductions.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.master import Cut, make_cut
 
 # A constraint that is infinite at xi counts as violated by this much.

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gbm_constrained._typing import Bool, Float
+from gbm_constrained.problem.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.base import FEASIBLE, ConvexFunction, Programme
-from gbm_constrained.reductions.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.segments import polish, search_segment
 
 # Steeper cuts make a linear programme with 1e-10 as tolerance wrong in the sixth digit.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from gbm_constrained._typing import Float
+from gbm_constrained.problem.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.base import (
     FEASIBLE,
     LinearObjective,
@@ -21,7 +22,6 @@ from gbm_constrained.reductions.base import (
     Programme,
     RatioObjective,
 )
-from gbm_constrained.reductions.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.master import Cut, Master
 from gbm_constrained.reductions.segments import polish, search_segment
 

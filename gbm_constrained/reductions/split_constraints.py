@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from gbm_constrained._typing import Float
+from gbm_constrained.problem.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.base import Programme
-from gbm_constrained.reductions.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.master import MAX_CUTS, Cut, make_cut
 
 # Points of F only lead achievable points, which are re-weighted exactly at the end.

@@ -28,7 +28,8 @@ from gbm_constrained.training.mixture import MAX_MIXTURE_VIOLATION
 FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
     "shift_", "unseen_accuracy_", "feasibility_", "small_groups_", "stopping_message_",
-    "metric_report_", "mixture_", "achieved_rates_", "_rules", "_threshold",
+    "metric_report_", "mixture_", "achieved_rates_", "certificate_", "ramp_values_",
+    "_rules", "_threshold",
 )  # fmt: skip
 
 

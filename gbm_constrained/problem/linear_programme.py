@@ -1,4 +1,4 @@
-"""Linear programmes by HiGHS, to the tolerance that reductions share."""
+"""Linear programmes by HiGHS, to the tolerance that reductions and solvers share."""
 
 from __future__ import annotations
 

@@ -1,0 +1,360 @@
+"""Linear support vector machines under constraints, by ramp rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from sklearn.svm import LinearSVC
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.checking import check_constraints, check_linear
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
+from gbm_constrained.decision.rule import Scores
+from gbm_constrained.linear_model.checks import check_rows
+from gbm_constrained.linear_model.class_weights import find_class_factor
+from gbm_constrained.linear_model.ramp_fit import RampFit
+from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.cutting_plane import Chooser, CuttingPlane
+from gbm_constrained.solvers.dataset_rates import Loss, Losses, ramp
+from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization
+from gbm_constrained.training import model_note as saving
+from gbm_constrained.training.callbacks import ConstraintCallback
+from gbm_constrained.training.final_model import FinalModel
+from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes, FittedAttribute
+from gbm_constrained.training.fitted_report import remove_report, report, warn
+from gbm_constrained.training.options import SolverOptions, with_constraints
+from gbm_constrained.training.problem import LibrarySettings
+from gbm_constrained.training.progress import Progress
+from gbm_constrained.training.report_layout import ReportLayout
+from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
+from gbm_constrained.training.training_evidence import describe_training_rows
+
+LOSSES: tuple[Loss, ...] = ("ramp", "hinge")
+Prediction: TypeAlias = Literal["deterministic", "randomized"]
+PREDICTIONS: tuple[Prediction, ...] = ("deterministic", "randomized")
+CHOOSERS: tuple[Chooser, ...] = ("maximum", "centroid")
+
+
+class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
+    r"""Linear support vector machine trained under constraints on its decisions.
+
+    A real :class:`sklearn.svm.LinearSVC`: ``constraints=[]`` is the parent's own fit. Under
+    constraints the problem is that of Goh et al. (2016): with the ramp
+    :math:`\sigma(z) = \max(0, \min(1, \tfrac12 + z))` in the place of a positive decision, with W
+    the total weight of the rows (sample weights times class weights), and with scores z,
+
+        min (weighted rate of errors) + ||coef||^2 / (C W)   s.t.   rate_j <= bound_j
+
+    The rates are those that a classifier has in expectation, on the training rows, which decides
+    positively with probability :math:`\sigma(z)`. Majorisation-minimisation keeps all constraints
+    in every step, and bounds how far each step is from the optimum of its convex problem. Scores
+    are half of the parent's, whose margin is one: with hinges in the place of ramps and without
+    constraints, the problem is that of ``LinearSVC(loss="hinge")``, but for the intercept. That is
+    not penalised, and `intercept_scaling` does not enter. Constraints must be linear in the
+    decisions of two classes. See [1]_.
+
+    Parameters
+    ----------
+    penalty, loss, dual, tol, C, multi_class, fit_intercept, intercept_scaling, class_weight, \
+verbose, random_state, max_iter
+        Those of the parent. Under constraints the penalty is L2 and the intercept is fitted, `tol`
+        is the progress relative to the objective at which the steps end, and `loss`, `dual`,
+        `intercept_scaling` and `max_iter` do not enter.
+    constraints : Constraint or sequence of Constraint, default=None
+        The constraints, such as ``[fnr() <= 0.05]`` (see
+        :mod:`gbm_constrained.constraints.rates`). Without any, the parent's own ``fit`` is called.
+    positive : label, default=None
+        The positive class of all rates that name none; the last of two sorted labels by default.
+    objective_loss : {"ramp", "hinge"}, default="ramp"
+        What stands for errors in the objective.
+    constraint_loss : {"ramp", "hinge"}, default="ramp"
+        What stands for decisions in the constraints. The hinge is the convex relaxation, for
+        comparison: one row of a large score can make it infeasible.
+    prediction : {"deterministic", "randomized"}, default="deterministic"
+        Whether ``predict`` decides by the sign of the score, or positively with probability
+        :math:`\sigma(z)`.
+    n_iterations : int, default=8
+        Most steps.
+    initial_model : linear classifier, default=None
+        A fitted model with ``coef_`` and ``intercept_``, such as a deployed one, to start from.
+        Its scores are multiplied by a factor with which they meet the constraints.
+    chooser : {"maximum", "centroid"}, default="maximum"
+        Search for the multipliers; see
+        :class:`~gbm_constrained.solvers.cutting_plane.CuttingPlane`.
+
+    Attributes
+    ----------
+    certificate_ : DataFrame
+        The start and one row per step: ramp objective with penalty, largest ramp violation, lower
+        and upper bound of the convex problem of the step, cuts, Newton steps and seconds. The
+        first row has the factor of `initial_model`, and the last one the shift of the intercept
+        with which the deterministic decisions meet the constraints, NaN where there is none.
+    ramp_values_ : Series
+        What each constraint bounds, with expected rates of randomised decisions on the training
+        rows.
+    constraint_report_, group_report_, history_, small_groups_ : DataFrame
+        Those of :class:`~gbm_constrained.ConstrainedLogisticRegression`, of deterministic
+        decisions.
+    feasibility_ : Feasibility
+        The verdict on each constraint as an object.
+    multipliers_ : Series
+        Multipliers of the last convex problem, by linear row of the constraints.
+    n_iter_ : int
+        Steps.
+    stopping_message_ : str or None
+        Why the fit ended early, by a callback or the time limit; None for a whole fit.
+
+    References
+    ----------
+    .. [1] Goh, Cotter, Gupta and Friedlander, "Satisfying Real-world Goals with Dataset
+       Constraints", 2016.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from gbm_constrained import ConstrainedLinearSVC, fpr
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> clf = ConstrainedLinearSVC(constraints=[fpr() <= 0.05]).fit(X / X.std(axis=0), y)
+    >>> bool(clf.certificate_["violation"].max() <= 1e-9)
+    True
+    """
+
+    certificate_: Any = FittedAttribute()
+    ramp_values_: Any = FittedAttribute()
+
+    def __init__(
+        self,
+        penalty: str = "l2",
+        loss: str = "squared_hinge",
+        *,
+        dual: Any = "auto",
+        tol: float = 1e-4,
+        C: float = 1.0,
+        multi_class: str = "ovr",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1,
+        class_weight: Any = None,
+        verbose: int = 0,
+        random_state: Any = None,
+        max_iter: int = 1000,
+        constraints: Any = None,
+        positive: Any = None,
+        objective_loss: Loss = "ramp",
+        constraint_loss: Loss = "ramp",
+        prediction: Prediction = "deterministic",
+        n_iterations: int = 8,
+        initial_model: Any = None,
+        chooser: Chooser = "maximum",
+    ) -> None:
+        super().__init__(
+            penalty=penalty,
+            loss=loss,
+            dual=dual,
+            tol=tol,
+            C=C,
+            multi_class=multi_class,
+            fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling,
+            class_weight=class_weight,
+            verbose=verbose,
+            random_state=random_state,
+            max_iter=max_iter,
+        )
+        self.constraints = constraints
+        self.positive = positive
+        self.objective_loss = objective_loss
+        self.constraint_loss = constraint_loss
+        self.prediction = prediction
+        self.n_iterations = n_iterations
+        self.initial_model = initial_model
+        self.chooser = chooser
+
+    def __sklearn_tags__(self) -> Any:
+        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive_features: Any = None,
+        datasets: Any = None,
+        constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+        time_limit: float | None = None,
+    ) -> ConstrainedLinearSVC:
+        """Fit the classifier under its constraints.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights, in the objective and in the rates.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns, one value per training row, that constraints may group by.
+        datasets : dict from name to X or (X, y), default=None
+            Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
+            not in the objective, and need no labels where a constraint asks for none.
+        constraint_callbacks : sequence of callable, default=None
+            Called in each step with a
+            :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, it
+            is the last one.
+        time_limit : float, default=None
+            Seconds after which the steps end.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter is not supported under constraints, or constraints, labels and weights
+            do not fit together; before training starts.
+        InfeasibleConstraintsError
+            If no scores were found whose ramp rates meet the constraints.
+        """
+        constraints = check_constraints(self.constraints)
+        if not constraints:
+            refuse_time_limit_without_constraints(time_limit)
+            super().fit(X, y, sample_weight)
+            remove_report(self)
+            return self
+        check_linear(constraints)
+        self._check_parameters()
+        column_or_1d(y, warn=True)  # A column of labels is warned of, as by the parent.
+        sample_weight = check_rows(X, y, sample_weight)
+        fit = ConstrainedFit(
+            SolverOptions(constraints, self.positive, method=ABPP(rounds_per_iteration=1)),
+            FitArguments(X, y, sample_weight, sensitive_features, datasets),
+            self._library_settings(sample_weight),
+            progress=Progress("iteration") if self.verbose else None,
+            constraint_callbacks=constraint_callbacks,
+            limit=TimeLimit(time_limit),
+        )
+        fit.measure()
+        fit.data.alignment.warn()
+        with saving.unchanged_on_error(self):
+            self._solve(fit)
+        return self
+
+    def _solve(self, fit: ConstrainedFit) -> None:
+        """Solve the ramp problem, and set the fitted attributes."""
+        accepted = {"accept_sparse": "csr", "dtype": np.float64}
+        validate_data(self, fit.data.arguments.X, **accepted)  # Names and number of the features.
+        rows = validate_data(self, fit.data.combined.X, reset=False, **accepted)
+        classes = fit.data.classes
+        ramps = RampFit(fit, rows, self.C)
+        given = self._coefficients_to_start_from(classes)
+        steps = ramps.solve(self._method(), given)
+        coefficients, shift = ramps.shift_to_meet_decisions(steps[-1].coefficients)
+        self.classes_, self.n_iter_ = classes, len(steps) - 1
+        self.coef_, self.intercept_ = coefficients[None, :-1], coefficients[-1:]
+        z = ramps.model.scores(coefficients)
+        model = FinalModel(self.n_iter_, np.zeros(1), ReportLayout(fit.problem.compiled, ()))
+        model = describe_training_rows(fit, model, Scores(z, z))
+        done = self.n_iter_ if fit.notifier.is_stopped else self.n_iterations
+        feasibility = report(self, fit, model, done)
+        self.certificate_ = ramps.describe(steps, shift)
+        self.ramp_values_ = ramps.ramp_values(coefficients)
+        warn(fit, model, feasibility)
+        fit.notifier.warn()
+
+    def predict(self, X: Any, *, random_state: Any = None) -> Any:
+        """Predict classes.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Rows.
+        random_state : int, RandomState or None, default=None
+            Source of the decisions of ``prediction="randomized"``; the parameter of the classifier
+            by default.
+        """
+        check_is_fitted(self)
+        is_constrained = "certificate_" in vars(self)
+        if not is_constrained or self.prediction == "deterministic":
+            if random_state is not None:
+                raise ValueError(
+                    f"random_state={random_state!r} draws decisions, and this classifier draws "
+                    f"none: fit it under constraints with prediction='randomized', or leave it "
+                    f"out."
+                )
+            return super().predict(X)
+        source = check_random_state(self.random_state if random_state is None else random_state)
+        probability = ramp(self.decision_function(X))
+        decided = source.random_sample(probability.size) < probability
+        return self.classes_[decided.astype(np.intp)]
+
+    def _raw_margin(self, X: Any, start: Any = None) -> Float:
+        return np.asarray(self.decision_function(X))
+
+    def _repr_html_inner(self) -> str:
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return mime_bundle(self)
+
+    def _library_settings(self, sample_weight: Any) -> LibrarySettings:
+        return LibrarySettings(
+            1.0,
+            self.n_iterations,
+            objective_factor=lambda classes, y: find_class_factor(
+                self.class_weight, classes, y, sample_weight
+            ),
+            unit="iterations",
+            is_lazy=False,
+            has_few_parameters=True,
+        )
+
+    def _method(self) -> MajorizationMinimization:
+        return MajorizationMinimization(
+            Losses(self.objective_loss, self.constraint_loss),
+            self.n_iterations,
+            self.tol,
+            search=CuttingPlane(chooser=self.chooser),
+        )
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that have no meaning under constraints, or wrong values."""
+        check_choice("objective_loss", self.objective_loss, LOSSES)
+        check_choice("constraint_loss", self.constraint_loss, LOSSES)
+        check_choice("prediction", self.prediction, PREDICTIONS)
+        check_choice("chooser", self.chooser, CHOOSERS)
+        check_integer("n_iterations", self.n_iterations, 1)
+        if not (is_finite_number(self.C) and self.C > 0):
+            raise ValueError(f"C must be a positive number, got {self.C!r}.")
+        if self.penalty != "l2":
+            raise ValueError(
+                f"penalty={self.penalty!r} is not supported under constraints: use penalty='l2'."
+            )
+        if not self.fit_intercept:
+            raise ValueError(
+                "fit_intercept=False is not supported under constraints, which a constant score "
+                "may have to meet: use fit_intercept=True."
+            )
+
+    def _coefficients_to_start_from(self, classes: Any) -> Float | None:
+        """Read the coefficients of the initial model, with the intercept last."""
+        model = self.initial_model
+        if model is None:
+            return None
+        check_is_fitted(model)
+        coef = np.ravel(model.coef_).astype(np.float64)
+        if coef.size != self.n_features_in_:
+            raise ValueError(
+                f"initial_model has {coef.size} coefficients, and X has {self.n_features_in_} "
+                f"features: give a model of two classes that was fitted on the same features."
+            )
+        if not np.array_equal(model.classes_, classes):
+            raise ValueError(
+                f"initial_model has the classes {model.classes_.tolist()}, and y has "
+                f"{classes.tolist()}: give a model of the same classes."
+            )
+        return np.append(coef, np.ravel(model.intercept_))

@@ -1,0 +1,255 @@
+r"""Multipliers of a convex problem by cutting planes, with bounds of the optimum.
+
+The dual function of the problem of least :math:`f(x)` under :math:`g(x) \le 0`,
+
+.. math::
+
+   z(v) = \min_x \Psi(x, v), \qquad \Psi(x, v) = f(x) + \langle v, g(x) \rangle, \quad v \ge 0,
+
+is concave. An oracle answers multipliers :math:`v_t` with any :math:`x_t` and any
+:math:`l_t \le z(v_t)`. As :math:`\Psi` is linear in v, :math:`\Psi(x_t, \cdot)` is above z however
+inexact :math:`x_t` is. Algorithm 2 of Goh et al. (2016) keeps the model
+:math:`h(v) = \min_t \Psi(x_t, v)`, an upper bound :math:`U = \max_v h(v)` and a lower bound
+:math:`L = \max_t l_t`, asks the oracle for half of what is between them, and ends with
+:math:`U - L \le \epsilon`.
+
+**The returned point.** The multipliers are at least zero and add up to at most a limit Y, so that
+U is a linear programme, whose dual is
+
+.. math::
+
+   \min_{\theta, s} \; \sum_t \theta_t f(x_t) + Y s \quad \text{s.t.} \quad
+   \sum_t \theta_t g(x_t) \le s, \; \sum_t \theta_t = 1, \; \theta, s \ge 0 .
+
+For convex f and g the point :math:`\sum_t \theta_t x_t` costs at most U and violates no constraint
+by more than s. The last :math:`x_t`, which the paper returns, may violate the constraints. Where
+the limit binds, s is positive, and the limit is raised. Where it may not be raised, the point is
+that of least s, for what it costs.
+
+References
+----------
+.. [1] Goh, Cotter, Gupta and Friedlander, "Satisfying Real-world Goals with Dataset Constraints",
+   2016, Algorithm 2 and appendix E.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from gbm_constrained._typing import Float
+from gbm_constrained.problem.linear_programme import solve_linear_programme
+from gbm_constrained.solvers.hypograph import find_centroid, hypograph_of
+
+Chooser: TypeAlias = Literal["maximum", "centroid"]
+
+FEASIBLE = 1e-9  # Violation of the constraints that the linear programme leaves.
+RAISE = 10.0  # Factor by which a limit of the multipliers that binds is raised.
+
+
+class Cut(NamedTuple):
+    """A point x, and what the oracle knows of the dual function from it.
+
+    Parameters
+    ----------
+    point : (n,). The point.
+    objective : f(x).
+    violations : (m,). g(x).
+    lower : Lower bound of the dual function at the multipliers that were asked for; of a point
+        that was given, a lower bound of its maximum.
+    """
+
+    point: Float
+    objective: float
+    violations: Float
+    lower: float = -np.inf
+
+
+class Oracle(Protocol):
+    """A convex problem whose Lagrangian can be minimised."""
+
+    def minimize(self, multipliers: Float, tolerance: float) -> Cut:
+        """Find a point whose Lagrangian is at most `tolerance` above the cut's lower bound."""
+
+
+@dataclass(frozen=True)
+class CuttingPlane:
+    """Options of the search.
+
+    Parameters
+    ----------
+    tolerance : float, default=1e-5
+        Difference of the bounds at which the search ends.
+    chooser : {"maximum", "centroid"}, default="maximum"
+        Which multipliers are asked next: those of the largest model, or the centre of mass of what
+        is between the model and the lower bound, whose volume falls by a constant factor with
+        every exact cut. Ramp problems of one to five constraints need about as many cuts by
+        either, and the maximum costs nothing.
+    limit : float, default=10.0
+        First limit of the sum of the multipliers.
+    max_limit : float, default=1e5
+        Largest limit. Where constraints can be met only beyond it, or not at all, the returned
+        point violates them.
+    max_cuts : int, default=200
+        Most answers of the oracle.
+    random_state : int, default=0
+        Seed of the chooser "centroid", which samples where there are more than three constraints.
+    """
+
+    tolerance: float = 1e-5
+    chooser: Chooser = "maximum"
+    limit: float = 10.0
+    max_limit: float = 1e5
+    max_cuts: int = 200
+    random_state: int = 0
+
+    def solve(self, oracle: Oracle, start: Sequence[Cut]) -> Saddle:
+        """Search for the multipliers of the largest dual function.
+
+        Parameters
+        ----------
+        oracle : Oracle
+            The problem.
+        start : sequence of Cut
+            Points that are known before, at least one, and lower bounds of the optimum.
+        """
+        rng = np.random.default_rng(self.random_state)
+        model, best = UpperModel(list(start), self.limit), np.zeros(start[0].violations.size)
+        lower = max(cut.lower for cut in start)
+        for n_cuts in range(self.max_cuts + 1):
+            top = model.maximize()
+            while top.value - lower <= self.tolerance and self._raise_limit(model, top):
+                top = model.maximize()
+            if top.value - lower <= self.tolerance or n_cuts == self.max_cuts:
+                break
+            asked, tolerance = self._choose(model, top, lower, rng)
+            cut = oracle.minimize(asked, tolerance)
+            model.cuts.append(cut)
+            if cut.lower > lower:
+                lower, best = cut.lower, asked
+            if asked.sum() >= (1 - FEASIBLE) * model.limit and asked @ cut.violations > 0:
+                self._raise_limit(model, top)  # The dual function still grows at the limit.
+        return Saddle.of(model, top, best, lower)
+
+    def _raise_limit(self, model: UpperModel, top: Top) -> bool:
+        """Raise a limit that binds, and say whether it was raised."""
+        if top.excess <= FEASIBLE or model.limit >= self.max_limit:
+            return False
+        model.limit = min(RAISE * model.limit, self.max_limit)
+        return True
+
+    def _choose(
+        self, model: UpperModel, top: Top, lower: float, rng: np.random.Generator
+    ) -> tuple[Float, float]:
+        """Choose the next multipliers, and the tolerance of the oracle's answer."""
+        if self.chooser == "centroid" and np.isfinite(lower) and top.multipliers.size:
+            body = hypograph_of(model.objectives, model.violations, model.limit, lower)
+            centre = find_centroid(body, rng)
+            if centre is not None:  # The body is thinner than its centre can be computed.
+                return np.maximum(centre[:-1], 0.0), (centre[-1] - lower) / 2
+        between = top.value - lower
+        return top.multipliers, between / 2 if np.isfinite(between) else abs(top.value) + 1.0
+
+
+class Top(NamedTuple):
+    """Maximum of the model, and the convex combination of points that attains it.
+
+    Parameters
+    ----------
+    value : U, the largest model.
+    multipliers : (m,). Where it is attained.
+    shares : (n_cuts,). Shares theta of the points.
+    excess : Violation s of the combination, which is positive where the limit binds.
+    """
+
+    value: float
+    multipliers: Float
+    shares: Float
+    excess: float
+
+
+@dataclass
+class UpperModel:
+    """The model ``h(v) = min over cuts of f(x) + <v, g(x)>`` for v >= 0 of a limited sum."""
+
+    cuts: list[Cut]
+    limit: float
+
+    @property
+    def objectives(self) -> Float:
+        """Objectives of the points, (n_cuts,)."""
+        return np.array([cut.objective for cut in self.cuts])
+
+    @property
+    def violations(self) -> Float:
+        """Violations of the points, (n_cuts, m)."""
+        return np.array([cut.violations for cut in self.cuts])
+
+    def maximize(self) -> Top:
+        """Maximise the model, a linear programme."""
+        objectives, violations = self.objectives, self.violations
+        m = violations.shape[1]
+        if m == 0:
+            shares = np.zeros(objectives.size)
+            shares[objectives.argmin()] = 1.0
+            return Top(float(objectives.min()), np.zeros(0), shares, 0.0)
+        found = solve_linear_programme(
+            np.append(objectives, self.limit),
+            np.hstack([violations.T, np.full((m, 1), -1.0)]),
+            np.zeros(m),
+            (0, None),
+            A_eq=np.append(np.ones(objectives.size), 0.0)[None],
+            b_eq=[1.0],
+        )
+        multipliers = np.maximum(-found.ineqlin.marginals, 0.0)
+        shares = np.maximum(found.x[:-1], 0.0)
+        return Top(float(found.fun), multipliers, shares / shares.sum(), float(found.x[-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Saddle:
+    """What the search has found.
+
+    Parameters
+    ----------
+    point : (n,). A convex combination of the oracle's points.
+    multipliers : (m,). Multipliers of the largest lower bound.
+    lower, upper : Bounds of the largest dual function, over multipliers up to `limit`.
+    objective : Upper bound of f at the point.
+    violations : (m,). Upper bounds of g at the point.
+    limit : Limit of the sum of the multipliers.
+    n_cuts : Answers of the oracle, and points that were given.
+    """
+
+    point: Float
+    multipliers: Float
+    lower: float
+    upper: float
+    objective: float
+    violations: Float
+    limit: float
+    n_cuts: int
+    cuts: Sequence[Cut] = field(repr=False, default=())
+
+    @classmethod
+    def of(cls, model: UpperModel, top: Top, multipliers: Float, lower: float) -> Saddle:
+        """Combine the points of a model in the shares of its maximum."""
+        return cls(
+            point=top.shares @ np.array([cut.point for cut in model.cuts]),
+            multipliers=multipliers,
+            lower=lower,
+            upper=top.value,
+            objective=float(top.shares @ model.objectives),
+            violations=top.shares @ model.violations,
+            limit=model.limit,
+            n_cuts=len(model.cuts),
+            cuts=tuple(model.cuts),
+        )
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether the point meets the constraints, up to rounding."""
+        return bool((self.violations <= FEASIBLE).all())

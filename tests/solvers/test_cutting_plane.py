@@ -1,0 +1,203 @@
+"""Cutting planes over multipliers: bounds around known optima, and the point that is returned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dataset_rate_problems import RateProblemDraw
+from scipy.optimize import minimize
+
+from gbm_constrained.solvers.cutting_plane import Cut, CuttingPlane, UpperModel
+from gbm_constrained.solvers.hypograph import find_centroid, find_volume, hypograph_of
+from gbm_constrained.solvers.majorization_minimization import ConvexProblem
+
+CHOOSERS = ["maximum", "centroid"]
+
+
+class Quadratics:
+    """Least ``|x - c|^2 / 2`` with ``k_j |x - c_j|^2 / 2 <= r_j``, whose dual function is known.
+
+    The oracle answers with a point and a bound that are `inexact` times its tolerance away.
+    """
+
+    def __init__(self, seed, m, inexact=0.0, d=4, room=0.02):
+        rng = np.random.default_rng(seed)
+        self.c, self.centres = rng.normal(size=d), rng.normal(size=(m, d))
+        self.k, self.inside = rng.uniform(0.5, 2.0, m), rng.normal(size=d) / 2
+        self.r = self.k * ((self.inside - self.centres) ** 2).sum(axis=1) / 2 + room
+        self.inexact, self.rng, self.asked = inexact, rng, []
+
+    def at(self, x, lower=-np.inf):
+        violations = self.k * ((x - self.centres) ** 2).sum(axis=1) / 2 - self.r
+        return Cut(x, ((x - self.c) ** 2).sum() / 2, violations, lower)
+
+    def best(self, v):
+        x = (self.c + (v * self.k) @ self.centres) / (1 + v @ self.k)
+        cut = self.at(x)
+        return cut._replace(lower=cut.objective + v @ cut.violations)
+
+    def minimize(self, multipliers, tolerance):
+        self.asked.append(tolerance)
+        best = self.best(multipliers)
+        away = self.rng.normal(size=self.c.size)
+        curvature = 1 + multipliers @ self.k
+        away *= np.sqrt(self.inexact * tolerance / curvature) / np.linalg.norm(away)
+        return self.at(best.point + away, best.lower - self.inexact * tolerance / 2)
+
+    @property
+    def start(self):
+        return [self.at(self.inside, 0.0)]
+
+    @property
+    def optimum(self):
+        found = minimize(
+            lambda x: self.at(x).objective,
+            self.inside,
+            method="SLSQP",
+            constraints={"type": "ineq", "fun": lambda x: -self.at(x).violations},
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        return found.fun
+
+
+@pytest.mark.parametrize("chooser", CHOOSERS)
+@pytest.mark.parametrize("inexact", [0.0, 1.0])
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+def test_bounds_enclose_the_optimum(chooser, inexact, m):
+    for seed in range(1 if m > 3 else 4):
+        problem = Quadratics(seed, m, inexact)
+        found = CuttingPlane(1e-5, chooser).solve(problem, problem.start)
+        optimum = problem.optimum
+        assert found.upper - found.lower <= 1e-5
+        assert found.lower <= optimum + 1e-8
+        assert optimum <= found.upper + 1e-8
+        at_point = problem.at(found.point)
+        assert found.is_feasible
+        assert (at_point.violations <= found.violations + 1e-12).all()
+        assert at_point.objective <= found.objective + 1e-12
+        assert found.objective <= found.upper + 1e-9
+        assert problem.best(found.multipliers).lower >= found.lower - 1e-12
+
+
+def test_half_of_the_gap_is_asked_for():
+    """The oracle's tolerance falls with the bounds, and early answers may be far from exact."""
+    problem = Quadratics(0, 2, inexact=1.0)
+    CuttingPlane(1e-6).solve(problem, problem.start)
+    assert (np.diff(problem.asked) <= 0).all()
+    assert problem.asked[0] > 0.01
+    assert problem.asked[-1] >= 1e-6 / 2
+
+
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_exact_cuts_at_the_centre_leave_at_most_a_known_share_of_the_volume(m):
+    """Gruenbaum's bound, ``1 - 1 / e``."""
+    rng, n_cuts = np.random.default_rng(0), 0
+    for seed in range(3):
+        problem = Quadratics(seed, m)
+        model, lower = UpperModel(problem.start, 10.0), 0.0
+        body = hypograph_of(model.objectives, model.violations, model.limit, lower)
+        volume = find_volume(body)
+        while (centre := find_centroid(body, rng)) is not None and volume > 1e-20:
+            model.cuts.append(problem.best(np.maximum(centre[:-1], 0.0)))
+            lower = max(lower, model.cuts[-1].lower)
+            body = hypograph_of(model.objectives, model.violations, model.limit, lower)
+            left = find_volume(body)
+            assert left <= 0.633 * volume
+            volume, n_cuts = left, n_cuts + 1
+    assert n_cuts > 30
+
+
+@pytest.mark.parametrize("chooser", CHOOSERS)
+def test_a_limit_that_binds_is_raised(chooser):
+    problem = Quadratics(3, 2, room=1e-4)
+    loose = CuttingPlane(1e-5, chooser, limit=1e3).solve(problem, problem.start)
+    assert loose.multipliers.sum() > 0.5
+    # A start that violates the rules leaves it to the limit how much is paid for that.
+    start = [problem.best(np.zeros(2))]
+    assert start[0].violations.max() > 0
+    found = CuttingPlane(1e-5, chooser, limit=0.01).solve(problem, start)
+    assert found.limit > 0.01
+    assert found.is_feasible
+    assert found.upper == pytest.approx(loose.upper, abs=2e-5)
+
+
+def test_rules_that_cannot_be_met_are_not_reported_as_met():
+    """With a limit of the multipliers, their violation is paid for at that price."""
+    problem = Quadratics(4, 2)
+    problem.r[:] = -0.1
+    found = CuttingPlane(1e-5, limit=50.0, max_limit=50.0).solve(
+        problem, [problem.best(np.zeros(2))]
+    )
+    assert not found.is_feasible
+    assert found.multipliers.sum() == pytest.approx(50.0)
+
+    def priced(x):
+        cut = problem.at(x[:-1])
+        return cut.objective + 50.0 * x[-1]
+
+    slack = {
+        "type": "ineq",
+        "fun": lambda x: np.append(x[-1] - problem.at(x[:-1]).violations, x[-1]),
+    }
+    start = np.append(problem.inside, 1.0)
+    exact = minimize(priced, start, method="SLSQP", constraints=slack, options={"ftol": 1e-14})
+    assert found.lower - 1e-7 <= exact.fun <= found.upper + 1e-7
+    assert found.violations.max() == pytest.approx(exact.x[-1], abs=1e-3)
+
+
+@pytest.mark.parametrize("chooser", CHOOSERS)
+def test_rules_that_cost_nothing_have_no_multipliers(chooser):
+    problem = Quadratics(5, 2)
+    problem.r += 100.0
+    found = CuttingPlane(1e-8, chooser).solve(problem, problem.start)
+    assert found.multipliers.tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(found.point, problem.c, atol=1e-4)
+
+
+def test_without_rules_one_answer_is_enough():
+    problem = Quadratics(6, 0)
+    found = CuttingPlane(1e-8).solve(problem, problem.start)
+    assert len(problem.asked) == 1
+    np.testing.assert_array_equal(found.point, problem.c)
+
+
+def test_an_early_end_reports_the_bounds_so_far():
+    problem = Quadratics(7, 3)
+    found = CuttingPlane(1e-9, max_cuts=3).solve(problem, problem.start)
+    assert found.n_cuts == 4
+    assert found.upper - found.lower > 1e-9
+    assert found.lower <= problem.optimum <= found.upper
+    assert found.is_feasible
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+def test_problem_3_against_a_conic_solver(m):
+    """Problem 3 at random scores, and the same with slack for rules that these violate."""
+    cp = pytest.importorskip("cvxpy")
+    for seed in range(5):
+        draw = RateProblemDraw(seed, m)
+        reference = draw.rng.normal(size=draw.zeros.size) * 0.2 * (seed > 0)
+        oracle = ConvexProblem(draw.problem, draw.model, reference)
+        start = oracle.start()
+        slack = np.maximum(start.violations, 0.0) + 1e-3
+        draw.problem.bounds[:] += slack
+        found = CuttingPlane(1e-5).solve(oracle, [oracle.start()])
+        w, c = cp.Variable(draw.X.shape[1]), cp.Variable()
+        z, z0 = draw.X @ w + c, draw.model.scores(reference)
+        up = cp.multiply(z0 <= 0.5, cp.pos(0.5 + z)) + (z0 > 0.5)
+        down = cp.multiply(z0 >= -0.5, cp.pos(0.5 - z)) + (z0 < -0.5)
+        total = draw.members.sum(axis=1, keepdims=True)
+        least = draw.costs.min(axis=2)
+        functions = [
+            (costs[:, 1] - floor) @ (draw.members / total @ up)
+            + (costs[:, 0] - floor) @ (draw.members / total @ down)
+            + floor.sum()
+            for costs, floor in zip(draw.costs, least, strict=True)
+        ]
+        rules = [f <= b for f, b in zip(functions[1:], draw.problem.bounds, strict=True)]
+        penalty = draw.model.l2 / 2 * cp.sum_squares(w)
+        optimum = cp.Problem(cp.Minimize(functions[0] + penalty), rules).solve(solver="CLARABEL")
+        assert found.lower - 1e-7 <= optimum <= found.upper + 1e-7
+        assert found.upper - found.lower <= 1e-5
+        assert oracle.at(found.point).violations.max() <= 1e-6
+        assert oracle.at(found.point).objective <= found.upper + 1e-9

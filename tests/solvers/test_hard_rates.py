@@ -1,0 +1,37 @@
+"""Shifts of the intercept with which decisions meet rules, against trying all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from dataset_rate_problems import RateProblemDraw
+
+from gbm_constrained.solvers.dataset_rates import Losses
+from gbm_constrained.solvers.hard_rates import find_intercept_shift
+
+
+def test_least_shift_that_meets_all_rules():
+    """Every shift between two scores is tried here."""
+    shifted, impossible = 0, 0
+    for seed in range(100):
+        draw = RateProblemDraw(seed, 1 + seed % 3, n=80)
+        problem = draw.problem
+        z = draw.rng.normal(size=80) * 0.6
+        ramps = problem.violations(problem.ramp_values(z))
+        problem.bounds[:] += np.maximum(ramps, 0.0) + 0.06 * draw.rng.random()
+        ends = np.unique(-z)
+        tried = [0.0, *(ends[1:] + ends[:-1]) / 2]
+        meets = [
+            s
+            for s in tried
+            if problem.violations(problem.hard_values(z + s)).max() <= 1e-12
+            and problem.violations(problem.ramp_values(z + s)).max() <= 1e-9
+        ]
+        found = find_intercept_shift(problem, z, Losses())
+        if not meets:
+            assert found is None
+            impossible += 1
+            continue
+        assert found == min(meets, key=abs)
+        shifted += found != 0.0
+    assert shifted >= 4
+    assert impossible >= 4
