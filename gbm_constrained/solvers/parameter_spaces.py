@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
+from scipy import sparse
 
 from gbm_constrained._typing import Bool, Float
 
@@ -72,7 +73,8 @@ class LinearSpace:
     training : array or sparse array of shape (n_training, d)
         Score matrix of the training rows; a column of ones is an intercept.
     validation : array or sparse array of shape (n_validation, d)
-        Score matrix of the validation rows.
+        Score matrix of the validation rows. Products with matrices in single precision are
+        in single precision.
     training_base, validation_base : ndarray of shape (n_training,), (n_validation,), default=0
         Scores that no parameter changes.
     """
@@ -94,15 +96,15 @@ class LinearSpace:
 
     def training_scores(self, parameters: Float) -> Float:
         """Compute the scores of the training rows."""
-        return np.asarray(self._training @ parameters + self._training_base)
+        return _multiply(self._training, parameters) + self._training_base
 
     def validation_scores(self, parameters: Float) -> Float:
         """Compute the scores of the validation rows."""
-        return np.asarray(self._validation @ parameters + self._validation_base)
+        return _multiply(self._validation, parameters) + self._validation_base
 
     def pull_back(self, gradient: Float) -> Float:
         """Multiply a gradient in the training scores by the transposed score matrix."""
-        return np.asarray(self._training.T @ gradient)
+        return _multiply(self._training.T, gradient)
 
     def perturbation_scale(self, parameters: Float) -> float:
         """Divide the standard deviation of the scores by that of unit perturbations of them.
@@ -115,11 +117,15 @@ class LinearSpace:
     @cached_property
     def _size_of_rows(self) -> float:
         """Root mean square of the norms of the rows of the score matrix."""
-        squares = self._training.multiply if hasattr(self._training, "multiply") else None
-        total = (
-            np.square(self._training).sum() if squares is None else squares(self._training).sum()
-        )
-        return float(np.sqrt(total / self._training.shape[0]))
+        matrix = self._training
+        entries = cast(Any, matrix).data if sparse.issparse(matrix) else matrix
+        total = np.square(entries, dtype=np.float64).sum()
+        return float(np.sqrt(total / matrix.shape[0]))
+
+
+def _multiply(matrix: Any, vector: Float) -> Float:
+    """Multiply in the precision of the matrix, of which no copy is made."""
+    return np.asarray(matrix @ vector.astype(matrix.dtype, copy=False), dtype=np.float64)
 
 
 @dataclass(frozen=True)

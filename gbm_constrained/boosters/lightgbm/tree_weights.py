@@ -1,0 +1,93 @@
+"""Scores of each round of LightGBM's boosters, and boosters with other weights of the rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.boosters.lightgbm.merging import scale_tree
+from gbm_constrained.boosters.lightgbm.model_text import add_intercept, join_trees, split_trees
+from gbm_constrained.boosters.tree_weights import RoundScores, check_number
+
+
+def score_rounds(booster: lgb.Booster, X: Any, groups: Codes | None = None) -> RoundScores:
+    """Score rows by each round, up to the best iteration.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes.
+    X : array-like of shape (n_samples, n_features)
+        Rows.
+    groups : ndarray of int of shape (n_samples,), default=None
+        Group of each row.
+
+    Returns
+    -------
+    RoundScores
+
+    Raises
+    ------
+    ValueError
+        If the booster averages its trees, or has several trees in a round.
+    """
+    _check(booster.model_to_string(num_iteration=1))
+    best = booster.best_iteration
+    n_rounds = best if best > 0 else booster.current_iteration()
+    columns = [
+        booster.predict(X, raw_score=True, start_iteration=t, num_iteration=1)
+        for t in range(n_rounds)
+    ]
+    return RoundScores(np.stack(columns, axis=1).astype(np.float32), 0.0, groups)
+
+
+def weight_rounds(booster: lgb.Booster, weights: Float, intercept: float) -> lgb.Booster:
+    """Make a booster whose rounds have weights, up to its best iteration.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes.
+    weights : ndarray of shape (n_rounds,)
+        Weight of each round up to the best iteration.
+    intercept : float
+        What is added to all scores.
+
+    Returns
+    -------
+    Booster
+        Its file is read by LightGBM alone.
+
+    Raises
+    ------
+    ValueError
+        If the booster averages its trees, or has several trees in a round.
+    """
+    text = booster.model_to_string()
+    _check(text)
+    head, trees, rest = split_trees(text)
+    check_number(weights, len(trees))
+    scaled = [scale_tree(tree, w) for tree, w in zip(trees, weights.tolist(), strict=True)]
+    text = add_intercept(join_trees(head, scaled, rest), [intercept])
+    weighted = lgb.Booster(model_str=text)
+    weighted.params = dict(booster.params)
+    weighted.best_iteration = 0
+    return weighted
+
+
+def _check(text: str) -> None:
+    """Refuse boosters that are not the sum of one tree in each round."""
+    head = split_trees(text)[0]
+    if "\naverage_output\n" in head:
+        raise ValueError(
+            "space='trees' weighs the trees of a sum, and boosting_type='rf' averages its trees: "
+            "use another boosting_type."
+        )
+    if "\nnum_tree_per_iteration=1\n" not in head:
+        raise ValueError(
+            "space='trees' takes boosters of two classes, and this one has a tree for each of "
+            "several classes in a round."
+        )
