@@ -53,7 +53,7 @@ class AdaptiveSurrogates:
         Size of the second step of ``"two_step"``; half of `sigma` by default.
     n_perturbations : int, default=40
         Number m of perturbations in an estimate.
-    proximal_weight : float, default=1e-6
+    proximal_weight : float, default=1e-3
         Weight of the proximal term of a projection.
     is_clipped : bool, default=False
         Whether negative entries of an estimate become zero. A metric that rises with every
@@ -74,7 +74,7 @@ class AdaptiveSurrogates:
     sigma: float = 0.3
     second_sigma: float | None = None
     n_perturbations: int = 40
-    proximal_weight: float = 1e-6
+    proximal_weight: float = 1e-3
     is_clipped: bool = False
     lipschitz: float | None = None
 

@@ -80,6 +80,40 @@ def test_weighted_boosters_of_xgboost(options, tmp_path):
     np.testing.assert_array_equal(model.predict(X, output_margin=True), raw)
 
 
+def table_of_groups(column, levels):
+    """The first row for each level, with the level in a column."""
+    table = X.iloc[np.zeros(len(levels), dtype=int)].reset_index(drop=True)
+    table[column] = pd.Series(levels).astype(X[column].dtype)
+    return table
+
+
+LEVELS = {"d": list("wxyz"), "c": [-0.5, 0.25, 2.0, np.nan]}
+
+
+@pytest.mark.parametrize("column", list(LEVELS))
+@pytest.mark.parametrize("offsets", [[0.3, -0.2, 0.3, 1.7], [0.0, 0.0, 0.0, 0.4], [0.0] * 4])
+def test_appended_trees_add_the_offsets_of_groups(column, offsets, tmp_path):
+    offsets, positions = np.array(offsets), RANDOM.integers(4, size=N_ROWS)
+    rows = X.copy()
+    rows[column] = pd.Series(np.array(LEVELS[column], dtype=object)[positions]).astype(
+        X[column].dtype
+    )
+    table = table_of_groups(column, LEVELS[column])
+    model = grow_lightgbm()
+    of_lightgbm.append_offsets(model.booster_, table, offsets).save_model(tmp_path / "model.txt")
+    read = lgb.Booster(model_file=tmp_path / "model.txt")
+    expected = model.predict(rows, raw_score=True) + offsets[positions]
+    np.testing.assert_allclose(read.predict(rows, raw_score=True), expected, rtol=0, atol=1e-12)
+    model = grow_xgboost()
+    matrix = xgb.DMatrix(table, enable_categorical=True)
+    appended = of_xgboost.append_offsets(model.get_booster(), matrix, offsets)
+    appended.save_model(tmp_path / "model.ubj")
+    read = xgb.XGBClassifier()
+    read.load_model(tmp_path / "model.ubj")
+    expected = model.predict(rows, output_margin=True) + offsets[positions]
+    np.testing.assert_allclose(read.predict(rows, output_margin=True), expected, rtol=0, atol=2e-6)
+
+
 def test_rounds_after_the_best_one_are_left_out():
     model = grow_lightgbm()
     model.booster_.best_iteration = 5
@@ -90,6 +124,12 @@ def test_rounds_after_the_best_one_are_left_out():
     assert of_xgboost.score_rounds(model, X).scores.shape[1] == 5
     weighted = of_xgboost.weight_rounds(model.get_booster(), np.ones(5), 0.0)
     assert weighted.num_boosted_rounds() == 5
+    table, offsets = table_of_groups("d", LEVELS["d"]), np.arange(4.0)
+    matrix = xgb.DMatrix(table, enable_categorical=True)
+    appended = of_xgboost.append_offsets(model.get_booster(), matrix, offsets)
+    assert appended.num_boosted_rounds() == 6
+    expected = model.predict(table, output_margin=True) + offsets
+    np.testing.assert_allclose(appended.predict(matrix, output_margin=True), expected, atol=2e-6)
 
 
 def test_weights_of_one_leave_a_booster_as_it_is():

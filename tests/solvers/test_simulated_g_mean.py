@@ -42,7 +42,9 @@ def set_up(seed):
 
 
 def minimize(problem, start, seed):
-    options = AdaptiveSurrogates(n_iterations=40, n_perturbations=20, sigma=1.0, step_size=1.0)
+    options = AdaptiveSurrogates(
+        n_iterations=40, n_perturbations=20, sigma=1.0, step_size=1.0, proximal_weight=1e-6
+    )
     return minimize_black_box(problem, start, [], options, np.random.RandomState(seed))
 
 
@@ -66,6 +68,8 @@ def test_lines_beat_the_best_threshold():
 def test_a_model_that_predicts_no_positive_is_on_a_plateau():
     problem, start, _, _ = set_up(0)
     with pytest.warns(UserWarning, match=r"No perturbation .* changes the black-box metric"):
-        found = minimize(problem, start, 0)
+        found = minimize_black_box(
+            problem, start, [], AdaptiveSurrogates(), np.random.RandomState(0)
+        )
     assert found.loss == 1.0
     assert found.ended == "plateau"

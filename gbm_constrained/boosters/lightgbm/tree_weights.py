@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import lightgbm as lgb
@@ -76,6 +77,60 @@ def weight_rounds(booster: lgb.Booster, weights: Float, intercept: float) -> lgb
     weighted.params = dict(booster.params)
     weighted.best_iteration = 0
     return weighted
+
+
+def append_offsets(booster: lgb.Booster, table: Any, offsets: Float) -> lgb.Booster:
+    """Append a tree that adds an offset to the scores of each group.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes.
+    table : array-like of shape (n_groups, n_features)
+        A row of each group. The rows differ in the one feature that makes the groups, and
+        categories are listed as in the booster's own training rows.
+    offsets : ndarray of shape (n_groups,)
+        Offset of each group.
+
+    Returns
+    -------
+    Booster
+        Its file is read by LightGBM alone.
+
+    Raises
+    ------
+    ValueError
+        If the booster averages its trees, or has several trees in a round.
+    """
+    if not offsets.any():
+        return booster
+    text = booster.model_to_string()
+    _check(text)
+    head, trees, rest = split_trees(text)
+    by_group = _grow_offsets(table, offsets)
+    (tree,) = split_trees(by_group.model_to_string())[1]
+    trees = [*trees, re.sub(r"\ATree=0", f"Tree={len(trees)}", tree)]
+    appended = lgb.Booster(model_str=join_trees(head, trees, rest))
+    appended.params = dict(booster.params)
+    appended.best_iteration = 0
+    return appended
+
+
+def _grow_offsets(table: Any, offsets: Float) -> lgb.Booster:
+    """Let LightGBM find the splits between groups, and set the leaves to the very offsets."""
+    n_groups = len(offsets)
+    parameters = {
+        "objective": "regression", "boost_from_average": False, "learning_rate": 1.0,
+        "num_leaves": max(n_groups, 2), "min_data_in_leaf": 1, "min_sum_hessian_in_leaf": 0.0,
+        "min_data_in_bin": 1, "min_data_per_group": 1, "cat_l2": 0.0, "cat_smooth": 0.0,
+        "max_cat_to_onehot": n_groups + 1, "feature_pre_filter": False, "num_threads": 1,
+        "verbosity": -1,
+    }  # fmt: skip
+    found = lgb.train(parameters, lgb.Dataset(table, offsets), num_boost_round=1)
+    leaves = np.ravel(found.predict(table, pred_leaf=True)).astype(int)
+    for leaf, offset in zip(leaves.tolist(), offsets.tolist(), strict=True):
+        found.set_leaf_output(0, leaf, offset)
+    return found
 
 
 def _check(text: str) -> None:

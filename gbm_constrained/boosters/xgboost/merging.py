@@ -49,13 +49,17 @@ def merge_boosters(boosters: Sequence[xgb.Booster]) -> xgb.Booster:
         _check_trees(booster)
     models = [ubjson.read(booster.save_raw("ubj")) for booster in boosters]
     first = models[0]
-    _check_categories([model["learner"]["gradient_booster"]["model"] for model in models])
-    _concatenate([model["learner"]["gradient_booster"]["model"] for model in models])
+    forests = [model["learner"]["gradient_booster"]["model"] for model in models]
+    _check_categories(forests)
+    for forest in forests:
+        for tree in forest["trees"]:
+            scale_leaves(tree, np.float32(1.0 / len(forests)))
+    concatenate(forests)
     intercept = np.mean([intercept_of(model) for model in models], axis=0)
     rounding = _set_intercept(first, intercept)
     merged = xgb.Booster()
     merged.load_model(ubjson.write(first))
-    merged.load_config(_config_of(boosters[0], first))
+    merged.load_config(config_of(boosters[0], first))
     merged.set_attr(best_iteration=None, best_score=None)  # of the first booster
     if np.abs(rounding).max() > MAX_ROUNDING and merged.num_boosted_rounds():
         shift_intercept(merged, rounding)
@@ -89,13 +93,10 @@ def _check_categories(forests: list[dict[str, Any]]) -> None:
         )
 
 
-def _concatenate(forests: list[dict[str, Any]]) -> None:
-    """Put the trees of all forests into the first one, each divided by their number."""
-    scale = np.float32(1.0 / len(forests))
+def concatenate(forests: list[dict[str, Any]]) -> None:
+    """Put the trees of all forests into the first one."""
     trees, info, sizes = [], [], [0]
     for forest in forests:
-        for tree in forest["trees"]:
-            scale_leaves(tree, scale)
         trees += forest["trees"]
         info += list(forest["tree_info"])
         sizes += np.diff(forest["iteration_indptr"]).tolist()
@@ -150,7 +151,7 @@ def _set_intercept(model: dict[str, Any], intercept: Array) -> Array:
     return np.asarray(intercept - intercept_of(model))
 
 
-def _config_of(booster: xgb.Booster, model: dict[str, Any]) -> str:
+def config_of(booster: xgb.Booster, model: dict[str, Any]) -> str:
     """Write the configuration of a booster as that of the model that takes its place."""
     config = json.loads(booster.save_config())
     learner, merged = config["learner"], model["learner"]

@@ -10,7 +10,13 @@ import xgboost as xgb
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.boosters import ubjson
 from gbm_constrained.boosters.tree_weights import RoundScores, check_number
-from gbm_constrained.boosters.xgboost.merging import best_rounds, intercept_of, scale_leaves
+from gbm_constrained.boosters.xgboost.merging import (
+    best_rounds,
+    concatenate,
+    config_of,
+    intercept_of,
+    scale_leaves,
+)
 from gbm_constrained.boosters.xgboost.model import has_dropped_trees, shift_intercept
 
 
@@ -82,6 +88,49 @@ def weight_rounds(booster: xgb.Booster, weights: Float, intercept: float) -> xgb
     weighted.set_attr(best_iteration=None, best_score=None)
     shift_intercept(weighted, np.array([intercept]))
     return weighted
+
+
+def append_offsets(booster: xgb.Booster, rows: xgb.DMatrix, offsets: Float) -> xgb.Booster:
+    """Append a tree that adds an offset to the scores of each group.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes.
+    rows : DMatrix of shape (n_groups, n_features)
+        A row of each group. The rows differ in the one feature that makes the groups, and
+        categories are listed as in the booster's own training rows.
+    offsets : ndarray of shape (n_groups,)
+        Offset of each group.
+
+    Returns
+    -------
+    Booster
+        Its file is read by XGBoost alone.
+
+    Raises
+    ------
+    ValueError
+        If the booster is no sum of trees, or is one of several classes.
+    """
+    if not offsets.any():
+        return booster
+    _check(booster)
+    booster = best_rounds(booster)
+    rows.set_label(offsets)
+    parameters = {
+        "base_score": 0.0, "learning_rate": 1.0, "reg_lambda": 0.0, "min_child_weight": 0.0,
+        "max_depth": 0, "max_leaves": len(offsets), "grow_policy": "lossguide",
+        "max_cat_to_onehot": len(offsets) + 1, "nthread": 1,
+    }  # fmt: skip
+    by_group = xgb.train(parameters, rows, num_boost_round=1)
+    read = [ubjson.read(one.save_raw("ubj")) for one in (booster, by_group)]
+    concatenate([model["learner"]["gradient_booster"]["model"] for model in read])
+    appended = xgb.Booster()
+    appended.load_model(ubjson.write(read[0]))
+    appended.load_config(config_of(booster, read[0]))
+    appended.set_attr(best_iteration=None, best_score=None)
+    return appended
 
 
 def _check(booster: xgb.Booster) -> float:
