@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from gbm_constrained.solvers.metric_gradient import (
 from gbm_constrained.solvers.parameter_spaces import BlackBoxProblem
 from gbm_constrained.solvers.surrogate_projection import project
 
+Ended: TypeAlias = Literal["iterations", "calls", "plateau"]
 MOST_DOUBLINGS = 3  # Of sigma, on a plateau of the metric.
 
 
@@ -147,7 +148,7 @@ class AdaptiveResult:
     loss: float
     iterates: tuple[Iterate, ...]
     candidate_losses: tuple[float, ...]
-    ended: str
+    ended: Ended
 
 
 def minimize_black_box(
@@ -217,7 +218,7 @@ class _Descent:
         profile = self.problem.profile(start)
         at_start = self.problem.loss(start)
         iterates = [Iterate(start, at_start, profile, profile, np.zeros_like(profile))]
-        ended = "iterations"
+        ended: Ended = "iterations"
         for t in range(1, self.options.n_iterations + 1):
             if metric.calls_left < self.options.calls_per_iteration:
                 ended = "calls"
