@@ -1,5 +1,6 @@
-"""Objectives that are functions of the confusion matrix, for ``maximize=`` and ``minimize=``."""
+"""Objectives: functions of the confusion matrix, and metrics that are only a function to call."""
 
+from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.metrics.callables import cost, metric
 from gbm_constrained.metrics.f_measures import f1_macro, f1_micro, f_beta
 from gbm_constrained.metrics.recalls import (
@@ -9,9 +10,11 @@ from gbm_constrained.metrics.recalls import (
     min_recall,
     q_mean,
 )
+from gbm_constrained.metrics.surrogates import surrogate
 from gbm_constrained.metrics.text import format_metric, parse_metric
 
 __all__ = [
+    "BlackBox",
     "balanced_accuracy",
     "cost",
     "f1_macro",
@@ -24,4 +27,5 @@ __all__ = [
     "min_recall",
     "parse_metric",
     "q_mean",
+    "surrogate",
 ]

@@ -62,7 +62,7 @@ def merge_texts(texts: Sequence[str]) -> str:
     for head, forest in zip(heads, forests, strict=True):
         is_average = "\naverage_output\n" in head
         share = total / len(forest) if is_average else 1.0
-        trees += [_scale(tree, share / len(texts)) for tree in forest]
+        trees += [scale_tree(tree, share / len(texts)) for tree in forest]
     trees = [re.sub(r"\ATree=\d+", f"Tree={i}", tree) for i, tree in enumerate(trees)]
     infos = [_field(head, "feature_infos").split(" ") for head in heads]
     merged = " ".join(_merge_info(of_feature) for of_feature in zip(*infos, strict=True))
@@ -71,8 +71,8 @@ def merge_texts(texts: Sequence[str]) -> str:
     return join_trees(head, trees, IMPORTANCES.sub(_sum_importances(rests), rests[0], count=1))
 
 
-def _scale(tree: str, factor: float) -> str:
-    """Multiply the outputs of a tree."""
+def scale_tree(tree: str, factor: float) -> str:
+    """Multiply the outputs of a tree in LightGBM's text."""
     for name in SCALED_FIELDS:
         tree = map_numbers(tree, name, lambda x: x * factor)
     return tree

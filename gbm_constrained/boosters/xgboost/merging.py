@@ -44,25 +44,29 @@ def merge_boosters(boosters: Sequence[xgb.Booster]) -> xgb.Booster:
         If the boosters have no trees whose leaves could be divided, or number the categories of
         a column differently.
     """
-    boosters = [_best_rounds(booster) for booster in boosters]
+    boosters = [best_rounds(booster) for booster in boosters]
     for booster in boosters:
         _check_trees(booster)
     models = [ubjson.read(booster.save_raw("ubj")) for booster in boosters]
     first = models[0]
-    _check_categories([model["learner"]["gradient_booster"]["model"] for model in models])
-    _concatenate([model["learner"]["gradient_booster"]["model"] for model in models])
-    intercept = np.mean([_intercept_of(model) for model in models], axis=0)
+    forests = [model["learner"]["gradient_booster"]["model"] for model in models]
+    _check_categories(forests)
+    for forest in forests:
+        for tree in forest["trees"]:
+            scale_leaves(tree, np.float32(1.0 / len(forests)))
+    concatenate(forests)
+    intercept = np.mean([intercept_of(model) for model in models], axis=0)
     rounding = _set_intercept(first, intercept)
     merged = xgb.Booster()
     merged.load_model(ubjson.write(first))
-    merged.load_config(_config_of(boosters[0], first))
+    merged.load_config(config_of(boosters[0], first))
     merged.set_attr(best_iteration=None, best_score=None)  # of the first booster
     if np.abs(rounding).max() > MAX_ROUNDING and merged.num_boosted_rounds():
         shift_intercept(merged, rounding)
     return merged
 
 
-def _best_rounds(booster: xgb.Booster) -> xgb.Booster:
+def best_rounds(booster: xgb.Booster) -> xgb.Booster:
     """Cut a booster to the rounds that ``predict`` takes."""
     best = booster.attr("best_iteration")
     return booster if best is None else keep_first_rounds(booster, int(best) + 1)
@@ -89,13 +93,10 @@ def _check_categories(forests: list[dict[str, Any]]) -> None:
         )
 
 
-def _concatenate(forests: list[dict[str, Any]]) -> None:
-    """Put the trees of all forests into the first one, each divided by their number."""
-    scale = np.float32(1.0 / len(forests))
+def concatenate(forests: list[dict[str, Any]]) -> None:
+    """Put the trees of all forests into the first one."""
     trees, info, sizes = [], [], [0]
     for forest in forests:
-        for tree in forest["trees"]:
-            _scale_leaves(tree, scale)
         trees += forest["trees"]
         info += list(forest["tree_info"])
         sizes += np.diff(forest["iteration_indptr"]).tolist()
@@ -108,7 +109,8 @@ def _concatenate(forests: list[dict[str, Any]]) -> None:
     first["gbtree_model_param"]["num_trees"] = str(len(trees))
 
 
-def _scale_leaves(tree: dict[str, Any], scale: Any) -> None:
+def scale_leaves(tree: dict[str, Any], scale: Any) -> None:
+    """Multiply the leaves of a tree of a model that has been read."""
     tree["base_weights"] *= scale
     if int(tree["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
         tree["leaf_weights"] *= scale
@@ -116,7 +118,7 @@ def _scale_leaves(tree: dict[str, Any], scale: Any) -> None:
         tree["split_conditions"][tree["left_children"] == -1] *= scale
 
 
-def _intercept_of(model: dict[str, Any]) -> Array:
+def intercept_of(model: dict[str, Any]) -> Array:
     """Scores that the trees are added to, of shape (1,) or (n_classes,), as XGBoost computes."""
     learner = model["learner"]
     forest = learner["gradient_booster"]["model"]
@@ -146,10 +148,10 @@ def _set_intercept(model: dict[str, Any], intercept: Array) -> Array:
     parameters = learner["learner_model_param"]
     parameters["base_score"] = json.dumps(base_score.tolist())
     parameters["boost_from_average"] = "0"
-    return np.asarray(intercept - _intercept_of(model))
+    return np.asarray(intercept - intercept_of(model))
 
 
-def _config_of(booster: xgb.Booster, model: dict[str, Any]) -> str:
+def config_of(booster: xgb.Booster, model: dict[str, Any]) -> str:
     """Write the configuration of a booster as that of the model that takes its place."""
     config = json.loads(booster.save_config())
     learner, merged = config["learner"], model["learner"]

@@ -1,0 +1,148 @@
+"""Scores of each round of LightGBM's boosters, and boosters with other weights of the rounds."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.boosters.lightgbm.merging import scale_tree
+from gbm_constrained.boosters.lightgbm.model_text import add_intercept, join_trees, split_trees
+from gbm_constrained.boosters.tree_weights import RoundScores, check_number
+
+
+def score_rounds(booster: lgb.Booster, X: Any, groups: Codes | None = None) -> RoundScores:
+    """Score rows by each round, up to the best iteration.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes.
+    X : array-like of shape (n_samples, n_features)
+        Rows.
+    groups : ndarray of int of shape (n_samples,), default=None
+        Group of each row.
+
+    Returns
+    -------
+    RoundScores
+
+    Raises
+    ------
+    ValueError
+        If the booster averages its trees, or has several trees in a round.
+    """
+    _check(booster.model_to_string(num_iteration=1))
+    best = booster.best_iteration
+    n_rounds = best if best > 0 else booster.current_iteration()
+    columns = [
+        booster.predict(X, raw_score=True, start_iteration=t, num_iteration=1)
+        for t in range(n_rounds)
+    ]
+    return RoundScores(np.stack(columns, axis=1).astype(np.float32), 0.0, groups)
+
+
+def weight_rounds(booster: lgb.Booster, weights: Float, intercept: float) -> lgb.Booster:
+    """Make a booster whose rounds have weights, up to its best iteration.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes.
+    weights : ndarray of shape (n_rounds,)
+        Weight of each round up to the best iteration.
+    intercept : float
+        What is added to all scores.
+
+    Returns
+    -------
+    Booster
+        Its file is read by LightGBM alone.
+
+    Raises
+    ------
+    ValueError
+        If the booster averages its trees, or has several trees in a round.
+    """
+    text = booster.model_to_string()
+    _check(text)
+    head, trees, rest = split_trees(text)
+    check_number(weights, len(trees))
+    scaled = [scale_tree(tree, w) for tree, w in zip(trees, weights.tolist(), strict=True)]
+    text = add_intercept(join_trees(head, scaled, rest), [intercept])
+    weighted = lgb.Booster(model_str=text)
+    weighted.params = dict(booster.params)
+    weighted.best_iteration = 0
+    return weighted
+
+
+def append_offsets(booster: lgb.Booster, table: Any, offsets: Float) -> lgb.Booster:
+    """Append a tree that adds an offset to the scores of each group.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes.
+    table : array-like of shape (n_groups, n_features)
+        A row of each group. The rows differ in the one feature that makes the groups, and
+        categories are listed as in the booster's own training rows.
+    offsets : ndarray of shape (n_groups,)
+        Offset of each group.
+
+    Returns
+    -------
+    Booster
+        Its file is read by LightGBM alone.
+
+    Raises
+    ------
+    ValueError
+        If the booster averages its trees, or has several trees in a round.
+    """
+    if not offsets.any():
+        return booster
+    text = booster.model_to_string()
+    _check(text)
+    head, trees, rest = split_trees(text)
+    by_group = _grow_offsets(table, offsets)
+    (tree,) = split_trees(by_group.model_to_string())[1]
+    trees = [*trees, re.sub(r"\ATree=0", f"Tree={len(trees)}", tree)]
+    appended = lgb.Booster(model_str=join_trees(head, trees, rest))
+    appended.params = dict(booster.params)
+    appended.best_iteration = 0
+    return appended
+
+
+def _grow_offsets(table: Any, offsets: Float) -> lgb.Booster:
+    """Let LightGBM find the splits between groups, and set the leaves to the very offsets."""
+    n_groups = len(offsets)
+    parameters = {
+        "objective": "regression", "boost_from_average": False, "learning_rate": 1.0,
+        "num_leaves": max(n_groups, 2), "min_data_in_leaf": 1, "min_sum_hessian_in_leaf": 0.0,
+        "min_data_in_bin": 1, "min_data_per_group": 1, "cat_l2": 0.0, "cat_smooth": 0.0,
+        "max_cat_to_onehot": n_groups + 1, "feature_pre_filter": False, "num_threads": 1,
+        "verbosity": -1,
+    }  # fmt: skip
+    found = lgb.train(parameters, lgb.Dataset(table, offsets), num_boost_round=1)
+    leaves = np.ravel(found.predict(table, pred_leaf=True)).astype(int)
+    for leaf, offset in zip(leaves.tolist(), offsets.tolist(), strict=True):
+        found.set_leaf_output(0, leaf, offset)
+    return found
+
+
+def _check(text: str) -> None:
+    """Refuse boosters that are not the sum of one tree in each round."""
+    head = split_trees(text)[0]
+    if "\naverage_output\n" in head:
+        raise ValueError(
+            "space='trees' weighs the trees of a sum, and boosting_type='rf' averages its trees: "
+            "use another boosting_type."
+        )
+    if "\nnum_tree_per_iteration=1\n" not in head:
+        raise ValueError(
+            "space='trees' takes boosters of two classes, and this one has a tree for each of "
+            "several classes in a round."
+        )

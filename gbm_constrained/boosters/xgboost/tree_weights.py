@@ -1,0 +1,151 @@
+"""Scores of each round of XGBoost's boosters, and boosters with other weights of the rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.boosters import ubjson
+from gbm_constrained.boosters.tree_weights import RoundScores, check_number
+from gbm_constrained.boosters.xgboost.merging import (
+    best_rounds,
+    concatenate,
+    config_of,
+    intercept_of,
+    scale_leaves,
+)
+from gbm_constrained.boosters.xgboost.model import has_dropped_trees, shift_intercept
+
+
+def score_rounds(model: xgb.XGBClassifier, X: Any, groups: Codes | None = None) -> RoundScores:
+    """Score rows by each round, up to the best iteration.
+
+    Parameters
+    ----------
+    model : XGBClassifier
+        A classifier of two classes.
+    X : array-like of shape (n_samples, n_features)
+        Rows.
+    groups : ndarray of int of shape (n_samples,), default=None
+        Group of each row.
+
+    Returns
+    -------
+    RoundScores
+
+    Raises
+    ------
+    ValueError
+        If the booster is no sum of trees, or is one of several classes.
+    """
+    base = _check(model.get_booster())
+    booster = best_rounds(model.get_booster())
+    # A base margin takes the place of the intercept, so that none is rounded away.
+    start = np.zeros(X.shape[0], dtype=np.float32)
+    columns = [
+        model.predict(X, output_margin=True, base_margin=start, iteration_range=(t, t + 1))
+        for t in range(booster.num_boosted_rounds())
+    ]
+    return RoundScores(np.stack(columns, axis=1), base, groups)
+
+
+def weight_rounds(booster: xgb.Booster, weights: Float, intercept: float) -> xgb.Booster:
+    """Make a booster whose rounds have weights, up to its best iteration.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes.
+    weights : ndarray of shape (n_rounds,)
+        Weight of each round up to the best iteration.
+    intercept : float
+        What is added to all scores.
+
+    Returns
+    -------
+    Booster
+        Its file is read by XGBoost alone.
+
+    Raises
+    ------
+    ValueError
+        If the booster is no sum of trees, or is one of several classes.
+    """
+    _check(booster)
+    booster = best_rounds(booster)
+    config, data = booster.save_config(), booster.save_raw("ubj")
+    forest = ubjson.read(data)["learner"]["gradient_booster"]["model"]
+    sizes = np.diff(forest["iteration_indptr"])
+    check_number(weights, sizes.size)
+    for tree, weight in zip(forest["trees"], np.repeat(weights, sizes), strict=True):
+        scale_leaves(tree, np.float32(weight))  # The arrays are views of the data.
+    weighted = xgb.Booster()
+    weighted.load_model(data)
+    weighted.load_config(config)
+    weighted.set_attr(best_iteration=None, best_score=None)
+    shift_intercept(weighted, np.array([intercept]))
+    return weighted
+
+
+def append_offsets(booster: xgb.Booster, rows: xgb.DMatrix, offsets: Float) -> xgb.Booster:
+    """Append a tree that adds an offset to the scores of each group.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes.
+    rows : DMatrix of shape (n_groups, n_features)
+        A row of each group. The rows differ in the one feature that makes the groups, and
+        categories are listed as in the booster's own training rows.
+    offsets : ndarray of shape (n_groups,)
+        Offset of each group.
+
+    Returns
+    -------
+    Booster
+        Its file is read by XGBoost alone.
+
+    Raises
+    ------
+    ValueError
+        If the booster is no sum of trees, or is one of several classes.
+    """
+    if not offsets.any():
+        return booster
+    _check(booster)
+    booster = best_rounds(booster)
+    rows.set_label(offsets)
+    parameters = {
+        "base_score": 0.0, "learning_rate": 1.0, "reg_lambda": 0.0, "min_child_weight": 0.0,
+        "max_depth": 0, "max_leaves": len(offsets), "grow_policy": "lossguide",
+        "max_cat_to_onehot": len(offsets) + 1, "nthread": 1,
+    }  # fmt: skip
+    by_group = xgb.train(parameters, rows, num_boost_round=1)
+    read = [ubjson.read(one.save_raw("ubj")) for one in (booster, by_group)]
+    concatenate([model["learner"]["gradient_booster"]["model"] for model in read])
+    appended = xgb.Booster()
+    appended.load_model(ubjson.write(read[0]))
+    appended.load_config(config_of(booster, read[0]))
+    appended.set_attr(best_iteration=None, best_score=None)
+    return appended
+
+
+def _check(booster: xgb.Booster) -> float:
+    """Refuse boosters that are no sum of trees for two classes, or return the intercept."""
+    read = ubjson.read(booster.save_raw("ubj"))
+    name = "dart" if has_dropped_trees(booster) else read["learner"]["gradient_booster"]["name"]
+    if name != "gbtree":
+        raise ValueError(
+            f"space='trees' gives trees their weights, and booster={name!r} has weights of its "
+            f"own: use booster='gbtree'."
+        )
+    intercept = intercept_of(read)
+    if intercept.size > 1:
+        raise ValueError(
+            "space='trees' takes boosters of two classes, and this one has scores of several "
+            "classes."
+        )
+    return float(intercept[0])

@@ -1,0 +1,188 @@
+"""Weights of rounds: the parts of a booster's scores, and native boosters with other weights."""
+
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost as xgb
+
+from gbm_constrained.boosters.lightgbm import tree_weights as of_lightgbm
+from gbm_constrained.boosters.tree_weights import TreeWeights, make_space
+from gbm_constrained.boosters.xgboost import tree_weights as of_xgboost
+
+N_ROWS = 600
+RANDOM = np.random.default_rng(0)
+X = pd.DataFrame(RANDOM.normal(size=(N_ROWS, 3)), columns=["a", "b", "c"])
+X.loc[RANDOM.random(N_ROWS) < 0.1, "b"] = np.nan
+X["d"] = pd.Categorical(RANDOM.choice(list("wxyz"), N_ROWS))
+Y = (X.a + X.b.fillna(1.0) * X.c + (X.d == "x") > 1.5).astype(int)
+GROUPS = np.arange(N_ROWS) % 3
+ROUNDS = 8
+
+
+def grow_lightgbm(**options):
+    model = lgb.LGBMClassifier(n_estimators=ROUNDS, num_leaves=6, verbose=-1, n_jobs=1, **options)
+    return model.fit(X.drop(columns="d") if "linear_tree" in options else X, Y)
+
+
+def grow_xgboost(**options):
+    return xgb.XGBClassifier(
+        n_estimators=ROUNDS, max_depth=3, n_jobs=1, enable_categorical=True, **options
+    ).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"boosting_type": "dart", "drop_rate": 0.5}, {"linear_tree": True}],
+    ids=["gbdt", "dart", "linear"],
+)
+def test_weighted_boosters_of_lightgbm(options, tmp_path):
+    model = grow_lightgbm(**options)
+    table = X[model.feature_name_]
+    parts = of_lightgbm.score_rounds(model.booster_, table)
+    assert parts.scores.shape == (N_ROWS, ROUNDS)
+    assert parts.scores.dtype == np.float32
+    raw = model.predict(table, raw_score=True)
+    np.testing.assert_allclose(parts.scores.sum(axis=1), raw, atol=1e-6)
+    weights = RANDOM.normal(size=ROUNDS)
+    weighted = of_lightgbm.weight_rounds(model.booster_, weights, 0.7)
+    weighted.save_model(tmp_path / "model.txt")
+    read = lgb.Booster(model_file=tmp_path / "model.txt")
+    exact = [
+        model.booster_.predict(table, raw_score=True, start_iteration=t, num_iteration=1)
+        for t in range(ROUNDS)
+    ]
+    scores = read.predict(table, raw_score=True)
+    np.testing.assert_allclose(scores, weights @ exact + 0.7, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(scores, parts.scores @ weights + 0.7, atol=1e-5)
+    assert read.num_trees() == ROUNDS
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"base_score": 0.9}, {"num_parallel_tree": 2, "subsample": 0.5}],
+    ids=["plain", "base_score", "forest"],
+)
+def test_weighted_boosters_of_xgboost(options, tmp_path):
+    model = grow_xgboost(**options)
+    parts = of_xgboost.score_rounds(model, X)
+    assert parts.scores.shape == (N_ROWS, ROUNDS)
+    raw = model.predict(X, output_margin=True)
+    np.testing.assert_allclose(parts.scores.sum(axis=1) + parts.base, raw, atol=2e-6)
+    weights = RANDOM.normal(size=ROUNDS)
+    weighted = of_xgboost.weight_rounds(model.get_booster(), weights, 0.7)
+    weighted.save_model(tmp_path / "model.ubj")
+    read = xgb.XGBClassifier()
+    read.load_model(tmp_path / "model.ubj")
+    scores = read.predict(X, output_margin=True)
+    expected = parts.scores.astype(float) @ weights + parts.base + 0.7
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-6)
+    np.testing.assert_array_equal(model.predict(X, output_margin=True), raw)
+
+
+def table_of_groups(column, levels):
+    """The first row for each level, with the level in a column."""
+    table = X.iloc[np.zeros(len(levels), dtype=int)].reset_index(drop=True)
+    table[column] = pd.Series(levels).astype(X[column].dtype)
+    return table
+
+
+LEVELS = {"d": list("wxyz"), "c": [-0.5, 0.25, 2.0, np.nan]}
+
+
+@pytest.mark.parametrize("column", list(LEVELS))
+@pytest.mark.parametrize("offsets", [[0.3, -0.2, 0.3, 1.7], [0.0, 0.0, 0.0, 0.4], [0.0] * 4])
+def test_appended_trees_add_the_offsets_of_groups(column, offsets, tmp_path):
+    offsets, positions = np.array(offsets), RANDOM.integers(4, size=N_ROWS)
+    rows = X.copy()
+    rows[column] = pd.Series(np.array(LEVELS[column], dtype=object)[positions]).astype(
+        X[column].dtype
+    )
+    table = table_of_groups(column, LEVELS[column])
+    model = grow_lightgbm()
+    of_lightgbm.append_offsets(model.booster_, table, offsets).save_model(tmp_path / "model.txt")
+    read = lgb.Booster(model_file=tmp_path / "model.txt")
+    expected = model.predict(rows, raw_score=True) + offsets[positions]
+    np.testing.assert_allclose(read.predict(rows, raw_score=True), expected, rtol=0, atol=1e-12)
+    model = grow_xgboost()
+    matrix = xgb.DMatrix(table, enable_categorical=True)
+    appended = of_xgboost.append_offsets(model.get_booster(), matrix, offsets)
+    appended.save_model(tmp_path / "model.ubj")
+    read = xgb.XGBClassifier()
+    read.load_model(tmp_path / "model.ubj")
+    expected = model.predict(rows, output_margin=True) + offsets[positions]
+    np.testing.assert_allclose(read.predict(rows, output_margin=True), expected, rtol=0, atol=2e-6)
+
+
+def test_rounds_after_the_best_one_are_left_out():
+    model = grow_lightgbm()
+    model.booster_.best_iteration = 5
+    assert of_lightgbm.score_rounds(model.booster_, X).scores.shape[1] == 5
+    assert of_lightgbm.weight_rounds(model.booster_, np.ones(5), 0.0).num_trees() == 5
+    model = grow_xgboost()
+    model.get_booster().set_attr(best_iteration="4")
+    assert of_xgboost.score_rounds(model, X).scores.shape[1] == 5
+    weighted = of_xgboost.weight_rounds(model.get_booster(), np.ones(5), 0.0)
+    assert weighted.num_boosted_rounds() == 5
+    table, offsets = table_of_groups("d", LEVELS["d"]), np.arange(4.0)
+    matrix = xgb.DMatrix(table, enable_categorical=True)
+    appended = of_xgboost.append_offsets(model.get_booster(), matrix, offsets)
+    assert appended.num_boosted_rounds() == 6
+    expected = model.predict(table, output_margin=True) + offsets
+    np.testing.assert_allclose(appended.predict(matrix, output_margin=True), expected, atol=2e-6)
+
+
+def test_weights_of_one_leave_a_booster_as_it_is():
+    for weights in (
+        TreeWeights.identity(ROUNDS, 3),
+        TreeWeights.from_parameters(TreeWeights.identity(ROUNDS, 3).parameters, ROUNDS),
+    ):
+        model = grow_lightgbm()
+        same = of_lightgbm.weight_rounds(model.booster_, weights.rounds, weights.intercept)
+        np.testing.assert_array_equal(same.predict(X), model.booster_.predict(X))
+        assert not weights.offsets.any()
+        assert weights.offsets.size == 3
+
+
+def test_the_space_of_both_libraries_adds_offsets_and_an_intercept():
+    parameters = RANDOM.normal(size=ROUNDS + 4)
+    weights = TreeWeights.from_parameters(parameters, ROUNDS)
+    np.testing.assert_array_equal(weights.parameters, parameters)
+    for parts in (
+        of_lightgbm.score_rounds(grow_lightgbm().booster_, X, GROUPS),
+        of_xgboost.score_rounds(grow_xgboost(), X, GROUPS),
+    ):
+        space = make_space(parts, parts, 3)
+        expected = (
+            parts.scores @ weights.rounds + parts.base + weights.offsets[GROUPS]
+        ) + weights.intercept
+        np.testing.assert_allclose(space.training_scores(parameters), expected, atol=1e-5)
+        np.testing.assert_array_equal(
+            space.validation_scores(parameters), space.training_scores(parameters)
+        )
+
+
+def test_what_is_no_sum_of_trees_for_two_classes_is_refused():
+    forest = grow_lightgbm(boosting_type="rf", subsample=0.5, subsample_freq=1)
+    several = lgb.LGBMClassifier(n_estimators=2, verbose=-1, n_jobs=1).fit(X, GROUPS)
+    for model, message in ((forest, "boosting_type='rf' averages"), (several, "two classes")):
+        with pytest.raises(ValueError, match=message):
+            of_lightgbm.score_rounds(model.booster_, X)
+        with pytest.raises(ValueError, match=message):
+            of_lightgbm.weight_rounds(model.booster_, np.ones(2), 0.0)
+    dart = grow_xgboost(booster="dart", rate_drop=0.5)
+    several = xgb.XGBClassifier(n_estimators=2, enable_categorical=True).fit(X, GROUPS)
+    linear = xgb.XGBClassifier(n_estimators=2, booster="gblinear").fit(X[["a", "c"]], Y)
+    for model, message in (
+        (dart, "booster='dart' has weights"),
+        (linear, "booster='gblinear' has weights"),
+        (several, "two classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            of_xgboost.score_rounds(model, X)
+        with pytest.raises(ValueError, match=message):
+            of_xgboost.weight_rounds(model.get_booster(), np.ones(2), 0.0)
+    with pytest.raises(ValueError, match="one number for each of the 8 rounds"):
+        of_lightgbm.weight_rounds(grow_lightgbm().booster_, np.ones(3), 0.0)
+    with pytest.raises(ValueError, match="one number for each of the 8 rounds"):
+        of_xgboost.weight_rounds(grow_xgboost().get_booster(), np.ones(3), 0.0)
