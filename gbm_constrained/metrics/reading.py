@@ -14,6 +14,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.metrics.base import BoundMetric, Metric, bind_linear, bind_quotient
+from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.metrics.callables import FunctionMetric
 from gbm_constrained.metrics.text import parse_metric
 
@@ -95,6 +96,13 @@ def read_metric(name: str, given: Any) -> Metric:
             given = parse_metric(given)
         except ValueError as error:
             raise ValueError(f"{name}={given!r}: {error}") from None
+    if isinstance(given, BlackBox):
+        raise TypeError(
+            f"{name}={given} is a function to call, which decisions on held-out rows are not "
+            f"searched for: optimise the weights of trained trees by "
+            f"gbm_constrained.solvers.adaptive_surrogates, or give a metric of the confusion "
+            f"matrix, such as metric(function, kind='other')."
+        )
     if isinstance(given, (Rate, Quotient)):
         if any(term.event.is_pair for rate in given.rates for _, term in rate.terms):
             raise ValueError(

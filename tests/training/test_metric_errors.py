@@ -9,7 +9,7 @@ import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS
 
 import gbm_constrained as gc
-from gbm_constrained.metrics import cost, f1_micro, g_mean, h_mean, metric, min_recall
+from gbm_constrained.metrics import BlackBox, cost, f1_micro, g_mean, h_mean, metric, min_recall
 from gbm_constrained.presets import Coverage, Quantification
 
 OPTIONS = {
@@ -48,6 +48,9 @@ CASES = {
              "maximize='g_mean' and minimize='error_rate' cannot both be given: leave one out"),
     "unknown name": ({"maximize": "gmean"}, ValueError,
                      "maximize='gmean': unknown metric gmean: did you mean g_mean"),
+    "a function to call": (
+        {"minimize": BlackBox(lambda y, scores: 0.5)}, TypeError, "minimize=.*adaptive_surrogates",
+    ),
     "no metric": ({"maximize": 3}, TypeError, "maximize must be a metric such as g_mean"),
     "direction": ({"minimize": "h_mean"}, ValueError, "minimize=h_mean: larger .* use maximize="),
     "unknown label": ({"maximize": gc.recall("z")}, ValueError,
