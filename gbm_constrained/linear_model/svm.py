@@ -62,11 +62,13 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
 
     Parameters
     ----------
-    penalty, loss, dual, tol, C, multi_class, fit_intercept, intercept_scaling, class_weight, \
-verbose, random_state, max_iter
+    penalty, loss, dual, tol, C, multi_class, fit_intercept, intercept_scaling, class_weight
         Those of the parent. Under constraints the penalty is L2 and the intercept is fitted, `tol`
-        is the progress relative to the objective at which the steps end, and `loss`, `dual`,
-        `intercept_scaling` and `max_iter` do not enter.
+        is the progress relative to the objective at which the steps end, and `loss`, `dual`
+        and `intercept_scaling` do not enter.
+    verbose, random_state, max_iter
+        Those of the parent. Under constraints `verbose` shows the progress, and the others do not
+        enter.
     constraints : Constraint or sequence of Constraint, default=None
         The constraints, such as ``[fnr() <= 0.05]`` (see
         :mod:`gbm_constrained.constraints.rates`). Without any, the parent's own ``fit`` is called.
