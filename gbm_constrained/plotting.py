@@ -1,6 +1,7 @@
 """Draw fitted models, groups and trade-offs with matplotlib."""
 
 from gbm_constrained.reporting.plotting.achievable import AchievableRatesDisplay
+from gbm_constrained.reporting.plotting.certificate import CertificateDisplay
 from gbm_constrained.reporting.plotting.confusion import GroupConfusionDisplay
 from gbm_constrained.reporting.plotting.groups import GroupRatesDisplay
 from gbm_constrained.reporting.plotting.history import ConstraintHistoryDisplay, MultipliersDisplay
@@ -15,6 +16,7 @@ from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay, plot_tr
 __all__ = [
     "COLOURS",
     "AchievableRatesDisplay",
+    "CertificateDisplay",
     "ClassRecallsDisplay",
     "ConstraintHistoryDisplay",
     "ConstraintIntervalsDisplay",
