@@ -181,3 +181,18 @@ def test_adult_auc_fairness(run):
     expected = roc_auc_score(y[test], space["plain"].predict_proba(X[test])[:, 1])
     of_plain = plain.loc[plain["library"] == "LightGBM", "auc"]
     np.testing.assert_allclose(of_plain.astype(float), expected)
+
+
+def test_dataset_constraints(run):
+    space = run("dataset_constraints")[0]
+    table, model, y, test = (space[name] for name in ("table", "model", "y", "test"))
+    certificate = model.certificate_
+    assert (certificate["violation"] <= 1e-9).all()
+    assert (np.diff(certificate["objective"]) < 0).all()
+    expected = recall_score(y[test], model.predict(space["X"][test]))
+    assert table.loc["churn <= 0.04", "recall"] == pytest.approx(expected)
+    ours = table.loc["churn <= 0.02":]
+    assert (ours["recall"] > table.loc["deployed", "recall"]).all()
+    assert (ours["egregious errors"] < table.loc["plain", "egregious errors"]).all()
+    assert (np.diff(table.loc[["churn <= 0.02", "churn <= 0.04", "plain"], "churn"]) > 0).all()
+    assert (ours["accuracy"] > table.loc["deployed", "accuracy"] - 0.002).all()
