@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import brentq
 from scipy.sparse.linalg import LinearOperator, cg
 
@@ -353,8 +353,15 @@ class _Newton:
         H[-1, -1] = max(H[-1, -1], least)
         scale = 1 / np.sqrt(H.diagonal())
         H *= scale * scale[:, None]
-        H[np.diag_indices_from(H)] += H.shape[0] * np.finfo(float).eps
-        return np.asarray(-scale * cho_solve(cho_factor(H), scale * gradient))
+        ridge = H.shape[0] * np.finfo(float).eps
+        while True:
+            H[np.diag_indices_from(H)] = 1.0 + ridge
+            try:
+                factor = cho_factor(H)
+                break
+            except LinAlgError:  # Rounding of nearly dependent columns makes H indefinite.
+                ridge *= 100.0  # From a ridge of one on, H is dominated by its diagonal.
+        return np.asarray(-scale * cho_solve(factor, scale * gradient))
 
     def _conjugate_gradients(self, gradient: Float, curvature: Float, least: float) -> Float:
         extra = max(least - curvature.sum(), 0.0)

@@ -218,3 +218,11 @@ def test_more_classes_and_not_finite_features(rows):
     bad[3, 1] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         model.fit(bad, y)
+
+
+def test_equal_rates_of_groups_with_dependent_columns(rows):
+    """A rule with no slack, on indicator columns of which each pair adds up to one."""
+    X, y, group, _ = rows
+    indicators = np.column_stack([X > 0.0, X <= 0.0, X > 1.0, X <= 1.0]).astype(float)
+    model = fit((indicators, y, group, None), gc.gap(gc.selection_rate(), by="g") <= 0.0)
+    assert model.certificate_["violation"].iloc[-1] <= 1e-9
