@@ -12,12 +12,16 @@ from gbm_constrained.problem.lagrangian import Lagrangian
 
 
 def count_pairs(scores, first, second, weight=None, wins=None):
-    """Weighted fraction of the pairs of rows of two masks whose first row scores higher."""
+    """Weighted fraction of the pairs of rows of two masks whose first row scores higher.
+
+    It is NaN without any weight. The masks may overlap, and `wins` may give a value to each
+    difference of scores.
+    """
     weight = np.ones(scores.size) if weight is None else weight
-    apart = scores[first][:, None] - scores[second]
-    wins = (apart > 0) + 0.5 * (apart == 0) if wins is None else wins(apart)
+    above, below = scores[first][:, None], scores[second]
+    won = (above > below) + 0.5 * (above == below) if wins is None else wins(above - below)
     mass = np.outer(weight[first], weight[second])
-    return (mass * wins).sum() / mass.sum()
+    return (mass * won).sum() / mass.sum() if mass.sum() > 0 else np.nan
 
 
 def smooth(apart):

@@ -134,12 +134,11 @@ def _choose_shift(scored: ScoredRows, prefix: int, criterion: Criterion) -> Choi
 
 def _violation_of_pairs(rows: EvaluationSet, margin: Array) -> float:
     """Find the largest violation of a pair rate, which no shift changes."""
-    compiled = rows.compiled
-    if not compiled.pair_blocks:
+    compiled, pairs = rows.compiled, rows.lagrangian.rows.pairs
+    if pairs is None:
         return 0.0
-    functionals = np.nan_to_num(rows.functionals(margin))
-    left = compiled.rows_of(functionals) - compiled.b
-    return float(left[np.diff(compiled.C.indptr) > 0].max(initial=0.0))
+    left = compiled.C @ pairs.tables(margin) - compiled.b
+    return float(left[compiled.has_pairs].max(initial=0.0))
 
 
 def compares_groups(compiled: LinearConstraints) -> Bool:

@@ -341,12 +341,17 @@ class LinearConstraints:
     @cached_property
     def has_scores(self) -> Bool:
         """Whether each row of constraints holds mean losses or pair rates; shape (m,)."""
-        return np.asarray((np.diff(self.B.indptr) > 0) | (np.diff(self.C.indptr) > 0))
+        return np.asarray((np.diff(self.B.indptr) > 0) | self.has_pairs)
+
+    @cached_property
+    def has_pairs(self) -> Bool:
+        """Whether each row of constraints holds pair rates, which no threshold changes; (m,)."""
+        return np.asarray(np.diff(self.C.indptr) > 0)
 
     @property
     def has_pairs_alone(self) -> bool:
-        """Whether every row of constraints holds pair rates, which no threshold changes."""
-        return len(self) > 0 and bool((np.diff(self.C.indptr) > 0).all())
+        """Whether every row of constraints holds pair rates, and there is one at least."""
+        return len(self) > 0 and bool(self.has_pairs.all())
 
     @property
     def has_rates(self) -> Bool:

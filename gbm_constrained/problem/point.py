@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,8 +36,8 @@ class Point:
 
     def exact_statistics(self) -> CellStatistics:
         """Compute cell statistics as reports show them: no table of pairs is from bins."""
-        found, pairs = self.statistics(), self.problem.pairs
-        return found if pairs is None else replace(found, pairs=pairs.tables(self.margin))
+        exact = tuple(one.exact() for one in self._statistics)
+        return compute_statistics(self.problem, exact, self.margin)
 
     def losses(self) -> Float:
         """Compute the cross-entropy of each row."""

@@ -38,6 +38,10 @@ class CellStatistic(Protocol):
     def values(self, sums: Float) -> dict[str, Float]:
         """Compute fields of ``CellStatistics`` from the sums over all machines."""
 
+    def exact(self) -> CellStatistic:
+        """Return the statistic as reports show it, without approximation."""
+        return self
+
     def state(self) -> dict[str, Any]:
         """Collect what the scores seen so far have changed, for :meth:`restore`."""
         return {}
@@ -169,17 +173,21 @@ class PairTables(CellStatistic):
     """Tables of pairs: how often a row of one cell scores above a row of another.
 
     A table is no sum over blocks of rows. It is computed from all rows at once, from scores in
-    bins (:mod:`gbm_constrained.problem.pair_statistics`).
+    bins where rows are many (:mod:`gbm_constrained.problem.pair_statistics`) unless it `is_exact`.
     """
 
     name: ClassVar[str] = "pairs"
 
-    def __init__(self, pairs: PairRows) -> None:
-        self.pairs = pairs
+    def __init__(self, pairs: PairRows, *, is_exact: bool = False) -> None:
+        self.pairs, self.is_exact = pairs, is_exact
 
     def begin(self, margin: Array) -> Float:
         """Compute the tables."""
-        return self.pairs.tables(margin, is_exact=False)
+        return self.pairs.tables(margin, is_exact=self.is_exact)
+
+    def exact(self) -> PairTables:
+        """Return the statistic without bins."""
+        return PairTables(self.pairs, is_exact=True)
 
     def add(self, sums: Float, margin: Array, block: slice) -> None:
         """Add nothing: the tables are of all rows from the beginning."""

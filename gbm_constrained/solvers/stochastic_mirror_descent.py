@@ -36,7 +36,7 @@ import numpy as np
 from scipy.special import rel_entr, softmax
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.solvers.square_surrogate import Moments, Scalars, SquareSurrogate
+from gbm_constrained.solvers.square_surrogate import Scalars, SquareSurrogate
 
 MIN_SHARE = 1e-12  # A share of zero would never grow again.
 
@@ -270,9 +270,3 @@ class MirrorDescent:
         """Stochastic upper bound U of H(r); (30), Lemma 4."""
         value = self.problem.geometry.largest_value(self._u / self._total, self._v / self._total)
         return value + self.problem.proximal_weight / 2 * self._distance / self._total
-
-
-def start_scalars(surrogate: SquareSurrogate, moments: Moments) -> Float:
-    """Compute the a and b of given scores, one after the other; (2 * n_pairs,)."""
-    best = surrogate.best_scalars(moments)
-    return np.concatenate([best.a, best.b])

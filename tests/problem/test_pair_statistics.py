@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pair_references import count_pairs
 from sklearn.metrics import roc_auc_score
 
 from gbm_constrained.problem.pair_statistics import pair_rate, pair_table
 
 EXACT = 1e-12
-
-
-def count_pairs(scores, weight, u, v):
-    """Count all pairs of a row of `u` and a row of `v`, masks that may overlap."""
-    wins = (scores[:, None] > scores) + 0.5 * (scores[:, None] == scores)
-    mass = np.outer(weight * u, weight * v)
-    return (mass * wins).sum() / mass.sum() if mass.sum() > 0 else np.nan
 
 
 @st.composite
@@ -43,7 +37,7 @@ def test_every_entry_is_the_count_of_all_pairs(case, entries):
         patch.setattr("gbm_constrained.problem.pair_statistics.ENTRIES", entries)
         table = pair_table(scores, cells, weight, n_cells)
     counted = [
-        [count_pairs(scores, weight, cells == c, cells == d) for d in range(n_cells)]
+        [count_pairs(scores, cells == c, cells == d, weight) for d in range(n_cells)]
         for c in range(n_cells)
     ]
     np.testing.assert_allclose(table, counted, rtol=0, atol=EXACT)
@@ -58,7 +52,7 @@ def test_pair_rates_of_overlapping_unions_are_the_count_of_all_pairs(case, seed)
     u, v = np.random.default_rng(seed).random((2, n_cells)) < 0.6
     of_cells = np.bincount(cells, weight, n_cells)
     rate = pair_rate(pair_table(scores, cells, weight, n_cells), of_cells * u, of_cells * v)
-    expected = count_pairs(scores, weight, u[cells], v[cells])
+    expected = count_pairs(scores, u[cells], v[cells], weight)
     np.testing.assert_allclose(rate, expected, rtol=0, atol=EXACT)
 
 
