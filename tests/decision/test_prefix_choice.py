@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import BOTH, RULES, margins_of
 from references import best_shift
+from sklearn.metrics import roc_auc_score
 from small_fits import make
 
 import gbm_constrained as gc
@@ -308,3 +309,28 @@ def test_comparisons_of_groups_are_told_apart_from_rates():
     compiled = compile_constraints(rules, rows)[1]
     found = compares_groups(compiled)
     np.testing.assert_array_equal(found, np.isin(compiled.owner, [0, 1]))
+
+
+def test_the_prefix_of_largest_auc_among_those_that_meet_a_pair_rate():
+    """By AUC another prefix is best than by errors, and one that breaks the rule is neither."""
+    rng = np.random.default_rng(0)
+    y, noise = rng.integers(0, 2, 400), rng.normal(size=400)
+    rule = gc.auc() <= 0.9
+    rows = EvaluationSet(*compile_constraints([rule], Rows(y, np.arange(2))), "test")
+
+    def margins(rounds):
+        # The separation grows. From half of the rounds on most rows are decided as class 1.
+        return noise + 0.03 * rounds * (y - 0.5) + (2.0 if rounds > 30 else 0.0)
+
+    scored = ScoredRows(rows, margins)
+    candidates = Prefixes(80, 2).candidates
+    ranks = {r: roc_auc_score(y, margins(r)) for r in candidates}
+    errors = {r: np.mean((margins(r) > 0) != y) for r in candidates}
+    meets = [r for r in candidates if ranks[r] <= 0.9]
+    assert len(meets) < len(candidates)
+    best = {"auc": max(meets, key=ranks.get), "error": min(meets, key=errors.get)}
+    assert best["auc"] != best["error"]
+    for criterion, expected in best.items():
+        found = choose_prefix(scored, Prefixes(80, 2, True, criterion))
+        assert found.rounds == expected
+        assert not found.has_rate_violation
