@@ -136,6 +136,9 @@ _TABLE = (
     Finding("GC307", "warning", UserWarning,
             "There are many surrogates for few validation rows",
             "Give fewer surrogates, or more validation rows."),
+    Finding("GC309", "note", UserWarning,
+            "Gradients are computed on the CPU beside a graphics card",
+            "Install CuPy for your version of CUDA, or make the card CuPy's current one."),
     # Model files.
     Finding("GC401", "warning", UserWarning,
             "A model file does not keep all parameters",

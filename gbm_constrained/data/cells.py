@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.selectors import Key, Levels, Selector
 from gbm_constrained.data.communicator import Communicator, SingleMachine
+from gbm_constrained.data.devices import look_up, to_host
 from gbm_constrained.data.rows import Rows
 
 MASKED_SUM_CELLS = 12  # Largest number of cells for which sums by masks are the faster ones.
@@ -80,7 +81,7 @@ class View:
     def sum(self, x: NDArray[Any] | None, rows: slice = slice(None)) -> Float:
         """Sum values of rows, or count rows, by cell of the view."""
         codes = self.small_codes[rows]
-        return np.bincount(codes, x, len(self)).astype(np.float64)
+        return to_host(np.bincount(codes, x, len(self))).astype(np.float64)
 
     @cached_property
     def codes(self) -> Codes:
@@ -91,9 +92,12 @@ class View:
 
     def look_up(self, part: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
         """Write the entries of a table of the view's cells for a block of rows."""
-        # No code is out of range, and numpy is fastest without a check, by mode="wrap".
-        found = part.take(self.small_codes[rows], axis=0, out=out, mode="wrap")
-        return np.asarray(found)
+        look_up(part, self.small_codes[rows], out)
+        return out
+
+    def on(self, xp: Any) -> View:
+        """Return the view with its codes in the memory of a module of arrays."""
+        return replace(self, small_codes=xp.asarray(self.small_codes))
 
     @cached_property
     def largest(self) -> int:
@@ -240,6 +244,14 @@ class Cells:
             part.weighted_count = self.reduce_sum(part.total(part.rows.weight > 0))
         return part
 
+    def on(self, xp: Any) -> Cells:
+        """Return the same cells with the codes of rows in the memory of a module of arrays."""
+        if xp is np:
+            return self
+        moved = copy.copy(self)
+        moved.views = tuple(view.on(xp) for view in self.views)
+        return moved
+
     def __len__(self) -> int:
         return self.labels.size
 
@@ -265,8 +277,9 @@ class Cells:
         sums = np.zeros(len(first))
         for c in range(len(first)):
             if c != first.largest:
-                sums[c] = total(x & (codes == c) if x.dtype == np.bool_ else x * (codes == c))
-        sums[first.largest] = total(x) - sums.sum()
+                inside = x & (codes == c) if x.dtype == np.bool_ else x * (codes == c)
+                sums[c] = float(total(inside))
+        sums[first.largest] = float(total(x)) - sums.sum()
         return np.concatenate([sums, *(view.sum(x, rows) for view in others)])
 
     def select(self, view: View, selectors: Sequence[Selector]) -> NDArray[np.bool_]:

@@ -84,10 +84,12 @@ class Lagrangian:
                 f"The Lagrangian was built on scores of shape {rows.probability.shape}, got "
                 f"{margin.shape}: the learner must pass every training row, in order."
             )
-        margin = margin.astype(rows.dtype, copy=False)
-        with np.errstate(over="ignore"):
-            for part in rows.blocks():
-                rows.kernel.link(margin[part], rows.labels[part], rows.probability[part])
+        margin = rows.array_module.asarray(margin).astype(rows.dtype, copy=False)
+
+        def link(part: slice) -> None:
+            rows.kernel.link(margin[part], rows.labels[part], rows.probability[part])
+
+        rows.over_blocks(link)
         return Point(rows, self.coefficients, self.statistics, margin)
 
     def objective(self, statistics: CellStatistics) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.devices import to_host
 from gbm_constrained.problem.kernels.base import loss_lipschitz, over_classes, rate_lipschitz
 from gbm_constrained.problem.kernels.pairs import pair_sensitivities
 from gbm_constrained.problem.kernels.proxies import PROXIES
@@ -90,7 +91,8 @@ class ProblemConstants:
 
         The last two entries are the sampled weight of each cell, and the cells without any.
         """
-        codes = self.rows.cells.views[0].small_codes
+        views = self.rows.cells.views
+        codes = to_host(views[0].small_codes)
         order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
         count = np.bincount(codes)
         start = count.cumsum() - count
@@ -99,14 +101,14 @@ class ProblemConstants:
         every = -(-count // wanted)
         chosen = [order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)]
         rows = np.sort(np.concatenate(chosen))
-        weight = None if self.rows.weight is None else self.rows.weight[rows]
-        views = self.rows.cells.views
-        cells = [view.small_codes[rows].astype(np.intp) for view in views]
+        at = self.rows.array_module.asarray(rows)
+        weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
+        cells = [to_host(view.small_codes[at]).astype(np.intp) for view in views]
         mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
         total = self.rows.reduce_sum(np.concatenate(mass).astype(np.float64))
         without = np.flatnonzero(total <= 0)
         total[without] = 1.0
-        return rows, weight, cells, total, without
+        return at, weight, cells, total, without
 
     def slopes(self) -> Float:
         """Estimate the root mean square slope of class probabilities in each cell.
@@ -116,7 +118,7 @@ class ProblemConstants:
         problem = self.rows
         rows, weight, cells, mass, without = self._sample
         p = problem.probability if rows.size == problem.n_samples else problem.probability[rows]
-        p = p.astype(np.float64)
+        p = to_host(p).astype(np.float64)
         square = np.subtract(1.0, p)
         square *= p
         square *= square

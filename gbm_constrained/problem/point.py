@@ -9,6 +9,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
+from gbm_constrained.data.devices import to_host
 from gbm_constrained.problem.kernels.base import Block
 from gbm_constrained.problem.problem_rows import ProblemRows
 from gbm_constrained.problem.row_coefficients import RowCoefficients
@@ -42,11 +43,12 @@ class Point:
     def losses(self) -> Float:
         """Compute the cross-entropy of each row."""
         problem = self.problem
-        parts = [
-            problem.kernel.loss(problem.probability[rows], self.margin[rows], problem.labels[rows])
-            for rows in problem.blocks()
-        ]
-        return np.concatenate(parts, dtype=np.float64)
+
+        def loss(rows: slice) -> Array:
+            p, labels = problem.probability[rows], problem.labels[rows]
+            return to_host(problem.kernel.loss(p, self.margin[rows], labels))
+
+        return np.concatenate(problem.over_blocks(loss), dtype=np.float64)
 
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
@@ -57,10 +59,12 @@ class Point:
         """
         problem = self.problem
         t = self.coefficients.tables(multipliers)
-        total = 0.0
-        for rows in problem.blocks():
+
+        def value(rows: slice) -> float:
             row_value = problem.kernel.value(self._block(rows, t))
-            total += float(problem.apply_weights(row_value, rows).sum())
+            return float(problem.apply_weights(row_value, rows).sum())
+
+        total = sum(problem.over_blocks(value), 0.0)
         total = float(problem.reduce_sum(np.array([total]))[0]) / problem.total_weight
         if problem.pairs is not None:
             total += problem.pairs.value(multipliers, self.margin)
@@ -86,7 +90,8 @@ class Point:
         gradient, hessian = problem.take_buffers()
         t = self.coefficients.tables(multipliers)
         proximal = self._proximal_table(inverse_tau)
-        for rows in problem.blocks():
+
+        def fill(rows: slice) -> None:
             grad, hess = gradient[rows], hessian[rows]
             if grad.dtype != problem.dtype:  # round once, at the end
                 grad, hess = np.empty_like(grad, problem.dtype), np.empty_like(hess, problem.dtype)
@@ -107,6 +112,8 @@ class Point:
             problem.apply_weights(hess, rows)
             if grad.dtype != gradient.dtype:
                 gradient[rows], hessian[rows] = grad, hess
+
+        problem.over_blocks(fill)
         if problem.pairs is not None and multipliers.any():
             out = gradient, hessian
             problem.pairs.add_gradient(multipliers, self.margin, problem.probability, out)
@@ -121,7 +128,8 @@ class Point:
             return None
         if problem.has_several_views:
             return self.coefficients.per_row(table).reshape(-1)
-        return np.asarray(table[problem.cells.views[0].cells])
+        of_cells: Array = table[problem.cells.views[0].cells]
+        return of_cells
 
     def _block(self, rows: slice, tables: Any) -> Block:
         """Collect the arguments of the kernels for a block of rows."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -17,10 +17,15 @@ from gbm_constrained.problem.kernels.proxies import PROXIES, SQUARE, ProxyName
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_rows import PairRows
+from gbm_constrained.problem.row_threads import MIN_ROWS, map_in_order
+
+T = TypeVar("T")
 
 # Rows of a block: few enough for temporary arrays to stay in cache, and many enough for the cost
 # of a call not to matter. A block has half as many where each row has several scores.
 BLOCK = 65_536
+# The same on a graphics card, where a call costs as much as an operation on a million rows.
+BLOCK_ON_CARD = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,9 @@ class KernelOptions:
         diagonal an upper bound of the full Hessian, K / (K - 1) in LightGBM.
     hessian_floor : Number added to the Hessian of a row of weight one; below its rounding unless
         it is nearly zero.
+    array_module : Module of the arrays with an entry for each row: numpy, or CuPy for a booster
+        that is trained on a graphics card. Pair rates are computed by numpy.
+    n_threads : Number of threads that blocks of many rows are shared by.
     """
 
     proxy: ProxyName = "auto"
@@ -51,6 +59,8 @@ class KernelOptions:
     order: Literal["C", "F"] = "C"
     majoriser_factor: float = 1.0
     hessian_floor: float = 0.0
+    array_module: Any = np
+    n_threads: int = 1
 
     def is_sigmoid(self, constraints: LinearConstraints) -> Bool:
         """Find the rows of constraints whose rates have the sigmoid proxy, (m,)."""
@@ -83,12 +93,15 @@ class ProblemRows:
         **kernel: Any,
     ) -> None:
         options = KernelOptions(**kernel)
-        self.cells = cells
+        xp = self.array_module = np if constraints.pair_blocks else options.array_module
+        self.cells = cells.on(xp)
         self.constraints = constraints
         self.is_sigmoid = options.is_sigmoid(constraints)
         self.reduce_sum = cells.reduce_sum
         self.dtype = np.dtype(options.dtype)
         self.n_samples = int(y.size)
+        has_threads = xp is np and self.n_samples >= MIN_ROWS
+        self.n_threads = options.n_threads if has_threads else 1
         self.n_classes = int(cells.classes.size)
         self.kernel: BinaryKernel | SoftmaxKernel = (
             BinaryKernel() if self.n_classes == 2 else SoftmaxKernel(options.majoriser_factor)
@@ -97,9 +110,9 @@ class ProblemRows:
         self.hessian_floor = options.hessian_floor
         self.has_several_views = cells.n_binding > 1
         self.has_loss_by_cell = "loss" in constraints.statistics
-        self.label_of_row = np.maximum(y, 0)
+        self.label_of_row = xp.asarray(np.maximum(y, 0))
         self.labels = self.kernel.encode(self.label_of_row, self.dtype)
-        self._set_weight(weight)
+        self._set_weight(weight, cells)
         self.pairs: PairRows | None = None
         if constraints.pair_blocks:
             self.pairs = PairRows(
@@ -111,13 +124,15 @@ class ProblemRows:
             )
         self._make_buffers(options)
 
-    def _set_weight(self, weight: Array | None) -> None:
+    def _set_weight(self, weight: Array | None, cells: Cells) -> None:
         """Store the weights of the rows, and sum them by cell."""
-        self.weight = None if weight is None else np.asarray(weight, dtype=self.dtype)
+        self.weight = None
+        self.cell_weight = cells.count  # of all machines
+        if weight is not None:
+            weight = np.asarray(weight, dtype=self.dtype)
+            self.cell_weight = self.reduce_sum(cells.total(weight))
+            self.weight = self.array_module.asarray(weight)
         self.decision_weight = self.weight
-        self.cell_weight = self.cells.count  # of all machines
-        if self.weight is not None:
-            self.cell_weight = self.reduce_sum(self.cells.total(self.weight))
         # Cells of the first view are enough. A product of vectors as long as the rows would start
         # threads of another library, and these keep a core busy that the booster needs.
         first = self.cells.views[0].cells
@@ -127,17 +142,17 @@ class ProblemRows:
 
     def _make_buffers(self, options: KernelOptions) -> None:
         """Make the arrays that probabilities, gradients and Hessians are written to."""
-        dtype, order = options.dtype, options.order
+        dtype, order, xp = options.dtype, options.order, self.array_module
         shape = (self.n_samples,) if self.n_classes == 2 else (self.n_samples, self.n_classes)
-        self.probability = np.empty(shape, dtype=self.dtype, order=order)
-        gradient = np.empty(shape, dtype=options.gradient_dtype or dtype, order=order)
+        self.probability = xp.empty(shape, dtype=self.dtype, order=order)
+        gradient = xp.empty(shape, dtype=options.gradient_dtype or dtype, order=order)
         self.gradient_dtype = gradient.dtype
         self._buffers = gradient, np.empty_like(gradient)
         # Two pairs of arrays are written to in turns, because the caches of a booster's threads
         # hold the pair that they have just read. Writing to that pair can double the time of a
         # gradient of two classes. Gradients of several classes take longer by themselves.
         self._others = self._buffers
-        if self.n_classes == 2:
+        if self.n_classes == 2 and xp is np:
             self._others = np.empty_like(gradient), np.empty_like(gradient)
 
     def take_buffers(self) -> tuple[Array, Array]:
@@ -160,10 +175,16 @@ class ProblemRows:
             self.weight = self.weight.astype(self.dtype)
 
     def blocks(self) -> Iterator[slice]:
-        """Iterate over blocks of rows that fit in cache."""
-        size = BLOCK if self.n_classes == 2 else max(BLOCK // 2, 1)
+        """Iterate over blocks of rows that fit in cache, or on a graphics card in its memory."""
+        size = BLOCK if self.array_module is np else BLOCK_ON_CARD
+        if self.n_classes > 2:
+            size = max(size // 2, 1)
         for start in range(0, self.n_samples, size):
             yield slice(start, min(start + size, self.n_samples))
+
+    def over_blocks(self, function: Callable[[slice], T]) -> list[T]:
+        """Apply a function to all blocks of rows; the results are in the order of the rows."""
+        return map_in_order(function, self.blocks(), self.n_threads)
 
     def apply_weights(self, x: Array, rows: slice) -> Array:
         """Multiply per-row values of a block by the rows' weights, in place."""
@@ -174,12 +195,14 @@ class ProblemRows:
 
     def bregman(self, margin: Array, other: Array) -> float:
         """Compute the Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2``."""
-        total = 0.0
-        for part in self.blocks():
+
+        def sum_squares(part: slice) -> float:
             difference = margin[part] - other[part]
             difference *= difference
             square = difference if difference.ndim == 1 else difference.sum(axis=1)
-            total += float(self.apply_weights(square, part).sum())
+            return float(self.apply_weights(square, part).sum())
+
+        total = sum(self.over_blocks(sum_squares), 0.0)
         return float(self.reduce_sum(np.array([total]))[0]) / (2.0 * self.total_weight)
 
     @cached_property
@@ -198,4 +221,7 @@ class ProblemRows:
         """Whether each row is in the objective; None where all are."""
         view = self.cells.views[0]
         inside = self.cells.in_objective[view.cells]
-        return None if inside.all() else inside[view.small_codes].astype(self.gradient_dtype)
+        if inside.all():
+            return None
+        found: Array = self.array_module.asarray(inside)[view.small_codes]
+        return found.astype(self.gradient_dtype)

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.cells import View
+from gbm_constrained.data.devices import array_module, look_up
 from gbm_constrained.problem.kernels.proxies import PROXIES, ProxyName
 from gbm_constrained.problem.kernels.tables import BinaryRowTables, KernelTables, RowTables
 from gbm_constrained.problem.problem_rows import ProblemRows
@@ -79,20 +80,22 @@ class RowCoefficients:
     ) -> KernelTables:
         """Make tables of cells, or of rows that are each its own cell, from costs by proxy."""
         clipped = loss if np.isfinite(self.problem.cap) else np.zeros_like(loss)
+        positions = array_module(loss).arange(labels.size)
         parts = [PROXIES[name].coefficients(of_proxy) for name, of_proxy in costs.items()]
         target, cost = (reduce(np.add, tables) for tables in zip(*parts, strict=True))
-        target[np.arange(labels.size), labels] += in_objective + loss - clipped
+        target[positions, labels] += in_objective + loss - clipped
         return kind(target, cost, clipped, labels, self.problem.dtype)
 
     def _several_row_tables(self, multipliers: Float) -> KernelTables:
         """Make tables of more than two classes and several views."""
         problem, K = self.problem, self.problem.n_classes
         width = 2 * K + 1
-        sums = np.empty((problem.n_samples, width), dtype=problem.dtype)
+        xp = problem.array_module
+        sums = xp.empty((problem.n_samples, width), dtype=problem.dtype)
         for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
             sums[rows] = total
         costs: dict[ProxyName, Array] = {"logistic": sums[:, :K], "sigmoid": sums[:, K:-1]}
-        in_objective = problem.cells.in_objective[problem.cells.codes]
+        in_objective = xp.asarray(problem.cells.in_objective)[problem.cells.codes]
         return self._kernel_tables(
             RowTables, costs, sums[:, -1], problem.label_of_row, in_objective
         )
@@ -163,8 +166,9 @@ class RowCoefficients:
         self, parts: Sequence[tuple[View, Array]], width: int
     ) -> Iterator[tuple[slice, Array]]:
         """Sum `width` columns of coefficients over partitions, block by block."""
+        xp = self.problem.array_module
         for rows in self.problem.blocks():
-            total = np.empty((rows.stop - rows.start, width), dtype=self.problem.dtype)
+            total = xp.empty((rows.stop - rows.start, width), dtype=self.problem.dtype)
             found = np.empty_like(total)
             if not parts:
                 total.fill(0.0)
@@ -196,7 +200,7 @@ class RowCoefficients:
                 found = np.multiply(largest, step, dtype=self.problem.dtype)
                 found += low
             else:
-                found = levels.take(largest, mode="wrap")
+                found = look_up(levels, largest)
             self._entries = (key, np.broadcast_to(found, (self.problem.n_samples,)))
         entries = self._entries[1]
         return entries if self.problem.n_classes == 2 else entries[:, None]
@@ -206,13 +210,13 @@ class RowCoefficients:
 
         Ranks by row are kept for views whose table has not changed since the last iteration.
         """
-        found = []
+        found, xp = [], self.problem.array_module
         for view, part in self.views.largest(ranks):
             key = part.tobytes()
             known = [kept for of, was, kept in self._ranks if of is view and was == key]
-            of_rows = known[0] if known else part[:1]
+            of_rows = known[0] if known else xp.asarray(part[:1])
             if not known and (part != part[0]).any():
-                of_rows = np.empty(self.problem.n_samples, dtype=ranks.dtype)
+                of_rows = xp.empty(self.problem.n_samples, dtype=ranks.dtype)
                 for rows in self.problem.blocks():
                     view.look_up(part, rows, of_rows[rows])
             found.append((view, key, of_rows))

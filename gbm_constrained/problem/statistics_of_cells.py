@@ -30,10 +30,10 @@ class CellStatistic(Protocol):
     name: ClassVar[str]
 
     def begin(self, margin: Array) -> Float:
-        """Make the table of sums, to which blocks of rows are added."""
+        """Make the table of sums, to which those of blocks of rows are added."""
 
-    def add(self, sums: Float, margin: Array, block: slice) -> None:
-        """Add a block of rows to the sums, given the scores of these rows."""
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Compute the sums of a block of rows, given their scores; None where there are none."""
 
     def values(self, sums: Float) -> dict[str, Float]:
         """Compute fields of ``CellStatistics`` from the sums over all machines."""
@@ -63,15 +63,16 @@ class PredictedFractions(CellStatistic):
         """Make a table of zeros for each class but the first, (n_classes - 1, n_cells)."""
         return np.zeros((self.rows.n_classes - 1, len(self.rows.cells)))
 
-    def add(self, sums: Float, margin: Array, block: slice) -> None:
-        """Add the weights of the rows that are predicted as each class but the first."""
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Sum the weights of the rows that are predicted as each class but the first."""
         rows = self.rows
-        predicted = rows.kernel.predict(margin)
+        predicted, sums = rows.kernel.predict(margin), []
         for k in range(1, rows.n_classes):
             chosen = predicted if predicted.dtype == np.bool_ else predicted == k
             if rows.decision_weight is not None:  # Sums in single precision are off by 1e-7.
                 chosen = np.multiply(chosen, rows.decision_weight[block], dtype=np.float64)
-            sums[k - 1] += rows.cells.sum_by_cell(chosen, block)
+            sums.append(rows.cells.sum_by_cell(chosen, block))
+        return np.stack(sums)
 
     def values(self, sums: Float) -> dict[str, Float]:
         """Divide by the weights of the cells; the first class has the rest."""
@@ -117,8 +118,9 @@ class TrackedFractions(PredictedFractions):
         self.decided = decided
         return self.sums
 
-    def add(self, sums: Float, margin: Array, block: slice) -> None:
-        """Add nothing: the sums hold all rows from the beginning."""
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Return nothing: the sums hold all rows from the beginning."""
+        return None
 
     def state(self) -> dict[str, Any]:
         """Collect the decisions at the last scores, and their sums."""
@@ -146,19 +148,21 @@ class MeanLosses(CellStatistic):
         """Make a table of zeros: losses, and clipped losses if there is a cap."""
         return np.zeros((1 + self.is_clipped, len(self.rows.cells) if self.is_by_cell else 1))
 
-    def add(self, sums: Float, margin: Array, block: slice) -> None:
-        """Add the losses of a block of rows, times their weights in the objective."""
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Sum the losses of a block of rows, times their weights in the objective."""
         rows = self.rows
         loss = rows.kernel.loss(rows.probability[block], margin, rows.labels[block])
-        if self.is_clipped:
-            clipped = rows.apply_weights(np.minimum(loss, rows.cap), block)
-            sums[1] += rows.cells.sum_by_cell(clipped, block)
+        clipped = np.minimum(loss, rows.cap) if self.is_clipped else None
         loss = rows.apply_weights(loss, block)
         if self.is_by_cell:
-            sums[0] += rows.cells.sum_by_cell(loss, block)
+            sums = [rows.cells.sum_by_cell(loss, block)]
         else:
             inside = rows.row_in_objective
-            sums[0] += (loss if inside is None else loss * inside[block]).sum()
+            total = float((loss if inside is None else loss * inside[block]).sum())
+            sums = [np.array([total])]
+        if clipped is not None:
+            sums.append(rows.cells.sum_by_cell(rows.apply_weights(clipped, block), block))
+        return np.stack(sums)
 
     def values(self, sums: Float) -> dict[str, Float]:
         """Divide by the weights of the cells, or by that of all rows."""
@@ -189,8 +193,9 @@ class PairTables(CellStatistic):
         """Return the statistic without bins."""
         return PairTables(self.pairs, is_exact=True)
 
-    def add(self, sums: Float, margin: Array, block: slice) -> None:
-        """Add nothing: the tables are of all rows from the beginning."""
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Return nothing: the tables are of all rows from the beginning."""
+        return None
 
     def values(self, sums: Float) -> dict[str, Float]:
         """Return the tables."""
@@ -202,7 +207,9 @@ STATISTICS = (PredictedFractions.name, MeanLosses.name, PairTables.name)
 
 def make_statistics(rows: ProblemRows) -> tuple[CellStatistic, ...]:
     """Make the statistics that constraints, objective and history of a problem depend on."""
-    fractions = TrackedFractions if rows.has_several_views else PredictedFractions
+    # On a graphics card, counting all rows takes less time than finding those that change.
+    is_tracked = rows.has_several_views and rows.array_module is np
+    fractions = TrackedFractions if is_tracked else PredictedFractions
     found: tuple[CellStatistic, ...] = (fractions(rows), MeanLosses(rows))
     return found if rows.pairs is None else (*found, PairTables(rows.pairs))
 
@@ -212,10 +219,15 @@ def compute_statistics(
 ) -> CellStatistics:
     """Compute statistics at scores whose probabilities `rows` hold, in one pass over the rows."""
     tables = [statistic.begin(margin) for statistic in statistics]
-    for block in rows.blocks():
+
+    def sum_block(block: slice) -> list[Float | None]:
         of_block = margin[block]
-        for statistic, sums in zip(statistics, tables, strict=True):
-            statistic.add(sums, of_block, block)
+        return [statistic.sum_block(of_block, block) for statistic in statistics]
+
+    for parts_of_block in rows.over_blocks(sum_block):
+        for sums, part in zip(tables, parts_of_block, strict=True):
+            if part is not None:
+                sums += part
     total = rows.reduce_sum(np.concatenate([sums.ravel() for sums in tables]))
     parts = np.split(total, np.cumsum([sums.size for sums in tables])[:-1])
     values: dict[str, Float] = {}

@@ -7,7 +7,8 @@ differ only by the attributes of its active constraints. Several views share one
 attributes, with the sum of their entries, and one look-up.
 
 Shared partitions need weights of cells in one proportion to those that constraints were compiled
-against. In folds the proportions differ, and each view is looked up by itself.
+against. In folds the proportions differ, and each view is looked up by itself. On a graphics card
+a look-up costs less than a partition, and each view is looked up by itself as well.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class ViewCache:
         # A cell of a view for each combination of these; that of each of its own cells.
         self._representatives: dict[int, tuple[Codes, Codes]] = {}
         self._shared: list[_SharedPartition] = []
-        self._are_shared = self._is_in_proportion(weight)
+        is_on_host = isinstance(cells.views[0].small_codes, np.ndarray)
+        self._are_shared = is_on_host and self._is_in_proportion(weight)
         self._alone = [
             (view, [matrix[view.cells] for matrix in matrices])
             for view in ([] if self._are_shared else cells.views)

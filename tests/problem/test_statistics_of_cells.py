@@ -33,9 +33,9 @@ class MeanMargins(CellStatistic):
     def begin(self, margin):
         return np.zeros(len(self.rows.cells))
 
-    def add(self, sums, margin, block):
+    def sum_block(self, margin, block):
         total = margin if margin.ndim == 1 else margin.sum(axis=1)
-        sums += self.rows.cells.sum_by_cell(self.rows.apply_weights(total.copy(), block), block)
+        return self.rows.cells.sum_by_cell(self.rows.apply_weights(total.copy(), block), block)
 
     def values(self, sums):
         return {"margin": sums / self.rows.divisor}
@@ -73,7 +73,9 @@ def measure(statistic, margin, ends=(0, N)):
     """Compute values from blocks of rows that end at the given rows."""
     sums = statistic.begin(margin)
     for start, end in pairwise(ends):
-        statistic.add(sums, margin[start:end], slice(start, end))
+        part = statistic.sum_block(margin[start:end], slice(start, end))
+        if part is not None:
+            sums += part
     return statistic.values(sums)
 
 

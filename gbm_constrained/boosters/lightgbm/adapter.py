@@ -53,6 +53,7 @@ from gbm_constrained.boosters.lightgbm.trained_model import TrainedLGBMModel, ma
 from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.problem.row_threads import count_threads
 from gbm_constrained.training import model_note
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, check_pairs
@@ -171,7 +172,12 @@ class LightGBMAdapter:
             random_state=self.model.random_state,
             takes_weights=takes_weights(self.model),
             without_stages=find_without_stages(self.model, self.arguments),
-            kernel={"dtype": np.float64, "gradient_dtype": np.float32, "order": "F"},
+            kernel={
+                "dtype": np.float64,
+                "gradient_dtype": np.float32,
+                "order": "F",
+                "n_threads": count_threads(self._parameter("num_threads", self.model.n_jobs)),
+            },
         )
 
     def progress(self) -> Progress | None:

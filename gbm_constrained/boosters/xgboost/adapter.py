@@ -30,6 +30,7 @@ from gbm_constrained.boosters.xgboost.checks import (
     warn_of_cut_names,
 )
 from gbm_constrained.boosters.xgboost.folds import make_fold_booster_factory
+from gbm_constrained.boosters.xgboost.kernel_options import kernel_options
 from gbm_constrained.boosters.xgboost.model import keep_first_rounds, shift_intercept
 from gbm_constrained.boosters.xgboost.native import (
     find_classes,
@@ -185,7 +186,8 @@ class XGBoostAdapter:
     def settings(self) -> LibrarySettings:
         model = self.model
         with preserve_random_state(model):
-            rate = model.get_xgb_params().get("eta", model.learning_rate)
+            native = model.get_xgb_params()
+        rate = native.get("eta", model.learning_rate)
         rate = DEFAULT_LEARNING_RATE if rate is None else rate
         return LibrarySettings(
             check_number("learning_rate", rate),
@@ -195,7 +197,7 @@ class XGBoostAdapter:
             random_state=model.random_state,
             takes_weights=takes_weights(model),
             without_stages=find_without_stages(model),
-            kernel={"dtype": np.float32, "hessian_floor": 1e-16},
+            kernel=kernel_options(native, model.verbosity),
         )
 
     def progress(self) -> Progress | None:

@@ -20,11 +20,16 @@ from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 class _Features:
     """Features of all rows of a fit, read once, from which matrices of some rows are made.
 
-    XGBoost takes longer to read a table of pandas than to bin its numbers.
+    XGBoost takes longer to read a table of pandas than to bin its numbers. Arrays need no reading.
     """
 
     def __init__(self, parent: xgb.XGBClassifier, X: Any, base_margin: Any) -> None:
         self.parent, self.base_margin = parent, base_margin
+        self.described = {"enable_categorical": parent.enable_categorical}
+        if type(X) is np.ndarray:
+            self.values = X
+            self.described |= {"feature_types": parent.feature_types, "missing": parent.missing}
+            return
         read = xgb.DMatrix(
             with_rows(X),
             missing=parent.missing,
@@ -33,10 +38,9 @@ class _Features:
             nthread=parent.n_jobs,
         )
         self.values = read.get_data()
-        self.described = {
+        self.described |= {
             "feature_names": read.feature_names,
             "feature_types": read.feature_types,
-            "enable_categorical": parent.enable_categorical,
         }
 
     def _of_rows(self, rows: Codes) -> dict[str, Any]:

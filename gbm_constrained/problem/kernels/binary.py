@@ -40,7 +40,8 @@ class BinaryKernel:
     @staticmethod
     def predict(margin: Array) -> Array:
         """Predict class 1 where the margin is positive."""
-        return np.asarray(margin > 0)
+        is_positive: Array = margin > 0
+        return is_positive
 
     @staticmethod
     def loss(a: Array, margin: Array, labels: Array) -> Array:
@@ -50,11 +51,11 @@ class BinaryKernel:
         np.log(log_larger, out=log_larger)
         signed = labels * margin
         # |x| - x = -2 min(x, 0), and numpy's minimum takes several times as long.
-        loss = np.abs(signed)
+        loss: Array = np.abs(signed)
         loss -= signed
         loss *= 0.5
         loss -= log_larger
-        return np.asarray(loss)
+        return loss
 
     @classmethod
     def value(cls, block: Block) -> Array:
@@ -79,11 +80,12 @@ class BinaryKernel:
             return t.kept_rows(table, block.codes)
         centre, half = parts  # In cache, a product and a sum are faster than a look-up.
         if half == 0:
-            return np.asarray(centre, dtype=t.dtype)
-        entries = block.labels * half
+            constant: Array = t.dtype.type(centre)
+            return constant
+        entries: Array = block.labels * half
         if centre != 0:
             entries += centre
-        return np.asarray(entries)
+        return entries
 
     @classmethod
     def gradient(cls, block: Block, grad: Array, hess: Array, learning_rate: float = 0.0) -> None:
@@ -125,21 +127,22 @@ class BinaryKernel:
         """Compute the curvature of the parabola above the loss, times the learning rate."""
         distance = np.abs(margin)
         distance += TINY
-        curvature = np.subtract(0.5, a)
+        curvature: Array = np.subtract(0.5, a)
         np.abs(curvature, out=curvature)
         curvature /= distance
         if learning_rate > 0.5:  # At lower rates the Hessian itself is larger there.
             curvature[distance < FLAT] = 0.25
         curvature *= learning_rate
-        return np.asarray(curvature)
+        return curvature
 
     @staticmethod
     def _slope(variance: Array) -> Array:
         """Compute the slope ``q (1 - q) / 2`` of q in the margin from ``p (1 - p)``."""
         root = np.sqrt(variance)
-        slope = root * 4.0
+        slope: Array = root * 4.0
         slope += 2.0
-        return np.asarray(np.divide(root, slope, out=slope))
+        np.divide(root, slope, out=slope)
+        return slope
 
     @classmethod
     def hessian_product(cls, block: Block, u: Array) -> Array:

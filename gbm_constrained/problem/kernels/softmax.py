@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Array
+from gbm_constrained.data.devices import array_module
 from gbm_constrained.problem.kernels.base import Block
 
 
@@ -46,45 +47,50 @@ class SoftmaxKernel:
     @staticmethod
     def predict(margin: Array) -> Array:
         """Predict the class of the first largest score."""
-        return np.asarray(margin.argmax(axis=1))
+        found: Array = margin.argmax(axis=1)
+        return found
 
     @staticmethod
     def look_up(block: Block, table: Array) -> Array:
         """Look up a one-dimensional table for each row; the result is read-only."""
-        return np.asarray(block.tables.kept_rows(table, block.codes))
+        found: Array = block.tables.kept_rows(table, block.codes)
+        return found
 
     @staticmethod
     def _losses(margin: Array) -> Array:
         shifted = margin - margin.max(axis=1, keepdims=True)
-        return np.asarray(np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted)
+        losses: Array = np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted
+        return losses
 
     @staticmethod
     def loss(p: Array, margin: Array, labels: Array) -> Array:
         """Compute the cross-entropy, which the scores give where a probability underflows."""
-        rows = np.arange(labels.size)
+        rows = array_module(labels).arange(labels.size)
         top = margin.argmax(axis=1)
-        return np.asarray(margin[rows, top] - margin[rows, labels] - np.log(p[rows, top]))
+        losses: Array = margin[rows, top] - margin[rows, labels] - np.log(p[rows, top])
+        return losses
 
     def value(self, block: Block) -> Array:
         """Compute the kernel value of each row."""
         p, margin, labels, codes, t, cap = block
-        return np.asarray(
+        values: Array = (
             (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
             + (t.rows(t.cost, codes) * (p + self._soften(p)) / 2.0).sum(axis=1)
             + t.rows(t.clipped, codes) * np.minimum(self.loss(p, margin, labels), cap)
         )
+        return values
 
     @staticmethod
     def _soften(p: Array) -> Array:
         """Compute the softmax of half the scores."""
-        q = np.sqrt(p)
+        q: Array = np.sqrt(p)
         q /= q.sum(axis=1, keepdims=True)
         return q
 
     def gradient(self, block: Block, grad: Array, hess: Array, learning_rate: float = 0.0) -> None:
         """Write the gradient and the Hessian majoriser of each row, at any learning rate."""
         p, margin, labels, codes, t, cap = block
-        rows = np.arange(labels.size)
+        rows = array_module(labels).arange(labels.size)
         np.subtract(1.0, p, out=hess)
         hess *= p
         has_other, has_cost, has_clipped = t.parts
@@ -113,11 +119,11 @@ class SoftmaxKernel:
         dp = pu - p * pu.sum(axis=1, keepdims=True)
         total = t.rows(t.total_target, codes)
         total = total + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
-        product = _as_column(total) * dp
+        product: Array = _as_column(total) * dp
         cost = t.rows(t.cost, codes)
         for q, scale in ((p, 0.5), (self._soften(p), 0.125)):
             qu = q * u
             dq = qu - q * qu.sum(axis=1, keepdims=True)
             product += scale * dq * (cost - (cost * q).sum(axis=1, keepdims=True))
             product -= scale * q * (cost * dq).sum(axis=1, keepdims=True)
-        return np.asarray(product)
+        return product

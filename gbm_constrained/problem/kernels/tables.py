@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Array
+from gbm_constrained.data.devices import address_of, array_module, look_up
 from gbm_constrained.problem.kernels.base import LOG2, over_classes
 
 
@@ -41,29 +42,37 @@ class KernelTables:
     @cached_property
     def label_target(self) -> Array:
         """T at the cell's own label, (n_cells,)."""
-        return np.asarray(self.target[np.arange(self.cell_labels.size), self.cell_labels])
+        found: Array = self.target[self._positions, self.cell_labels]
+        return found
 
     @cached_property
     def other_target(self) -> Array:
         """T with zeros at the cell's own label, (n_cells, n_classes)."""
         other = self.target.copy()
-        other[np.arange(self.cell_labels.size), self.cell_labels] = 0.0
+        other[self._positions, self.cell_labels] = 0.0
         return other
+
+    @cached_property
+    def _positions(self) -> Array:
+        """Positions of the cells, (n_cells,)."""
+        found: Array = array_module(self.target).arange(self.cell_labels.size)
+        return found
 
     @cached_property
     def margin_cost(self) -> Array:
         """Binary: cost of predicting 1 over predicting 0, (n_cells,)."""
-        return np.asarray(self.cost[:, 1] - self.cost[:, 0])
+        found: Array = self.cost[:, 1] - self.cost[:, 0]
+        return found
 
     @cached_property
     def signed_target(self) -> Array:
         """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
-        return np.asarray(np.where(self.cell_labels > 0, -self.label_target, self.label_target))
+        return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
 
     @cached_property
     def signed_other(self) -> Array:
         """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
-        return np.asarray(np.where(self.cell_labels > 0, self.other_total, -self.other_total))
+        return np.where(self.cell_labels > 0, self.other_total, -self.other_total)
 
     @cached_property
     def curvature(self) -> Array:
@@ -88,20 +97,22 @@ class KernelTables:
     @cached_property
     def cost_range(self) -> Array:
         """Range of Q over classes, (n_cells,)."""
-        return np.asarray(np.ptp(self.cost, axis=1))
+        found: Array = np.ptp(self.cost, axis=1)
+        return found
 
     def rows(self, table: Array, codes: Any) -> Array:
         """Look up a table of cells for each row; a one-dimensional constant becomes shape ()."""
         if table.ndim == 1 and (table == table[0]).all():
-            return np.asarray(table[0], dtype=self.dtype)
-        return np.asarray(np.take(table.astype(self.dtype), codes, axis=0))
+            return np.asarray(table[0], dtype=self.dtype)[()]
+        found: Array = look_up(table.astype(self.dtype), codes)
+        return found
 
     def kept_rows(self, table: Array, codes: Any) -> Array:
         """Look up a one-dimensional table once for all rounds with the same multipliers.
 
         The codes of a block must be in the same memory each time, and the result is read-only.
         """
-        key = (table.tobytes(), codes.__array_interface__["data"][0], codes.size)
+        key = (table.tobytes(), address_of(codes), codes.size)
         if key not in self._looked_up:
             self._looked_up[key] = self.rows(table, codes)
         return self._looked_up[key]
@@ -122,7 +133,8 @@ class RowTables(KernelTables):
 
     def rows(self, table: Array, codes: Any) -> Array:
         """Take the block of rows."""
-        return np.asarray(table[codes])
+        found: Array = table[codes]
+        return found
 
     kept_rows = rows
 
@@ -145,8 +157,11 @@ class BinaryRowTables:
         self.signed_target = np.empty_like(labels)
         self.curvature = np.empty_like(labels)
         # The pages of these zeros take no memory until something is written to them.
+        self.signed_other: Array
+        self.margin_cost: Array
+        self.clipped: Array
         self.signed_other, self.margin_cost, self.clipped = (
-            np.zeros(labels.shape, dtype=labels.dtype) for _ in range(3)
+            array_module(labels).zeros(labels.shape, dtype=labels.dtype) for _ in range(3)
         )
         self.parts = (False, False, False)
 
@@ -215,7 +230,8 @@ class BinaryRowTables:
 
     def rows(self, table: Array, codes: slice) -> Array:
         """Take the block of rows."""
-        return np.asarray(table[codes])
+        found: Array = table[codes]
+        return found
 
     kept_rows = rows
 
