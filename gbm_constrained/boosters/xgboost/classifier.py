@@ -13,9 +13,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import xgboost as xgb
 from xgboost.core import require_keyword_args
 
+from gbm_constrained._typing import Array
 from gbm_constrained.boosters.base import ConstrainedBoosterMixin
 from gbm_constrained.boosters.fit_docs import document_fit
 from gbm_constrained.boosters.xgboost.adapter import DrivenFit, XGBoostAdapter
@@ -56,6 +58,20 @@ def _by_keyword(method: Method) -> Method:
     """Make a method take keyword arguments by position as the parent does: with a warning."""
     wrapped: Method = require_keyword_args(error=False)(method)
     return wrapped
+
+
+def _copied_to_one_place(values: Array) -> Callable[[], Array]:
+    """Make the function that gives a copy of values, which the next call writes anew.
+
+    To touch new memory takes several times as long as to copy.
+    """
+    copy = np.empty_like(values)
+
+    def read() -> Array:
+        np.copyto(copy, values)
+        return copy
+
+    return read
 
 
 class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
@@ -289,8 +305,8 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
                 driven.matrices.append(self._scored(matrix, kwargs))
                 # XGBoost reads both in every round, by JSON, for an objective that uses neither.
                 # A copy takes a fraction of that time.
-                matrix.get_label = matrix.get_label().copy
-                matrix.get_weight = matrix.get_weight().copy
+                for name in ("get_label", "get_weight"):
+                    setattr(matrix, name, _copied_to_one_place(getattr(matrix, name)()))
             else:
                 X, y = kwargs["data"], kwargs["label"]
                 # XGBoost may make no matrix for sets that are the training rows.

@@ -7,60 +7,14 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
-from gbm_constrained._dataframes import take_rows, with_rows
-from gbm_constrained._typing import Array, Codes
+from gbm_constrained._typing import Array
+from gbm_constrained.boosters.xgboost.fold_features import read_features
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
-
-
-class _Features:
-    """Features of all rows of a fit, read once, from which matrices of some rows are made.
-
-    XGBoost takes longer to read a table of pandas than to bin its numbers. Arrays need no reading.
-    """
-
-    def __init__(self, parent: xgb.XGBClassifier, X: Any, base_margin: Any) -> None:
-        self.parent, self.base_margin = parent, base_margin
-        self.described = {"enable_categorical": parent.enable_categorical}
-        if type(X) is np.ndarray:
-            self.values = X
-            self.described |= {"feature_types": parent.feature_types, "missing": parent.missing}
-            return
-        read = xgb.DMatrix(
-            with_rows(X),
-            missing=parent.missing,
-            enable_categorical=parent.enable_categorical,
-            feature_types=parent.feature_types,
-            nthread=parent.n_jobs,
-        )
-        self.values = read.get_data()
-        self.described |= {
-            "feature_names": read.feature_names,
-            "feature_types": read.feature_types,
-        }
-
-    def _of_rows(self, rows: Codes) -> dict[str, Any]:
-        """List the arguments of a matrix of some rows, as the parent's own ``fit`` gives them."""
-        margin = self.base_margin
-        return {
-            "data": self.values[rows],
-            "base_margin": None if margin is None else take_rows(margin, rows),
-            **self.described,
-        }
-
-    def training(self, rows: Codes, bins: Any, **others: Any) -> Any:
-        """Make the matrix that trees are grown on, with the `bins` of another if given."""
-        return xgb.XGBClassifier._create_dmatrix(
-            self.parent, bins, **self._of_rows(rows), **others
-        )
-
-    def held(self, rows: Codes) -> Any:
-        """Make the matrix of held-out rows, of values, which are scored faster than bins."""
-        return xgb.DMatrix(**self._of_rows(rows), nthread=self.parent.n_jobs)
 
 
 def make_fold_booster_factory(
@@ -80,7 +34,8 @@ def make_fold_booster_factory(
     native.pop("n_estimators", None)
     native.pop("eval_metric", None)  # Metrics are about the returned model.
     native["verbosity"] = 0  # The fit of the returned model gives the same warnings.
-    features, bins = _Features(parent, combined.X, base_margin), None
+    array_module = fit.problem.kernel["array_module"]
+    features, bins = read_features(parent, combined.X, base_margin, array_module), None
 
     def make(fold: Fold, solver: Solver | None) -> _FoldBooster:
         nonlocal bins
@@ -93,7 +48,7 @@ def make_fold_booster_factory(
             feature_weights=feature_weights,
         )
         bins = training if bins is None else bins
-        held = features.held(fold.held)
+        held = features.held(fold.held, bins)
         return _FoldBooster(parent, native, training, held, solver)
 
     return make
