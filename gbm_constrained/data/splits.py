@@ -27,7 +27,8 @@ def parts_by_cell(
 ) -> list[Codes]:
     """Split rows at random into parts, ascending, with given shares of every cell."""
     order = random_state.permutation(rows)
-    order = order[np.argsort(cells.codes[order], kind="stable")]
+    # Small types are sorted by their bits, which takes a fraction of the time.
+    order = order[np.argsort(cells.views[0].small_codes[order], kind="stable")]
     # Each cell is a run of positions in this order. A part takes positions at even distances, and
     # so has its share of each cell, as nearly as whole rows allow.
     if len(set(shares)) == 1:

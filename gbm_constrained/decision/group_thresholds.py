@@ -93,17 +93,16 @@ class GroupThresholds:
 
 def _encode_groups(cells: Cells) -> Codes:
     """Encode the group of each row; small groups are one."""
-    codes = []
+    group, count = np.zeros(len(cells.rows), dtype=np.intp), np.array([len(cells.rows)])
     for view in cells.views:
-        keys = [key for key in view.levels if key != "label"]
         of_cell = np.zeros(len(view), dtype=np.intp)
-        for key in keys:
-            of_cell = of_cell * (view.levels[key].max() + 1) + view.levels[key]
-        codes.append(of_cell[view.small_codes])
-    table = np.stack(codes, axis=1)
-    _, group, count = np.unique(table, axis=0, return_inverse=True, return_counts=True)
+        for key in view.levels:
+            if key != "label":
+                of_cell = of_cell * (view.levels[key].max() + 1) + view.levels[key]
+        group = group * (of_cell.max() + 1) + of_cell[view.small_codes]
+        _, group, count = np.unique(group, return_inverse=True, return_counts=True)
     least = max(MIN_GROUP_ROWS, int(np.sort(count)[::-1][:MAX_GROUPS][-1]))
-    return np.where(count < least, -1, np.arange(count.size))[group.ravel()]
+    return np.where(count < least, -1, np.arange(count.size))[group]
 
 
 def _count_candidates(cells: Cells, margin: Array, shift: Float) -> Float:

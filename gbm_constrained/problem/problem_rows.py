@@ -184,7 +184,7 @@ class ProblemRows:
 
     def over_blocks(self, function: Callable[[slice], T]) -> list[T]:
         """Apply a function to all blocks of rows; the results are in the order of the rows."""
-        return map_in_order(function, self.blocks(), self.n_threads)
+        return map_in_order(function, [*self.blocks()], self.n_threads)
 
     def apply_weights(self, x: Array, rows: slice) -> Array:
         """Multiply per-row values of a block by the rows' weights, in place."""

@@ -8,9 +8,10 @@ rounds: a pool that spins would take cores from the library.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import chain, pairwise
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -40,9 +41,15 @@ if hasattr(os, "register_at_fork"):  # A child of a fork has none of the threads
 
 
 def map_in_order(
-    function: Callable[[Item], T], items: Iterable[Item], n_threads: int = 1
+    function: Callable[[Item], T], items: Sequence[Item], n_threads: int = 1
 ) -> list[T]:
-    """Apply a function to items, by several threads if asked; results are in order."""
-    if n_threads == 1:
+    """Apply a function to items; results are in order. Each thread has a run of the items."""
+    n_threads = min(n_threads, len(items))
+    if n_threads <= 1:
         return [function(item) for item in items]
-    return list(_pool(n_threads).map(function, items))
+    ends = [len(items) * i // n_threads for i in range(n_threads + 1)]
+
+    def apply(run: tuple[int, int]) -> list[T]:
+        return [function(item) for item in items[slice(*run)]]
+
+    return [*chain.from_iterable(_pool(n_threads).map(apply, pairwise(ends)))]
