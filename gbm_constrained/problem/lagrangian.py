@@ -89,7 +89,7 @@ class Lagrangian:
         def link(part: slice) -> None:
             rows.kernel.link(margin[part], rows.labels[part], rows.probability[part])
 
-        rows.over_blocks(link)
+        rows.write_blocks(link)
         return Point(rows, self.coefficients, self.statistics, margin)
 
     def objective(self, statistics: CellStatistics) -> float:

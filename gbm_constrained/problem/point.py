@@ -48,7 +48,7 @@ class Point:
             p, labels = problem.probability[rows], problem.labels[rows]
             return to_host(problem.kernel.loss(p, self.margin[rows], labels))
 
-        return np.concatenate(problem.over_blocks(loss), dtype=np.float64)
+        return np.concatenate(problem.sum_blocks(loss), dtype=np.float64)
 
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
@@ -64,7 +64,7 @@ class Point:
             row_value = problem.kernel.value(self._block(rows, t))
             return float(problem.apply_weights(row_value, rows).sum())
 
-        total = sum(problem.over_blocks(value), 0.0)
+        total = sum(problem.sum_blocks(value), 0.0)
         total = float(problem.reduce_sum(np.array([total]))[0]) / problem.total_weight
         if problem.pairs is not None:
             total += problem.pairs.value(multipliers, self.margin)
@@ -113,7 +113,7 @@ class Point:
             if grad.dtype != gradient.dtype:
                 gradient[rows], hessian[rows] = grad, hess
 
-        problem.over_blocks(fill)
+        problem.write_blocks(fill)
         if problem.pairs is not None and multipliers.any():
             out = gradient, hessian
             problem.pairs.add_gradient(multipliers, self.margin, problem.probability, out)

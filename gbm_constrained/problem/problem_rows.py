@@ -24,8 +24,13 @@ T = TypeVar("T")
 # Rows of a block: few enough for temporary arrays to stay in cache, and many enough for the cost
 # of a call not to matter. A block has half as many where each row has several scores.
 BLOCK = 65_536
+# The same where several threads compute, which wait for each other to call numpy.
+BLOCK_OF_THREADS = 1 << 18
 # The same on a graphics card, where a call costs as much as an operation on a million rows.
 BLOCK_ON_CARD = 1 << 22
+# Threads beyond which a pass takes longer: one that writes large blocks, and one that adds up
+# blocks of the size that one thread has, so that no sum depends on the number of threads.
+MOST_THREADS, MOST_THREADS_OF_SUMS = 8, 2
 
 
 @dataclass(frozen=True)
@@ -174,17 +179,24 @@ class ProblemRows:
         if self.weight is not None:
             self.weight = self.weight.astype(self.dtype)
 
-    def blocks(self) -> Iterator[slice]:
+    def blocks(self, size: int = BLOCK) -> Iterator[slice]:
         """Iterate over blocks of rows that fit in cache, or on a graphics card in its memory."""
-        size = BLOCK if self.array_module is np else BLOCK_ON_CARD
+        if self.array_module is not np:
+            size = BLOCK_ON_CARD
         if self.n_classes > 2:
             size = max(size // 2, 1)
         for start in range(0, self.n_samples, size):
             yield slice(start, min(start + size, self.n_samples))
 
-    def over_blocks(self, function: Callable[[slice], T]) -> list[T]:
-        """Apply a function to all blocks of rows; the results are in the order of the rows."""
-        return map_in_order(function, [*self.blocks()], self.n_threads)
+    def sum_blocks(self, function: Callable[[slice], T]) -> list[T]:
+        """Compute the sums of all blocks of rows, in the order of the rows."""
+        return map_in_order(function, [*self.blocks()], min(self.n_threads, MOST_THREADS_OF_SUMS))
+
+    def write_blocks(self, function: Callable[[slice], object]) -> None:
+        """Call a function that writes values of rows for all blocks of rows."""
+        n_threads = min(self.n_threads, MOST_THREADS)
+        size = BLOCK if n_threads == 1 else BLOCK_OF_THREADS
+        map_in_order(function, [*self.blocks(size)], n_threads)
 
     def apply_weights(self, x: Array, rows: slice) -> Array:
         """Multiply per-row values of a block by the rows' weights, in place."""
@@ -202,7 +214,7 @@ class ProblemRows:
             square = difference if difference.ndim == 1 else difference.sum(axis=1)
             return float(self.apply_weights(square, part).sum())
 
-        total = sum(self.over_blocks(sum_squares), 0.0)
+        total = sum(self.sum_blocks(sum_squares), 0.0)
         return float(self.reduce_sum(np.array([total]))[0]) / (2.0 * self.total_weight)
 
     @cached_property

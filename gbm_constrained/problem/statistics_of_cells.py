@@ -224,7 +224,7 @@ def compute_statistics(
         of_block = margin[block]
         return [statistic.sum_block(of_block, block) for statistic in statistics]
 
-    for parts_of_block in rows.over_blocks(sum_block):
+    for parts_of_block in rows.sum_blocks(sum_block):
         for sums, part in zip(tables, parts_of_block, strict=True):
             if part is not None:
                 sums += part
