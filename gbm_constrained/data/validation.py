@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -123,7 +124,18 @@ def check_features(X: Any, name: str = "X") -> None:
     """Refuse features without columns, with a mask, or with equal names of columns.
 
     The libraries ignore masks, and refuse the others at different times and in different words.
+    A file, and a matrix of a library, are refused with the function that takes them.
     """
+    kind = type(X).__name__
+    if isinstance(X, (str, os.PathLike)):
+        raise TypeError(
+            f"{name} is the path {os.fspath(X)!r}: read the file into a table, or stream it into "
+            f"a matrix for gbm_constrained.xgboost.train."
+        )
+    if kind.endswith("DMatrix"):
+        raise TypeError(f"{name} is a {kind} of XGBoost: take gbm_constrained.xgboost.train.")
+    if kind == "Dataset" and type(X).__module__.startswith("lightgbm"):
+        raise TypeError(f"{name} is a Dataset of LightGBM: give the table it was made from.")
     if is_masked(X):
         raise ValueError(
             f"{name} is a masked array, of which the library would take the values below the "

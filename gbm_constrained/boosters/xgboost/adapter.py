@@ -29,6 +29,7 @@ from gbm_constrained.boosters.xgboost.checks import (
     warn_of_base_margin,
     warn_of_cut_names,
 )
+from gbm_constrained.boosters.xgboost.fold_features import FoldFeatures, read_features
 from gbm_constrained.boosters.xgboost.folds import make_fold_booster_factory
 from gbm_constrained.boosters.xgboost.kernel_options import kernel_options
 from gbm_constrained.boosters.xgboost.model import keep_first_rounds, shift_intercept
@@ -250,17 +251,19 @@ class XGBoostAdapter:
         self.sets = [(*pair, i in held_out) for i, pair in enumerate(self.pairs)]
 
     def make_factory(self) -> FoldBoosterFactory:
-        feature_weights = self.arguments["feature_weights"]
-        if feature_weights is None:
-            feature_weights = self.model.feature_weights
-        objective = native_objective(self.fit.data.classes.size)
+        weights = self.arguments["feature_weights"]
+        if weights is None:
+            weights = self.model.feature_weights
+        native = {**self.params, **native_objective(self.fit.data.classes.size)}
         return make_fold_booster_factory(
-            self.model,
-            self.fit,
-            {**self.params, **objective},
-            self.fit.data.take(self.base_margin),
-            feature_weights,
+            self.model, self.fit, native, self.read_features(), weights
         )
+
+    def read_features(self) -> FoldFeatures:
+        """Read the features that the matrices of the folds are made from."""
+        data, array_module = self.fit.data, self.fit.problem.kernel["array_module"]
+        margin = data.take(self.base_margin)
+        return read_features(self.model, data.combined.X, margin, array_module)
 
     def measuring(self) -> AbstractContextManager[Any]:
         # Boosters set their verbosity for the whole process.

@@ -104,6 +104,8 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
     _driven: DrivenFit
     _class_labels: Any  # labels of the classes in the note of a file, if there is a note
 
+    adapter: ClassVar[type[XGBoostAdapter]] = XGBoostAdapter
+
     # Splitters of scikit-learn request groups by the same name and with the same meaning.
     __metadata_request__fit: ClassVar = {"groups": True}
 
@@ -216,7 +218,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
             "feature_weights": feature_weights,
         }
         self._fit_constrained(
-            XGBoostAdapter(self, super().fit, X, y, arguments),
+            self.adapter(self, super().fit, X, y, arguments),
             FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
             sensitive_features_eval_set,
             constraint_callbacks,

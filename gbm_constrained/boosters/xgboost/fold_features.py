@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._dataframes import take_rows, with_rows
-from gbm_constrained._typing import Array, Codes
+from gbm_constrained._typing import Array, Bool, Codes
+
+MakeMatrix: TypeAlias = Callable[[Bool], xgb.DMatrix]
+"""Function that makes the matrix of some rows, given a boolean for each row."""
 
 BATCH = 1 << 19  # Rows that are taken to a graphics card together.
 
@@ -143,6 +147,37 @@ class _Batches(xgb.DataIter):
     def reset(self) -> None:
         """Begin anew, as XGBoost asks for several times."""
         self.start = 0
+
+
+class MatrixFeatures:
+    """Features of which the user makes the matrix of some rows."""
+
+    def __init__(self, make_matrix: MakeMatrix, n_rows: int) -> None:
+        self.make_matrix, self.n_rows = make_matrix, n_rows
+
+    def training(
+        self, rows: Codes, bins: Any, *, feature_weights: Any = None, **of_rows: Any
+    ) -> Any:
+        """Make the matrix of some rows, with the labels and weights of all rows."""
+        is_inside = np.zeros(self.n_rows, dtype=bool)
+        is_inside[rows] = True
+        matrix = self.make_matrix(is_inside)
+        if not isinstance(matrix, xgb.DMatrix):
+            raise TypeError(
+                f"make_matrix= has made a {type(matrix).__name__}: it must return an "
+                f"xgboost.DMatrix of the rows where its argument is true."
+            )
+        if matrix.num_row() != rows.size:
+            raise ValueError(
+                f"make_matrix= has made a matrix of {matrix.num_row()} rows, and was asked for "
+                f"the {rows.size} rows of {self.n_rows} where its argument is true."
+            )
+        matrix.set_info(feature_weights=feature_weights, **of_rows)
+        return matrix
+
+    def held(self, rows: Codes, bins: Any) -> Any:
+        """Make the matrix of held-out rows."""
+        return self.training(rows, bins)
 
 
 def read_features(

@@ -8,7 +8,7 @@ import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._typing import Array
-from gbm_constrained.boosters.xgboost.fold_features import read_features
+from gbm_constrained.boosters.xgboost.fold_features import FoldFeatures
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.solvers.base import Solver
@@ -21,7 +21,7 @@ def make_fold_booster_factory(
     parent: xgb.XGBClassifier,
     fit: ConstrainedFit,
     params: dict[str, Any],
-    base_margin: Any,
+    features: FoldFeatures,
     feature_weights: Any,
 ) -> FoldBoosterFactory:
     """Make the factory of a fit, all of whose boosters share the bins of the first."""
@@ -34,8 +34,7 @@ def make_fold_booster_factory(
     native.pop("n_estimators", None)
     native.pop("eval_metric", None)  # Metrics are about the returned model.
     native["verbosity"] = 0  # The fit of the returned model gives the same warnings.
-    array_module = fit.problem.kernel["array_module"]
-    features, bins = read_features(parent, combined.X, base_margin, array_module), None
+    bins = None
 
     def make(fold: Fold, solver: Solver | None) -> _FoldBooster:
         nonlocal bins

@@ -1,0 +1,327 @@
+"""``xgboost.train`` under constraints: rows in a matrix, in memory or on disk.
+
+The labels, weights and starting scores of a matrix, one number for each row each, are read into
+memory. Features stay where they are: trees are grown on the matrix that the user has made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+
+from gbm_constrained.boosters.xgboost.adapter import XGBoostAdapter
+from gbm_constrained.boosters.xgboost.checks import find_without_gradients
+from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
+from gbm_constrained.boosters.xgboost.fold_features import FoldFeatures, MakeMatrix, MatrixFeatures
+from gbm_constrained.boosters.xgboost.named_sets import name_sets, numbered, stopping_by_name
+from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.training.callbacks import ConstraintCallback
+from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
+
+REFUSED = {
+    "obj": "the gradients are those of the constraints: choose objective in params",
+    "custom_metric": "name a metric by eval_metric in params, or compute it in a callback",
+}
+
+
+NEED_FEATURES = {
+    "guarantee": "sets rows aside, and a matrix cannot be divided: audit the model on other rows",
+    "maximize": "grows boosters on parts of the rows: take ConstrainedXGBClassifier",
+    "minimize": "grows boosters on parts of the rows: take ConstrainedXGBClassifier",
+    "ensemble": "is of metrics: take ConstrainedXGBClassifier",
+}
+
+
+class _Rows:
+    """A matrix, with what ``fit`` of a classifier takes in its place.
+
+    Parameters
+    ----------
+    position : A different number for each matrix.
+    """
+
+    def __init__(self, matrix: Any, name: str, position: int) -> None:
+        if not isinstance(matrix, xgb.DMatrix):
+            raise TypeError(
+                f"{name} must be an xgboost.DMatrix, got {type(matrix).__name__}: for arrays and "
+                f"tables take ConstrainedXGBClassifier."
+            )
+        self.matrix, n, labels = matrix, matrix.num_row(), matrix.get_label()
+        if labels.size != n:
+            raise ValueError(
+                f"{name} has {n} rows and {labels.size} labels: make it with label=, one number "
+                f"for each row."
+            )
+        self.y = labels.astype(np.intp)
+        if not (self.y == labels).all() or self.y.min(initial=0) < 0:
+            raise ValueError(f"the labels of {name} must number the classes: 0, 1 and so on.")
+        # It takes the place of the features, and no memory.
+        self.X = np.broadcast_to(np.float32(position), (n, 1))
+        weight, margin = matrix.get_weight(), matrix.get_base_margin()
+        self.weight = weight if weight.size else None
+        self.margin = None
+        if margin.size:
+            self.margin = margin if margin.size == n else margin.reshape(n, -1)
+
+    def find_columns(self, given: Any) -> Any:
+        """Read columns that are named as info fields of the matrix; leave tables as they are."""
+        names = [given] if isinstance(given, str) else given
+        if isinstance(names, (list, tuple)) and names and all(isinstance(n, str) for n in names):
+            return {name: self.matrix.get_float_info(name) for name in names}
+        return given
+
+
+class _MatrixAdapter(XGBoostAdapter):
+    """``BoosterAdapter`` of one call of :func:`train`."""
+
+    def read_features(self) -> FoldFeatures:
+        return MatrixFeatures(self.model.make_matrix, self.fit.data.whole.sizes[0])
+
+
+class _MatrixParent(xgb.XGBClassifier):
+    """XGBoost's classifier on matrices that were made before."""
+
+    matrices: Mapping[int, Any]
+
+    def _create_dmatrix(self, ref: Any, **given: Any) -> Any:
+        return self.matrices[id(given["data"])]
+
+
+class XGBMatrixClassifier(ConstrainedXGBClassifier, _MatrixParent):
+    """A classifier under constraints on matrices that were made before."""
+
+    make_matrix: MakeMatrix | None = None
+    adapter = _MatrixAdapter
+
+    def _scored(self, matrix: Any, given: Mapping[str, Any]) -> Any:
+        return matrix
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    """Matrices of one call of :func:`train`.
+
+    Attributes
+    ----------
+    rows : _Rows
+        The training rows.
+    sets : list of _Rows
+        Evaluation sets; one of the training matrix is `rows`.
+    names : list of str
+        Names of the evaluation sets.
+    """
+
+    rows: _Rows
+    sets: list[_Rows]
+    names: list[str]
+    make_matrix: MakeMatrix | None
+
+    @classmethod
+    def of(
+        cls, dtrain: Any, evals: Sequence[tuple[Any, str]], make_matrix: MakeMatrix | None
+    ) -> _Matrices:
+        """Read labels and weights."""
+        rows = _Rows(dtrain, "dtrain", 0)
+        sets = [
+            rows if matrix is dtrain else _Rows(matrix, f"evals[{i}], {name!r},", i + 1)
+            for i, (matrix, name) in enumerate(evals)
+        ]
+        return cls(rows, sets, [name for _, name in evals], make_matrix)
+
+    def make_classifier(
+        self, params: Mapping[str, Any], measure_on: str | None = None, **given: Any
+    ) -> XGBMatrixClassifier:
+        """Make the classifier that grows trees on these matrices."""
+        given["measure_on"] = self._choose_measurement(measure_on)
+        native = {"random_state": params.get("seed"), **params}
+        native.pop("seed", None)
+        for name, remedy in NEED_FEATURES.items():
+            if given.get(name) is not None:
+                raise ValueError(f"{name}={given[name]!r} {remedy}.")
+        if self.make_matrix is None and given.get("holdout_fraction") is not None:
+            raise ValueError(
+                f"holdout_fraction={given['holdout_fraction']!r} divides the rows, and a finished "
+                f"matrix cannot be divided: give make_matrix=, a function that makes the matrix "
+                f"of some of the rows."
+            )
+        model = XGBMatrixClassifier(**given, **native)
+        if (booster := find_without_gradients(model)) is not None:
+            raise ValueError(
+                f"{booster} takes no gradients of constraints, which decisions must meet then: "
+                f"take ConstrainedXGBClassifier on arrays or tables."
+            )
+        for constraint in check_constraints(given["constraints"]):
+            if any(reference.model is not None for reference in constraint.reference_models):
+                raise ValueError(
+                    f"{constraint} asks another model about features, which a matrix does not "
+                    f"give back: give its decisions, or the name of a column that holds them."
+                )
+        model.matrices = {id(one.X): one.matrix for one in (self.rows, *self.sets)}
+        model.make_matrix = self.make_matrix
+        return model
+
+    def _choose_measurement(self, asked: str | None) -> str:
+        """Choose the rows by which constraints are measured."""
+        is_held_out = any(one is not self.rows for one in self.sets)
+        if asked is None and self.make_matrix is None:
+            return "holdout" if is_held_out else "train"
+        if self.make_matrix is None and asked in ("auto", "crossfit"):
+            raise ValueError(
+                f"measure_on={asked!r} grows boosters on parts of the rows, and a finished matrix "
+                f"cannot be divided: give make_matrix=, a function that makes the matrix of some "
+                f"of the rows, or an evaluation set with measure_on='holdout'."
+            )
+        if self.make_matrix is None and asked == "holdout" and not is_held_out:
+            raise ValueError(
+                "measure_on='holdout' needs rows that trees are not grown on: give a matrix of "
+                "them in evals, or make_matrix=, a function that makes the matrix of some rows."
+            )
+        return asked or "auto"
+
+    def fit(
+        self, model: XGBMatrixClassifier, of_rows: Any, of_sets: Sequence[Any] | None, **given: Any
+    ) -> None:
+        """Fit a classifier, given the columns that constraints group by."""
+        rows, sets = self.rows, self.sets
+        columns = [one.find_columns(c) for one, c in zip(sets, of_sets or (), strict=False)]
+        try:
+            model.fit(
+                rows.X,
+                rows.y,
+                sample_weight=rows.weight,
+                base_margin=rows.margin,
+                eval_set=[(one.X, one.y) for one in sets] or None,
+                sample_weight_eval_set=[one.weight for one in sets] or None,
+                base_margin_eval_set=[one.margin for one in sets] or None,
+                verbose=False,
+                sensitive_features=rows.find_columns(of_rows),
+                sensitive_features_eval_set=None if of_sets is None else columns,
+                **given,
+            )
+        finally:
+            for name in ("get_label", "get_weight"):  # The matrix is the user's again.
+                vars(rows.matrix).pop(name, None)
+
+
+def train(
+    params: Mapping[str, Any],
+    dtrain: xgb.DMatrix,
+    num_boost_round: int = 10,
+    *,
+    constraints: Any,
+    sensitive_features: Any = None,
+    evals: Sequence[tuple[xgb.DMatrix, str]] | None = None,
+    sensitive_features_evals: Sequence[Any] | None = None,
+    make_matrix: MakeMatrix | None = None,
+    early_stopping_rounds: int | None = None,
+    evals_result: dict[str, Any] | None = None,
+    verbose_eval: bool | int | None = True,
+    xgb_model: Any = None,
+    callbacks: Sequence[Any] | None = None,
+    constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+    time_limit: float | None = None,
+    **others: Any,
+) -> xgb.Booster:
+    """Train a booster on a matrix under constraints on its error rates.
+
+    A matrix may be a ``DMatrix``, a ``QuantileDMatrix`` or an ``ExtMemQuantileDMatrix``, whose
+    features are on disk. ``constraints=[]`` is :func:`xgboost.train` itself.
+
+    Parameters
+    ----------
+    params : mapping
+        Parameters of XGBoost. The objective is ``"binary:logistic"`` by default, and
+        ``"multi:softprob"`` for three or more classes.
+    dtrain : xgboost.DMatrix
+        Training rows. Labels number the classes: 0, 1 and so on.
+    num_boost_round : int, default=10
+        Boosting rounds.
+    constraints : list
+        Constraints as of :class:`gbm_constrained.ConstrainedXGBClassifier`.
+    sensitive_features : table, str or list of str, default=None
+        Columns that constraints group by, one value for each row of `dtrain`; or names of fields
+        of the matrix, such as ``"label_lower_bound"``.
+    evals : sequence of (DMatrix, str), default=None
+        Evaluation sets with their names. The last one that is not `dtrain` moves the multipliers,
+        unless `make_matrix` is given.
+    sensitive_features_evals : sequence, default=None
+        Columns of each evaluation set, as `sensitive_features`.
+    make_matrix : callable, default=None
+        Makes the matrix of some of the training rows, given a boolean for each row. With it
+        constraints are measured by boosters on parts of the rows. A stream may skip rows for it.
+    early_stopping_rounds, evals_result, verbose_eval, xgb_model, callbacks
+        As of :func:`xgboost.train`.
+    constraint_callbacks, time_limit
+        As of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit`.
+    **others
+        Parameters of :class:`gbm_constrained.ConstrainedXGBClassifier` about constraints, such as
+        ``measure_on`` or ``on_infeasible``. By default `measure_on` is "auto" with `make_matrix`,
+        "holdout" with an evaluation set that is not `dtrain`, and "train" otherwise.
+
+    Returns
+    -------
+    xgboost.Booster
+        The plain booster. The fitted attributes of the classifier, such as
+        ``constraint_report_``, ``history_`` and ``feasibility_``, are attributes of it.
+
+    Raises
+    ------
+    TypeError
+        If a matrix is none, or an argument has no meaning under constraints.
+    ValueError
+        If labels do not number classes, or rows cannot be divided as `measure_on` asks.
+    """
+    for name, remedy in REFUSED.items():
+        if others.pop(name, None) is not None:
+            raise TypeError(f"{name}= has no meaning under constraints: {remedy}.")
+    evals = list(evals or ())
+    if not constraints:
+        return xgb.train(
+            dict(params),
+            dtrain,
+            num_boost_round,
+            evals=evals,
+            early_stopping_rounds=early_stopping_rounds,
+            evals_result=evals_result,
+            verbose_eval=verbose_eval,
+            xgb_model=xgb_model,
+            callbacks=callbacks,
+        )
+    matrices = _Matrices.of(dtrain, evals, make_matrix)
+    callbacks = list(callbacks or ())
+    if verbose_eval:
+        callbacks.append(xgb.callback.EvaluationMonitor(period=max(int(verbose_eval), 1)))
+    model = matrices.make_classifier(
+        params,
+        constraints=constraints,
+        n_estimators=num_boost_round,
+        early_stopping_rounds=early_stopping_rounds,
+        callbacks=name_sets(callbacks, matrices.names),
+        **others,
+    )
+    if xgb_model is not None and isinstance(dtrain, xgb.QuantileDMatrix):
+        raise ValueError(
+            "xgb_model= has trees that split elsewhere than at the bins of this QuantileDMatrix, "
+            "and scores on bins are not its own: give a DMatrix."
+        )
+    with stopping_by_name(callbacks, matrices.names):
+        matrices.fit(
+            model,
+            sensitive_features,
+            sensitive_features_evals,
+            xgb_model=xgb_model,
+            constraint_callbacks=constraint_callbacks,
+            time_limit=time_limit,
+        )
+    if evals_result is not None:
+        for i, name in enumerate(matrices.names):
+            evals_result[name] = model.evals_result_[numbered(i)]
+    booster = model.get_booster()
+    for name in FITTED_ATTRIBUTES:
+        if name in vars(model):
+            setattr(booster, name, vars(model)[name])
+    return booster
