@@ -135,7 +135,7 @@ def check_features(X: Any, name: str = "X") -> None:
     if kind.endswith("DMatrix"):
         raise TypeError(f"{name} is a {kind} of XGBoost: take gbm_constrained.xgboost.train.")
     if kind == "Dataset" and type(X).__module__.startswith("lightgbm"):
-        raise TypeError(f"{name} is a Dataset of LightGBM: give the table it was made from.")
+        raise TypeError(f"{name} is a Dataset of LightGBM: take gbm_constrained.lightgbm.train.")
     if is_masked(X):
         raise ValueError(
             f"{name} is a masked array, of which the library would take the values below the "

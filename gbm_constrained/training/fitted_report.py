@@ -39,6 +39,13 @@ def remove_report(estimator: Any) -> None:
         estimator.__dict__.pop(name, None)
 
 
+def hand_over_report(estimator: Any, booster: Any) -> None:
+    """Set the fitted attributes of an estimator as attributes of its booster."""
+    for name in FITTED_ATTRIBUTES:
+        if name in vars(estimator):
+            setattr(booster, name, vars(estimator)[name])
+
+
 def report(
     estimator: Any, fit: ConstrainedFit, model: FinalModel, rounds: int | None = None
 ) -> Feasibility:

@@ -20,7 +20,7 @@ from gbm_constrained.boosters.xgboost.fold_features import FoldFeatures, MakeMat
 from gbm_constrained.boosters.xgboost.named_sets import name_sets, numbered, stopping_by_name
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.training.callbacks import ConstraintCallback
-from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
+from gbm_constrained.training.fitted_report import hand_over_report
 
 REFUSED = {
     "obj": "the gradients are those of the constraints: choose objective in params",
@@ -321,7 +321,5 @@ def train(
         for i, name in enumerate(matrices.names):
             evals_result[name] = model.evals_result_[numbered(i)]
     booster = model.get_booster()
-    for name in FITTED_ATTRIBUTES:
-        if name in vars(model):
-            setattr(booster, name, vars(model)[name])
+    hand_over_report(model, booster)
     return booster

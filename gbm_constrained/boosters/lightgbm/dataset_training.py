@@ -1,0 +1,178 @@
+"""``lightgbm.train`` under constraints: rows in a ``Dataset`` that keeps its features.
+
+LightGBM scores rows by their features alone once trees are left out or a model is read from its
+text, and a constrained fit does both. A ``Dataset`` whose features were freed is refused.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+from lightgbm.basic import _ConfigAliases
+
+from gbm_constrained._dataframes import is_frame
+from gbm_constrained._typing import Array
+from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
+from gbm_constrained.training.callbacks import ConstraintCallback
+from gbm_constrained.training.fitted_report import hand_over_report
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A ``Dataset``, as ``fit`` of a classifier takes it."""
+
+    X: Any
+    y: Array
+    weight: Array | None
+    start: Array | None
+
+    @classmethod
+    def of(cls, data: Any, name: str) -> _Rows:
+        """Read features, labels, weights and starting scores."""
+        if not isinstance(data, lgb.Dataset):
+            raise TypeError(
+                f"{name} must be a lightgbm.Dataset, got {type(data).__name__}: for arrays and "
+                f"tables take ConstrainedLGBMClassifier."
+            )
+        try:
+            X = data.construct().get_data()
+        except lgb.basic.LightGBMError as error:
+            raise ValueError(
+                f"{name} has freed its features, by which a constrained fit scores its rows: "
+                f"make it with free_raw_data=False."
+            ) from error
+        if not (isinstance(X, np.ndarray) or is_frame(X) or hasattr(X, "tocsr")):
+            raise TypeError(
+                f"{name} holds a {type(X).__name__}, which is read in parts: give an array or a "
+                f"table, or stream it into a matrix for gbm_constrained.xgboost.train."
+            )
+        if (labels := data.get_label()) is None:
+            raise ValueError(f"{name} has no labels: make it with label=, one for each row.")
+        y = np.asarray(labels).astype(np.intp)
+        if not (y == labels).all() or y.min(initial=0) < 0:
+            raise ValueError(f"the labels of {name} must number the classes: 0, 1 and so on.")
+        return cls(X, y, data.get_weight(), data.get_init_score())
+
+
+def _name_for_the_classifier(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Give parameters the names that the classifier has for them."""
+    own = set(ConstrainedLGBMClassifier._get_param_names()) - {"objective"}
+    named = {alias: name for name in own for alias in _ConfigAliases.get_by_alias(name)}
+    return {named.get(name, name): value for name, value in params.items()}
+
+
+def train(
+    params: Mapping[str, Any],
+    train_set: lgb.Dataset,
+    num_boost_round: int = 100,
+    *,
+    constraints: Any,
+    sensitive_features: Any = None,
+    valid_sets: Sequence[lgb.Dataset] | None = None,
+    valid_names: Sequence[str] | None = None,
+    sensitive_features_valid: Sequence[Any] | None = None,
+    init_model: Any = None,
+    callbacks: Sequence[Callable[..., Any]] | None = None,
+    constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+    time_limit: float | None = None,
+    **others: Any,
+) -> lgb.Booster:
+    """Train a booster on a ``Dataset`` under constraints on its error rates.
+
+    ``constraints=[]`` is :func:`lightgbm.train` itself.
+
+    Parameters
+    ----------
+    params : mapping
+        Parameters of LightGBM, by any of their names.
+    train_set : lightgbm.Dataset
+        Training rows, made with ``free_raw_data=False``. Labels number the classes: 0, 1 and so
+        on.
+    num_boost_round : int, default=100
+        Boosting rounds.
+    constraints : list
+        Constraints as of :class:`gbm_constrained.ConstrainedLGBMClassifier`.
+    sensitive_features : table, default=None
+        Columns that constraints group by, one value for each row of `train_set`.
+    valid_sets, valid_names : sequence, default=None
+        Evaluation sets and their names, as of :func:`lightgbm.train`.
+    sensitive_features_valid : sequence, default=None
+        Columns of each evaluation set, as `sensitive_features`.
+    init_model, callbacks
+        As of :func:`lightgbm.train`.
+    constraint_callbacks, time_limit
+        As of :meth:`gbm_constrained.ConstrainedLGBMClassifier.fit`.
+    **others
+        Parameters of :class:`gbm_constrained.ConstrainedLGBMClassifier` about constraints, such as
+        ``measure_on`` or ``on_infeasible``.
+
+    Returns
+    -------
+    lightgbm.Booster
+        The plain booster. The fitted attributes of the classifier, such as
+        ``constraint_report_``, ``history_`` and ``feasibility_``, are attributes of it.
+
+    Raises
+    ------
+    TypeError
+        If a set is no ``Dataset``, or is read in parts.
+    ValueError
+        If a ``Dataset`` has freed its features, or its labels do not number classes.
+    """
+    if others.pop("feval", None) is not None:
+        raise TypeError(
+            "feval= has no meaning under constraints: name a metric by metric in params, or take "
+            "eval_metric of ConstrainedLGBMClassifier."
+        )
+    sets = list(valid_sets or ())
+    callbacks = list(callbacks or ())
+    if not constraints:
+        return lgb.train(
+            dict(params),
+            train_set,
+            num_boost_round,
+            valid_sets=sets,
+            valid_names=valid_names,
+            init_model=init_model,
+            callbacks=callbacks,
+        )
+    rows = _Rows.of(train_set, "train_set")
+    evaluated = [
+        rows if one is train_set else _Rows.of(one, f"valid_sets[{i}]")
+        for i, one in enumerate(sets)
+    ]
+    native = {**(train_set.get_params() or {}), **params}
+    model = ConstrainedLGBMClassifier(
+        **{**_name_for_the_classifier(native), "n_estimators": num_boost_round},
+        constraints=constraints,
+        **others,
+    )
+    columns = None if sensitive_features_valid is None else [*sensitive_features_valid]
+    with warnings.catch_warnings():  # LightGBM 4.7 recognises training rows by this argument.
+        warnings.filterwarnings("ignore", "The argument 'eval_set' is deprecated")
+        model.fit(
+            rows.X,
+            rows.y,
+            sample_weight=rows.weight,
+            init_score=rows.start,
+            eval_set=[(one.X, one.y) for one in evaluated] or None,
+            eval_names=None if valid_names is None else [*valid_names],
+            eval_sample_weight=[one.weight for one in evaluated] or None,
+            eval_init_score=[one.start for one in evaluated] or None,
+            feature_name=train_set.feature_name or "auto",
+            categorical_feature=train_set.categorical_feature,
+            callbacks=callbacks or None,
+            init_model=init_model,
+            sensitive_features=sensitive_features,
+            sensitive_features_eval_set=columns,
+            constraint_callbacks=constraint_callbacks,
+            time_limit=time_limit,
+        )
+    booster = model.booster_
+    hand_over_report(model, booster)
+    return booster

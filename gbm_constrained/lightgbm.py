@@ -1,0 +1,5 @@
+"""LightGBM's own training call, under constraints."""
+
+from gbm_constrained.boosters.lightgbm.dataset_training import train
+
+__all__ = ["train"]
