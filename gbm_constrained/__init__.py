@@ -1,8 +1,13 @@
-"""Gradient-boosted classifiers trained under constraints on their error rates."""
+"""Gradient-boosted classifiers trained under constraints on their error rates.
+
+Names are loaded when they are first used, so that a script with one library does not wait for the
+other (PEP 562).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from gbm_constrained._version import __version__ as __version__
-from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
-from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
 from gbm_constrained.constraints import pair_rates as _pair_rates
 from gbm_constrained.constraints import rates as _rates
 from gbm_constrained.constraints.base import Constraint
@@ -13,9 +18,6 @@ from gbm_constrained.constraints.pair_rates import *  # noqa: F403 - as those of
 from gbm_constrained.constraints.rates import *  # noqa: F403 - `rates.__all__` lists the names
 from gbm_constrained.constraints.selectors import dataset, label
 from gbm_constrained.constraints.text import format_constraint, parse_constraint, parse_constraints
-from gbm_constrained.evaluation.feasibility import Feasibility
-from gbm_constrained.evaluation.np_roc import np_roc_band
-from gbm_constrained.evaluation.verdicts import Verdict
 from gbm_constrained.exceptions import (
     CheckpointWarning,
     CostlyConstraintsWarning,
@@ -25,12 +27,35 @@ from gbm_constrained.exceptions import (
     MissedConstraintsWarning,
     TimeLimitWarning,
 )
-from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
-from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
-from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
-from gbm_constrained.reporting.audit import Audit, audit
-from gbm_constrained.tradeoff import tradeoff_curve
-from gbm_constrained.training.callbacks import ConstraintState
+
+if TYPE_CHECKING:
+    from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
+    from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
+    from gbm_constrained.evaluation.feasibility import Feasibility
+    from gbm_constrained.evaluation.np_roc import np_roc_band
+    from gbm_constrained.evaluation.verdicts import Verdict
+    from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
+    from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+    from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
+    from gbm_constrained.reporting.audit import Audit, audit
+    from gbm_constrained.tradeoff import tradeoff_curve
+    from gbm_constrained.training.callbacks import ConstraintState
+
+_PLACES = {
+    "Audit": "reporting.audit",
+    "ConstrainedAUCScorer": "linear_model.auc_scorer",
+    "ConstrainedLGBMClassifier": "boosters.lightgbm.classifier",
+    "ConstrainedLinearSVC": "linear_model.svm",
+    "ConstrainedLogisticRegression": "linear_model.logistic_regression",
+    "ConstrainedXGBClassifier": "boosters.xgboost.classifier",
+    "ConstraintState": "training.callbacks",
+    "Feasibility": "evaluation.feasibility",
+    "Verdict": "evaluation.verdicts",
+    "audit": "reporting.audit",
+    "np_roc_band": "evaluation.np_roc",
+    "tradeoff_curve": "tradeoff",
+}
+_MODULES = ("datasets", "lightgbm", "metrics", "plotting", "presets", "solvers", "xgboost")
 
 __all__ = [
     "Audit",
@@ -63,3 +88,18 @@ __all__ = [
     "tradeoff_curve",
 ]
 __all__ += [*_rates.__all__, *_pair_rates.__all__]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name that is used for the first time, or a module of the package."""
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted({*globals(), *__all__, *_MODULES})

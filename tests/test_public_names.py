@@ -1,0 +1,45 @@
+"""Public names of the package, which are loaded when they are first used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import gbm_constrained
+
+HEAVY = ("xgboost", "lightgbm", "matplotlib", "cupy", "dask", "pyspark", "ray")
+
+
+def loaded_after(code):
+    """List which of the heavy packages a new interpreter has loaded after some code."""
+    asked = f"{code}; import sys; print(*(m for m in {HEAVY!r} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import gbm_constrained", []),
+        ("from gbm_constrained import fnr, gap; import gbm_constrained.presets", []),
+        ("from gbm_constrained import ConstrainedLGBMClassifier", ["lightgbm"]),
+        ("from gbm_constrained import ConstrainedXGBClassifier", ["xgboost"]),
+        ("from gbm_constrained import ConstrainedLogisticRegression", []),
+    ],
+)
+def test_a_library_is_loaded_when_it_is_used(code, expected):
+    assert loaded_after(code) == expected
+
+
+def test_all_names_are_there():
+    names = {}
+    exec("from gbm_constrained import *", names)
+    for name in gbm_constrained.__all__:
+        assert names[name] is getattr(gbm_constrained, name)
+        assert name in dir(gbm_constrained)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'ConstrainedClassifier'"):
+        gbm_constrained.ConstrainedClassifier  # noqa: B018
