@@ -60,10 +60,10 @@ class Membership:
         return codes
 
 
-def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
+def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], NDArray[Any]]:
     """Find the sorted distinct values, a missing one last, and the position of each value.
 
-    Error messages call the values `what`.
+    Positions are in the smallest type. Error messages call the values `what`.
     """
     try:
         codes, found = pd.factorize(values, sort=False)
@@ -82,7 +82,8 @@ def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], Codes]:
     position[order] = np.arange(len(uniques))
     position[-1] = len(uniques)  # The code of missing values is -1.
     levels = tuple(uniques[i] for i in order)
-    return (*levels, MISSING) if (codes < 0).any() else levels, position[codes]
+    small = position.astype(np.min_scalar_type(position.size))  # A code for each row is kept.
+    return (*levels, MISSING) if (codes < 0).any() else levels, small[codes]
 
 
 def codes_among(

@@ -90,6 +90,11 @@ class CombinedRows:
     names: tuple[str, ...]
     sizes: list[int]
 
+    @property
+    def classes_of_rows(self) -> Codes:
+        """Class index of each row; the first class for rows without a label, (n_rows,)."""
+        return self.codes if self.codes.min(initial=0) >= 0 else np.maximum(self.codes, 0)
+
     @classmethod
     def of(
         cls,

@@ -197,7 +197,9 @@ def _groups(names: tuple, rows: Rows) -> Attribute:  # type: ignore[type-arg]
     position = {level: i for i, level in enumerate(known)}
     further = [level for level in levels if level not in position]
     position |= {level: len(known) + i for i, level in enumerate(further)}
-    mapped = np.array([position[level] for level in levels], dtype=np.intp)
+    mapped = np.array(
+        [position[level] for level in levels], dtype=np.min_scalar_type(len(position))
+    )
     return Attribute((*known, *further), mapped[codes])
 
 
@@ -215,7 +217,7 @@ def _intersect(
         occurring, codes = np.unique(combined, return_inverse=True)
         before, last = np.divmod(occurring, len(values))
         levels = tuple((*levels[i], values[k]) for i, k in zip(before, last, strict=True))
-    return levels, codes
+    return levels, codes.astype(np.min_scalar_type(len(levels)))
 
 
 @make_attribute.register

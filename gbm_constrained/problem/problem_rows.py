@@ -28,6 +28,7 @@ BLOCK = 65_536
 BLOCK_OF_THREADS = 1 << 18
 # The same on a graphics card, where a call costs as much as an operation on a million rows.
 BLOCK_ON_CARD = 1 << 22
+MOST_ROWS_IN_TURNS = 1 << 20  # Rows up to which gradients are written to two pairs of arrays.
 # Threads beyond which a pass takes longer: one that writes large blocks, and one that adds up
 # blocks of the size that one thread has, so that no sum depends on the number of threads.
 MOST_THREADS, MOST_THREADS_OF_SUMS = 8, 2
@@ -115,7 +116,7 @@ class ProblemRows:
         self.hessian_floor = options.hessian_floor
         self.has_several_views = cells.n_binding > 1
         self.has_loss_by_cell = "loss" in constraints.statistics
-        self.label_of_row = xp.asarray(np.maximum(y, 0))
+        self.label_of_row = xp.asarray(y if y.min(initial=0) >= 0 else np.maximum(y, 0))
         self.labels = self.kernel.encode(self.label_of_row, self.dtype)
         self._set_weight(weight, cells)
         self.pairs: PairRows | None = None
@@ -155,9 +156,10 @@ class ProblemRows:
         self._buffers = gradient, np.empty_like(gradient)
         # Two pairs of arrays are written to in turns, because the caches of a booster's threads
         # hold the pair that they have just read. Writing to that pair can double the time of a
-        # gradient of two classes. Gradients of several classes take longer by themselves.
+        # gradient of two classes. Gradients of several classes take longer by themselves, and
+        # caches hold a small part of very many rows.
         self._others = self._buffers
-        if self.n_classes == 2 and xp is np:
+        if self.n_classes == 2 and self.n_samples < MOST_ROWS_IN_TURNS and xp is np:
             self._others = np.empty_like(gradient), np.empty_like(gradient)
 
     def take_buffers(self) -> tuple[Array, Array]:

@@ -73,7 +73,7 @@ def make_fold_booster_factory(
     X = combined.X.to_numpy() if is_polars_dataframe(combined.X) else with_rows(combined.X)
     whole = lgb.Dataset(
         X,
-        combined.codes.clip(0),
+        combined.classes_of_rows,
         feature_name=feature_name,
         categorical_feature=categorical_feature,
         params=params,

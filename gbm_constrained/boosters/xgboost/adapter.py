@@ -279,7 +279,7 @@ class XGBoostAdapter:
         }
         with self._driven() as observer:
             # Rows of further data sets without a label are in no objective: any class will do.
-            self.native(combined.X, np.maximum(combined.codes, 0), **given)
+            self.native(combined.X, combined.classes_of_rows, **given)
             self._forget_note()
             return self._trained(observer)
 

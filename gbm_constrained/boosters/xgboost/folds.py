@@ -26,7 +26,7 @@ def make_fold_booster_factory(
 ) -> FoldBoosterFactory:
     """Make the factory of a fit, all of whose boosters share the bins of the first."""
     combined = fit.data.combined
-    label, weight = combined.codes.clip(0), combined.sample_weight
+    label, weight = combined.classes_of_rows, combined.sample_weight
     if weight is not None:
         weight = np.asarray(weight)
     with preserve_random_state(parent):
