@@ -50,26 +50,28 @@ class Line:
         return Line(self.order, self.before, self.after, self.shift[keep], self.flipped[keep])
 
 
-def are_apart(at: Float, size: Float) -> Bool:
+def are_apart(at: Float, size: Float, n_rows: int = 0) -> Bool:
     """Find the sorted scores that a threshold midway separates from the next ones, shape (n - 1,).
 
     `at` are the ascending shifts at which rows change their decision, `size` the magnitudes of the
-    scores of these rows.
+    scores of these rows. They may be some of `n_rows`.
     """
-    resolution = RESOLUTION * min(1.0, MANY / max(at.size, 1))
+    resolution = RESOLUTION * min(1.0, MANY / max(at.size, n_rows, 1))
     larger = np.maximum(np.maximum(size[1:], size[:-1]), 1.0)
     return np.asarray(np.diff(at) > resolution * larger)
 
 
-def sort_along_line(at: Float, size: Float, before: Codes | int, after: Codes | int) -> Line:
-    """Sort rows that change their decision where the shift exceeds `at`.
+def sort_along_line(
+    at: Float, size: Float, before: Codes | int, after: Codes | int, n_rows: int = 0
+) -> Line:
+    """Sort rows that change their decision where the shift exceeds `at`; some of `n_rows`.
 
     A threshold lies between two scores of magnitude `size` only if they differ by more than their
     rounding.
     """
     order = np.argsort(at)
     at, size = at[order], size[order]
-    cut = np.flatnonzero(are_apart(at, size))
+    cut = np.flatnonzero(are_apart(at, size, n_rows))
     middle = (at[cut] + at[cut + 1]) / 2
     shift = np.concatenate([[at[0] - PAST_LAST_SCORE], middle, [at[-1] + PAST_LAST_SCORE]])
     return Line(order, before, after, shift, np.concatenate([[0], cut + 1, [at.size]]))
@@ -82,9 +84,9 @@ def spread_thresholds(margin: Array, labels: Codes, n: int) -> Float:
     return np.unique(np.concatenate([*at, [margin.min() - 1.0]]))
 
 
-def threshold_line(margin: Float) -> Line:
-    """List the thresholds of two classes, no shift among them."""
-    line = sort_along_line(-margin, np.abs(margin), 0, 1)
+def threshold_line(margin: Float, n_rows: int = 0) -> Line:
+    """List thresholds of two classes, no shift among them, for some of `n_rows` rows."""
+    line = sort_along_line(-margin, np.abs(margin), 0, 1, n_rows)
     positive = int(np.count_nonzero(margin > 0))
     i = int(np.searchsorted(line.flipped, positive))
     shift, flipped = line.shift, line.flipped

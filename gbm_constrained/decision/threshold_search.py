@@ -171,10 +171,3 @@ def threshold_curve(
     values = np.concatenate([block for _, block in measure.along(line)], axis=1)
     constant = np.where(compiled.is_of_scores, np.nan, compiled.constant)
     return Curve(line.shift, line.flipped, values[0], values[1:].T + constant, compiled)
-
-
-def shift_for_share(margin: NDArray[Any], share: float, weight: NDArray[Any]) -> Float:
-    """Find the shift under which about a given share of the weight is decided as class 1."""
-    line = threshold_line(np.asarray(margin, dtype=np.float64))
-    reached = np.concatenate([[0.0], np.cumsum(weight[line.order])]) / weight.sum()
-    return line.shift[[np.abs(reached[line.flipped] - share).argmin()]]

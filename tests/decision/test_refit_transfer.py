@@ -6,13 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import BOTH, CLASSIFIERS, margins_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.refit_transfer import rows_to_match
-from gbm_constrained.decision.threshold_search import shift_for_share
 from gbm_constrained.problem.compiler import compile_constraints
 
 OPTIONS = {
@@ -109,23 +106,6 @@ def test_several_classes_have_no_other_one():
     y = np.arange(480) % 3
     found = compile_constraints([gc.class_error(1) <= 0.1], Rows(y, np.arange(3)))
     assert rows_to_match(found[1], found[0]) is None
-
-
-# --- a shift by share ---------------------------------------------------------------------------
-
-
-@given(
-    scores=st.lists(st.integers(-5, 5), min_size=1, max_size=12),
-    seed=st.integers(0, 99),
-    share=st.floats(0, 1),
-)
-def test_the_share_is_as_near_as_scores_allow(scores, seed, share):
-    margin = np.array(scores, dtype=float)
-    weight = np.random.default_rng(seed).random(margin.size) + 0.1
-    (shift,) = shift_for_share(margin, share, weight)
-    possible = [weight[margin > cut].sum() / weight.sum() for cut in [-99.0, *(np.unique(margin))]]
-    reached = weight[margin + shift > 0].sum() / weight.sum()
-    assert abs(reached - share) <= np.abs(np.array(possible) - share).min() + 1e-9
 
 
 # --- whole fits ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from lightgbm.callback import CallbackEnv
 from narwhals.dependencies import is_polars_dataframe
 
 from gbm_constrained._dataframes import as_numbers, take_rows, with_rows
-from gbm_constrained._typing import Array
+from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.solvers.base import Solver
@@ -105,13 +105,17 @@ class _FoldBooster:
         self._final: dict[str, Array] = {}
 
     def _make_booster(self) -> lgb.Booster:
-        training, held = (
-            self.shared.whole.subset(rows.tolist()).construct() for rows in self.rows.values()
-        )
+        training, held = map(self._take, self.rows.values())
         booster = lgb.Booster(self.params, training)
         booster.add_valid(held, "held")
         booster._Booster__set_objective_to_none = True  # as in Observer
         return booster
+
+    def _take(self, rows: Codes) -> lgb.Dataset:
+        """Take some of the rows, whose numbers LightGBM keeps as a list of Python's integers."""
+        part = self.shared.whole.subset(rows.tolist()).construct()
+        part.used_indices = rows  # It takes a tenth of the memory of the list.
+        return part
 
     def grow(self, rounds: int) -> None:
         def objective(margin: Array, _: Any) -> Any:
