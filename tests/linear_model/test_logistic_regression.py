@@ -143,7 +143,7 @@ def test_units_and_shifts_of_features_do_not_matter(data):
     )
 
 
-@pytest.mark.parametrize("proxy", ["logistic", "sigmoid"])
+@pytest.mark.parametrize("proxy", ["logistic", "sigmoid", "ramp"])
 @pytest.mark.parametrize("iterate", ["last", "ergodic"])
 def test_zero_one_rates_are_met_within_a_few_rows(data, proxy, iterate):
     X, y, _ = data

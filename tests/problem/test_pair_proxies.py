@@ -122,7 +122,7 @@ def test_other_rates_have_the_proxies_of_auto_beside_the_square():
     data = PairData(13, n=60)
     others = [gc.selection_rate() <= 0.3, gc.fnr() <= 0.3]
     found = [
-        data.lagrangian(auc() >= 0.6, *others, proxy=proxy).rows.is_sigmoid.tolist()
+        data.lagrangian(auc() >= 0.6, *others, proxy=proxy).rows.is_bounded.tolist()
         for proxy in PROXIES
     ]
     assert found[0] == found[1]
