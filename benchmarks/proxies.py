@@ -54,7 +54,7 @@ GAPS = {
 }
 RATES = {"selection_rate": selection_rate, "fpr": fpr, "error_rate": error_rate}
 DEPLOYED_ROWS, CHURN = 3000, 0.05
-RENEWED = 10  # rounds between two renewals of the bounds
+RENEWED = 10
 NAMES = ("library", "data", "rule", "proxy", "split")
 FIGURES = ("accuracy", "held_out_violation", "test_violation", "seconds")
 
@@ -65,15 +65,21 @@ class BoundsSolver(ABPPSolver):
 
     A bound is constant where the ramp's upper end freed the row, and a hinge elsewhere. It differs
     from the ramp for rows that have passed that end since.
+
+    Parameters
+    ----------
+    renewed : int
+        Rounds from one renewal of the bounds to the next.
     """
 
+    renewed: int = RENEWED
     _reference: Any = field(default=None, init=False)
     _renewal: int = field(default=-1, init=False)
 
     def gradient(self, point: Point) -> tuple[Any, Any]:
         """Compute gradient and Hessian of the current subproblem at a point, multiplied by W."""
         gradient, hessian = super().gradient(point)
-        renewal, margin = (self.rounds - 1) // RENEWED, point.margin
+        renewal, margin = (self.rounds - 1) // self.renewed, point.margin
         if renewal != self._renewal:
             self._reference, self._renewal = margin.copy(), renewal
         elif self.multipliers.any():
@@ -93,6 +99,8 @@ class BoundsSolver(ABPPSolver):
 @dataclass(eq=False, repr=False, kw_only=True)
 class Bounds(ABPP):
     """Options of :class:`BoundsSolver`."""
+
+    renewed: int = RENEWED
 
     def begin(self, lagrangian: Lagrangian, **running: Any) -> BoundsSolver:
         """Make the solver of a problem."""
