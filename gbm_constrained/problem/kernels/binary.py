@@ -108,27 +108,29 @@ class BinaryKernel:
         total = look_up(t.curvature) if has_other else np.abs(target)
         if has_other:
             grad += look_up(t.signed_other) * (1.0 - a)
-        of_cost = cls.cost_derivatives(block, hess) if has_cost else []
         if has_clipped:
             unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
             grad -= unclipped * labels * a
             total = total + np.abs(unclipped)
+        of_cost = cls.add_cost(block, hess, grad) if has_cost else []
         if total.ndim or total != 1.0:
             hess *= total
-        for slope, bound in of_cost:
-            grad += slope
+        for bound in of_cost:
             hess += bound
 
     @classmethod
-    def cost_derivatives(cls, block: Block, variance: Array) -> list[tuple[Array, Array]]:
-        """Compute the terms of the expected cost's slope, each with a bound of its curvature.
+    def add_cost(cls, block: Block, variance: Array, grad: Array) -> list[Array]:
+        """Add the slope of the expected cost; return the terms of a bound of its curvature.
 
         The `variance` is ``p (1 - p)``.
         """
         cost = 0.5 * cls.look_up(block, block.tables.margin_cost)
         near, far = cost * variance, cls._slope(variance)
         far *= cost
-        return [(near, np.abs(near)), (far, np.abs(0.5 * far))]
+        grad += near
+        grad += far
+        far *= 0.5
+        return [np.abs(near, out=near), np.abs(far, out=far)]
 
     @classmethod
     def cost_curvature(cls, variance: Array, margin: Array) -> Array:

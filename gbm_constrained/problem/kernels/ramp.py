@@ -47,14 +47,13 @@ class RampKernel(BinaryKernel):
         return np.clip(0.5 + SLOPE * margin, 0.0, 1.0)
 
     @classmethod
-    def cost_derivatives(cls, block: Block, variance: Array) -> list[tuple[Array, Array]]:
-        """Compute the slope of the expected cost, and the curvature of a parabola above it."""
+    def add_cost(cls, block: Block, variance: Array, grad: Array) -> list[Array]:
+        """Add the slope of the expected cost; return the curvature of a parabola above it."""
         margin, cost = block.margin, cls.look_up(block, block.tables.margin_cost)
-        size, ahead = np.abs(cost), np.sign(cost) * margin
-        slope = (SLOPE * cost) * (np.abs(margin) < END)
+        ahead = np.sign(cost) * margin
+        grad += (SLOPE * cost) * (np.abs(margin) < END)
         distance = np.maximum(np.abs(ahead + END), KINK)
-        bound = size * (ahead < END) / (2.0 * END**2 * distance)
-        return [(slope, bound)]
+        return [np.abs(cost) * (ahead < END) / (2.0 * END**2 * distance)]
 
     @classmethod
     def cost_curvature(cls, variance: Array, margin: Array) -> Array:
