@@ -50,10 +50,15 @@ class RampKernel(BinaryKernel):
     def add_cost(cls, block: Block, variance: Array, grad: Array) -> list[Array]:
         """Add the slope of the expected cost; return the curvature of a parabola above it."""
         margin, cost = block.margin, cls.look_up(block, block.tables.margin_cost)
-        ahead = np.sign(cost) * margin
         grad += (SLOPE * cost) * (np.abs(margin) < END)
-        distance = np.maximum(np.abs(ahead + END), KINK)
-        return [np.abs(cost) * (ahead < END) / (2.0 * END**2 * distance)]
+        ahead = np.sign(cost) * margin
+        curvature = np.abs(cost) * (ahead < END)
+        ahead += END  # In place: new arrays of a block take longer than what is done to them.
+        distance = np.abs(ahead, out=ahead)
+        np.maximum(distance, KINK, out=distance)
+        distance *= 2.0 * END**2
+        curvature /= distance
+        return [curvature]
 
     @classmethod
     def cost_curvature(cls, variance: Array, margin: Array) -> Array:
