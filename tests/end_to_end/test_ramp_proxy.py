@@ -1,9 +1,10 @@
-"""The ramp as a proxy: a gap on Adult beside the sigmoid, and classifiers that refuse it."""
+"""The ramp as a proxy: a gap on Adult, rows that nothing pulls, and what is refused."""
 
 import numpy as np
 import pytest
 from helpers import BOTH, CLASSIFIERS
 from sklearn.model_selection import train_test_split
+from sklearn.tree import DecisionTreeClassifier
 
 import gbm_constrained as gc
 from gbm_constrained.datasets import load_adult
@@ -45,6 +46,32 @@ def test_a_gap_on_adult_is_met_at_the_accuracy_of_the_sigmoid(library, split):
         assert np.ptp([of_sex.mean() for of_sex in rows]) <= 0.01 + 2 * error
         assert clf.multipliers_.max() > 0.1
     assert accuracy["ramp"] >= accuracy["sigmoid"] - 0.003
+
+
+# No weight is needed in a leaf, and none is added to its Hessian.
+BARE = {
+    "xgboost": {"min_child_weight": 0, "reg_lambda": 0},
+    "lightgbm": {"min_sum_hessian_in_leaf": 0, "min_child_samples": 1, "reg_lambda": 0},
+}
+
+
+@BOTH
+def test_rows_that_nothing_pulls_leave_scores_finite(library):
+    """Unlabelled rows beyond the end of the ramp have neither gradient nor Hessian."""
+    rng = np.random.default_rng(0)
+    X, recent = rng.normal(size=(1500, 4)), rng.normal(size=(800, 4))
+    y = (X[:, 0] + 0.7 * rng.normal(size=1500) > 0.5).astype(int)
+    deployed = DecisionTreeClassifier(max_depth=1).fit(recent, recent[:, 1] > 0)
+    clf = CLASSIFIERS[library](
+        constraints=[gc.churn(to=deployed, on=gc.dataset("recent")) <= 0.15],
+        solver=ABPP(proxy="ramp"), measure_on="train", n_estimators=60, n_jobs=1,
+        **BARE[library],
+    )  # fmt: skip
+    clf.fit(X, y, datasets={"recent": recent})
+    scores = clf.predict_proba(recent)
+    assert np.isfinite(np.log(scores)).all()
+    assert np.mean(clf.predict(recent) != deployed.predict(recent)) <= 0.15
+    assert clf.multipliers_.max() > 0
 
 
 @pytest.mark.parametrize("kind", [*CLASSIFIERS.values(), ConstrainedLogisticRegression])
