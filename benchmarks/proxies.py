@@ -194,13 +194,13 @@ def mean_and_error(x: Any) -> str:
     return f"{x.mean():+.4f} ({x.std(ddof=1) / x.size**0.5:.4f})"
 
 
-def show(cell: str, found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """Print a line for each proxy of a cell, with its accuracy less that of the sigmoid."""
-    reference = column(found["sigmoid"], "accuracy")
+def show(cell: str, auto: str, found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """Print a line for each proxy of a cell, with its accuracy less that of `auto`."""
+    reference = column(found[auto], "accuracy")
     for proxy, rows in found.items():
         accuracy = column(rows, "accuracy")
         print(
-            f"{cell:31s} {proxy:8s} accuracy {mean_and_error(accuracy)}, to the sigmoid "
+            f"{cell:31s} {proxy:8s} accuracy {mean_and_error(accuracy)}, less {auto} "
             f"{mean_and_error(accuracy - reference)}; violation held out "
             f"{mean_and_error(column(rows, 'held_out_violation'))}, test "
             f"{mean_and_error(column(rows, 'test_violation'))}; "
@@ -217,7 +217,7 @@ def measure_cell(
     for seed, proxy in itertools.product(range(splits), SOLVERS):
         found = results.once(partial(fit, proxy=proxy, seed=seed), *cell, proxy, seed)
         of_splits[proxy].append(found)
-    show(" ".join(cell), of_splits)
+    show(" ".join(cell), "logistic" if cell[-1] == "churn" else "sigmoid", of_splits)
 
 
 def gaps(results: Measurements, libraries: Sequence[str], splits: int) -> None:
