@@ -6,10 +6,12 @@ from scipy.special import logsumexp, softmax
 from gbm_constrained.problem.kernels.base import Block
 from gbm_constrained.problem.kernels.binary import BinaryKernel
 from gbm_constrained.problem.kernels.proxies import PROXIES
+from gbm_constrained.problem.kernels.ramp import END, RampKernel
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.kernels.tables import KernelTables
 
 CLASS_COUNTS = [2, 3, 7]
+KERNELS = [*((n_classes, False) for n_classes in CLASS_COUNTS), (2, True)]  # True: of the ramp
 DTYPES = [np.float32, np.float64]
 PARTS = ["target", "cost", "clipped", "all"]
 CAP = 1.3
@@ -17,9 +19,9 @@ N = 60
 
 
 class Rows:
-    """Rows of random cells, at scores that stay away from the kink of the clipped loss."""
+    """Rows of random cells, at scores that stay away from kinks of their values."""
 
-    def __init__(self, n_classes, parts="all", seed=0, dtype=np.float64, factor=1.0):
+    def __init__(self, n_classes, parts="all", seed=0, dtype=np.float64, factor=1.0, ramp=False):
         rng = np.random.default_rng(seed)
         n_cells = 2 * n_classes
         on = {part: parts in (part, "all") for part in PARTS}
@@ -31,12 +33,15 @@ class Rows:
             np.dtype(dtype),
         )
         self.n_classes = n_classes
-        self.kernel = BinaryKernel() if n_classes == 2 else SoftmaxKernel(factor)
+        of_two = RampKernel if ramp else BinaryKernel
+        self.kernel = of_two() if n_classes == 2 else SoftmaxKernel(factor)
         self.codes = rng.integers(0, n_cells, N)
         self.y = self.tables.cell_labels[self.codes]
         self.labels = self.kernel.encode(self.y, np.dtype(dtype))
         self.margin = 2 * rng.normal(size=N if n_classes == 2 else (N, n_classes)).astype(dtype)
         near = np.abs(reference_loss(self.margin, self.y) - CAP) < 1e-2
+        if ramp:
+            near |= np.abs(np.abs(self.margin) - END) < 1e-2
         self.margin[near] = 0.0
 
     def probability(self, margin):
@@ -77,8 +82,11 @@ def full(margin):
     return np.stack([np.zeros_like(margin), margin], 1) if margin.ndim == 1 else margin
 
 
-def chosen(margin):
-    """What stands for the decision: mean of the softmax of scores and of half of them."""
+def chosen(margin, ramp=False):
+    """What stands for the decision: the ramp, or mean softmax of scores and of half of them."""
+    if ramp:
+        positive = np.clip(0.5 + margin.astype(np.float64) / 4, 0, 1)
+        return np.stack([1 - positive, positive], axis=1)
     scores = full(np.asarray(margin, dtype=np.float64))
     return (softmax(scores, axis=1) + softmax(scores / 2, axis=1)) / 2
 

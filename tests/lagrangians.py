@@ -8,13 +8,22 @@ from scipy.special import log_softmax
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.kernels.ramp import END
 from gbm_constrained.problem.lagrangian import Lagrangian
 
 CLASS_COUNTS = [2, 3, 7]
 DTYPES = [np.float32, np.float64]
 CLIP = 1.5
 N = 40
-PROXIES = ("auto", "logistic", "sigmoid")
+PROXIES = ("auto", "logistic", "sigmoid", "ramp")
+
+
+def proxies_of(n_classes):
+    """Proxies that there are for so many classes: the ramp is of one margin."""
+    return PROXIES if n_classes == 2 else PROXIES[:-1]
+
+
+CASES = [(n_classes, proxy) for n_classes in CLASS_COUNTS for proxy in proxies_of(n_classes)]
 
 
 def build(
@@ -84,10 +93,12 @@ def log_probability(margin):
     return log_softmax(scores, axis=1)
 
 
-def keep_off_the_cap(y, margin):
-    """Move rows whose loss is at the kink of the clipped loss."""
+def keep_off_the_kinks(y, margin):
+    """Move rows whose loss is at the kink of the clipped loss, or that are at an end of a ramp."""
     loss = -log_probability(margin)[np.arange(y.size), y]
     margin[np.abs(loss - np.logaddexp(0, CLIP)) < 1e-2] = 0.1
+    if margin.ndim == 1:
+        margin[np.abs(np.abs(margin) - END) < 1e-2] = 0.1
     return margin
 
 

@@ -19,6 +19,7 @@ from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
 from gbm_constrained.cli.arguments import LIBRARIES
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_integer
+from gbm_constrained.training.options import METHODS
 
 
 class LabelledXGBClassifier(ConstrainedXGBClassifier):
@@ -87,6 +88,7 @@ def read_parameters(options: argparse.Namespace) -> dict[str, Any]:
             given[name] = PYTHON_CONSTANTS.get(value, value)
     if isinstance(given.get("monotone_constraints"), list):  # XGBoost takes tuples only.
         given["monotone_constraints"] = tuple(given["monotone_constraints"])
+    _make_solver(given)
     _check_known(options.library, given)
     if "n_estimators" in given:
         check_integer("--param n_estimators", given["n_estimators"], 1)
@@ -98,6 +100,27 @@ def read_parameters(options: argparse.Namespace) -> dict[str, Any]:
     else:
         own = {} if "verbosity" in given else {"verbose": -1}
     return {**own, **given, "random_state": options.seed}
+
+
+def _make_solver(given: dict[str, Any]) -> None:
+    """Make the solver whose options are given as solver__NAME, in their place."""
+    prefix = "solver__"
+    options = {name: given.pop(name) for name in [*given] if name.startswith(prefix)}
+    if not options:
+        return
+    name = given.get("solver", "auto")
+    if name not in METHODS:
+        raise ValueError(
+            f"--param {next(iter(options))}: options are of solver=auto, abpp or cbpr, got "
+            f"solver={name}."
+        )
+    known = [prefix + option for option in METHODS[name]().get_params()]
+    if unknown := [option for option in options if option not in known]:
+        raise ValueError(
+            f"--param: solver={name} has no option {unknown[0]}: use one of {', '.join(known)}."
+        )
+    values = {option.removeprefix(prefix): value for option, value in options.items()}
+    given["solver"] = METHODS[name](**values)
 
 
 def _check_known(library: str, given: dict[str, Any]) -> None:

@@ -168,14 +168,13 @@ class ProblemConstants:
         The bounds :math:`\rho_c` make :math:`\sum_j y_j g_j + \sum_c \rho_c D_c` convex, with
         D_c the cell's part of the Bregman distance. A mean loss with a negative coefficient is
         concave, with curvature at most 1/4 in a binary margin and 1/2 in softmax scores. The
-        sigmoid proxy of a rate is neither convex nor concave, and the logistic one is convex.
+        bounded proxies of a rate are neither convex nor concave, and the logistic one is convex.
         """
         n_classes = self.rows.n_classes
         constraints = self.rows.constraints
         of_loss = 0.25 if n_classes == 2 else 0.5
         total = of_loss * np.maximum(-constraints.loss_costs(multipliers), 0.0)
-        bounded = np.where(self.rows.is_sigmoid, multipliers, 0.0)
-        total = total + PROXIES["sigmoid"].concavity(n_classes) * (
-            bounded @ constraints.cost_range
-        )
+        bounded = np.where(self.rows.is_bounded, multipliers, 0.0)
+        of_rate = PROXIES[self.rows.bounded_proxy].concavity(n_classes)
+        total = total + of_rate * (bounded @ constraints.cost_range)
         return np.asarray(total * self.rows.density)

@@ -13,7 +13,8 @@ from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.kernels.base import clip_cap
 from gbm_constrained.problem.kernels.binary import BinaryKernel
-from gbm_constrained.problem.kernels.proxies import PROXIES, SQUARE, ProxyName
+from gbm_constrained.problem.kernels.proxies import PROXIES, RAMP, SQUARE, ProxyName
+from gbm_constrained.problem.kernels.ramp import RampKernel
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_rows import PairRows
@@ -42,8 +43,8 @@ class KernelOptions:
     ----------
     proxy : Smooth proxy of 0-1 rates in gradients. "auto" takes the sigmoid for constraints
         that may reward errors or split targets (see :class:`LinearConstraints`), and the logistic
-        proxy for all others. "square" is "auto" with the square surrogate of pair rates, which
-        have the density otherwise.
+        proxy for all others. "ramp" is for two classes. "square" is "auto" with the square
+        surrogate of pair rates, which have the density otherwise.
     outlier_clip : Margin beyond which a row on the wrong side stops adding to mean-loss
         constraints.
     dtype : Precision of the kernels.
@@ -68,12 +69,23 @@ class KernelOptions:
     array_module: Any = np
     n_threads: int = 1
 
-    def is_sigmoid(self, constraints: LinearConstraints) -> Bool:
-        """Find the rows of constraints whose rates have the sigmoid proxy, (m,)."""
+    @property
+    def bounded_proxy(self) -> ProxyName:
+        """The proxy of the rows of constraints that have a bounded one."""
+        return RAMP if self.proxy == RAMP else "sigmoid"
+
+    def is_bounded(self, constraints: LinearConstraints) -> Bool:
+        """Find the rows of constraints whose rates have the bounded proxy, (m,)."""
         m = len(constraints)
         if self.proxy in PROXIES:
-            return np.full(m, self.proxy == "sigmoid")
+            return np.full(m, self.proxy == self.bounded_proxy)
         return constraints.may_reward_errors | constraints.splits_targets
+
+    def make_kernel(self, n_classes: int) -> BinaryKernel | SoftmaxKernel:
+        """Make the kernel of rows with so many classes."""
+        if n_classes > 2:
+            return SoftmaxKernel(self.majoriser_factor)
+        return RampKernel() if self.proxy == RAMP else BinaryKernel()
 
 
 class ProblemRows:
@@ -102,16 +114,15 @@ class ProblemRows:
         xp = self.array_module = np if constraints.pair_blocks else options.array_module
         self.cells = cells.on(xp)
         self.constraints = constraints
-        self.is_sigmoid = options.is_sigmoid(constraints)
+        self.bounded_proxy = options.bounded_proxy
+        self.is_bounded = options.is_bounded(constraints)
         self.reduce_sum = cells.reduce_sum
         self.dtype = np.dtype(options.dtype)
         self.n_samples = int(y.size)
         has_threads = xp is np and self.n_samples >= MIN_ROWS
         self.n_threads = options.n_threads if has_threads else 1
         self.n_classes = int(cells.classes.size)
-        self.kernel: BinaryKernel | SoftmaxKernel = (
-            BinaryKernel() if self.n_classes == 2 else SoftmaxKernel(options.majoriser_factor)
-        )
+        self.kernel = options.make_kernel(self.n_classes)
         self.cap = clip_cap(options.outlier_clip)
         self.hessian_floor = options.hessian_floor
         self.has_several_views = cells.n_binding > 1

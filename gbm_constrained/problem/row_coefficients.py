@@ -59,8 +59,8 @@ class RowCoefficients:
         shape = (len(problem.cells), problem.n_classes)
         costs: dict[ProxyName, Array] = {}
         with_proxy: dict[ProxyName, Bool] = {
-            "logistic": ~problem.is_sigmoid,
-            "sigmoid": problem.is_sigmoid,
+            "logistic": ~problem.is_bounded,
+            problem.bounded_proxy: problem.is_bounded,
         }
         for name, rows in with_proxy.items():
             of_proxy = problem.constraints.costs(np.where(rows, multipliers, 0.0)).reshape(shape)
@@ -94,7 +94,10 @@ class RowCoefficients:
         sums = xp.empty((problem.n_samples, width), dtype=problem.dtype)
         for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
             sums[rows] = total
-        costs: dict[ProxyName, Array] = {"logistic": sums[:, :K], "sigmoid": sums[:, K:-1]}
+        costs: dict[ProxyName, Array] = {
+            "logistic": sums[:, :K],
+            problem.bounded_proxy: sums[:, K:-1],
+        }
         in_objective = xp.asarray(problem.cells.in_objective)[problem.cells.codes]
         return self._kernel_tables(
             RowTables, costs, sums[:, -1], problem.label_of_row, in_objective
@@ -108,8 +111,8 @@ class RowCoefficients:
         t, clips = self._row_tables, bool(np.isfinite(problem.cap))
         at_work = multipliers != 0
         present = [
-            bool((at_work & ~problem.is_sigmoid).any()),
-            bool((at_work & problem.is_sigmoid).any()),
+            bool((at_work & ~problem.is_bounded).any()),
+            bool((at_work & problem.is_bounded).any()),
             bool(problem.has_loss_by_cell and at_work.any()),
         ]
         parts = self._parts(multipliers, present)
@@ -149,10 +152,10 @@ class RowCoefficients:
         """Compute tables of coefficients by partition, with the columns that are wanted.
 
         The columns are costs under the logistic proxy (of each class, or the difference of two),
-        the same under the sigmoid proxy, and the coefficient of the loss.
+        the same under the bounded proxy, and the coefficient of the loss.
         """
         problem, parts = self.problem, []
-        of_proxy = np.column_stack([~problem.is_sigmoid, problem.is_sigmoid])
+        of_proxy = np.column_stack([~problem.is_bounded, problem.is_bounded])
         by_proxy = of_proxy * multipliers[:, None]
         for view, tables in self.views.look_up(by_proxy):
             has_loss = problem.has_loss_by_cell

@@ -84,12 +84,14 @@ class ABPP(SolverMethod):
     mu : float, default=0
         Strong convexity of the objective relative to the Bregman distance; above zero the method
         accelerates.
-    proxy : {"auto", "logistic", "sigmoid", "square"}, default="auto"
+    proxy : {"auto", "logistic", "sigmoid", "ramp", "square"}, default="auto"
         Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
         "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
         far on the wrong side pull less. "auto" takes "sigmoid" for constraints that may ask for
         errors (gaps, selection rates) and, of three or more classes, for those that forbid one of
         them (fpr or precision of a label), "logistic" for all others (error rates, recall, churn).
+        "ramp" is ``max(0, min(1, 1/2 + margin / 4))``, for two classes: rows beyond its ends do
+        not pull at all.
         A pair rate such as ``auc()`` has the density of the scores; "square" is "auto" with the
         square surrogate of pair rates in its place. It is convex, and costs more AUC at the same
         bound; bounds that its optimum misses at any multiplier are not met.

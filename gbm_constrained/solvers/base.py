@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
-from gbm_constrained.problem.kernels.proxies import PROXIES, SQUARE, ProxyName
+from gbm_constrained.problem.kernels.proxies import PROXIES, RAMP, SQUARE, ProxyName
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.point import Point
@@ -147,6 +147,14 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
         reason = method.supports(constraints, iterate)
         if reason is not None and not method.runs_beyond_theory:
             raise ValueError(reason)
+
+    def check_classes(self, n_classes: int) -> None:
+        """Refuse options that have no meaning for so many classes."""
+        if self.proxy == RAMP and n_classes > 2:
+            raise ValueError(
+                f"proxy={RAMP!r} is a function of the margin of two classes, and y has "
+                f"{n_classes}: use proxy='sigmoid', which is bounded as well."
+            )
 
     def check(self) -> None:
         """Refuse options of a wrong type or value."""

@@ -209,6 +209,7 @@ class SolverOptions:
                 f"select='auc' ranks the scores of two classes, and y has {classes.size}: use "
                 f"select='error'."
             )
+        self.method.check_classes(classes.size)
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
 

@@ -245,3 +245,18 @@ def test_only_classifiers_are_written(library, objective, code, run):
     assert done.code == code
     assert Path(MODEL[library]).exists() == (code == 0)
     assert ("is no classifier" in done.err) == (code == 2)
+
+
+@BOTH
+def test_options_of_the_solver_are_parameters(library, run, adult_rows):
+    """A proxy and a name of the solver; the ramp decides otherwise than the default."""
+    rule, decided = "gap(selection_rate, by=sex) <= 0.02", {}
+    table = adult_rows.iloc[2000:].drop(columns=["income", "old", "y"]).reset_index(drop=True)
+    X = table.astype(dict.fromkeys(TEXTS, "category"))
+    for proxy in ("ramp", "sigmoid", None):
+        more = [] if proxy is None else ["--param=solver=abpp", f"--param=solver__proxy={proxy}"]
+        done = run.fit(library, f"--constraint={rule}", "--drop=old", *more)
+        assert done.code in (0, 1)
+        decided[proxy] = decisions(library, X)
+    assert np.array_equal(decided["sigmoid"], decided[None])
+    assert not np.array_equal(decided["ramp"], decided[None])

@@ -165,10 +165,11 @@ def test_no_constraint_is_the_proximal_point_method():
     assert solution.multipliers.shape == (0,)
 
 
-def test_nonconvex_subproblems_descend():
-    """With the sigmoid proxy a subproblem has no unique solution; its value still falls."""
+@pytest.mark.parametrize("proxy", ["sigmoid", "ramp"])
+def test_nonconvex_subproblems_descend(proxy):
+    """With a bounded proxy a subproblem has no unique solution; its value still falls."""
     X, y, _ = _data(3)
-    lag = _lagrangian(y, [gc.class_error(0) <= 0.05], proxy="sigmoid")
+    lag = _lagrangian(y, [gc.class_error(0) <= 0.05], proxy=proxy)
     learner = LinearLearner(lag, X, metric="scores")
     x = np.zeros(learner.shape)
     for solution in learner.path(40):

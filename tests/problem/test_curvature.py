@@ -1,5 +1,7 @@
 """Bounds of the curvature of row kernels."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -15,14 +17,14 @@ from scipy.special import softmax
 
 from gbm_constrained.problem.kernels.base import Block
 from gbm_constrained.problem.kernels.binary import BinaryKernel
-from gbm_constrained.problem.kernels.proxies import PROXIES
 from gbm_constrained.problem.kernels.tables import KernelTables
 
 
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_binary_hessian_bounds_the_second_derivative(parts, seed):
-    rows = Rows(2, parts, seed)
+@pytest.mark.parametrize("ramp", [False, True])
+def test_the_binary_hessian_bounds_the_second_derivative(ramp, parts, seed):
+    rows = Rows(2, parts, seed, ramp=ramp)
     second, hess = rows.hessians(), rows.gradient(rows.margin)[1]
     assert (hess >= np.abs(second) * (1 - 1e-12)).all()
     if parts in ("target", "clipped"):
@@ -114,22 +116,27 @@ def test_lightgbms_factor_majorises_at_uniform_probabilities_but_not_everywhere(
     assert gap(rows) < -1e-3
 
 
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-@pytest.mark.parametrize("proxy", PROXIES)
+@pytest.mark.parametrize(
+    ("n_classes", "proxy"), [*product(CLASS_COUNTS, ["logistic", "sigmoid"]), (2, "ramp")]
+)
 def test_newton_steps_of_a_proxy_are_bounded(n_classes, proxy):
     """|gradient| / Hessian of a pure rate is at most 1 / p or 1 / (1 - p); 2 by the sigmoid.
+
+    It is 8 by the ramp, twice its width: a step mirrors a row at the ramp's lower end.
 
     With |Q_k - Q_p| <= range(Q) (1 - p_k) and the same of q, its gradient is at most
     range(Q) (p (1 - p) / 2 + q (1 - q) / 4), and its Hessian has an 8 where that has a 4.
     """
     rng = np.random.default_rng(5)
-    rows = Rows(n_classes, seed=5)
+    rows = Rows(n_classes, seed=5, ramp=proxy == "ramp")
     target, cost = proxy_tables(rng.random((2 * n_classes, n_classes)), proxy)
     zeros = np.zeros(2 * n_classes)
     rows.tables = KernelTables(target, cost, zeros, rows.tables.cell_labels, np.dtype(float))
     grad, hess = rows.gradient(rows.margin)
     p = softmax(full(rows.margin), axis=1)
     largest = 1 / p.min(axis=1) if n_classes == 2 else 1 / np.minimum(p, 1 - p)
-    assert (np.abs(grad) <= hess * largest * (1 + 1e-12)).all()
-    if proxy == "sigmoid":
-        assert (np.abs(grad) <= 2 * hess * (1 + 1e-12)).all()
+    if proxy != "ramp":
+        assert (np.abs(grad) <= hess * largest * (1 + 1e-12)).all()
+    if proxy != "logistic":
+        most = {"sigmoid": 2, "ramp": 8}[proxy]
+        assert (np.abs(grad) <= most * hess * (1 + 1e-12)).all()

@@ -6,6 +6,7 @@ from kernel_rows import (
     CAP,
     CLASS_COUNTS,
     DTYPES,
+    KERNELS,
     PARTS,
     N,
     Rows,
@@ -69,14 +70,14 @@ def test_a_common_shift_of_all_scores_costs_no_digits(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_extreme_scores_give_finite_kernels(n_classes, dtype):
+@pytest.mark.parametrize(("n_classes", "ramp"), KERNELS)
+def test_extreme_scores_give_finite_kernels(n_classes, ramp, dtype):
     """Scores of a thousand: values are those of the formula, gradients and curvatures finite."""
-    rows = Rows(n_classes, dtype=dtype)
+    rows = Rows(n_classes, dtype=dtype, ramp=ramp)
     margin = np.sign(rows.margin) * dtype(1e3)
     t = rows.tables
     log_p = log_softmax(full(margin.astype(np.float64)), axis=1)
-    expected = (t.cost[rows.codes] * chosen(margin) - t.target[rows.codes] * log_p).sum(1)
+    expected = (t.cost[rows.codes] * chosen(margin, ramp) - t.target[rows.codes] * log_p).sum(1)
     expected += t.clipped[rows.codes] * np.minimum(reference_loss(margin, rows.y), CAP)
     np.testing.assert_allclose(rows.value(margin), expected, rtol=20 * np.finfo(dtype).eps)
     grad, hess = rows.gradient(margin)
@@ -87,20 +88,21 @@ def test_extreme_scores_give_finite_kernels(n_classes, dtype):
 
 
 @pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_values_are_those_of_the_formula(n_classes, parts):
-    """Sum of T (-log p) + Q (p + q) / 2 + clipped loss, from scipy's softmaxes."""
-    rows = Rows(n_classes, parts)
+@pytest.mark.parametrize(("n_classes", "ramp"), KERNELS)
+def test_values_are_those_of_the_formula(n_classes, ramp, parts):
+    """Sum of T (-log p) + Q (p + q) / 2, or Q times a ramp, + clipped loss, from scipy."""
+    rows = Rows(n_classes, parts, ramp=ramp)
     t, log_p = rows.tables, log_softmax(full(rows.margin), axis=1)
-    expected = (t.cost[rows.codes] * chosen(rows.margin) - t.target[rows.codes] * log_p).sum(1)
+    of_cost = t.cost[rows.codes] * chosen(rows.margin, ramp)
+    expected = (of_cost - t.target[rows.codes] * log_p).sum(1)
     expected += t.clipped[rows.codes] * np.minimum(-log_p[np.arange(N), rows.y], CAP)
     np.testing.assert_allclose(rows.value(rows.margin), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_gradients_are_central_differences_of_values(n_classes, parts):
-    rows, h = Rows(n_classes, parts, seed=1), 1e-5
+@pytest.mark.parametrize(("n_classes", "ramp"), KERNELS)
+def test_gradients_are_central_differences_of_values(n_classes, ramp, parts):
+    rows, h = Rows(n_classes, parts, seed=1, ramp=ramp), 1e-5
     differences = [
         (rows.value(rows.margin + h * u) - rows.value(rows.margin - h * u)) / (2 * h)
         for u in rows.directions()
@@ -110,9 +112,9 @@ def test_gradients_are_central_differences_of_values(n_classes, parts):
 
 
 @pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_hessian_products_are_central_differences_of_gradients(n_classes, parts):
-    rows, h = Rows(n_classes, parts, seed=2), 1e-5
+@pytest.mark.parametrize(("n_classes", "ramp"), KERNELS)
+def test_hessian_products_are_central_differences_of_gradients(n_classes, ramp, parts):
+    rows, h = Rows(n_classes, parts, seed=2, ramp=ramp), 1e-5
     u = np.random.default_rng(2).normal(size=rows.margin.shape)
     up, down = (rows.gradient(rows.margin + d * u)[0].copy() for d in (h, -h))
     expected = (up - down) / (2 * h)
@@ -179,10 +181,10 @@ def test_tables_that_agree_are_one_number():
     assert t.rows(np.eye(2), codes).tolist() == [[1, 0], [0, 1], [0, 1]]
 
 
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_cells_that_agree_give_the_gradient_of_cells_that_do_not(n_classes):
+@pytest.mark.parametrize(("n_classes", "ramp"), KERNELS)
+def test_cells_that_agree_give_the_gradient_of_cells_that_do_not(n_classes, ramp):
     """The short cut for equal coefficients changes no result beyond rounding."""
-    rows = Rows(n_classes, seed=10)
+    rows = Rows(n_classes, seed=10, ramp=ramp)
     t = rows.tables
     cells = np.arange(2 * n_classes)
     target = np.full_like(t.target, 0.7)

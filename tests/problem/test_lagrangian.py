@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from lagrangians import (
+    CASES,
     CLASS_COUNTS,
     CLIP,
     KINDS,
-    PROXIES,
     N,
     build,
     draw,
@@ -78,8 +78,7 @@ def test_clipped_losses_count_in_constraints_only(n_classes):
     assert lag.objective(statistics) == pytest.approx(plain, rel=1e-12)
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_a_weight_is_a_repeated_row(n_classes, proxy):
     """Values, rates, distances and Lipschitz constants; gradients add up over the copies."""
     y, margin, _, masks = draw(n_classes)
@@ -132,8 +131,7 @@ def test_no_weights_are_weights_of_one(n_classes):
         np.testing.assert_allclose(none, ones, rtol=1e-14)
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_the_order_of_rows_does_not_matter(n_classes, proxy):
     y, margin, weight, masks = draw(n_classes)
     rng = np.random.default_rng(6)
@@ -152,8 +150,7 @@ def test_the_order_of_rows_does_not_matter(n_classes, proxy):
         np.testing.assert_allclose(found, expected[order], rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_the_names_of_classes_do_not_matter(n_classes, proxy):
     """Classes renumbered, their scores moved along: for a binary margin, its sign."""
     y, margin, weight, masks = draw(n_classes)
@@ -181,8 +178,7 @@ def test_the_names_of_classes_do_not_matter(n_classes, proxy):
     np.testing.assert_allclose(found[2] if back else found[2][:, to], hess, rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_a_constraint_of_multiplier_zero_changes_nothing(n_classes, proxy):
     """Values and gradients to the last digit, although masks split the cells further."""
     y, margin, weight, masks = draw(n_classes)

@@ -1,5 +1,7 @@
 """Bregman distance and Lipschitz constants."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from lagrangians import (
@@ -12,6 +14,7 @@ from lagrangians import (
 )
 
 import gbm_constrained as gc
+from gbm_constrained.problem.kernels.proxies import PROXIES
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -71,20 +74,33 @@ def test_lipschitz_constants_of_mean_losses_are_sharp(n_classes):
         assert rates[1] - rates[0] == pytest.approx(constant * length, rel=1e-9)
 
 
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_sigmoid_proxies_of_rates_are_lipschitz_too(n_classes):
+@pytest.mark.parametrize(
+    ("n_classes", "proxy"), [*product(CLASS_COUNTS, ["sigmoid"]), (2, "ramp")]
+)
+def test_bounded_proxies_of_rates_are_lipschitz_too(n_classes, proxy):
     """The constants that step sizes assume of a rate hold for its smooth proxy."""
     y, _, weight, masks = draw(n_classes, n=200)
     shape = (200,) if n_classes == 2 else (200, n_classes)
     rng = np.random.default_rng(12)
     for constraint in kinds(n_classes, masks)["several"][:3]:
-        lag = build(y, [constraint], weight=weight, proxy="sigmoid")
+        lag = build(y, [constraint], weight=weight, proxy=proxy)
         (constant,), _ = lag.constants.lipschitz()
         for scale in np.geomspace(0.01, 30, 20):
             start, step = rng.normal(size=shape), scale * rng.normal(size=shape)
-            proxy = [
+            values = [
                 lag.at(x).value(np.ones(1)) - lag.at(x).value(np.zeros(1))
                 for x in (start, start + step)
             ]
             length = np.sqrt(2 * lag.bregman(start, start + step))
-            assert abs(proxy[1] - proxy[0]) <= constant * length * (1 + 1e-9)
+            assert abs(values[1] - values[0]) <= constant * length * (1 + 1e-9)
+
+
+def test_the_concavity_of_a_rate_is_that_of_its_proxy():
+    """Times the range of costs and the density of the cell; the logistic proxy is convex."""
+    y, _, weight, _ = draw(2, n=200)
+    for proxy in ("logistic", "sigmoid", "ramp"):
+        lag = build(y, [gc.fpr() <= 0.1], weight=weight, proxy=proxy)
+        cell = int(np.flatnonzero(lag.cells.labels == 0)[0])
+        density = weight.sum() / weight[y == 0].sum()
+        expected = 3.0 * PROXIES[proxy].concavity(2) * density
+        assert lag.constants.concavity(np.array([3.0]))[cell] == pytest.approx(expected)

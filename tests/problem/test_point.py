@@ -5,16 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lagrangians import (
+    CASES,
     CLASS_COUNTS,
     CLIP,
     KINDS,
-    PROXIES,
     N,
     build,
     draw,
-    keep_off_the_cap,
+    keep_off_the_kinks,
     kinds,
     log_probability,
+    proxies_of,
 )
 from scipy.special import expit
 
@@ -32,13 +33,12 @@ def differences(function, margin, h=1e-5):
 
 
 @pytest.mark.parametrize("clip", [None, CLIP])
-@pytest.mark.parametrize("proxy", PROXIES)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_derivatives_are_central_differences(n_classes, kind, proxy, clip):
     """Gradient / W of the value, and Hessian products of the gradient; weights, class factors."""
     y, margin, weight, masks = draw(n_classes, n=20)
-    keep_off_the_cap(y, margin)
+    keep_off_the_kinks(y, margin)
     constraints = kinds(n_classes, masks)[kind]
     rng = np.random.default_rng(1)
     lag = build(y, constraints, weight=weight, factor=rng.gamma(2.0, size=n_classes), proxy=proxy,
@@ -59,9 +59,8 @@ def test_derivatives_are_central_differences(n_classes, kind, proxy, clip):
 
 @settings(derandomize=True, deadline=None, max_examples=80)
 @given(
-    st.sampled_from(CLASS_COUNTS),
+    st.sampled_from(CASES),
     st.sampled_from(KINDS),
-    st.sampled_from(PROXIES),
     st.sampled_from([None, CLIP]),
     st.lists(st.floats(0, 20), min_size=7, max_size=7),
     st.floats(0, 10),
@@ -69,11 +68,12 @@ def test_derivatives_are_central_differences(n_classes, kind, proxy, clip):
     st.integers(0, 10**6),
 )
 def test_derivatives_along_random_directions(
-    n_classes, kind, proxy, clip, multipliers, inverse_tau, scale, seed
+    case, kind, clip, multipliers, inverse_tau, scale, seed
 ):
     """The same for any multipliers, step size and scale of the scores."""
+    n_classes, proxy = case
     y, margin, weight, masks = draw(n_classes, seed=seed)
-    margin = keep_off_the_cap(y, scale * margin)
+    margin = keep_off_the_kinks(y, scale * margin)
     constraints = kinds(n_classes, masks)[kind]
     lag = build(y, constraints, weight=weight, proxy=proxy, outlier_clip=clip)
     multipliers = np.array(multipliers[: len(constraints)])
@@ -90,9 +90,8 @@ def test_derivatives_along_random_directions(
     np.testing.assert_allclose(product, (up - down) / (2 * h), atol=1e-6 * (1 + largest + size))
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_hessians_bound_the_second_derivatives(n_classes, kind, proxy):
     """In each score, with the proximal term; exact for binary rows when the problem is convex."""
     y, margin, weight, masks = draw(n_classes)
@@ -113,9 +112,8 @@ def test_hessians_bound_the_second_derivatives(n_classes, kind, proxy):
         np.testing.assert_allclose(hess, second, rtol=1e-9)
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 @pytest.mark.parametrize("clip", [None, CLIP])
 def test_hessians_are_bounded_of_convex_problems_with_a_binary_margin(
     n_classes, kind, proxy, clip
@@ -157,16 +155,20 @@ def test_factor_two_majorises_each_rows_hessian(n_classes):
 
 
 def test_the_proxy_of_each_constraint_is_chosen_by_whether_it_minds_the_label():
-    """By default; the two others are for all constraints alike."""
+    """By default; each of the others is for all constraints alike."""
     y, _, weight, masks = draw(3)
     rules = kinds(3, masks)["mixed"]
     chosen = {
-        proxy: build(y, rules, weight=weight, proxy=proxy).rows.is_sigmoid for proxy in PROXIES
+        proxy: build(y, rules, weight=weight, proxy=proxy).rows.is_bounded
+        for proxy in proxies_of(3)
     }
     assert chosen["auto"].tolist() == [True, False, True]
     assert not chosen["logistic"].any()
     assert chosen["sigmoid"].all()
-    assert np.array_equal(build(y, rules, weight=weight).rows.is_sigmoid, chosen["auto"])
+    assert np.array_equal(build(y, rules, weight=weight).rows.is_bounded, chosen["auto"])
+    y, _, weight, masks = draw(2)
+    ramp = build(y, kinds(2, masks)["mixed"], weight=weight, proxy="ramp").rows
+    assert ramp.is_bounded.all()
 
 
 def test_the_logistic_proxy_is_the_loss_rescaled():

@@ -8,16 +8,17 @@ from collections import Counter
 import numpy as np
 import pytest
 from lagrangians import (
+    CASES,
     CLASS_COUNTS,
     CLIP,
     DTYPES,
-    PROXIES,
     N,
     build,
     draw,
-    keep_off_the_cap,
+    keep_off_the_kinks,
     kinds,
     log_probability,
+    proxies_of,
     sixty_four,
     spread_over_views,
     state,
@@ -29,9 +30,8 @@ from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.problem_rows import BLOCK
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_scores_of_a_thousand(n_classes, dtype, proxy):
     """Statistics are exact, everything else is finite, and nothing warns."""
     y, margin, weight, masks = draw(n_classes)
@@ -60,11 +60,10 @@ def test_scores_of_a_thousand(n_classes, dtype, proxy):
 
 
 @pytest.mark.parametrize("clip", [None, CLIP])
-@pytest.mark.parametrize("proxy", PROXIES)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_single_and_double_precision_agree(n_classes, proxy, clip):
     y, margin, weight, masks = draw(n_classes, n=500)
-    margin = keep_off_the_cap(y, margin).astype(np.float32)
+    margin = keep_off_the_kinks(y, margin).astype(np.float32)
     constraints = kinds(n_classes, masks)["several"]
     multipliers = np.linspace(0.1, 1, len(constraints))
     single, double = (
@@ -135,7 +134,7 @@ def test_gradients_of_another_type_are_those_of_the_kernel_rounded_once(n_classe
         assert np.array_equal(rounded, exact.astype(np.float32))
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
+@pytest.mark.parametrize("proxy", proxies_of(3))
 def test_fortran_order_changes_the_layout_alone(proxy):
     """Scores and gradients class by class in memory, as LightGBM has them."""
     y, margin, weight, masks = draw(3)

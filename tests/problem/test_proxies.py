@@ -57,7 +57,7 @@ def test_the_sigmoid_proxy_becomes_the_cost_of_the_decision(n_classes):
     np.testing.assert_allclose(rows.value(margin), decided, rtol=1e-12)
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
+@pytest.mark.parametrize("proxy", ["logistic", "sigmoid"])
 def test_proxies_do_not_see_a_common_shift_of_costs(proxy):
     """Predicted fractions sum to one, so only differences of costs matter to gradients."""
     rng = np.random.default_rng(8)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from lagrangians import (
+    CASES,
     CLIP,
-    PROXIES,
     build,
     draw,
     sixty_four,
@@ -15,9 +15,8 @@ import gbm_constrained as gc
 
 
 @pytest.mark.parametrize("clip", [None, CLIP])
-@pytest.mark.parametrize("proxy", PROXIES)
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("n_classes", "proxy"), [c for c in CASES if c[0] <= 3])
 def test_several_views_are_one(n_classes, weighted, proxy, clip):
     """Constraints in several views have the derivatives and the counts of one partition.
 

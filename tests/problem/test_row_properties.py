@@ -62,4 +62,4 @@ def test_constraints_that_forbid_one_class_of_several_split_targets(n_classes):
         )
         assert (compiled.splits_targets == (splits and n_classes > 2)).all(), rule
         bounded = compiled.splits_targets | compiled.may_reward_errors
-        assert np.array_equal(Lagrangian(y, cells, compiled).rows.is_sigmoid, bounded)
+        assert np.array_equal(Lagrangian(y, cells, compiled).rows.is_bounded, bounded)

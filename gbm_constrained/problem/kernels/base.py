@@ -13,6 +13,9 @@ The parts are
 - a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy: see
   :mod:`gbm_constrained.problem.kernels.proxies`.
 
+Of two classes, a ramp may stand for ``(p + q) / 2``: see
+:mod:`gbm_constrained.problem.kernels.ramp`.
+
 With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
 
 - gradient: ``S p - T + p (Q - Q_p) / 2 + q (Q - Q_q) / 4``;
@@ -89,7 +92,7 @@ def rate_lipschitz(n_classes: int) -> float:
 
     With the probability p_k in place of the step function the gradient is p_k (e_k - p), of norm
     at most 1/4 for a binary margin and sqrt(2)/4 for softmax scores. The sigmoid proxy is three
-    quarters as steep.
+    quarters as steep, and the ramp of a binary margin as steep.
     """
     return loss_lipschitz(n_classes) / 4.0
 

@@ -62,7 +62,7 @@ class BinaryKernel:
         """Compute the kernel value of each row."""
         a, margin, labels, codes, t, cap = block
         loss = cls.loss(a, margin, labels)
-        chosen = (expit(margin) + expit(margin / 2.0)) / 2.0
+        chosen = cls.decision(margin)
         return np.asarray(
             t.rows(t.label_target, codes) * loss
             + t.rows(t.other_total, codes) * (loss + labels * margin)
@@ -70,6 +70,11 @@ class BinaryKernel:
             + t.rows(t.cost[:, 1], codes) * chosen
             + t.rows(t.clipped, codes) * np.minimum(loss, cap)
         )
+
+    @staticmethod
+    def decision(margin: Array) -> Array:
+        """Compute what stands for the prediction of class 1: the mean of two probabilities."""
+        return np.asarray((expit(margin) + expit(margin / 2.0)) / 2.0)
 
     @staticmethod
     def look_up(block: Block, table: Array) -> Array:
@@ -105,22 +110,36 @@ class BinaryKernel:
         total = look_up(t.curvature) if has_other else np.abs(target)
         if has_other:
             grad += look_up(t.signed_other) * (1.0 - a)
-        near = far = None
-        if has_cost:
-            cost = 0.5 * look_up(t.margin_cost)
-            near, far = cost * hess, cls._slope(hess)
-            far *= cost
         if has_clipped:
             unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
             grad -= unclipped * labels * a
             total = total + np.abs(unclipped)
+        of_cost = cls.add_cost(block, hess, grad) if has_cost else []
         if total.ndim or total != 1.0:
             hess *= total
-        if near is not None and far is not None:
-            grad += near
-            grad += far
-            hess += np.abs(near, out=near)
-            hess += np.abs(np.multiply(far, 0.5, out=far), out=far)
+        for bound in of_cost:
+            hess += bound
+
+    @classmethod
+    def add_cost(cls, block: Block, variance: Array, grad: Array) -> list[Array]:
+        """Add the slope of the expected cost; return the terms of a bound of its curvature.
+
+        The `variance` is ``p (1 - p)``.
+        """
+        cost = 0.5 * cls.look_up(block, block.tables.margin_cost)
+        near, far = cost * variance, cls._slope(variance)
+        far *= cost
+        grad += near
+        grad += far
+        far *= 0.5
+        return [np.abs(near, out=near), np.abs(far, out=far)]
+
+    @classmethod
+    def cost_curvature(cls, variance: Array, margin: Array) -> Array:
+        """Compute the second derivative of what stands for the prediction of class 1."""
+        # 1 - 2 p = -tanh(m / 2), and 1 - 2 q = -tanh(m / 4).
+        bend = -variance * np.tanh(margin / 2.0) - cls._slope(variance) * np.tanh(margin / 4.0) / 2
+        return np.asarray(bend / 2.0)
 
     @staticmethod
     def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
@@ -152,7 +171,6 @@ class BinaryKernel:
             cls.loss(a, margin, labels) < cap
         )
         variance = a * (1.0 - a)
-        # 1 - 2 p = -tanh(m / 2), and 1 - 2 q = -tanh(m / 4).
-        bend = -variance * np.tanh(margin / 2.0) - cls._slope(variance) * np.tanh(margin / 4.0) / 2
-        curvature = curvature * variance + t.rows(t.margin_cost, codes) * bend / 2.0
+        of_cost = t.rows(t.margin_cost, codes) * cls.cost_curvature(variance, margin)
+        curvature = curvature * variance + of_cost
         return np.asarray(curvature * u)

@@ -14,6 +14,9 @@ kernel (see :mod:`gbm_constrained.problem.kernels.base`). Multipliers always mov
     scores. The proxy is bounded, so that a row far on the wrong side pulls little. With p alone
     constraints are met by flipping the few nearest rows, for which multipliers grow large; q alone
     reaches far and costs accuracy (evidence, Proxies).
+``"ramp"``
+    :math:`Q = a`. "Class 1 is predicted" becomes a ramp of the margin of two classes
+    (:mod:`gbm_constrained.problem.kernels.ramp`). A row beyond the ramp's ends does not pull.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ import numpy as np
 
 from gbm_constrained._typing import Array
 from gbm_constrained.problem.kernels.base import LOG2, over_classes
+from gbm_constrained.problem.kernels.ramp import END, KINK
 
-ProxyName: TypeAlias = Literal["auto", "logistic", "sigmoid", "square"]
+ProxyName: TypeAlias = Literal["auto", "logistic", "sigmoid", "ramp", "square"]
 
+RAMP: ProxyName = "ramp"  # It is of one margin, and has no form for several classes.
 SQUARE: ProxyName = "square"  # That of pair rates, which have no proxy by the row.
 
 
@@ -52,12 +57,16 @@ class LogisticProxy:
         return 0.0
 
 
-class SigmoidProxy:
-    """Expected cost under softened probabilities: bounded, and not convex."""
+class BoundedProxy:
+    """Expected cost of a soft decision, which the kernel computes: bounded, and not convex."""
 
     def coefficients(self, cost: Array) -> tuple[Array, Array]:
         """Return the costs as expected costs; there are no soft targets."""
         return np.zeros_like(cost), cost
+
+
+class SigmoidProxy(BoundedProxy):
+    """Expected cost under softened probabilities."""
 
     def concavity(self, n_classes: int) -> float:
         """Bound the negative curvature by the mean of the bounds of p and q.
@@ -68,4 +77,20 @@ class SigmoidProxy:
         return 0.625 / (6.0 * 3.0**0.5) if n_classes == 2 else 0.3125
 
 
-PROXIES: dict[ProxyName, Proxy] = {"logistic": LogisticProxy(), "sigmoid": SigmoidProxy()}
+class RampProxy(BoundedProxy):
+    """Expected cost under a ramp of the margin, of two classes."""
+
+    def concavity(self, n_classes: int) -> float:
+        """Bound the negative curvature of the ramp with its ends rounded over a distance `KINK`.
+
+        The ramp itself has a corner at its upper end, which no curvature bounds. The rounded one
+        is within ``KINK / 16`` of it.
+        """
+        return 1.0 / (2.0 * END**2 * KINK)
+
+
+PROXIES: dict[ProxyName, Proxy] = {
+    "logistic": LogisticProxy(),
+    "sigmoid": SigmoidProxy(),
+    RAMP: RampProxy(),
+}

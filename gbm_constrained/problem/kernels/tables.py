@@ -184,7 +184,7 @@ class BinaryRowTables:
         """Write a block of rows.
 
         `own` is the target of the rows' own label but for rates; `rate` and `cost` are costs of
-        predicting 1 over predicting 0, under the logistic and the sigmoid proxy.
+        predicting 1 over predicting 0, under the logistic and a bounded proxy.
         """
         labels, target = self.labels[rows], self.signed_target[rows]
         signed_own = labels if isinstance(own, float) and own == 1.0 else labels * own
