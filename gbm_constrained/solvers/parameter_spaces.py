@@ -32,7 +32,9 @@ class ParameterSpace(Protocol):
 class Surrogates(Protocol):
     """Surrogates as functions of the scores of some rows."""
 
-    names: Sequence[str]
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the surrogates."""
 
     def __len__(self) -> int: ...
 
