@@ -23,24 +23,16 @@ from gbm_constrained.training.black_box_options import BlackBoxOptions
 from gbm_constrained.training.black_box_report import report_black_box
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.model_note import unchanged_on_error
-from gbm_constrained.training.problem import LibrarySettings
 
 MAX_ROUNDING = 1e-5  # Of offsets inside of a model in single precision.
 
 
 class AdjustableAdapter(Protocol):
-    """What a fit for a black-box metric knows of a library.
+    """What a fit for a black-box metric knows of a library."""
 
-    Attributes
-    ----------
-    takes_offsets : bool
-        Whether offsets of groups may be added to the scores of the model.
-    """
-
-    takes_offsets: bool
-
-    def settings(self) -> LibrarySettings:
-        """Say what a fit must know of the parameters."""
+    @property
+    def takes_offsets(self) -> bool:
+        """Whether offsets of groups may be added to the scores of the model."""
 
     def check_adjustable(self, space: str) -> None:
         """Refuse models whose scores are no sum that parameters could weigh."""
@@ -61,6 +53,7 @@ class BlackBoxMixin:
     classes_: Any
     maximize: Any
     minimize: Any
+    random_state: Any
 
     def _raw_margin(self, X: Any, start: Any = None) -> Array:
         """Scores of the model, of shape (n_samples,)."""
@@ -73,8 +66,7 @@ class BlackBoxMixin:
         options = BlackBoxOptions.of(self, metric)
         space = options.search.space
         adapter.check_adjustable(space)
-        random_state = adapter.settings().random_state
-        fit = BlackBoxFit(options, rows, random_state, takes_offsets=adapter.takes_offsets)
+        fit = BlackBoxFit(options, rows, self.random_state, takes_offsets=adapter.takes_offsets)
         with unchanged_on_error(self):
             if fit.rows.kept is not None:
                 adapter.restrict(fit.rows.kept)

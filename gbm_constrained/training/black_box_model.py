@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,21 +37,19 @@ class ScoreColumns:
 
 
 class AdjustableModel(Protocol):
-    """A trained model whose scores are linear in parameters.
+    """A trained model whose scores are linear in parameters."""
 
-    Attributes
-    ----------
-    takes_offsets : bool
-        Whether offsets of groups may be added to the scores.
-    names : sequence of str
-        Names of the parameters.
-    start : ndarray of shape (n_parameters,)
-        Parameters that leave the model as it is.
-    """
+    @property
+    def takes_offsets(self) -> bool:
+        """Whether offsets of groups may be added to the scores."""
 
-    takes_offsets: ClassVar[bool]
-    names: Sequence[str]
-    start: Float
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the parameters."""
+
+    @property
+    def start(self) -> Float:
+        """Parameters that leave the model as it is, of shape (n_parameters,)."""
 
     def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
         """Compute the columns of rows, and put further columns beside them."""

@@ -73,7 +73,7 @@ def test_no_other_model_is_better_on_the_rows_that_chose(fitted):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_report_is_of_the_model_that_predicts(library):
-    X, y, group = TRAINING
+    X, y, _ = TRAINING
     evaluation = TEST
     model = make(library).fit(X, y, **GROUPS, evaluation=evaluation)
     report = model.blackbox_report_.set_index("model")
@@ -156,7 +156,7 @@ def test_a_group_that_is_no_feature_has_its_offset_beside_the_model(fitted, tmp_
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_without_offsets_the_file_is_the_model(library):
-    X, y, g = TRAINING
+    X, y, _ = TRAINING
     model = make(library, solver=AdaptiveSurrogates(offsets=False)).fit(X, y, **GROUPS)
     assert not model.blackbox_parameters_.index.str.startswith("offset").any()
     np.testing.assert_array_equal(
@@ -167,7 +167,7 @@ def test_without_offsets_the_file_is_the_model(library):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_share_of_the_rows_is_held_out_without_validation_rows(library):
-    X, y, g = draw(0, 1200)
+    X, y, _ = draw(0, 1200)
     model = make(library, g_mean_loss, by=None).set_params(holdout_fraction=0.5)
     model.fit(X, y, sample_weight=np.ones(1200))
     report = model.blackbox_report_

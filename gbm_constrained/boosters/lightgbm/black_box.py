@@ -10,7 +10,6 @@ from gbm_constrained.boosters.lightgbm.native_fits import can_fold
 from gbm_constrained.boosters.lightgbm.parameters import find_objective, find_parameter
 from gbm_constrained.boosters.lightgbm.tree_weights import LGBMTreeWeights
 from gbm_constrained.training.black_box_model import AdjustableModel
-from gbm_constrained.training.problem import LibrarySettings
 
 
 class LightGBMBlackBoxAdapter:
@@ -26,11 +25,6 @@ class LightGBMBlackBoxAdapter:
 
     def __init__(self, adapter: Any) -> None:
         self.adapter, self.model = adapter, adapter.model
-
-    def settings(self) -> LibrarySettings:
-        """Say what a fit must know of the parameters."""
-        found: LibrarySettings = self.adapter.settings()
-        return found
 
     def check_adjustable(self, space: str) -> None:
         """Refuse boosters that are no sum of trees, and scores that training starts from."""

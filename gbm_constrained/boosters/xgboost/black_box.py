@@ -9,7 +9,6 @@ from gbm_constrained._typing import Codes
 from gbm_constrained.boosters.xgboost.checks import find_without_gradients
 from gbm_constrained.boosters.xgboost.tree_weights import XGBTreeWeights
 from gbm_constrained.training.black_box_model import AdjustableModel
-from gbm_constrained.training.problem import LibrarySettings
 
 
 class XGBoostBlackBoxAdapter:
@@ -25,11 +24,6 @@ class XGBoostBlackBoxAdapter:
 
     def __init__(self, adapter: Any) -> None:
         self.adapter, self.model = adapter, adapter.model
-
-    def settings(self) -> LibrarySettings:
-        """Say what a fit must know of the parameters."""
-        found: LibrarySettings = self.adapter.settings()
-        return found
 
     def check_adjustable(self, space: str) -> None:
         """Refuse boosters that are no sum of trees, and scores that training starts from."""
