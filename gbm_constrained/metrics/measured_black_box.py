@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import reprlib
 from collections.abc import Hashable, Mapping
 from numbers import Real
 from types import MappingProxyType
@@ -184,7 +185,8 @@ class MeasuredBlackBox:
     def _check(self, value: Any) -> float:
         if not isinstance(value, Real):
             raise TypeError(
-                f"function={self.called.name} must return one number, got {value!r} in "
+                f"function={self.called.name} must return one number, got "
+                f"{reprlib.repr(value)} in "
                 f"{self._where}: return a float for all rows together."
             )
         if not is_finite(value):

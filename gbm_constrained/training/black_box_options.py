@@ -89,7 +89,7 @@ class BlackBoxOptions:
         if self.positive is not None and self.positive != classes[-1]:
             raise ValueError(
                 f"positive={self.positive!r}, and scores of {self.metric} are those of "
-                f"{classes[-1]!r}, the last of the sorted labels: leave positive= out."
+                f"{classes[-1].item()!r}, the last of the sorted labels: leave positive= out."
             )
 
 
