@@ -6,6 +6,7 @@ from typing import Any
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Codes
+from gbm_constrained.boosters.lightgbm.leaf_values import LGBMLeafValues
 from gbm_constrained.boosters.lightgbm.native_fits import can_fold
 from gbm_constrained.boosters.lightgbm.parameters import find_objective, find_parameter
 from gbm_constrained.boosters.lightgbm.tree_weights import LGBMTreeWeights
@@ -56,6 +57,6 @@ class LightGBMBlackBoxAdapter:
 
     def adjustable(self, space: str) -> AdjustableModel:
         """Give access to the parameters of the trained booster."""
-        models: dict[str, Any] = {"trees": LGBMTreeWeights}
+        models: dict[str, Any] = {"trees": LGBMTreeWeights, "leaves": LGBMLeafValues}
         found: AdjustableModel = models[space](self.model)
         return found

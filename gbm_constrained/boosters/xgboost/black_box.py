@@ -7,6 +7,7 @@ from typing import Any
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Codes
 from gbm_constrained.boosters.xgboost.checks import find_without_gradients
+from gbm_constrained.boosters.xgboost.leaf_values import XGBLeafValues
 from gbm_constrained.boosters.xgboost.tree_weights import XGBTreeWeights
 from gbm_constrained.training.black_box_model import AdjustableModel
 
@@ -51,6 +52,6 @@ class XGBoostBlackBoxAdapter:
 
     def adjustable(self, space: str) -> AdjustableModel:
         """Give access to the parameters of the trained booster."""
-        models: dict[str, Any] = {"trees": XGBTreeWeights}
+        models: dict[str, Any] = {"trees": XGBTreeWeights, "leaves": XGBLeafValues}
         found: AdjustableModel = models[space](self.model)
         return found
