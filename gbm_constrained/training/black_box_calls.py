@@ -9,8 +9,8 @@ from gbm_constrained.solvers.post_shift import N_PASSES
 SHARE_OF_THRESHOLDS = 20  # One call in so many looks for the best threshold,
 SHARE_OF_GROUPS = 10  # one in so many for the thresholds of groups,
 SHARE_OF_REPORT = 15  # and one in so many is for the intervals of the report.
-MOST_THRESHOLDS = 150
-THRESHOLDS_OF_GROUP = 25  # In each pass: more of them follow the validation rows too closely.
+MOST_THRESHOLDS = 50  # More of them follow the validation rows too closely,
+THRESHOLDS_OF_GROUP = 10  # and so do more of them in each pass over the groups.
 LEAST_THRESHOLDS = 4
 MOST_REPLICATES = 50  # Of the bootstrap; a standard error from so many is known to a tenth.
 N_REPORTED = 4  # Models in the report.
@@ -53,11 +53,12 @@ class CallPlan:
         return min(self.max_calls // SHARE_OF_REPORT // N_REPORTED, MOST_REPLICATES)
 
     @property
-    def of_report(self) -> int:
-        """Calls on the rows of evidence, after the search."""
-        return N_REPORTED * (1 + self.replicates)
-
-    @property
     def before_search(self) -> int:
         """Calls before the search."""
         return N_TRIALS + self.thresholds + self.group_thresholds
+
+    @property
+    def after_search(self) -> int:
+        """Calls that shift what was found, and those on the rows of evidence."""
+        shifts = 3 + self.thresholds + self.group_thresholds
+        return shifts + N_REPORTED * (1 + self.replicates)

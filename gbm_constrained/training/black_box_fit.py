@@ -6,12 +6,15 @@
    threshold (Jiang et al., "Optimizing Black-box Metrics with Adaptive Surrogates", ICML 2020).
 3. The best of them on the validation rows is put into the model.
 4. Rows that chose nothing show what it is worth.
+
+Iterates move with the noise of the validation rows. The mean of their second half, with its own
+best thresholds, is therefore one more candidate.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,6 +37,7 @@ from gbm_constrained.training.black_box_model import (
 from gbm_constrained.training.black_box_options import BlackBoxOptions
 from gbm_constrained.training.black_box_rows import BlackBoxRows, partition
 
+RETURNED = "this model"  # Its name in the report.
 SURROGATE_ROWS = 10_000
 """Training rows that surrogates are means of: their mean has a standard error of a hundredth of
 the standard deviation of a loss, and projections take a time proportional to the rows."""
@@ -108,7 +112,7 @@ class BlackBoxFit:
             metric.bind_validation(validation.rows, data.rows) if needs_cells else None
         )
         self.plan = CallPlan(metric.max_calls, len(self.levels))
-        budget = CallBudget(metric.max_calls, self.plan.of_report)
+        budget = CallBudget(metric.max_calls, self.plan.after_search)
         self.metric = metric.bind(validation.rows, validation.y, budget)
         self.reported = metric.bind(evaluation.rows, evaluation.y, budget)
         n_candidates = 1 + bool(self.n_offsets)
@@ -153,33 +157,64 @@ class BlackBoxFit:
         BlackBoxResult
         """
         plain = Parameters(model.start, np.zeros(self.n_offsets), 0.0).vector
-        data, space = self.rows.data, self._make_space(model)
-        threshold = plain.copy()
-        threshold[-1], _ = find_shift(
-            self.metric, space.validation_scores(plain), self.plan.thresholds
-        )
-        shifts, group_loss = self._find_group_shifts(space.validation_scores(threshold))
-        candidates, per_group = [plain], threshold.copy()
+        space, random = self._make_space(model), self.rows.data.random_state
+        threshold, shifts, group_loss = self._post_shift(space, plain)
+        candidates = [plain]
         if self.n_offsets:
-            per_group[-1 - self.n_offsets : -1] = shifts
-            candidates.append(per_group)
+            candidates.append(self._with_offsets(threshold, shifts))
         problem = BlackBoxProblem(space, self._surrogates, self.metric, self._of_validation)
-        found = minimize_black_box(
-            problem, threshold, candidates, self.options.search, data.random_state
-        )
-        evaluation = self._columns(model, self.rows.evaluation.X, self.rows.evaluation.rows)
-        on_evaluation = LinearSpace(
-            evaluation.matrix, evaluation.matrix, evaluation.base, evaluation.base
-        ).validation_scores
+        search = self.options.search
+        found = minimize_black_box(problem, threshold, candidates, search, random)
+        best, loss = self._refine(problem, found)
+        scores = self._score_evidence(model, {"plain": plain, "threshold": threshold})
         losses = {"plain": found.candidate_losses[0], "threshold": found.iterates[0].loss}
-        scores = {"plain": on_evaluation(plain), "threshold": on_evaluation(threshold)}
         if self.levels:
             groups = self.groups_of(self.rows.evaluation.rows)
-            losses["threshold per group"] = group_loss
             scores["threshold per group"] = scores["threshold"] + take_offsets(shifts, groups)
-        losses["this model"] = found.loss
-        parameters = Parameters.split(found.parameters, self.n_offsets)
-        return BlackBoxResult(parameters, found, losses, scores)
+            losses["threshold per group"] = group_loss
+        losses[RETURNED] = loss
+        return BlackBoxResult(Parameters.split(best, self.n_offsets), found, losses, scores)
+
+    def _post_shift(self, space: LinearSpace, parameters: Float) -> tuple[Float, Float, float]:
+        """Find the best threshold, shifts of groups from there, and the loss of these."""
+        shifted = parameters.copy()
+        scores = space.validation_scores(parameters)
+        shift, loss = find_shift(self.metric, scores, self.plan.thresholds)
+        shifted[-1] += shift
+        if not self.levels:
+            return shifted, np.zeros(0), loss
+        groups, n_groups = self.groups_of(self.rows.validation.rows), len(self.levels)
+        shifts, loss = find_group_shifts(
+            self.metric, scores + shift, groups, n_groups, self.plan.group_thresholds
+        )
+        return shifted, shifts, loss
+
+    def _with_offsets(self, parameters: Float, shifts: Float) -> Float:
+        moved = parameters.copy()
+        moved[-1 - self.n_offsets : -1] += shifts
+        return moved
+
+    def _refine(self, problem: BlackBoxProblem, found: AdaptiveResult) -> tuple[Float, float]:
+        """Compare the best parameters with the mean of the last ones and shifts of the mean."""
+        self.metric.budget.release()
+        tail = found.iterates[len(found.iterates) // 2 :]
+        mean = np.mean([one.parameters for one in tail], axis=0)
+        shifted, shifts, _ = self._post_shift(cast(LinearSpace, problem.space), mean)
+        tried = [mean, shifted]
+        if self.n_offsets:
+            tried.append(self._with_offsets(shifted, shifts))
+        losses = [problem.loss(parameters) for parameters in tried]
+        best = int(np.argmin(losses))
+        if losses[best] < found.loss:
+            return tried[best], losses[best]
+        return found.parameters, found.loss
+
+    def _score_evidence(
+        self, model: AdjustableModel, parameters: dict[str, Float]
+    ) -> dict[str, Float]:
+        columns = self._columns(model, self.rows.evaluation.X, self.rows.evaluation.rows)
+        space = LinearSpace(columns.matrix, columns.matrix, columns.base, columns.base)
+        return {name: space.validation_scores(given) for name, given in parameters.items()}
 
     def _make_space(self, model: AdjustableModel) -> LinearSpace:
         data, validation = self.rows.data, self.rows.validation
@@ -191,12 +226,6 @@ class BlackBoxFit:
     def _columns(self, model: AdjustableModel, X: Any, rows: Rows) -> ScoreColumns:
         groups = self.groups_of(rows) if self.n_offsets else None
         return model.score_columns(X, columns_beside(groups, self.n_offsets, len(rows)))
-
-    def _find_group_shifts(self, scores: Float) -> tuple[Float, float]:
-        if not self.levels:
-            return np.zeros(0), np.nan
-        groups, n_groups = self.groups_of(self.rows.validation.rows), len(self.levels)
-        return find_group_shifts(self.metric, scores, groups, n_groups, self.plan.group_thresholds)
 
 
 def take_offsets(offsets: Float, groups: Codes) -> Float:

@@ -10,10 +10,9 @@ from scipy.stats import norm
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.metrics.measured_black_box import MeasuredBlackBox
-from gbm_constrained.training.black_box_fit import BlackBoxFit, BlackBoxResult
+from gbm_constrained.training.black_box_fit import RETURNED, BlackBoxFit, BlackBoxResult
 from gbm_constrained.training.black_box_rows import partition
 
-RETURNED = "this model"
 HALF_WIDTH = float(norm.ppf(0.975))  # Of an interval of 95%, in standard errors.
 
 
@@ -47,7 +46,6 @@ def _tabulate_models(
 ) -> pd.DataFrame:
     """Tabulate the metric of each model on the rows of evidence, and on those that chose."""
     measured = fit.reported
-    measured.budget.release()
     measured.begin_report()
     direction = 1.0 if measured.called.is_maximized else -1.0
     draws = _draw(fit)

@@ -23,7 +23,7 @@ from sklearn.model_selection import GridSearchCV
 from gbm_constrained.metrics import BlackBox
 from gbm_constrained.solvers import AdaptiveSurrogates
 
-TRAINING, VALIDATION, TEST = draw(0, 1500, flipped=0.8), draw(1, 450), draw(2, 4000)
+TRAINING, VALIDATION, TEST = draw(2, 1500, flipped=0.8), draw(102, 450), draw(3, 4000)
 GROUPS = {"sensitive_features": TRAINING[2], "validation": VALIDATION}
 MODELS = ["plain", "threshold", "threshold per group", "this model"]
 
