@@ -27,17 +27,22 @@ class LinearParameters:
         A trained model of two classes.
     X : array-like or sparse matrix of shape (n_samples, n_features)
         Training rows.
+    weight : array-like of shape (n_samples,), default=None
+        Their weights, in the standard deviations.
     """
 
     takes_offsets: ClassVar[bool] = False
 
-    def __init__(self, model: Any, X: Any) -> None:
+    def __init__(self, model: Any, X: Any, weight: Any = None) -> None:
         self.model = model
         table = self._read(X)
+        shares = None if weight is None else np.asarray(weight, dtype=np.float64)
         if sparse.issparse(table):
-            deviation = np.sqrt(mean_variance_axis(table, axis=0)[1])
+            variance = mean_variance_axis(table, axis=0, weights=shares)[1]
         else:
-            deviation = table.std(axis=0)
+            mean = np.average(table, axis=0, weights=shares)
+            variance = np.average(np.square(table - mean), axis=0, weights=shares)
+        deviation = np.sqrt(variance)
         self._deviation: Float = np.where(deviation > 0.0, deviation, 1.0)
         names = getattr(model, "feature_names_in_", range(self._deviation.size))
         self.names = [f"coef[{name}]" for name in names]
@@ -105,4 +110,4 @@ class LogisticBlackBoxAdapter:
 
     def adjustable(self, space: str) -> LinearParameters:
         """Give access to the coefficients."""
-        return LinearParameters(self.model, self.X)
+        return LinearParameters(self.model, self.X, self.sample_weight)

@@ -219,9 +219,10 @@ class BlackBoxFit:
     def _make_space(self, model: AdjustableModel) -> LinearSpace:
         data, validation = self.rows.data, self.rows.validation
         X = take_rows(data.combined.X, self._sample)
-        training = self._columns(model, X, data.rows.take(self._sample))
+        rows = data.rows.take(self._sample)
+        training = self._columns(model, X, rows)
         held = self._columns(model, validation.X, validation.rows)
-        return LinearSpace(training.matrix, held.matrix, training.base, held.base)
+        return LinearSpace(training.matrix, held.matrix, training.base, held.base, rows.weight)
 
     def _columns(self, model: AdjustableModel, X: Any, rows: Rows) -> ScoreColumns:
         groups = self.groups_of(rows) if self.n_offsets else None

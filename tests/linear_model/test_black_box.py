@@ -60,6 +60,30 @@ def test_the_report_is_of_coefficients_that_a_plain_model_would_have():
     np.testing.assert_array_equal(model.predict(X), (scores > 0).astype(int))
 
 
+def test_weights_are_repetitions_and_the_order_of_rows_does_not_matter():
+    exact = {"solver": "newton-cholesky", "tol": 1e-13}
+    rng = np.random.default_rng(4)
+    n = len(TRAINING[1])
+    weight = rng.integers(1, 4, n)
+
+    def parameters(index, sample_weight=None):
+        X, y, g = TRAINING
+        metric = BlackBox(mean_g_mean_loss, by="group", max_calls=900)
+        model = ConstrainedLogisticRegression(minimize=metric, **exact)
+        model.set_params(constraint_solver=AdaptiveSurrogates(n_iterations=4))
+        rows = {"sensitive_features": g.iloc[index].reset_index(drop=True)}
+        model.fit(X[index], y[index], sample_weight, **rows, validation=VALIDATION)
+        return model.blackbox_parameters_
+
+    everyone = np.arange(n)
+    np.testing.assert_allclose(
+        parameters(rng.permutation(n)), parameters(everyone), rtol=0, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        parameters(np.repeat(everyone, weight)), parameters(everyone, weight), rtol=0, atol=1e-9
+    )
+
+
 def test_sparse_tables_are_those_of_numbers():
     np.testing.assert_allclose(fit(to=sparse.csr_matrix).coef_, fit().coef_, rtol=1e-6)
 
