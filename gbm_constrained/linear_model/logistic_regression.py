@@ -143,7 +143,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         Iterations of ABPP, those after the returned model too.
     metric_report_, mixture_ : DataFrame
         With a metric: its value for each candidate, and the rules that ``predict`` draws from.
-    blackbox_report_, blackbox_parameters_ : DataFrame, Series
+    blackbox_report_, blackbox_parameters_ : DataFrame
         With a black box: as of :class:`~gbm_constrained.ConstrainedLGBMClassifier`.
     stopping_message_ : str or None
         Why the fit ended early, by a callback or the time limit; None for a whole fit.

@@ -73,12 +73,13 @@ class BlackBoxMixin:
             adapter.fit_plain()
             remove_report(self)
             model = adapter.adjustable(space)
+            before = pd.Series(model.start, list(model.names))
             result = fit.run(model)
             model.set_parameters(result.parameters.model, result.parameters.intercept)
             self._keep_offsets(fit, model, result.parameters)
             evidence = fit.rows.evaluation
             scores = self.decision_scores(evidence.X, evidence.sensitive_features)
-            report_black_box(self, fit, result, list(model.names), scores)
+            report_black_box(self, fit, result, before, scores)
 
     def _keep_offsets(
         self, fit: BlackBoxFit, model: AdjustableModel, parameters: Parameters

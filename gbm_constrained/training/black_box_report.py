@@ -17,7 +17,7 @@ HALF_WIDTH = float(norm.ppf(0.975))  # Of an interval of 95%, in standard errors
 
 
 def report_black_box(
-    estimator: Any, fit: BlackBoxFit, result: BlackBoxResult, names: list[str], scores: Float
+    estimator: Any, fit: BlackBoxFit, result: BlackBoxResult, before: pd.Series[Any], scores: Float
 ) -> None:
     """Set the fitted attributes.
 
@@ -29,15 +29,15 @@ def report_black_box(
         The fit.
     result : BlackBoxResult
         What was found.
-    names : list of str
-        Names of the model's parameters.
+    before : Series
+        Parameters of the library's own model, by name.
     scores : ndarray of shape (n_evaluation,)
         Scores of the evaluation rows by the returned model.
     """
     estimator.blackbox_report_ = _tabulate_models(fit, {**result.evaluated, RETURNED: scores},
                                                   result.losses)  # fmt: skip
     estimator.history_ = _tabulate_iterations(fit, result)
-    estimator.blackbox_parameters_ = _list_parameters(fit, result, names)
+    estimator.blackbox_parameters_ = _tabulate_parameters(fit, result, before)
     estimator.stopping_message_ = _explain_end(fit, result)
 
 
@@ -119,16 +119,19 @@ def _tabulate_iterations(fit: BlackBoxFit, result: BlackBoxResult) -> pd.DataFra
         values = np.array([getattr(one, name) for one in iterates])
         shown = "surrogate" if name == "profile" else name
         for k, surrogate in enumerate(fit.surrogate_names):
-            columns[f"{shown}[{surrogate}]"] = values[:, k]
+            described = surrogate.removeprefix("surrogate(").removesuffix(")").replace("'", "")
+            columns[f"{shown}[{described}]"] = values[:, k]
     return pd.DataFrame(columns)
 
 
-def _list_parameters(fit: BlackBoxFit, result: BlackBoxResult, names: list[str]) -> pd.Series[Any]:
-    """List the parameters of the returned model, the offsets of groups and the intercept."""
+def _tabulate_parameters(
+    fit: BlackBoxFit, result: BlackBoxResult, before: pd.Series[Any]
+) -> pd.DataFrame:
+    """Tabulate the parameters of both models, the offsets of groups and what all scores get."""
     levels = fit.levels if fit.n_offsets else ()
     groups = [f"offset[{', '.join(map(str, level))}]" for level in levels]
-    found = result.parameters.vector
-    return pd.Series(found, [*names, *groups, "intercept"], name="parameter")
+    after = pd.Series(result.parameters.vector, [*before.index, *groups, "intercept"])
+    return pd.DataFrame({"before": before.reindex(after.index, fill_value=0.0), "after": after})
 
 
 def _explain_end(fit: BlackBoxFit, result: BlackBoxResult) -> str | None:

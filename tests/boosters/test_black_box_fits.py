@@ -110,7 +110,7 @@ def test_offsets_of_a_feature_are_a_tree_of_the_model(library, kind, tmp_path):
     if library == "xgboost":
         model.set_params(enable_categorical=True)
     model.fit(X, y, validation=(V, v))
-    offsets = model.blackbox_parameters_.filter(like="offset")
+    offsets = model.blackbox_parameters_.after.filter(like="offset")
     assert len(offsets) == 2
     assert not hasattr(model, "_group_offsets")
     scores = model.decision_scores(V)
@@ -137,7 +137,7 @@ def test_a_group_that_is_no_feature_has_its_offset_beside_the_model(fitted, tmp_
     with pytest.raises(ValueError, match=r"give sensitive_features with these columns"):
         model.predict(X)
     decided = model.predict(X, sensitive_features=g)
-    offsets = model.blackbox_parameters_.filter(like="offset").to_numpy()
+    offsets = model.blackbox_parameters_.after.filter(like="offset").to_numpy()
     expected = native_scores(model, X) + offsets[g]
     np.testing.assert_allclose(model.decision_scores(X, g), expected, atol=1e-6)
     others = pd.Series(np.full(len(X), 5), name="group")  # of no training row
@@ -210,7 +210,7 @@ def test_the_parents_fit_is_what_is_changed(library):
     plain = make(library).set_params(minimize=None, learning_rate=1.0, **own).fit(X, y, **given)
     model = make(library, g_mean_loss, by=None).set_params(learning_rate=1.0, **own)
     model.fit(X, y, **given, validation=VALIDATION[:2], evaluation=TEST[:2])
-    rounds = model.blackbox_parameters_.filter(like="tree").size
+    rounds = model.blackbox_parameters_.after.filter(like="tree").size
     best = plain.best_iteration + 1 if library == "xgboost" else plain.best_iteration_
     assert rounds == best < ROUNDS
     expected = g_mean_loss(TEST[1], native_scores(plain, TEST[0]))

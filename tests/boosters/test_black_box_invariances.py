@@ -70,4 +70,4 @@ def test_the_order_of_training_rows_does_not_matter(library):
     np.testing.assert_allclose(permuted.history_, model.history_, rtol=0, atol=2e-6)
     again = fit(library)
     pd.testing.assert_frame_equal(again.history_, model.history_)
-    pd.testing.assert_series_equal(again.blackbox_parameters_, model.blackbox_parameters_)
+    pd.testing.assert_frame_equal(again.blackbox_parameters_, model.blackbox_parameters_)

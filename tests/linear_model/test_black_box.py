@@ -73,7 +73,7 @@ def test_weights_are_repetitions_and_the_order_of_rows_does_not_matter():
         model.set_params(constraint_solver=AdaptiveSurrogates(n_iterations=4))
         rows = {"sensitive_features": g.iloc[index].reset_index(drop=True)}
         model.fit(X[index], y[index], sample_weight, **rows, validation=VALIDATION)
-        return model.blackbox_parameters_
+        return model.blackbox_parameters_.after
 
     everyone = np.arange(n)
     np.testing.assert_allclose(
