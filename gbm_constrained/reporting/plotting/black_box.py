@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gbm_constrained._typing import Float
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     GREY,
@@ -21,7 +22,8 @@ from gbm_constrained.reporting.plotting.style import (
 )
 
 STYLES = {"plain": ":", "threshold": "--", "threshold per group": "-."}
-MOST_NAMES = 30  # Of parameters that are named one by one.
+MOST_NAMES = 30  # Of parameters that are named one by one,
+N_NAMES = 6  # and of those that are named where there are more.
 MOST_CHARACTERS = 40
 OUT_OF_VIEW = 4.0  # Ranges of the iterates beyond which a line would squeeze them.
 
@@ -227,22 +229,28 @@ class ModelParametersDisplay:
             The display itself.
         """
         ax, table = get_axes(ax), self.parameters
-        at = np.arange(len(table))
+        at, named = _place(table)
         ax.vlines(at, table["before"], table["after"], color=GREY, linewidth=0.8, zorder=1)
         ax.plot(at, table["before"], "_", color=GREY, label="before")
         ax.plot(at, table["after"], ".", color=COLOURS[0], label="after")
-        named = at if len(table) <= MOST_NAMES else _first_and_offsets(table)
-        names = [literal(shorten(str(table.index[int(i)]), MOST_CHARACTERS)) for i in named]
-        ax.set_xticks(named, names, rotation=90, fontsize="small")
+        names = [literal(shorten(str(table.index[i]), MOST_CHARACTERS)) for i in named]
+        ax.set_xticks(at[named], names, rotation=90, fontsize="small")
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2)
         finish_axes(ax, "", "parameter")
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
-def _first_and_offsets(table: pd.DataFrame) -> Any:
-    """Choose parameters to name: some of the model, all offsets and the intercept."""
-    names = table.index.astype(str)
+def _place(table: pd.DataFrame) -> tuple[Float, list[int]]:
+    """Place the parameters on the axis, and choose those that are named.
+
+    Of many parameters some are named. All offsets and the intercept are named, with room between
+    them.
+    """
+    names, at = table.index.astype(str), np.arange(len(table), dtype=np.float64)
     is_beside = names.str.startswith("offset[") | (names == "intercept")
-    of_model = np.flatnonzero(~is_beside)
-    return np.concatenate([of_model[:: max(len(of_model) // 6, 1)], np.flatnonzero(is_beside)])
+    of_model, beside = np.flatnonzero(~is_beside), np.flatnonzero(is_beside)
+    if len(table) <= MOST_NAMES:
+        return at, list(range(len(table)))
+    at[beside] = of_model.size + np.arange(1, beside.size + 1) * len(table) / MOST_NAMES
+    return at, [*of_model[:: of_model.size // N_NAMES].tolist(), *beside.tolist()]
