@@ -1,6 +1,7 @@
 """Fits for a metric that is only a function to call: what is returned, and what is said of it."""
 
 import pickle
+import tracemalloc
 
 import lightgbm as lgb
 import numpy as np
@@ -20,6 +21,7 @@ from helpers import CLASSIFIERS
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
+import gbm_constrained as gc
 from gbm_constrained.metrics import BlackBox
 from gbm_constrained.solvers import AdaptiveSurrogates
 
@@ -140,6 +142,8 @@ def test_a_group_that_is_no_feature_has_its_offset_beside_the_model(fitted, tmp_
     offsets = model.blackbox_parameters_.after.filter(like="offset").to_numpy()
     expected = native_scores(model, X) + offsets[g]
     np.testing.assert_allclose(model.decision_scores(X, g), expected, atol=1e-6)
+    audited = gc.audit(model, X, TEST[1], gc.error_rate() <= 0.5, sensitive_features=g)
+    assert audited.frame["value"].iloc[0] == pytest.approx((decided != TEST[1]).mean())
     others = pd.Series(np.full(len(X), 5), name="group")  # of no training row
     np.testing.assert_array_equal(model.decision_scores(X, others), native_scores(model, X))
     path = str(tmp_path / ("model.json" if library == "xgboost" else "model.txt"))
@@ -215,3 +219,18 @@ def test_the_parents_fit_is_what_is_changed(library):
     assert rounds == best < ROUNDS
     expected = g_mean_loss(TEST[1], native_scores(plain, TEST[0]))
     assert model.blackbox_report_.evaluation.iloc[0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_memory_is_one_number_in_single_precision_for_each_row_and_tree():
+    X, y, _ = draw(0, 6000)
+    given = {"validation": draw(1, 300)[:2], "evaluation": draw(2, 200)[:2]}
+    n_trees = 100
+    model = make("lightgbm", g_mean_loss, by=None, max_calls=200).set_params(n_estimators=n_trees)
+    plain = clone(model).set_params(minimize=None)
+    peaks = []
+    for one, rows in ((plain, {}), (model, given)):
+        tracemalloc.start()
+        one.fit(X, y, **rows)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 1.25 * 4 * (6000 + 500) * n_trees
