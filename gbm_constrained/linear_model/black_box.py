@@ -14,6 +14,7 @@ from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.training.black_box_model import ScoreColumns
+from gbm_constrained.training.native_models import multiply_weight
 
 
 class LinearParameters:
@@ -104,9 +105,9 @@ class LogisticBlackBoxAdapter:
         if self.sample_weight is not None:
             self.sample_weight = take_rows(self.sample_weight, rows)
 
-    def fit_plain(self) -> None:
-        """Call the parent's own ``fit``."""
-        self.native(self.X, self.y, self.sample_weight)
+    def fit_plain(self, factor: Float | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
+        self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
 
     def adjustable(self, space: str) -> LinearParameters:
         """Give access to the coefficients."""

@@ -92,15 +92,15 @@ class BlackBox:
         object.__setattr__(self, "called", called)
         object.__setattr__(self, "columns", read_columns(self.by))
 
-    def bind_surrogates(self, rows: Rows, n_validation: int) -> SurrogateLosses:
+    def bind_surrogates(self, rows: Rows, n_validation: int | None) -> SurrogateLosses:
         """Bind the surrogates to training rows.
 
         Parameters
         ----------
         rows : Rows
             Training rows.
-        n_validation : int
-            Number of validation rows.
+        n_validation : int or None
+            Number of validation rows, of which few give a warning; None gives none.
 
         Returns
         -------
@@ -112,7 +112,8 @@ class BlackBox:
             If y has not two classes, or a surrogate has no rows.
         """
         bound = SurrogateLosses(self._surrogates_of(rows), rows)
-        warn_of_few_rows(len(bound), n_validation)
+        if n_validation is not None:
+            warn_of_few_rows(len(bound), n_validation)
         return bound
 
     def bind_validation(self, rows: Rows, training: Rows) -> SurrogateLosses:

@@ -34,7 +34,7 @@ class CallBudget:
     limit : int
         Most calls, ``max_calls``.
     reserved : int, default=0
-        Calls that are kept back until they are released.
+        Calls that are kept back.
 
     Attributes
     ----------
@@ -51,9 +51,9 @@ class CallBudget:
         """Number of calls that are left."""
         return self.limit - self._reserved - self.calls
 
-    def release(self) -> None:
-        """Allow the calls that were kept back."""
-        self._reserved = 0
+    def reserve(self, calls: int) -> None:
+        """Keep so many calls back, and allow all others."""
+        self._reserved = calls
 
 
 class MeasuredBlackBox:

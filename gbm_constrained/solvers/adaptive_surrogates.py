@@ -69,6 +69,10 @@ class AdaptiveSurrogates:
         intercept. The parameters of a linear model are its coefficients.
     offsets : bool, default=True
         Whether each group of the metric's `by` has an offset, which boosters alone have.
+    refits : int, default=0
+        Number of times that a model is trained anew, with rows weighed as the projections weigh
+        their surrogates, and searched again. A new model is taken if it is better on the
+        validation rows. All searches share the calls.
 
     Raises
     ------
@@ -87,10 +91,12 @@ class AdaptiveSurrogates:
     lipschitz: float | None = None
     space: Space = "trees"
     offsets: bool = True
+    refits: int = 0
 
     def __post_init__(self) -> None:
         check_integer("n_iterations", self.n_iterations, 1)
         check_integer("n_perturbations", self.n_perturbations, 1)
+        check_integer("refits", self.refits, 0)
         check_choice("estimator", self.estimator, list(ESTIMATORS))
         self._check_space()
         for name in ("step_size", "sigma", "second_sigma", "proximal_weight", "lipschitz"):

@@ -27,10 +27,13 @@ class CallPlan:
         Most calls.
     n_groups : int
         Number of groups of the metric.
+    n_searches : int
+        Number of searches that share the calls.
     """
 
     max_calls: int
     n_groups: int
+    n_searches: int = 1
 
     @property
     def thresholds(self) -> int:
@@ -53,12 +56,25 @@ class CallPlan:
         return min(self.max_calls // SHARE_OF_REPORT // N_REPORTED, MOST_REPLICATES)
 
     @property
-    def before_search(self) -> int:
-        """Calls before the search."""
-        return N_TRIALS + self.thresholds + self.group_thresholds
+    def shifts(self) -> int:
+        """Calls that look for all thresholds."""
+        return self.thresholds + self.group_thresholds
 
     @property
-    def after_search(self) -> int:
-        """Calls that shift what was found, and those on the rows of evidence."""
-        shifts = 3 + self.thresholds + self.group_thresholds
-        return shifts + N_REPORTED * (1 + self.replicates)
+    def refinement(self) -> int:
+        """Calls that compare the mean of the last iterates and its thresholds."""
+        return 3 + self.shifts
+
+    @property
+    def of_report(self) -> int:
+        """Calls on the rows of evidence."""
+        return N_REPORTED * (1 + self.replicates)
+
+    @property
+    def of_search(self) -> int:
+        """Calls of a search, with its thresholds and its refinement."""
+        return (self.max_calls - N_TRIALS - self.of_report) // self.n_searches
+
+    def kept_back(self, n_searches: int) -> int:
+        """Count the calls that are left for so many further searches, and for the report."""
+        return n_searches * self.of_search + self.of_report

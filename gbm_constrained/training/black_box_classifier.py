@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,12 @@ from gbm_constrained.evaluation.classifiers import encode_labels
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.metrics.reading import read_black_box
-from gbm_constrained.training.black_box_fit import BlackBoxFit, take_offsets
+from gbm_constrained.training.black_box_fit import (
+    RETURNED,
+    BlackBoxFit,
+    BlackBoxResult,
+    take_offsets,
+)
 from gbm_constrained.training.black_box_model import AdjustableModel, Parameters
 from gbm_constrained.training.black_box_options import BlackBoxOptions
 from gbm_constrained.training.black_box_report import report_black_box
@@ -40,8 +46,8 @@ class AdjustableAdapter(Protocol):
     def restrict(self, rows: Codes) -> None:
         """Leave out all training rows but some."""
 
-    def fit_plain(self) -> None:
-        """Call the parent's own ``fit``."""
+    def fit_plain(self, factor: Float | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
 
     def adjustable(self, space: str) -> AdjustableModel:
         """Give access to the parameters of the trained model."""
@@ -73,13 +79,33 @@ class BlackBoxMixin:
             adapter.fit_plain()
             remove_report(self)
             model = adapter.adjustable(space)
-            before = pd.Series(model.start, list(model.names))
             result = fit.run(model)
+            for _ in range(options.search.refits):
+                model, result = self._search_anew(adapter, fit, (model, result))
+            before = pd.Series(model.start, list(model.names))
             model.set_parameters(result.parameters.model, result.parameters.intercept)
             self._keep_offsets(fit, model, result.parameters)
             evidence = fit.rows.evaluation
             scores = self.decision_scores(evidence.X, evidence.sensitive_features)
             report_black_box(self, fit, result, before, scores)
+
+    def _search_anew(
+        self,
+        adapter: AdjustableAdapter,
+        fit: BlackBoxFit,
+        best: tuple[AdjustableModel, BlackBoxResult],
+    ) -> tuple[AdjustableModel, BlackBoxResult]:
+        """Train on weighed rows, search from there, and keep the better one of both models."""
+        before, (_, known) = dict(vars(self)), best
+        adapter.fit_plain(fit.row_factors(known))
+        model = adapter.adjustable(fit.options.search.space)
+        found = fit.run(model)
+        if found.losses[RETURNED] < known.losses[RETURNED]:
+            losses = {**known.losses, RETURNED: found.losses[RETURNED]}
+            return model, replace(found, losses=losses, evaluated=known.evaluated)
+        vars(self).clear()
+        vars(self).update(before)
+        return best
 
     def _keep_offsets(
         self, fit: BlackBoxFit, model: AdjustableModel, parameters: Parameters

@@ -111,12 +111,13 @@ class BlackBoxFit:
         self._of_validation = (
             metric.bind_validation(validation.rows, data.rows) if needs_cells else None
         )
-        self.plan = CallPlan(metric.max_calls, len(self.levels))
-        budget = CallBudget(metric.max_calls, self.plan.after_search)
+        self.plan = CallPlan(metric.max_calls, len(self.levels), 1 + search.refits)
+        self._n_left = search.refits  # Searches after this one.
+        budget = CallBudget(metric.max_calls)
         self.metric = metric.bind(validation.rows, validation.y, budget)
         self.reported = metric.bind(evaluation.rows, evaluation.y, budget)
         n_candidates = 1 + bool(self.n_offsets)
-        left = budget.left - self.plan.before_search
+        left = self.plan.of_search - self.plan.shifts - self.plan.refinement
         search.check_effort(len(self._surrogates), left, n_candidates)
         for measured, rows in ((self.metric, validation), (self.reported, evaluation)):
             # Decisions of both classes, as those of a model: what fails here fails later.
@@ -156,6 +157,8 @@ class BlackBoxFit:
         -------
         BlackBoxResult
         """
+        kept_back = self.plan.kept_back(self._n_left)
+        self.metric.budget.reserve(kept_back + self.plan.refinement)
         plain = Parameters(model.start, np.zeros(self.n_offsets), 0.0).vector
         space, random = self._make_space(model), self.rows.data.random_state
         threshold, shifts, group_loss = self._post_shift(space, plain)
@@ -165,6 +168,8 @@ class BlackBoxFit:
         problem = BlackBoxProblem(space, self._surrogates, self.metric, self._of_validation)
         search = self.options.search
         found = minimize_black_box(problem, threshold, candidates, search, random)
+        self.metric.budget.reserve(kept_back)
+        self._n_left -= 1
         best, loss = self._refine(problem, found)
         scores = self._score_evidence(model, {"plain": plain, "threshold": threshold})
         losses = {"plain": found.candidate_losses[0], "threshold": found.iterates[0].loss}
@@ -174,6 +179,19 @@ class BlackBoxFit:
             losses["threshold per group"] = group_loss
         losses[RETURNED] = loss
         return BlackBoxResult(Parameters.split(best, self.n_offsets), found, losses, scores)
+
+    def row_factors(self, result: BlackBoxResult) -> Float:
+        """Weigh the training rows as the last projections weigh their surrogates.
+
+        The gradient of a projection is that of a weighted loss, whose weights are the excess of
+        each surrogate over its target.
+        """
+        iterates = result.search.iterates[1:]
+        tail = iterates[len(iterates) // 2 :]
+        excess = [np.maximum(one.profile - one.target, 0.0) for one in tail]
+        rows, metric = self.rows.data.rows, self.options.metric
+        weights = np.mean(excess, axis=0) if tail else np.ones(len(self._surrogates))
+        return metric.bind_surrogates(rows, None).row_factors(weights)
 
     def _post_shift(self, space: LinearSpace, parameters: Float) -> tuple[Float, Float, float]:
         """Find the best threshold, shifts of groups from there, and the loss of these."""
@@ -196,7 +214,6 @@ class BlackBoxFit:
 
     def _refine(self, problem: BlackBoxProblem, found: AdaptiveResult) -> tuple[Float, float]:
         """Compare the best parameters with the mean of the last ones and shifts of the mean."""
-        self.metric.budget.release()
         tail = found.iterates[len(found.iterates) // 2 :]
         mean = np.mean([one.parameters for one in tail], axis=0)
         shifted, shifts, _ = self._post_shift(cast(LinearSpace, problem.space), mean)

@@ -46,6 +46,7 @@ def _tabulate_models(
 ) -> pd.DataFrame:
     """Tabulate the metric of each model on the rows of evidence, and on those that chose."""
     measured = fit.reported
+    measured.budget.reserve(0)
     measured.begin_report()
     direction = 1.0 if measured.called.is_maximized else -1.0
     draws = _draw(fit)

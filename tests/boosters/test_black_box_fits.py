@@ -234,3 +234,34 @@ def test_memory_is_one_number_in_single_precision_for_each_row_and_tree():
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 1.25 * 4 * (6000 + 500) * n_trees
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_refits_share_the_calls_and_are_reported_beside_the_first_model(library):
+    X, y, _ = TRAINING
+    V, v, g = TEST
+    reports = []
+    for refits in (0, 2):
+        solver = AdaptiveSurrogates(refits=refits, n_perturbations=10)
+        model = make(library, solver=solver).fit(X, y, **GROUPS, evaluation=TEST)
+        report = model.blackbox_report_.set_index("model")
+        assert report.calls.iloc[0] <= 900
+        scores = model.decision_scores(V, g)
+        expected = mean_g_mean_loss(v, scores, g.to_numpy())
+        assert report.evaluation["this model"] == expected
+        assert report.validation["this model"] == report.validation.min()
+        reports.append(report)
+    assert reports[0].evaluation["plain"] == reports[1].evaluation["plain"]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_refit_that_is_not_better_is_not_taken(library):
+    X, y, _ = TRAINING
+    model = make(library, lambda y, s: 0.5, by=None, solver=AdaptiveSurrogates(refits=1))
+    with pytest.warns(UserWarning, match="No perturbation of the parameters"):
+        model.fit(X, y, validation=VALIDATION[:2])
+    # Of equal losses, that of a threshold next to the plain one counts, and no tree has moved.
+    moved = native_scores(model, TEST[0]) - plain_scores(library, X, y, TEST[0])
+    assert np.ptp(moved) < 1e-6
+    assert "No perturbation" not in model.stopping_message_
+    assert model.stopping_message_.startswith("The search ended after 0 of 30 iterations")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gbm_constrained._dataframes import take_rows
-from gbm_constrained._typing import Codes
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.boosters.lightgbm.leaf_values import LGBMLeafValues
 from gbm_constrained.boosters.lightgbm.native_fits import can_fold
 from gbm_constrained.boosters.lightgbm.parameters import find_objective, find_parameter
@@ -51,9 +51,9 @@ class LightGBMBlackBoxAdapter:
         if adapter.sample_weight is not None:
             adapter.sample_weight = take_rows(adapter.sample_weight, rows)
 
-    def fit_plain(self) -> None:
-        """Call the parent's own ``fit``."""
-        self.adapter.fit_plain()
+    def fit_plain(self, factor: Float | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
+        self.adapter.fit_plain(factor)
 
     def adjustable(self, space: str) -> AdjustableModel:
         """Give access to the parameters of the trained booster."""

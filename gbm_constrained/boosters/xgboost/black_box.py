@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gbm_constrained._dataframes import take_rows
-from gbm_constrained._typing import Codes
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.boosters.xgboost.checks import find_without_gradients
 from gbm_constrained.boosters.xgboost.leaf_values import XGBLeafValues
 from gbm_constrained.boosters.xgboost.tree_weights import XGBTreeWeights
@@ -46,9 +46,9 @@ class XGBoostBlackBoxAdapter:
         if weight is not None:
             adapter.arguments["sample_weight"] = take_rows(weight, rows)
 
-    def fit_plain(self) -> None:
-        """Call the parent's own ``fit``."""
-        self.adapter.fit_plain()
+    def fit_plain(self, factor: Float | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
+        self.adapter.fit_plain(factor)
 
     def adjustable(self, space: str) -> AdjustableModel:
         """Give access to the parameters of the trained booster."""
