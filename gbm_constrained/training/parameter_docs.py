@@ -29,7 +29,8 @@ SOLVER_PARAMETERS_DOC = """
         moved on held-out rows until the constraints are met. Constraints on labels and decisions
         alone, such as ``fnr() <= 0.05``, may do better without multipliers; "auto" compares both
         for those, where boosters are grown on part of the rows; see
-        :mod:`gbm_constrained.training.plug_in`."""
+        :mod:`gbm_constrained.training.plug_in`. With a black box as the objective, "auto" or
+        :class:`~gbm_constrained.solvers.AdaptiveSurrogates` with other options."""
 UNSEEN_PARAMETERS_DOC = """
     measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
         The rows whose rates move the multipliers; see :mod:`gbm_constrained.training.measurement`.

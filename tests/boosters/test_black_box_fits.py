@@ -187,7 +187,10 @@ def test_a_share_of_the_rows_is_held_out_without_validation_rows(library):
 def test_a_grid_search_compares_the_metric(library):
     X, y, _ = draw(0, 1300)
     model = make(library, g_mean_loss, by=None, max_calls=400)
-    search = GridSearchCV(model, {"n_estimators": [2, ROUNDS]}, cv=2).fit(X, y)
+    model.set_params(solver=AdaptiveSurrogates(n_perturbations=20), solver__n_iterations=3)
+    assert model.solver == AdaptiveSurrogates(n_perturbations=20, n_iterations=3)
+    search = GridSearchCV(model, {"solver__sigma": [0.1, 0.5]}, cv=2).fit(X, y)
+    assert search.best_estimator_.solver.sigma in (0.1, 0.5)
     assert search.score(X, y) == -g_mean_loss(y, search.best_estimator_.decision_scores(X))
 
 
