@@ -14,7 +14,7 @@ best thresholds, is therefore one more candidate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import parts_by_cell
 from gbm_constrained.metrics.measured_black_box import CallBudget
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveResult, minimize_black_box
-from gbm_constrained.solvers.parameter_spaces import BlackBoxProblem, LinearSpace
+from gbm_constrained.solvers.parameter_spaces import BlackBoxProblem, LinearSpace, ParameterSpace
 from gbm_constrained.solvers.post_shift import find_group_shifts, find_shift
 from gbm_constrained.training.black_box_calls import CallPlan
 from gbm_constrained.training.black_box_model import (
@@ -190,10 +190,12 @@ class BlackBoxFit:
         tail = iterates[len(iterates) // 2 :]
         excess = [np.maximum(one.profile - one.target, 0.0) for one in tail]
         rows, metric = self.rows.data.rows, self.options.metric
-        weights = np.mean(excess, axis=0) if tail else np.ones(len(self._surrogates))
+        weights = np.mean(excess, axis=0) if tail else np.zeros(len(self._surrogates))
+        if not weights.any():  # All targets were reached, or no step was made.
+            weights = np.ones(len(self._surrogates))
         return metric.bind_surrogates(rows, None).row_factors(weights)
 
-    def _post_shift(self, space: LinearSpace, parameters: Float) -> tuple[Float, Float, float]:
+    def _post_shift(self, space: ParameterSpace, parameters: Float) -> tuple[Float, Float, float]:
         """Find the best threshold, shifts of groups from there, and the loss of these."""
         shifted = parameters.copy()
         scores = space.validation_scores(parameters)
@@ -216,7 +218,7 @@ class BlackBoxFit:
         """Compare the best parameters with the mean of the last ones and shifts of the mean."""
         tail = found.iterates[len(found.iterates) // 2 :]
         mean = np.mean([one.parameters for one in tail], axis=0)
-        shifted, shifts, _ = self._post_shift(cast(LinearSpace, problem.space), mean)
+        shifted, shifts, _ = self._post_shift(problem.space, mean)
         tried = [mean, shifted]
         if self.n_offsets:
             tried.append(self._with_offsets(shifted, shifts))
