@@ -109,6 +109,10 @@ class LogisticBlackBoxAdapter:
         """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
         self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
 
+    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
+        """Fit another classifier under its constraints, with the arguments of this fit."""
+        model.fit(self.X, self.y, self.sample_weight, sensitive_features=rows.sensitive_features)
+
     def adjustable(self, space: str) -> LinearParameters:
         """Give access to the coefficients."""
         return LinearParameters(self.model, self.X, self.sample_weight)

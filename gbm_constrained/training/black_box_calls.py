@@ -29,11 +29,14 @@ class CallPlan:
         Number of groups of the metric.
     n_searches : int
         Number of searches that share the calls.
+    n_compared : int
+        Number of parameters that are compared anew after a search.
     """
 
     max_calls: int
     n_groups: int
-    n_searches: int = 1
+    n_searches: int
+    n_compared: int
 
     @property
     def thresholds(self) -> int:
@@ -62,8 +65,8 @@ class CallPlan:
 
     @property
     def refinement(self) -> int:
-        """Calls that compare the mean of the last iterates and its thresholds."""
-        return 3 + self.shifts
+        """Calls after a search: shifts of the mean of its last iterates, and comparisons."""
+        return self.n_compared + N_REPORTED + self.shifts
 
     @property
     def of_report(self) -> int:

@@ -7,13 +7,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 
 from gbm_constrained._dataframes import number_of_rows, take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.validation import as_labels, check_weight
+from gbm_constrained.data.validation import as_labels, check_weight, preserve_random_state
 from gbm_constrained.evaluation.classifiers import encode_labels
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.metrics.black_box import BlackBox
@@ -28,7 +29,9 @@ from gbm_constrained.training.black_box_model import AdjustableModel, Parameters
 from gbm_constrained.training.black_box_options import BlackBoxOptions
 from gbm_constrained.training.black_box_report import report_black_box
 from gbm_constrained.training.fitted_report import remove_report
+from gbm_constrained.training.metric_classifier import take_fit
 from gbm_constrained.training.model_note import unchanged_on_error
+from gbm_constrained.training.options import solver_parameter
 
 MAX_ROUNDING = 1e-5  # Of offsets inside of a model in single precision.
 
@@ -48,6 +51,9 @@ class AdjustableAdapter(Protocol):
 
     def fit_plain(self, factor: Float | None = None) -> None:
         """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
+
+    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
+        """Fit another classifier under its constraints, with the arguments of this fit."""
 
     def adjustable(self, space: str) -> AdjustableModel:
         """Give access to the parameters of the trained model."""
@@ -76,7 +82,10 @@ class BlackBoxMixin:
         with unchanged_on_error(self):
             if fit.rows.kept is not None:
                 adapter.restrict(fit.rows.kept)
-            adapter.fit_plain()
+            if options.constraints:
+                self._train_under_constraints(adapter, fit.rows.data.arguments)
+            else:
+                adapter.fit_plain()
             remove_report(self)
             model = adapter.adjustable(space)
             result = fit.run(model)
@@ -89,6 +98,14 @@ class BlackBoxMixin:
             scores = self.decision_scores(evidence.X, evidence.sensitive_features)
             report_black_box(self, fit, result, before, scores)
 
+    def _train_under_constraints(self, adapter: AdjustableAdapter, rows: FitArguments) -> None:
+        """Train by multipliers, as without the black-box metric."""
+        with preserve_random_state(self):
+            model = clone(self)
+        model.set_params(maximize=None, minimize=None, **{solver_parameter(self): "auto"})
+        adapter.fit_constrained(model, rows)
+        take_fit(self, model)
+
     def _search_anew(
         self,
         adapter: AdjustableAdapter,
@@ -100,7 +117,7 @@ class BlackBoxMixin:
         adapter.fit_plain(fit.row_factors(known))
         model = adapter.adjustable(fit.options.search.space)
         found = fit.run(model)
-        if found.losses[RETURNED] < known.losses[RETURNED]:
+        if found.loss < known.loss:
             losses = {**known.losses, RETURNED: found.losses[RETURNED]}
             return model, replace(found, losses=losses, evaluated=known.evaluated)
         vars(self).clear()

@@ -13,6 +13,7 @@ best thresholds, is therefore one more candidate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,12 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import parts_by_cell
 from gbm_constrained.metrics.measured_black_box import CallBudget
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveResult, minimize_black_box
-from gbm_constrained.solvers.parameter_spaces import BlackBoxProblem, LinearSpace, ParameterSpace
+from gbm_constrained.solvers.parameter_spaces import (
+    BlackBoxProblem,
+    CountedMetric,
+    LinearSpace,
+    ParameterSpace,
+)
 from gbm_constrained.solvers.post_shift import find_group_shifts, find_shift
 from gbm_constrained.training.black_box_calls import CallPlan
 from gbm_constrained.training.black_box_model import (
@@ -36,8 +42,10 @@ from gbm_constrained.training.black_box_model import (
 )
 from gbm_constrained.training.black_box_options import BlackBoxOptions
 from gbm_constrained.training.black_box_rows import BlackBoxRows, partition
+from gbm_constrained.training.black_box_rules import RuledLoss
 
 RETURNED = "this model"  # Its name in the report.
+N_REFINED = 7  # Parameters that are compared after a search: its best one and six others.
 SURROGATE_ROWS = 10_000
 """Training rows that surrogates are means of: their mean has a standard error of a hundredth of
 the standard deviation of a loss, and projections take a time proportional to the rows."""
@@ -56,13 +64,16 @@ class BlackBoxResult:
     losses : dict from str to float
         Loss of each reported model on the validation rows.
     evaluated : dict from str to ndarray of shape (n_evaluation,)
-        Scores of the evaluation rows by each reported model but the returned one.
+        Scores of the evaluation rows by each reported model.
+    loss : float
+        Loss of the returned model on the validation rows, with the constraints.
     """
 
     parameters: Parameters
     search: AdaptiveResult
     losses: dict[str, float]
     evaluated: dict[str, Float]
+    loss: float
 
 
 class BlackBoxFit:
@@ -111,11 +122,18 @@ class BlackBoxFit:
         self._of_validation = (
             metric.bind_validation(validation.rows, data.rows) if needs_cells else None
         )
-        self.plan = CallPlan(metric.max_calls, len(self.levels), 1 + search.refits)
+        n_compared = N_REFINED + (search.n_iterations + 1 if options.constraints else 0)
+        self.plan = CallPlan(metric.max_calls, len(self.levels), 1 + search.refits, n_compared)
         self._n_left = search.refits  # Searches after this one.
         budget = CallBudget(metric.max_calls)
         self.metric = metric.bind(validation.rows, validation.y, budget)
         self.reported = metric.bind(evaluation.rows, evaluation.y, budget)
+        self.rules_of_evidence = options.rules_on(evaluation.rows)
+        self._choice: CountedMetric = self.metric
+        self._searched: CountedMetric = self.metric
+        if (rules := options.rules_on(validation.rows)) is not None:
+            self._choice = RuledLoss(self.metric, rules, is_choice=True)
+            self._searched = RuledLoss(self.metric, rules, is_choice=False)
         n_candidates = 1 + bool(self.n_offsets)
         left = self.plan.of_search - self.plan.shifts - self.plan.refinement
         search.check_effort(len(self._surrogates), left, n_candidates)
@@ -161,24 +179,29 @@ class BlackBoxFit:
         self.metric.budget.reserve(kept_back + self.plan.refinement)
         plain = Parameters(model.start, np.zeros(self.n_offsets), 0.0).vector
         space, random = self._make_space(model), self.rows.data.random_state
-        threshold, shifts, group_loss = self._post_shift(space, plain)
+        threshold, shifts = self._post_shift(space, plain)
         candidates = [plain]
         if self.n_offsets:
             candidates.append(self._with_offsets(threshold, shifts))
-        problem = BlackBoxProblem(space, self._surrogates, self.metric, self._of_validation)
+        problem = BlackBoxProblem(space, self._surrogates, self._searched, self._of_validation)
         search = self.options.search
         found = minimize_black_box(problem, threshold, candidates, search, random)
         self.metric.budget.reserve(kept_back)
         self._n_left -= 1
-        best, loss = self._refine(problem, found)
-        scores = self._score_evidence(model, {"plain": plain, "threshold": threshold})
-        losses = {"plain": found.candidate_losses[0], "threshold": found.iterates[0].loss}
-        if self.levels:
-            groups = self.groups_of(self.rows.evaluation.rows)
-            scores["threshold per group"] = scores["threshold"] + take_offsets(shifts, groups)
-            losses["threshold per group"] = group_loss
-        losses[RETURNED] = loss
-        return BlackBoxResult(Parameters.split(best, self.n_offsets), found, losses, scores)
+        best = self._refine(space, found, candidates)
+        columns = self._columns(model, self.rows.evaluation.X, self.rows.evaluation.rows)
+        evidence = LinearSpace(columns.matrix, columns.matrix, columns.base, columns.base)
+        chosen, scores = (
+            self._score_reported(of_rows, rows.rows, (plain, threshold, best), shifts)
+            for of_rows, rows in (
+                (space, self.rows.validation),
+                (evidence, self.rows.evaluation),
+            )
+        )
+        losses = {name: self.metric(given) for name, given in chosen.items()}
+        loss = self._choice(chosen[RETURNED])
+        parameters = Parameters.split(best, self.n_offsets)
+        return BlackBoxResult(parameters, found, losses, scores, loss)
 
     def row_factors(self, result: BlackBoxResult) -> Float:
         """Weigh the training rows as the last projections weigh their surrogates.
@@ -195,45 +218,49 @@ class BlackBoxFit:
             weights = np.ones(len(self._surrogates))
         return metric.bind_surrogates(rows, None).row_factors(weights)
 
-    def _post_shift(self, space: ParameterSpace, parameters: Float) -> tuple[Float, Float, float]:
-        """Find the best threshold, shifts of groups from there, and the loss of these."""
+    def _post_shift(self, space: ParameterSpace, parameters: Float) -> tuple[Float, Float]:
+        """Find the best threshold, and shifts of groups from there."""
         shifted = parameters.copy()
         scores = space.validation_scores(parameters)
-        shift, loss = find_shift(self.metric, scores, self.plan.thresholds)
+        shift, _ = find_shift(self._choice, scores, self.plan.thresholds)
         shifted[-1] += shift
         if not self.levels:
-            return shifted, np.zeros(0), loss
+            return shifted, np.zeros(0)
         groups, n_groups = self.groups_of(self.rows.validation.rows), len(self.levels)
-        shifts, loss = find_group_shifts(
-            self.metric, scores + shift, groups, n_groups, self.plan.group_thresholds
+        shifts, _ = find_group_shifts(
+            self._choice, scores + shift, groups, n_groups, self.plan.group_thresholds
         )
-        return shifted, shifts, loss
+        return shifted, shifts
 
     def _with_offsets(self, parameters: Float, shifts: Float) -> Float:
         moved = parameters.copy()
         moved[-1 - self.n_offsets : -1] += shifts
         return moved
 
-    def _refine(self, problem: BlackBoxProblem, found: AdaptiveResult) -> tuple[Float, float]:
-        """Compare the best parameters with the mean of the last ones and shifts of the mean."""
+    def _refine(
+        self, space: LinearSpace, found: AdaptiveResult, candidates: Sequence[Float]
+    ) -> Float:
+        """Choose among what was searched, the mean of the last iterates, and its shifts."""
         tail = found.iterates[len(found.iterates) // 2 :]
         mean = np.mean([one.parameters for one in tail], axis=0)
-        shifted, shifts, _ = self._post_shift(problem.space, mean)
-        tried = [mean, shifted]
+        shifted, shifts = self._post_shift(space, mean)
+        tried: list[Float] = [found.parameters, mean, shifted]
         if self.n_offsets:
             tried.append(self._with_offsets(shifted, shifts))
-        losses = [problem.loss(parameters) for parameters in tried]
-        best = int(np.argmin(losses))
-        if losses[best] < found.loss:
-            return tried[best], losses[best]
-        return found.parameters, found.loss
+        if self.options.constraints:  # The search has compared models by another loss.
+            tried += [*candidates, *(one.parameters for one in found.iterates)]
+        losses = [self._choice(space.validation_scores(parameters)) for parameters in tried]
+        return tried[int(np.argmin(losses))]
 
-    def _score_evidence(
-        self, model: AdjustableModel, parameters: dict[str, Float]
+    def _score_reported(
+        self, space: LinearSpace, rows: Rows, reported: tuple[Float, Float, Float], shifts: Float
     ) -> dict[str, Float]:
-        columns = self._columns(model, self.rows.evaluation.X, self.rows.evaluation.rows)
-        space = LinearSpace(columns.matrix, columns.matrix, columns.base, columns.base)
-        return {name: space.validation_scores(given) for name, given in parameters.items()}
+        """Score the rows of a space by the models of the report, the returned one last."""
+        plain, threshold, best = map(space.validation_scores, reported)
+        scores = {"plain": plain, "threshold": threshold}
+        if self.levels:
+            scores["threshold per group"] = threshold + take_offsets(shifts, self.groups_of(rows))
+        return {**scores, RETURNED: best}
 
     def _make_space(self, model: AdjustableModel) -> LinearSpace:
         data, validation = self.rows.data, self.rows.validation

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.constraints.positive_class import resolve_positive_class
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import check_share
 from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
+from gbm_constrained.training.black_box_rules import Rules, check_rules
 from gbm_constrained.training.options import solver_parameter
 from gbm_constrained.training.problem import HOLDOUT_FRACTION
 
@@ -42,12 +46,15 @@ class BlackBoxOptions:
         Share of the training rows that are held out where no validation rows are given.
     positive : label or None
         Positive class that the user named.
+    constraints : tuple of Constraint
+        Constraints on the decisions.
     """
 
     metric: BlackBox
     search: AdaptiveSurrogates
     holdout_fraction: float
     positive: Any
+    constraints: tuple[Constraint, ...]
 
     @classmethod
     def of(cls, estimator: Any, metric: BlackBox) -> BlackBoxOptions:
@@ -58,12 +65,8 @@ class BlackBoxOptions:
         TypeError, ValueError
             If a parameter has no meaning for a black-box metric, or is out of its range.
         """
-        if check_constraints(estimator.constraints):
-            raise ValueError(
-                f"constraints= bounds rates while the objective {metric} is only a function to "
-                f"call: give a metric of the confusion matrix, such as f1_macro(by=...), or let "
-                f"the function return its worst value where a bound is broken."
-            )
+        constraints = check_constraints(estimator.constraints)
+        check_rules(constraints)
         for name, fits in UNUSED:
             if (value := getattr(estimator, name, fits[0])) not in fits:
                 raise ValueError(
@@ -82,7 +85,20 @@ class BlackBoxOptions:
         fraction = getattr(estimator, "holdout_fraction", None)
         fraction = HOLDOUT_FRACTION if fraction is None else fraction
         check_share("holdout_fraction", fraction)
-        return cls(metric, solver, fraction, estimator.positive)
+        if constraints and solver.refits:
+            raise ValueError(
+                f"refits={solver.refits} grows a model without multipliers, and constraints= "
+                f"needs them: leave refits out."
+            )
+        return cls(metric, solver, fraction, estimator.positive, constraints)
+
+    def rules_on(self, rows: Rows) -> Rules | None:
+        """Compile the constraints on some rows; None without constraints."""
+        if not self.constraints:
+            return None
+        return Rules.of(
+            resolve_positive_class(self.constraints, rows.classes, self.positive), rows
+        )
 
     def check_classes(self, classes: NDArray[np.generic]) -> None:
         """Refuse a positive class whose scores the function is not called with."""

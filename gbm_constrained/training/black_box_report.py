@@ -68,12 +68,19 @@ def _tabulate_models(
                 "gain_high": gain_high if is_compared else np.nan,
                 "verdict": _judge(gain_low, gain_high) if is_compared else "returned",
                 "validation": fit.metric.from_loss(losses[name]),
+                "violation": _violation(fit, scores[name]),
             }
         )
     table = pd.DataFrame(records)
     table["n_evaluation"] = len(fit.rows.evaluation)
     table["n_validation"] = len(fit.rows.validation)
     return table.assign(calls=measured.calls)
+
+
+def _violation(fit: BlackBoxFit, scores: Float) -> float:
+    """Find the largest violation of a constraint on the rows of evidence; NaN without any."""
+    rules = fit.rules_of_evidence
+    return np.nan if rules is None else rules.violation(scores)
 
 
 def _draw(fit: BlackBoxFit) -> list[Codes]:

@@ -146,13 +146,14 @@ FITTED_ATTRIBUTES_DOC = """
         metric on rows that chose nothing (``evaluation``) and its 95% interval (``low``,
         ``high``), by how much the returned model is better there (``gain``, with the interval of
         the paired difference, and the ``verdict``), the metric on the rows that chose
-        (``validation``), both numbers of rows, and the number of ``calls``. Intervals are of
-        standard errors by a bootstrap within each label of each group.
+        (``validation``), the largest ``violation`` of a constraint on the rows of evidence, both
+        numbers of rows, and the number of ``calls``. Intervals are of standard errors by a
+        bootstrap within each label of each group.
     blackbox_parameters_ : DataFrame
         With a black box: each parameter of the model ``before`` and ``after``, the offset of each
         group, and what is added to all scores. ``history_`` then has one row per iteration, with
-        the metric on the rows that choose, the surrogates, their targets and the estimated
-        gradient of the metric in them.
+        the metric on the rows that choose (and the price of violations), the surrogates, their
+        targets and the estimated gradient of the metric in them.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 

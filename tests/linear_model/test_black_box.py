@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
+from gbm_constrained import audit, fpr, gap
 from gbm_constrained.linear_model.black_box import LinearParameters
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 from gbm_constrained.metrics import BlackBox
@@ -111,6 +112,19 @@ def test_a_share_of_the_rows_is_held_out():
     same = clone(model).fit(X, y, sample_weight=np.ones(1200))
     np.testing.assert_array_equal(same.coef_, model.coef_)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).coef_, model.coef_)
+
+
+def test_constraints_are_kept_on_the_rows_that_choose():
+    rule = gap(fpr(), by="group") <= 0.05
+    model = fit(constraints=[rule])
+    V, v, g = VALIDATION
+    kept = audit(model, V, v, rule, sensitive_features=g).frame["value"].iloc[0]
+    report = model.blackbox_report_.set_index("model")
+    assert report.violation.notna().all()
+    assert kept <= 0.05 + 1e-9
+    free = fit().blackbox_report_.set_index("model")
+    assert free.violation.isna().all()
+    assert report.validation["this model"] >= free.validation["this model"] - 0.02
 
 
 def test_spaces_of_trees_are_refused():

@@ -95,7 +95,12 @@ def test_rows_and_arguments(library, given, message):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"constraints": [gc.fpr() <= 0.1]}, "constraints= bounds rates.*worst value"),
+        ({"constraints": [gc.auc() >= 0.9]}, "is measured on decisions about validation rows"),
+        ({"constraints": [gc.log_loss() <= 0.9]}, "bound a rate of decisions in groups"),
+        (
+            {"constraints": [gc.fpr() <= 0.1], "solver": AdaptiveSurrogates(refits=1)},
+            "refits=1 grows a model without multipliers",
+        ),
         ({"guarantee": "expected"}, "guarantee='expected' has no meaning for BlackBox"),
         ({"probabilities": "calibrated"}, "probabilities='calibrated' has no meaning"),
         ({"ensemble": "folds"}, "ensemble='folds' has no meaning"),
@@ -124,6 +129,12 @@ def test_parameters_without_a_meaning(library, parameters, message):
     ("library", "parameters", "given", "message"),
     [
         ("lightgbm", {"boosting_type": "rf"}, {}, "boosting_type='rf'"),
+        (
+            "lightgbm",
+            {"boosting_type": "dart", "constraints": [gc.fpr() <= 0.1]},
+            {},
+            "boosting_type='dart' takes no gradients but its own, and constraints=",
+        ),
         ("lightgbm", {"objective": lambda y, p: (y, p)}, {}, "objective=<function"),
         ("lightgbm", {}, {"init_score": np.zeros(400)}, "init_score= starts training"),
         ("xgboost", {"booster": "gblinear"}, {}, "booster='gblinear'"),

@@ -9,6 +9,7 @@ from gbm_constrained._typing import Codes, Float
 from gbm_constrained.boosters.xgboost.checks import find_without_gradients
 from gbm_constrained.boosters.xgboost.leaf_values import XGBLeafValues
 from gbm_constrained.boosters.xgboost.tree_weights import XGBTreeWeights
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.training.black_box_model import AdjustableModel
 
 
@@ -49,6 +50,19 @@ class XGBoostBlackBoxAdapter:
     def fit_plain(self, factor: Float | None = None) -> None:
         """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
         self.adapter.fit_plain(factor)
+
+    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
+        """Fit another classifier under its constraints, with the arguments of this fit."""
+        given = {
+            name: value for name, value in self.adapter.arguments.items() if value is not None
+        }
+        model.fit(
+            self.adapter.X,
+            self.adapter.y,
+            sensitive_features=rows.sensitive_features,
+            groups=rows.groups,
+            **given,
+        )
 
     def adjustable(self, space: str) -> AdjustableModel:
         """Give access to the parameters of the trained booster."""
