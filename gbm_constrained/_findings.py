@@ -136,7 +136,7 @@ _TABLE = (
     Finding("GC307", "warning", UserWarning,
             "There are many surrogates for few validation rows",
             "Give fewer surrogates, or more validation rows."),
-    Finding("GC309", "note", UserWarning,
+    Finding("GC308", "note", UserWarning,
             "Gradients are computed on the CPU beside a graphics card",
             "Install CuPy for your version of CUDA, or make the card CuPy's current one."),
     # Model files.

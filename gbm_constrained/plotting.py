@@ -1,6 +1,11 @@
 """Draw fitted models, groups and trade-offs with matplotlib."""
 
 from gbm_constrained.reporting.plotting.achievable import AchievableRatesDisplay
+from gbm_constrained.reporting.plotting.black_box import (
+    BlackBoxHistoryDisplay,
+    ModelParametersDisplay,
+    SurrogateTargetsDisplay,
+)
 from gbm_constrained.reporting.plotting.certificate import CertificateDisplay
 from gbm_constrained.reporting.plotting.confusion import GroupConfusionDisplay
 from gbm_constrained.reporting.plotting.groups import GroupRatesDisplay
@@ -16,6 +21,7 @@ from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay, plot_tr
 __all__ = [
     "COLOURS",
     "AchievableRatesDisplay",
+    "BlackBoxHistoryDisplay",
     "CertificateDisplay",
     "ClassRecallsDisplay",
     "ConstraintHistoryDisplay",
@@ -24,7 +30,9 @@ __all__ = [
     "GroupROCDisplay",
     "GroupRatesDisplay",
     "MetricHistoryDisplay",
+    "ModelParametersDisplay",
     "MultipliersDisplay",
+    "SurrogateTargetsDisplay",
     "TradeoffDisplay",
     "plot_np_roc",
     "plot_threshold_curve",

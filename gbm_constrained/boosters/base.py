@@ -7,12 +7,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 from sklearn.utils import check_random_state
 
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Margins, MarginShift, Mixture
+from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.training.black_box_classifier import AdjustableAdapter, BlackBoxMixin
+from gbm_constrained.training.black_box_options import refuse_arguments, refuse_rows
 from gbm_constrained.training.checkpoint import refuse_without_constraints
 from gbm_constrained.training.evaluation_sets import EvaluationArguments, take_evaluation_sets
 from gbm_constrained.training.final_model import FinalModel
@@ -97,11 +101,14 @@ class BoosterAdapter(NativeAdapter, Merger, Protocol):
     def measuring(self) -> AbstractContextManager[Any]:
         """Make the context in which fold boosters are made and grown."""
 
+    def for_black_box(self) -> AdjustableAdapter:
+        """Make the adapter of a fit for a black-box metric."""
+
     def train(self) -> Trained:
         """Run the parent's ``fit`` with the solver as its objective."""
 
 
-class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
+class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttributes):
     """A classifier of a library that is trained under constraints."""
 
     constraints: Any
@@ -123,13 +130,22 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
         return mime_bundle(self)
 
     def _decide(
-        self, X: Any, margins: Margins | None, random_state: Any, *, is_whole: bool
+        self,
+        X: Any,
+        margins: Margins | None,
+        random_state: Any,
+        sensitive_features: Any = None,
+        *,
+        is_whole: bool,
     ) -> Codes | None:
-        """Decide by the mixture or the threshold beside the model, if any, in class positions.
+        """Decide by what is kept beside the model, if anything, in class positions.
 
         ``margins(0)`` are the scores of the rounds that were asked for; None asks for no classes.
-        Only the whole model is a mixture.
+        Only the whole model is a mixture, or has offsets of groups.
         """
+        if margins is not None and is_whole and hasattr(self, "_group_offsets"):
+            scores = margins(0) + self._find_offsets(X, sensitive_features)
+            return MarginShift(np.zeros(1)).decide(lambda _: scores)
         if margins is not None and is_whole and hasattr(self, "prefixes_"):
             mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)
             return mixture.decide(margins)
@@ -151,6 +167,18 @@ class ConstrainedBoosterMixin(MetricMixin, ConstrainedFitAttributes):
         /,
     ) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
+        if (black_box := read_black_box(self.maximize, self.minimize)) is not None:
+            refuse_arguments(
+                black_box,
+                datasets=rows.datasets,
+                sensitive_features_eval_set=sensitive_features_eval_set,
+                constraint_callbacks=constraint_callbacks,
+                checkpoint=checkpoint,
+                time_limit=time_limit,
+            )
+            self._fit_black_box(adapter.for_black_box(), rows, black_box)
+            return
+        refuse_rows(rows.validation, rows.evaluation)
         options = SolverOptions.of(self)
         has_metric = options.metric is not None
         if options.constraints and not has_metric and (booster := adapter.without_gradients()):

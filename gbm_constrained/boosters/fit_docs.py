@@ -22,6 +22,14 @@ sensitive_features_eval_set : list, default=None
     evaluation set with such groups.
 groups : array-like of shape (n_samples,), default=None
     Rows of one group are kept together where rows are split to measure constraints.
+validation : tuple (X, y) or (X, y, sensitive_features), default=None
+    Rows that an objective which is only a function to call
+    (:class:`~gbm_constrained.metrics.BlackBox`) is called with, and that choose the model. Weights
+    of the rows may be a fourth element. By default a share `holdout_fraction` of the training rows
+    is held out.
+evaluation : tuple (X, y) or (X, y, sensitive_features), default=None
+    Further rows for ``blackbox_report_``, which choose nothing. By default a third of the
+    validation rows is kept for it.
 constraint_callbacks : sequence of callable, default=None
     Called in each outer iteration with a
     :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, training
@@ -44,9 +52,31 @@ Raises
 TypeError, ValueError
     If constraints, labels or weights do not fit together; before training starts."""
 
+PREDICT_ARGUMENTS_DOC = """\
+random_state : int, RandomState or None, default=None
+    Source of each row's prefix with ``iterate="randomized"``, and of each row's rule in a mixture
+    (``mixture_``). Any other classifier draws nothing, and decides the same with every value.
+sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+    Columns that make the groups of a black-box metric, where their offsets are kept beside the
+    model. All other classifiers need none.
+
+Raises
+------
+ValueError
+    If offsets of groups are kept beside the model, and the columns are missing."""
+
 
 def document_fit(method: Method) -> Method:
     """Complete the docstring of a ``fit``, which has ``{fit_arguments}`` in their place."""
+    return _complete(method, "{fit_arguments}", FIT_ARGUMENTS_DOC)
+
+
+def document_predict(method: Method) -> Method:
+    """Complete the docstring of a ``predict``, which has ``{predict_arguments}``."""
+    return _complete(method, "{predict_arguments}", PREDICT_ARGUMENTS_DOC)
+
+
+def _complete(method: Method, placeholder: str, arguments: str) -> Method:
     doc = inspect.cleandoc(method.__doc__ or "")  # Python 3.13 has removed the indentation already
-    method.__doc__ = doc.replace("{fit_arguments}", FIT_ARGUMENTS_DOC)
+    method.__doc__ = doc.replace(placeholder, arguments)
     return method

@@ -37,7 +37,8 @@ class FitArguments:
     """Arguments of ``fit`` that describe rows.
 
     Constraints may group by `sensitive_features`, and be about the rows of `datasets`. Rows of one
-    of the `groups` stay together where rows are split.
+    of the `groups` stay together where rows are split. A black-box metric chooses by the rows of
+    `validation`, and is reported on those of `evaluation`.
     """
 
     X: Any
@@ -46,11 +47,25 @@ class FitArguments:
     sensitive_features: Any = None
     datasets: Any = None
     groups: Any = None
+    validation: Any = None
+    evaluation: Any = None
 
     def by_row(self) -> dict[str, Any]:
         """Collect the arguments with one value for each training row, by name."""
         names = ("X", "y", "sample_weight", "sensitive_features", "groups")
         return {name: getattr(self, name) for name in names}
+
+    def take(self, index: Codes) -> FitArguments:
+        """Take some of the training rows."""
+        given = {name: value for name, value in self.by_row().items() if value is not None}
+        return replace(self, **{name: take_values(value, index) for name, value in given.items()})
+
+
+def take_values(values: Any, index: Codes) -> Any:
+    """Take the entries of some rows from a table, an array, or a dict of columns."""
+    if isinstance(values, Mapping):
+        return {name: take_rows(column, index) for name, column in values.items()}
+    return take_rows(values, index)
 
 
 @dataclass(frozen=True)

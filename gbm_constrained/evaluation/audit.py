@@ -129,7 +129,10 @@ def measure_classifier(
     check_scored(models, checked)
     labels = given.check(checked)
     X, n = given.X, labels.size
-    answers = {name: predict_labels(each, name, X, n) for name, each in models.items()}
+    answers = {
+        name: predict_labels(each, name, X, n, given.sensitive_features)
+        for name, each in models.items()
+    }
     classes = find_classes(model, labels, answers)
     known = "the classes of the model" if has_classes(model) else "the classes of y"
     if positive is None:

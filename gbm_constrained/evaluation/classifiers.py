@@ -20,14 +20,16 @@ from gbm_constrained.data.validation import check_no_scores
 SCORES = ("decision_function", "predict_proba")  # Methods that rank rows, the first one first.
 
 
-def predict_labels(model: Any, name: str, X: Any, n: int) -> NDArray[Any]:
+def predict_labels(
+    model: Any, name: str, X: Any, n: int, sensitive_features: Any = None
+) -> NDArray[Any]:
     """Predict the label of each row, and check the labels."""
     if isinstance(model, type) or not callable(getattr(model, "predict", None)):
         raise TypeError(
             f"model must be a fitted classifier with predict, got {reprlib.repr(model)}: wrap "
             f"what it is in an object whose predict(X) returns labels."
         )
-    decided = as_column(repeatable_decisions(model, X))
+    decided = as_column(repeatable_decisions(model, X, sensitive_features))
     if decided.ndim == 2 and decided.shape[1] == 1:
         decided = decided[:, 0]
     if decided.shape != (n,):
@@ -172,26 +174,32 @@ def _columns_of_classes(
     return np.asarray(found[:, np.argsort(own)])
 
 
-def repeatable_decisions(model: Any, X: Any) -> Any:
+def repeatable_decisions(model: Any, X: Any, sensitive_features: Any = None) -> Any:
     """Let a fitted classifier decide, the same way each time.
 
     A classifier that draws its decisions (``iterate="randomized"``, or a mixture of rules) gets
     ``random_state=0``, also inside a search, whose own ``predict`` does not take it, or a
-    Pipeline, which may not pass it on.
+    Pipeline, which may not pass it on. So does one whose offsets of groups are kept beside its
+    trees with the sensitive features.
     """
-    if _is_randomised(model):
-        return model.predict(X, random_state=0)
-    if not _is_randomised(_innermost(model)):
+    if given := _arguments_of(model, sensitive_features):
+        return model.predict(X, **given)
+    if not _arguments_of(_innermost(model), sensitive_features):
         return model.predict(X)
     if hasattr(model, "best_estimator_"):
-        return repeatable_decisions(model.best_estimator_, X)
+        return repeatable_decisions(model.best_estimator_, X, sensitive_features)
     before = model[:-1]
-    return repeatable_decisions(model[-1], before.transform(X) if len(before) else X)
+    X = before.transform(X) if len(before) else X
+    return repeatable_decisions(model[-1], X, sensitive_features)
 
 
-def _is_randomised(model: Any) -> bool:
-    """Whether a classifier may draw its decisions."""
-    return hasattr(model, "prefixes_") or hasattr(model, "_rules")
+def _arguments_of(model: Any, sensitive_features: Any) -> dict[str, Any]:
+    """Find the arguments that ``predict`` of a classifier needs beside the rows."""
+    if hasattr(model, "prefixes_") or hasattr(model, "_rules"):
+        return {"random_state": 0}
+    if hasattr(model, "_group_offsets"):
+        return {"sensitive_features": sensitive_features}
+    return {}
 
 
 def positive_of(model: Any) -> Any:

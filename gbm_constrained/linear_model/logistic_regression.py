@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_random_state, validate_data
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Scores
+from gbm_constrained.linear_model.black_box import LogisticBlackBoxAdapter
 from gbm_constrained.linear_model.checks import (
     check_parameters,
     check_rows,
@@ -23,13 +24,14 @@ from gbm_constrained.linear_model.checks import (
 )
 from gbm_constrained.linear_model.class_weights import find_class_factor
 from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
-from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.linear_model.metric import LogisticAdapter, linear_margin
-from gbm_constrained.linear_model.starts import find_feasible_start
+from gbm_constrained.linear_model.starts import choose_start
+from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.base import SolverMethod
-from gbm_constrained.solvers.cbpr import CBPRSolver
 from gbm_constrained.training import model_note as saving
+from gbm_constrained.training.black_box_classifier import BlackBoxMixin
+from gbm_constrained.training.black_box_options import refuse_arguments, refuse_rows
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
@@ -58,7 +60,9 @@ _PENALTY, _L1_RATIO = (
 )
 
 
-class ConstrainedLogisticRegression(MetricMixin, LogisticRegression, ConstrainedFitAttributes):
+class ConstrainedLogisticRegression(
+    BlackBoxMixin, MetricMixin, LogisticRegression, ConstrainedFitAttributes
+):
     """Logistic regression trained under constraints on its error rates or its ranking.
 
     A real :class:`sklearn.linear_model.LogisticRegression`: ``constraints=[]`` is the parent's
@@ -106,6 +110,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         The objective, in the place of the mean log loss: a metric of the confusion matrix such as
         ``h_mean()`` (see :mod:`gbm_constrained.metrics`), under the constraints. The parent's own
         fit then gives the probabilities, and rules of decision are found on the training rows.
+        A :class:`~gbm_constrained.metrics.BlackBox` is optimised over the coefficients.
     deterministic : bool, default=None
         Whether one rule decides, not a mixture; by default, if it loses next to nothing.
     oracle : {"plug_in", "refit", "auto"}, default="plug_in"
@@ -115,7 +120,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
         "auto" takes CBPR for differences of mean losses where a feasible start is found, and ABPP
         otherwise. By default dual steps are the largest that observed slopes allow. With a
-        metric, one of "auto", "columns", "frank_wolfe", "gda", "ellipsoid" and "bisection".
+        metric, one of "auto", "columns", "frank_wolfe", "gda", "ellipsoid" and "bisection", or
+        :class:`~gbm_constrained.solvers.AdaptiveSurrogates` with a black box.
 
     Attributes
     ----------
@@ -137,6 +143,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         Iterations of ABPP, those after the returned model too.
     metric_report_, mixture_ : DataFrame
         With a metric: its value for each candidate, and the rules that ``predict`` draws from.
+    blackbox_report_, blackbox_parameters_ : DataFrame
+        With a black box: as of :class:`~gbm_constrained.ConstrainedLGBMClassifier`.
     stopping_message_ : str or None
         Why the fit ended early, by a callback or the time limit; None for a whole fit.
 
@@ -225,6 +233,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         *,
         sensitive_features: Any = None,
         datasets: Any = None,
+        validation: Any = None,
+        evaluation: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         time_limit: float | None = None,
     ) -> ConstrainedLogisticRegression:
@@ -245,6 +255,9 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
             not in the objective. Prepared as X is, for no step of a ``Pipeline`` transforms them;
             their groups are columns of X.
+        validation, evaluation : tuple (X, y) or (X, y, sensitive_features), default=None
+            Rows that a black-box metric is called with and chooses by, and further rows for its
+            report. By default a quarter of the rows is held out, and a third of that kept back.
         constraint_callbacks : sequence of callable, default=None
             Called in each iteration, or with a metric before each call of its oracle, with a
             :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, it
@@ -259,6 +272,21 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             If a parameter is not supported under constraints, or constraints, labels and weights
             do not fit together; before training starts.
         """
+        if (black_box := read_black_box(self.maximize, self.minimize)) is not None:
+            refuse_arguments(
+                black_box,
+                datasets=datasets,
+                constraint_callbacks=constraint_callbacks,
+                time_limit=time_limit,
+            )
+            sample_weight = check_rows(X, y, sample_weight)
+            rows = FitArguments(
+                X, y, sample_weight, sensitive_features, None, None, validation, evaluation
+            )
+            adapter = LogisticBlackBoxAdapter(self, super().fit, rows)
+            self._fit_black_box(adapter, rows, black_box)
+            return self
+        refuse_rows(validation, evaluation)
         options = SolverOptions.of(self)
         if options.metric is None and not options.constraints:
             refuse_time_limit_without_constraints(time_limit)
@@ -271,8 +299,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         if options.metric is not None:
             check_supported_with_metric(self)
             ends = Interruptions(constraint_callbacks, time_limit)
-            adapter = LogisticAdapter(self, super().fit, rows, library)
-            self._fit_metric(adapter, rows, options, interruptions=ends)
+            native = LogisticAdapter(self, super().fit, rows, library)
+            self._fit_metric(native, rows, options, interruptions=ends)
             return self
         check_parameters(self)
         make_fit = functools.partial(
@@ -290,7 +318,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
             unconstrained = self._fit_unconstrained(X, y, sample_weight)
             start = unconstrained if given is None else given
-            fit, learner, start = self._choose_start(fit, start, make_fit, options)
+            fit, learner, start = choose_start(self, fit, start, make_fit, options)
             iterates, solution = follow_iterates(fit, learner, start, self.n_iterations, self.tol)
             weights, n_iterations = iterates.find_best()
             may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
@@ -364,37 +392,3 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         """Stack the present coefficients with the intercept last."""
         parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]
         return np.hstack(parts, dtype=np.float64)
-
-    def _learner(self, fit: ConstrainedFit) -> LinearLearner:
-        X = validate_data(
-            self, fit.data.combined.X, accept_sparse="csr", dtype=np.float64, reset=False
-        )
-        lagrangian, is_free = fit.solver.lagrangian, self.penalty is None or np.isinf(self.C)
-        return LinearLearner(
-            lagrangian,
-            X,
-            fit_intercept=self.fit_intercept,
-            l2=0.0 if is_free else 1.0 / (self.C * lagrangian.total_weight),
-            metric="scores",
-        )
-
-    def _choose_start(
-        self,
-        fit: ConstrainedFit,
-        coefficients: Float,
-        make_fit: Callable[[SolverOptions], ConstrainedFit],
-        options: SolverOptions,
-    ) -> tuple[ConstrainedFit, LinearLearner, Float]:
-        """Find the weights that the solver starts from, ABPP's where none is feasible for CBPR."""
-        learner = self._learner(fit)
-        start = coefficients.T.reshape(learner.shape)
-        if not isinstance(fit.solver, CBPRSolver):
-            return fit, learner, start
-        feasible = find_feasible_start(learner, start, fit, self.n_iterations, self.tol)
-        if feasible is not None:
-            return fit, learner, feasible
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # The first fit has issued its warnings.
-            fit = make_fit(options.with_abpp())
-            fit.measure()
-        return fit, self._learner(fit), start

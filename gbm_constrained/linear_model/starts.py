@@ -1,14 +1,20 @@
-"""Feasible starts of CBPR on a linear model."""
+"""Starts of the solvers on a linear model: feasible ones for CBPR, any for ABPP."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from sklearn.utils.validation import validate_data
 
 from gbm_constrained._typing import Float
 from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.cbpr import FEASIBLE, CBPRSolver
 from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.options import SolverOptions
 
 N_SHARES = 40  # Number of models that are tried on the way to a constant one.
 
@@ -52,4 +58,54 @@ def find_feasible_start(
         f"one tried violates {lagrangian.constraints.rows[worst]} by {g[worst]:.3g}. Give one "
         f"as coef_ and intercept_ with warm_start=True, relax the bound, or use "
         f"constraint_solver='abpp', which starts anywhere."
+    )
+
+
+def choose_start(
+    model: Any,
+    fit: ConstrainedFit,
+    coefficients: Float,
+    make_fit: Callable[[SolverOptions], ConstrainedFit],
+    options: SolverOptions,
+) -> tuple[ConstrainedFit, LinearLearner, Float]:
+    """Find the weights that the solver starts from, ABPP's where none is feasible for CBPR.
+
+    Parameters
+    ----------
+    model : ConstrainedLogisticRegression
+        The classifier.
+    fit : ConstrainedFit
+        Its fit.
+    coefficients : ndarray of shape (n_rows, n_weights)
+        Coefficients of an unconstrained solution, the intercepts last.
+    make_fit : callable
+        Makes the fit of other options.
+    options : SolverOptions
+        Options of the classifier.
+    """
+    learner = _make_learner(model, fit)
+    start = coefficients.T.reshape(learner.shape)
+    if not isinstance(fit.solver, CBPRSolver):
+        return fit, learner, start
+    feasible = find_feasible_start(learner, start, fit, model.n_iterations, model.tol)
+    if feasible is not None:
+        return fit, learner, feasible
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # The first fit has issued its warnings.
+        fit = make_fit(options.with_abpp())
+        fit.measure()
+    return fit, _make_learner(model, fit), start
+
+
+def _make_learner(model: Any, fit: ConstrainedFit) -> LinearLearner:
+    X = validate_data(
+        model, fit.data.combined.X, accept_sparse="csr", dtype=np.float64, reset=False
+    )
+    lagrangian, is_free = fit.solver.lagrangian, model.penalty is None or np.isinf(model.C)
+    return LinearLearner(
+        lagrangian,
+        X,
+        fit_intercept=model.fit_intercept,
+        l2=0.0 if is_free else 1.0 / (model.C * lagrangian.total_weight),
+        metric="scores",
     )

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from numbers import Real
-from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
-from gbm_constrained._messages import is_finite
-from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.rate_parts import read_columns
 from gbm_constrained.constraints.selectors import Columns
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import check_integer, is_finite_number
 from gbm_constrained.metrics.called_function import CalledFunction, Predict, read_function
+from gbm_constrained.metrics.measured_black_box import CallBudget, MeasuredBlackBox
 from gbm_constrained.metrics.surrogates import (
     Surrogate,
     SurrogateLosses,
@@ -98,15 +92,15 @@ class BlackBox:
         object.__setattr__(self, "called", called)
         object.__setattr__(self, "columns", read_columns(self.by))
 
-    def bind_surrogates(self, rows: Rows, n_validation: int) -> SurrogateLosses:
+    def bind_surrogates(self, rows: Rows, n_validation: int | None) -> SurrogateLosses:
         """Bind the surrogates to training rows.
 
         Parameters
         ----------
         rows : Rows
             Training rows.
-        n_validation : int
-            Number of validation rows.
+        n_validation : int or None
+            Number of validation rows, of which few give a warning; None gives none.
 
         Returns
         -------
@@ -117,9 +111,10 @@ class BlackBox:
         ValueError
             If y has not two classes, or a surrogate has no rows.
         """
-        surrogates = self._surrogates_of(rows)
-        warn_of_few_rows(len(surrogates), n_validation)
-        return SurrogateLosses(surrogates, rows)
+        bound = SurrogateLosses(self._surrogates_of(rows), rows)
+        if n_validation is not None:
+            warn_of_few_rows(len(bound), n_validation)
+        return bound
 
     def bind_validation(self, rows: Rows, training: Rows) -> SurrogateLosses:
         """Bind the surrogates of training rows to validation rows.
@@ -149,7 +144,9 @@ class BlackBox:
         given = check_surrogates(self.surrogates)
         return default_surrogates(rows, self.columns) if given is None else given
 
-    def bind(self, rows: Rows, y_true: NDArray[Any]) -> MeasuredBlackBox:
+    def bind(
+        self, rows: Rows, y_true: NDArray[Any], budget: CallBudget | None = None
+    ) -> MeasuredBlackBox:
         """Bind the function to validation rows.
 
         Parameters
@@ -158,6 +155,8 @@ class BlackBox:
             Validation rows, with their sensitive features and weights.
         y_true : ndarray of shape (n_samples,)
             Their labels, as they were given.
+        budget : CallBudget, default=None
+            Calls that are left; `max_calls` of them by default.
 
         Returns
         -------
@@ -173,7 +172,8 @@ class BlackBox:
                 f"{self} takes sensitive features, and the validation rows have none: give "
                 f"validation=(X, y, sensitive_features)."
             )
-        return MeasuredBlackBox(self, rows, y_true)
+        budget = CallBudget(self.max_calls) if budget is None else budget
+        return MeasuredBlackBox(self.called, self.bounds, rows, y_true, budget)
 
     def __repr__(self) -> str:
         return f"BlackBox({self.called.name})"
@@ -186,128 +186,3 @@ def _check_bounds(bounds: Any) -> None:
             f"bounds must be the smallest and the largest value of the function, as in (0, 1), "
             f"got {bounds!r}."
         )
-
-
-def _lock(values: Array) -> Array:
-    """Copy an array so that it cannot be written, by its views neither."""
-    locked = np.array(values)
-    locked.flags.writeable = False
-    return locked.view()
-
-
-class MeasuredBlackBox:
-    """A black-box metric on validation rows, as a loss between zero and one.
-
-    Parameters
-    ----------
-    metric : BlackBox
-        The metric.
-    rows : Rows
-        Validation rows.
-    y_true : ndarray of shape (n_samples,)
-        Labels of the validation rows.
-
-    Attributes
-    ----------
-    calls : int
-        Number of calls of the function so far.
-    """
-
-    def __init__(self, metric: BlackBox, rows: Rows, y_true: NDArray[Any]) -> None:
-        self.metric = metric
-        self.calls = 0
-        self._iteration = 0
-        self._classes = rows.classes
-        called = metric.called
-        self._labels = _lock(y_true)
-        self._features = (_lock_columns(rows.columns),) if called.takes_sensitive else ()
-        weight = np.ones(len(rows)) if rows.weight is None else rows.weight
-        self._weight = {"sample_weight": _lock(weight)} if called.takes_weight else {}
-
-    @property
-    def calls_left(self) -> int:
-        """Number of calls that are left of ``max_calls``."""
-        return self.metric.max_calls - self.calls
-
-    def begin_iteration(self, iteration: int) -> None:
-        """Note the iteration, which errors of the function name."""
-        self._iteration = iteration
-
-    def __call__(self, scores: Float) -> float:
-        """Call the function, and scale its value to a loss between zero and one.
-
-        Parameters
-        ----------
-        scores : ndarray of shape (n_samples,)
-            Scores of the validation rows.
-
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        RuntimeError
-            If no call is left.
-        TypeError, ValueError
-            If the value is no finite number within the bounds. Errors of the function itself are
-            raised with a note of the iteration.
-        """
-        value = self.measure(scores)
-        low, high = self.metric.bounds
-        worst, best = (low, high) if self.metric.called.is_maximized else (high, low)
-        return (value - best) / (worst - best)
-
-    def measure(self, scores: Float) -> float:
-        """Call the function, and return its value; see :meth:`__call__`."""
-        if self.calls_left <= 0:
-            raise RuntimeError(
-                f"{self.metric} was called max_calls={self.metric.max_calls} times, and no call "
-                f"is left: raise max_calls."
-            )
-        self.calls += 1
-        predictions = _lock(self._predict(scores))
-        try:
-            value = self.metric.called.function(
-                self._labels, predictions, *self._features, **self._weight
-            )
-        except Exception as error:
-            error.add_note(f"{self.metric} raised this error in {self._place}.")
-            raise
-        return self._check(value)
-
-    @property
-    def _place(self) -> str:
-        return f"iteration {self._iteration}, at call {self.calls}"
-
-    def _predict(self, scores: Float) -> Array:
-        predict = self.metric.called.predict
-        if predict == "labels":
-            return self._classes[(scores > 0.0).astype(np.intp)]
-        return scores if predict == "scores" else np.asarray(expit(scores))
-
-    def _check(self, value: Any) -> float:
-        if not isinstance(value, Real):
-            raise TypeError(
-                f"function={self.metric.called.name} must return one number, got {value!r} in "
-                f"{self._place}: return a float for all rows together."
-            )
-        if not is_finite(value):
-            raise ValueError(
-                f"function={self.metric.called.name} returned {value} in {self._place}: return a "
-                f"finite number where the metric has no value, such as the worst one."
-            )
-        low, high = self.metric.bounds
-        if not low <= float(value) <= high:
-            raise ValueError(
-                f"function={self.metric.called.name} returned {value} in {self._place}, outside "
-                f"of bounds={self.metric.bounds}: give the smallest and the largest value as "
-                f"bounds=."
-            )
-        return float(value)
-
-
-def _lock_columns(columns: Mapping[Hashable, Array]) -> Any:
-    """Make the sensitive features read-only: one array, or a mapping of several."""
-    locked = {name: _lock(values) for name, values in columns.items()}
-    return next(iter(locked.values())) if len(locked) == 1 else MappingProxyType(locked)

@@ -66,13 +66,7 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
     """
     if maximize is None and minimize is None:
         return None
-    if maximize is not None and minimize is not None:
-        raise ValueError(
-            f"maximize={maximize!r} and minimize={minimize!r} cannot both be given: leave one "
-            f"out, or bound the other as a constraint."
-        )
-    name = "maximize" if minimize is None else "minimize"
-    given = maximize if minimize is None else minimize
+    name, given = _take_one(maximize, minimize)
     found = read_metric(name, given)
     if found.greater_is_better != (name == "maximize"):
         other = "minimize" if name == "maximize" else "maximize"
@@ -81,6 +75,49 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
             f"are better, so use {other}=."
         )
     return found
+
+
+def read_black_box(maximize: Any, minimize: Any) -> BlackBox | None:
+    """Read the objective of a classifier where it is only a function to call.
+
+    Parameters
+    ----------
+    maximize, minimize : object or None
+        As in :func:`read_objective`.
+
+    Returns
+    -------
+    BlackBox or None
+        The metric; None for any other objective, and without one.
+
+    Raises
+    ------
+    ValueError
+        If both are given, or the metric has the other direction.
+    """
+    if not isinstance(maximize, BlackBox) and not isinstance(minimize, BlackBox):
+        return None
+    name, given = _take_one(maximize, minimize)
+    found: BlackBox = given
+    if found.called.is_maximized != (name == "maximize"):
+        remedy = "minimize=" if name == "maximize" else "maximize="
+        if name == "maximize":
+            remedy += ", or BlackBox(..., maximize=True)"
+        raise ValueError(
+            f"{name}={found}: {'larger' if found.called.is_maximized else 'smaller'} values of it "
+            f"are better, so use {remedy}."
+        )
+    return found
+
+
+def _take_one(maximize: Any, minimize: Any) -> tuple[str, Any]:
+    """Name the one of two parameters that is given, and refuse both."""
+    if maximize is not None and minimize is not None:
+        raise ValueError(
+            f"maximize={maximize!r} and minimize={minimize!r} cannot both be given: leave one "
+            f"out, or bound the other as a constraint."
+        )
+    return ("maximize", maximize) if minimize is None else ("minimize", minimize)
 
 
 def read_metric(name: str, given: Any) -> Metric:
@@ -98,10 +135,9 @@ def read_metric(name: str, given: Any) -> Metric:
             raise ValueError(f"{name}={given!r}: {error}") from None
     if isinstance(given, BlackBox):
         raise TypeError(
-            f"{name}={given} is a function to call, which decisions on held-out rows are not "
-            f"searched for: optimise the weights of trained trees by "
-            f"gbm_constrained.solvers.adaptive_surrogates, or give a metric of the confusion "
-            f"matrix, such as metric(function, kind='other')."
+            f"{name}={given} is a function to call, and no function of the confusion matrix: call "
+            f"it with the labels and scores of the rows, or give a metric such as "
+            f"metric(function, kind='other')."
         )
     if isinstance(given, (Rate, Quotient)):
         if any(term.event.is_pair for rate in given.rates for _, term in rate.terms):

@@ -33,6 +33,16 @@ class MeanLoss:
     signs: Float
     weights: Float
 
+    @property
+    def loss_rows(self) -> Codes:
+        """Rows whose losses are averaged."""
+        return self.rows
+
+    @property
+    def shares(self) -> Float:
+        """Share of each of these rows in the mean."""
+        return self.weights
+
     def _margins(self, scores: Float, threshold: float = 0.0) -> Float:
         return np.asarray(self.signs * (scores[self.rows] - threshold))
 
@@ -92,6 +102,16 @@ class QuantileLoss:
     def rows(self) -> Codes:
         """Rows of the surrogate among all rows."""
         return np.concatenate([self.positive, self.negatives.rows])
+
+    @property
+    def loss_rows(self) -> Codes:
+        """Rows whose losses are averaged, which are the negative ones."""
+        return self.negatives.rows
+
+    @property
+    def shares(self) -> Float:
+        """Share of each of these rows in the mean."""
+        return self.negatives.weights
 
     def _threshold_row(self, scores: Float) -> int:
         """Find the positive row whose score is the largest threshold with the recall."""

@@ -190,6 +190,7 @@ class SurrogateLosses:
             )
         self.names = tuple(map(str, surrogates))
         self._n_rows = len(rows)
+        self._weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         self._parts = tuple(
             _bind(one, rows, selected, what)
             for one, selected in zip(surrogates, _select(surrogates, rows), strict=True)
@@ -242,6 +243,25 @@ class SurrogateLosses:
         for part, coefficient in zip(self._parts, coefficients, strict=True):
             part.add_curvature(scores, coefficient, found)
         return found
+
+    def row_factors(self, coefficients: Float) -> Float:
+        """Compute the factors of sample weights that make one weighted mean of all surrogates.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (K,)
+            Weights of the surrogates, which are >= 0.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Their mean is one; zero for rows of no surrogate.
+        """
+        shares = np.zeros(self._n_rows)
+        for part, coefficient in zip(self._parts, coefficients, strict=True):
+            shares[part.loss_rows] += coefficient * part.shares
+        factors = np.divide(shares, self._weight, out=shares, where=self._weight > 0)
+        return np.asarray(factors / factors.mean())
 
     def check_disjoint(self) -> None:
         """Refuse surrogates that share rows, which cannot be moved one by one.

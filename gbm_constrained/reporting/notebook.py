@@ -15,7 +15,7 @@ from gbm_constrained.training.model_note import constraints_of
 
 
 def html_of(estimator: Any) -> str:
-    """Write an estimator as HTML: its parameters, its constraints, and their report once fitted.
+    """Write an estimator as HTML: its parameters, its constraints, and its reports once fitted.
 
     Without jinja2 the view is scikit-learn's alone.
     """
@@ -29,7 +29,9 @@ def html_of(estimator: Any) -> str:
             constraints = constraints_of(estimator)
     except (TypeError, ValueError) as refusal:  # As fit would say; a view must not fail.
         error = str(refusal)
-    has_view = bool(constraints or error) and importlib.util.find_spec("jinja2") is not None
+    models = vars(estimator).get("blackbox_report_")
+    has_content = bool(constraints or error) or models is not None
+    has_view = has_content and importlib.util.find_spec("jinja2") is not None
     if not has_view:
         return whole
     from gbm_constrained.reporting.html import render
@@ -48,8 +50,17 @@ def html_of(estimator: Any) -> str:
         legend=legend_of(formulas) if formulas else "",
         report=[] if report is None else report.to_dict("records"),
         feasibility=getattr(estimator, "feasibility_", ""),
+        blackbox=[] if models is None else models.to_dict("records"),
+        objective=_name_objective(estimator),
     )
     return f"{whole}\n{own}"
+
+
+def _name_objective(estimator: Any) -> str:
+    """Name the metric of an estimator; a file that was loaded need not hold it."""
+    maximized = getattr(estimator, "maximize", None)
+    objective = getattr(estimator, "minimize", None) if maximized is None else maximized
+    return "the metric" if objective is None else str(objective)
 
 
 def mime_bundle(estimator: Any) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Outer loops: primal-dual methods that drive any learner through gradients and Hessians."""
 
 from gbm_constrained.solvers.abpp import ABPP, ABPPSolver
+from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.cbpr import CBPR, CBPRSolver
 
-__all__ = ["ABPP", "CBPR", "ABPPSolver", "AutoSolver", "CBPRSolver"]
+__all__ = ["ABPP", "CBPR", "ABPPSolver", "AdaptiveSurrogates", "AutoSolver", "CBPRSolver"]

@@ -30,6 +30,8 @@ from gbm_constrained.solvers.parameter_spaces import BlackBoxProblem
 from gbm_constrained.solvers.surrogate_projection import project
 
 Ended: TypeAlias = Literal["iterations", "calls", "plateau"]
+Space: TypeAlias = Literal["trees", "leaves"]
+SPACES: tuple[Space, ...] = ("trees", "leaves")
 MOST_DOUBLINGS = 3  # Of sigma, on a plateau of the metric.
 
 
@@ -62,6 +64,15 @@ class AdaptiveSurrogates:
     lipschitz : float, default=None
         Lipschitz constant L of the metric in the surrogates, with which estimates of a norm above
         :math:`2 \sqrt K L` become zero (Corollary 1); none do by default.
+    space : {"trees", "leaves"}, default="trees"
+        Parameters of a booster: a weight of each round, or the value of each leaf; both with an
+        intercept. The parameters of a linear model are its coefficients.
+    offsets : bool, default=True
+        Whether each group of the metric's `by` has an offset, which boosters alone have.
+    refits : int, default=0
+        Number of times that a model is trained anew, with rows weighed as the projections weigh
+        their surrogates, and searched again. A new model is taken if it is better on the
+        validation rows. All searches share the calls.
 
     Raises
     ------
@@ -78,11 +89,16 @@ class AdaptiveSurrogates:
     proximal_weight: float = 1e-3
     is_clipped: bool = False
     lipschitz: float | None = None
+    space: Space = "trees"
+    offsets: bool = True
+    refits: int = 0
 
     def __post_init__(self) -> None:
         check_integer("n_iterations", self.n_iterations, 1)
         check_integer("n_perturbations", self.n_perturbations, 1)
+        check_integer("refits", self.refits, 0)
         check_choice("estimator", self.estimator, list(ESTIMATORS))
+        self._check_space()
         for name in ("step_size", "sigma", "second_sigma", "proximal_weight", "lipschitz"):
             value: Any = getattr(self, name)
             may_be_none = name in ("second_sigma", "lipschitz")
@@ -90,6 +106,50 @@ class AdaptiveSurrogates:
                 continue
             if not is_finite_number(value) or value <= 0.0:
                 raise ValueError(f"{name} must be a number above 0, got {value!r}.")
+
+    def _check_space(self) -> None:
+        space: str = self.space
+        if space == "scores":
+            raise ValueError(
+                "space='scores' has a parameter for each given row, and predicts no other row: "
+                "use space='trees', and estimator='finite_differences' or 'two_step', which "
+                "perturb the scores of the given rows."
+            )
+        check_choice("space", space, SPACES)
+        for name in ("offsets", "is_clipped"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+
+    def check_effort(self, n_surrogates: int, calls_left: int, n_candidates: int) -> None:
+        """Refuse a search that ends before its first estimate.
+
+        Parameters
+        ----------
+        n_surrogates : int
+            Number of surrogates.
+        calls_left : int
+            Calls of the metric that the search may make.
+        n_candidates : int
+            Number of parameters that are tried besides those of the start.
+
+        Raises
+        ------
+        ValueError
+            If the calls are too few for one estimate, or the perturbations fewer than the
+            surrogates.
+        """
+        if self.estimator == "interpolation" and self.n_perturbations < n_surrogates:
+            raise ValueError(
+                f"n_perturbations={self.n_perturbations} is fewer than the {n_surrogates} "
+                f"surrogates, whose weights it cannot determine: give at least {n_surrogates}."
+            )
+        needed = 1 + n_candidates + self.calls_per_iteration
+        if calls_left < needed:
+            raise ValueError(
+                f"max_calls leaves {calls_left} calls of the metric, and the start, the "
+                f"candidates and one estimate take {needed}: raise max_calls, or lower "
+                f"n_perturbations."
+            )
 
     @property
     def calls_per_iteration(self) -> int:
@@ -197,22 +257,10 @@ class _Descent:
     ) -> None:
         self.problem, self.options, self.random = problem, options, random
         self.has_warned = False
-        count = len(problem.surrogates)
-        if options.estimator == "interpolation" and options.n_perturbations < count:
-            raise ValueError(
-                f"n_perturbations={options.n_perturbations} is fewer than the {count} surrogates, "
-                f"whose weights it cannot determine: give at least {count}."
-            )
 
     def run(self, start: Float, candidates: Sequence[Float]) -> AdaptiveResult:
         metric = self.problem.metric
-        needed = 1 + len(candidates) + self.options.calls_per_iteration
-        if metric.calls_left < needed:
-            raise ValueError(
-                f"max_calls leaves {metric.calls_left} calls of the metric, and the start, the "
-                f"candidates and one estimate take {needed}: raise max_calls, or lower "
-                f"n_perturbations."
-            )
+        self.options.check_effort(len(self.problem.surrogates), metric.calls_left, len(candidates))
         metric.begin_iteration(0)
         losses = tuple(self.problem.loss(parameters) for parameters in candidates)
         profile = self.problem.profile(start)

@@ -32,7 +32,9 @@ class ParameterSpace(Protocol):
 class Surrogates(Protocol):
     """Surrogates as functions of the scores of some rows."""
 
-    names: Sequence[str]
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the surrogates."""
 
     def __len__(self) -> int: ...
 
@@ -77,6 +79,8 @@ class LinearSpace:
         in single precision.
     training_base, validation_base : ndarray of shape (n_training,), (n_validation,), default=0
         Scores that no parameter changes.
+    weight : ndarray of shape (n_training,), default=None
+        Weights of the training rows in the unit of perturbations; ones by default.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class LinearSpace:
         validation: Any,
         training_base: Float | float = 0.0,
         validation_base: Float | float = 0.0,
+        weight: Float | None = None,
     ) -> None:
         if training.shape[1] != validation.shape[1]:
             raise ValueError(
@@ -93,6 +98,7 @@ class LinearSpace:
             )
         self._training, self._validation = training, validation
         self._training_base, self._validation_base = training_base, validation_base
+        self._weight = weight
 
     def training_scores(self, parameters: Float) -> Float:
         """Compute the scores of the training rows."""
@@ -111,16 +117,20 @@ class LinearSpace:
 
         Scores without a spread count as those of a standard deviation of one.
         """
-        spread = float(np.std(self.training_scores(parameters)))
+        scores = self.training_scores(parameters)
+        mean = np.average(scores, weights=self._weight)
+        spread = float(np.sqrt(np.average(np.square(scores - mean), weights=self._weight)))
         return (spread if spread > 0.0 else 1.0) / self._size_of_rows
 
     @cached_property
     def _size_of_rows(self) -> float:
         """Root mean square of the norms of the rows of the score matrix."""
-        matrix = self._training
-        entries = cast(Any, matrix).data if sparse.issparse(matrix) else matrix
-        total = np.square(entries, dtype=np.float64).sum()
-        return float(np.sqrt(total / matrix.shape[0]))
+        matrix: Any = self._training
+        if sparse.issparse(matrix):
+            norms = np.ravel(cast(Any, matrix).multiply(matrix).sum(axis=1))
+        else:
+            norms = np.einsum("ij,ij->i", matrix, matrix)  # which makes no copy of the matrix
+        return float(np.sqrt(np.average(norms.astype(np.float64), weights=self._weight)))
 
 
 def _multiply(matrix: Any, vector: Float) -> Float:

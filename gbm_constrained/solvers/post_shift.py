@@ -68,7 +68,7 @@ def _thresholds(scores: Float) -> Float:
 
 
 def find_group_shifts(
-    loss: Callable[[Float], float], scores: Float, groups: Codes, n_calls: int
+    loss: Callable[[Float], float], scores: Float, groups: Codes, n_groups: int, n_calls: int
 ) -> tuple[Float, float]:
     """Find a shift of each group's scores, group by group.
 
@@ -79,25 +79,26 @@ def find_group_shifts(
     scores : ndarray of shape (n_samples,)
         Scores, usually those at the best common threshold.
     groups : ndarray of int of shape (n_samples,)
-        Group of each row, counted from zero.
+        Group of each row, counted from zero. Rows of no group have larger numbers.
+    n_groups : int
+        Number of groups.
     n_calls : int
         Most calls of the loss, at least 8 for each group.
 
     Returns
     -------
     shifts : ndarray of shape (n_groups,)
-        What is added to the scores of each group.
+        What is added to the scores of each group; zero for a group without rows.
     value : float
         Loss of the shifted scores; at most that of the scores, if no call was saved.
     """
-    n_groups = int(groups.max()) + 1
-    shifts, value = np.zeros(n_groups), np.inf
+    shifts, value = np.zeros(max(n_groups, int(groups.max()) + 1)), np.inf
+    present = [g for g in range(n_groups) if (groups == g).any()]
     each = n_calls // (N_PASSES * n_groups)
-    for _ in range(N_PASSES):
-        for g in range(n_groups):
-            rows = np.flatnonzero(groups == g)
-            shift, found = find_shift(loss, scores + shifts[groups], each, rows)
-            if found < value:
-                shifts[g] += shift
-                value = found
-    return shifts, value
+    for g in present * N_PASSES:
+        rows = np.flatnonzero(groups == g)
+        shift, found = find_shift(loss, scores + shifts[groups], each, rows)
+        if found < value:
+            shifts[g] += shift
+            value = found
+    return shifts[:n_groups], value

@@ -42,11 +42,15 @@ def check_pairs(eval_set: Any, X: Any, *, by_name: bool) -> list[tuple[Any, Any]
                 f"eval_set=[(X_valid, y_valid)]."
             )
         X_i, y_i = pair
-        _check_pair(f"eval_set[{i}]", X_i, y_i, X, by_name=by_name)
+        check_pair(f"eval_set[{i}]", X_i, y_i, X, by_name=by_name)
     return pairs
 
 
-def _check_pair(name: str, X_i: Any, y_i: Any, X: Any, *, by_name: bool) -> None:
+def check_pair(name: str, X_i: Any, y_i: Any, X: Any, *, by_name: bool) -> None:
+    """Check further rows of a name against the training rows `X`.
+
+    `by_name` says whether the names of columns are compared.
+    """
     n_labels = as_labels(y_i, f"y of {name}").size
     shape, training = _shape(X_i), _shape(X)
     if len(shape) != 2:

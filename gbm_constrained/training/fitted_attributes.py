@@ -22,7 +22,7 @@ class FittedAttribute:
         if instance is None:
             return self
         kind = type(instance).__name__
-        if "constraint_report_" in vars(instance):
+        if {"constraint_report_", "blackbox_report_"} & vars(instance).keys():
             raise AttributeError(f"This {kind} has no {self.name}: its last fit has not set it.")
         raise NotFittedError(
             f"This {kind} has no {self.name} yet: call fit with constraints, which sets it."
@@ -44,3 +44,5 @@ class ConstrainedFitAttributes:
     metric_report_: Any = FittedAttribute()
     mixture_: Any = FittedAttribute()
     achieved_rates_: Any = FittedAttribute()
+    blackbox_report_: Any = FittedAttribute()
+    blackbox_parameters_: Any = FittedAttribute()

@@ -219,9 +219,25 @@ def _check(content: dict[str, Any], cls: type, n_classes: int) -> Note:
         shift = note.fitted.get(name, np.zeros(columns))
         if not isinstance(shift, np.ndarray) or shift.shape != (columns,):
             raise ValueError(f"{name} must hold {columns} numbers, got {shift!r}.")
+    if "_group_offsets" in note.fitted:
+        _check_offsets(note.fitted["_group_offsets"], n_classes)
     if "_rules" in note.fitted:
         _check_rules(note.fitted["_rules"], n_classes)
     return note
+
+
+def _check_offsets(kept: Any, n_classes: int) -> None:
+    """Check that an entry can be the offsets of groups."""
+    if not isinstance(kept, dict) or set(kept) != {"columns", "levels", "offsets"}:
+        raise ValueError("_group_offsets must hold columns, levels and offsets.")
+    columns, levels, offsets = kept["columns"], kept["levels"], kept["offsets"]
+    if not isinstance(columns, tuple) or not isinstance(levels, list) or n_classes != 2:
+        raise ValueError("_group_offsets must hold a tuple of columns and a list of levels.")
+    if any(not isinstance(level, tuple) or len(level) != len(columns) for level in levels):
+        raise ValueError(f"the levels of _group_offsets must have {len(columns)} values each.")
+    is_array = isinstance(offsets, np.ndarray) and offsets.dtype.kind == "f"
+    if not is_array or offsets.shape != (len(levels),) or not np.isfinite(offsets).all():
+        raise ValueError(f"_group_offsets must hold {len(levels)} offsets, got {offsets!r}.")
 
 
 def _check_rules(rules: Any, n_classes: int) -> None:
@@ -255,6 +271,12 @@ def refuse_threshold(given: Any, note: str | None, parameter: str) -> None:
             f"{parameter} is a model whose decision rules are kept beside its trees, as those of "
             f"a mixture or of groups are: training that continues from the trees would lose them. "
             f"Continue from a model without maximize= and minimize=."
+        )
+    if hasattr(given, "_group_offsets") or "_group_offsets" in (_peek(note, "fitted") or {}):
+        raise ValueError(
+            f"{parameter} is a model whose offsets of groups are kept beside its trees: training "
+            f"that continues from the trees would lose them. Train that model with "
+            f"AdaptiveSurrogates(offsets=False)."
         )
     shift = getattr(given, "_threshold", None)
     shift = _peek(note, "decision_shift") if shift is None else shift

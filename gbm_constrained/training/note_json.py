@@ -56,6 +56,7 @@ from gbm_constrained.metrics.f_measures import FBeta, MacroF1, MicroF1
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.metrics.recalls import BalancedAccuracy, MeanOfRecalls
 from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.cbpr import CBPR
 
@@ -70,7 +71,7 @@ CLASSES: tuple[type, ...] = (
         if inspect.isclass(cls) and is_dataclass(cls) and cls.__module__ == module.__name__
     ),
     Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
-    ABPP, AutoSolver, CBPR,
+    ABPP, AdaptiveSurrogates, AutoSolver, CBPR,
     BalancedAccuracy, FBeta, MacroF1, MeanCost, MeanOfRecalls, MicroF1, RateMetric,
 )  # fmt: skip
 TAG = "$"

@@ -21,6 +21,7 @@ from gbm_constrained.decision.prefix_choice import CRITERIA, Criterion, Prefixes
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
@@ -310,13 +311,16 @@ def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]
     if nested:
         solver = params.get(name, getattr(estimator, name))
         options = {key.removeprefix(f"{name}__"): value for key, value in nested.items()}
-        if not isinstance(solver, SolverMethod):
+        if isinstance(solver, AdaptiveSurrogates):
+            params = {**params, name: replace(solver, **options)}
+        elif not isinstance(solver, SolverMethod):
             option = next(iter(options))
             raise TypeError(
                 f"{name}={solver!r} has no options that could be set: give an object, "
                 f"{name}=ABPP({option}=...)."
             )
-        solver.set_params(**options)
+        else:
+            solver.set_params(**options)
     return {key: value for key, value in params.items() if key not in nested}
 
 

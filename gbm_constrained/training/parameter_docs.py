@@ -29,7 +29,8 @@ SOLVER_PARAMETERS_DOC = """
         moved on held-out rows until the constraints are met. Constraints on labels and decisions
         alone, such as ``fnr() <= 0.05``, may do better without multipliers; "auto" compares both
         for those, where boosters are grown on part of the rows; see
-        :mod:`gbm_constrained.training.plug_in`."""
+        :mod:`gbm_constrained.training.plug_in`. With a black box as the objective, "auto" or
+        :class:`~gbm_constrained.solvers.AdaptiveSurrogates` with other options."""
 UNSEEN_PARAMETERS_DOC = """
     measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
         The rows whose rates move the multipliers; see :mod:`gbm_constrained.training.measurement`.
@@ -71,7 +72,9 @@ METRIC_PARAMETERS_DOC = """
         The objective of the decisions, such as ``maximize=g_mean()``, ``maximize=recall()`` or
         ``minimize=error_rate()`` (see :mod:`gbm_constrained.metrics`); at most one of them. The
         boosters are the library's own, and decision rules on their probabilities are optimised
-        under the constraints on rows that the boosters have not seen.
+        under the constraints on rows that the boosters have not seen. A
+        :class:`~gbm_constrained.metrics.BlackBox` is a function to call: the weights of the
+        booster's trees are optimised for it, on rows that ``fit`` is given or holds out.
     deterministic : bool, default=None
         Whether one rule is returned where the optimum draws from several. By default, if the one
         rule loses next to nothing. LightGBM, which has a parameter of this name, is given it, too.
@@ -137,6 +140,20 @@ FITTED_ATTRIBUTES_DOC = """
     mixture_ : DataFrame
         With `maximize` or `minimize`: the rules that decisions are drawn from, with their
         probability and, where a rule weighs classes, its weights.
+    blackbox_report_ : DataFrame
+        With a :class:`~gbm_constrained.metrics.BlackBox`: one row per model (the library's own,
+        its best threshold, the best threshold of each group, and the returned one), with the
+        metric on rows that chose nothing (``evaluation``) and its 95% interval (``low``,
+        ``high``), by how much the returned model is better there (``gain``, with the interval of
+        the paired difference, and the ``verdict``), the metric on the rows that chose
+        (``validation``), the largest ``violation`` of a constraint on the rows of evidence, both
+        numbers of rows, and the number of ``calls``. Intervals are of standard errors by a
+        bootstrap within each label of each group.
+    blackbox_parameters_ : DataFrame
+        With a black box: each parameter of the model ``before`` and ``after``, the offset of each
+        group, and what is added to all scores. ``history_`` then has one row per iteration, with
+        the metric on the rows that choose (and the price of violations), the surrogates, their
+        targets and the estimated gradient of the metric in them.
     prefixes_ : DataFrame
         With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
 

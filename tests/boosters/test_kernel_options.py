@@ -21,7 +21,7 @@ def test_the_processor_computes_by_numpy(device):
 @without_card
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", "gpu"])
 def test_without_cupy_a_warning_names_what_to_install(device):
-    with pytest.warns(UserWarning, match="install CuPy.*GC309"):
+    with pytest.warns(UserWarning, match="install CuPy.*GC308"):
         assert choose_array_module(device, None) is np
 
 

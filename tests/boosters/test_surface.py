@@ -93,7 +93,7 @@ FIT = {
 }  # fmt: skip
 OUR_ARGUMENTS = {
     "sensitive_features", "datasets", "sensitive_features_eval_set", "groups",
-    "constraint_callbacks", "checkpoint", "time_limit",
+    "constraint_callbacks", "checkpoint", "time_limit", "validation", "evaluation",
 }  # fmt: skip
 
 
@@ -167,7 +167,7 @@ METHODS = {
     },
 }
 # Files XGBoost has, and LightGBM has not.
-OUR_METHODS = {"save_model", "load_model", "decision_probabilities"}
+OUR_METHODS = {"save_model", "load_model", "decision_probabilities", "decision_scores"}
 # Shown elsewhere: files in test_native.py and test_saving.py, parameters in test_estimators.py,
 # and routing in test_drop_in.py.
 ELSEWHERE = {"fit", "get_params", "set_params", "save_model", "load_model", "get_metadata_routing"}

@@ -7,7 +7,6 @@ import pytest
 import xgboost as xgb
 
 from gbm_constrained.boosters.lightgbm import tree_weights as of_lightgbm
-from gbm_constrained.boosters.tree_weights import TreeWeights, make_space
 from gbm_constrained.boosters.xgboost import tree_weights as of_xgboost
 
 N_ROWS = 600
@@ -18,6 +17,9 @@ X["d"] = pd.Categorical(RANDOM.choice(list("wxyz"), N_ROWS))
 Y = (X.a + X.b.fillna(1.0) * X.c + (X.d == "x") > 1.5).astype(int)
 GROUPS = np.arange(N_ROWS) % 3
 ROUNDS = 8
+
+
+WITHOUT_MORE = np.empty((N_ROWS, 0), dtype=np.float32)
 
 
 def grow_lightgbm(**options):
@@ -39,11 +41,11 @@ def grow_xgboost(**options):
 def test_weighted_boosters_of_lightgbm(options, tmp_path):
     model = grow_lightgbm(**options)
     table = X[model.feature_name_]
-    parts = of_lightgbm.score_rounds(model.booster_, table)
-    assert parts.scores.shape == (N_ROWS, ROUNDS)
-    assert parts.scores.dtype == np.float32
+    parts = of_lightgbm.score_rounds(model.booster_, table, WITHOUT_MORE)
+    assert parts.shape == (N_ROWS, ROUNDS)
+    assert parts.dtype == np.float32
     raw = model.predict(table, raw_score=True)
-    np.testing.assert_allclose(parts.scores.sum(axis=1), raw, atol=1e-6)
+    np.testing.assert_allclose(parts.sum(axis=1), raw, atol=1e-6)
     weights = RANDOM.normal(size=ROUNDS)
     weighted = of_lightgbm.weight_rounds(model.booster_, weights, 0.7)
     weighted.save_model(tmp_path / "model.txt")
@@ -54,7 +56,7 @@ def test_weighted_boosters_of_lightgbm(options, tmp_path):
     ]
     scores = read.predict(table, raw_score=True)
     np.testing.assert_allclose(scores, weights @ exact + 0.7, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(scores, parts.scores @ weights + 0.7, atol=1e-5)
+    np.testing.assert_allclose(scores, parts @ weights + 0.7, atol=1e-5)
     assert read.num_trees() == ROUNDS
 
 
@@ -65,17 +67,18 @@ def test_weighted_boosters_of_lightgbm(options, tmp_path):
 )
 def test_weighted_boosters_of_xgboost(options, tmp_path):
     model = grow_xgboost(**options)
-    parts = of_xgboost.score_rounds(model, X)
-    assert parts.scores.shape == (N_ROWS, ROUNDS)
+    parts = of_xgboost.score_rounds(model, X, WITHOUT_MORE)
+    base = of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).base
+    assert parts.shape == (N_ROWS, ROUNDS)
     raw = model.predict(X, output_margin=True)
-    np.testing.assert_allclose(parts.scores.sum(axis=1) + parts.base, raw, atol=2e-6)
+    np.testing.assert_allclose(parts.sum(axis=1) + base, raw, atol=2e-6)
     weights = RANDOM.normal(size=ROUNDS)
     weighted = of_xgboost.weight_rounds(model.get_booster(), weights, 0.7)
     weighted.save_model(tmp_path / "model.ubj")
     read = xgb.XGBClassifier()
     read.load_model(tmp_path / "model.ubj")
     scores = read.predict(X, output_margin=True)
-    expected = parts.scores.astype(float) @ weights + parts.base + 0.7
+    expected = parts.astype(float) @ weights + base + 0.7
     np.testing.assert_allclose(scores, expected, rtol=0, atol=2e-6)
     np.testing.assert_array_equal(model.predict(X, output_margin=True), raw)
 
@@ -117,11 +120,11 @@ def test_appended_trees_add_the_offsets_of_groups(column, offsets, tmp_path):
 def test_rounds_after_the_best_one_are_left_out():
     model = grow_lightgbm()
     model.booster_.best_iteration = 5
-    assert of_lightgbm.score_rounds(model.booster_, X).scores.shape[1] == 5
+    assert of_lightgbm.score_rounds(model.booster_, X, WITHOUT_MORE).shape[1] == 5
     assert of_lightgbm.weight_rounds(model.booster_, np.ones(5), 0.0).num_trees() == 5
     model = grow_xgboost()
     model.get_booster().set_attr(best_iteration="4")
-    assert of_xgboost.score_rounds(model, X).scores.shape[1] == 5
+    assert of_xgboost.score_rounds(model, X, WITHOUT_MORE).shape[1] == 5
     weighted = of_xgboost.weight_rounds(model.get_booster(), np.ones(5), 0.0)
     assert weighted.num_boosted_rounds() == 5
     table, offsets = table_of_groups("d", LEVELS["d"]), np.arange(4.0)
@@ -132,34 +135,29 @@ def test_rounds_after_the_best_one_are_left_out():
     np.testing.assert_allclose(appended.predict(matrix, output_margin=True), expected, atol=2e-6)
 
 
-def test_weights_of_one_leave_a_booster_as_it_is():
-    for weights in (
-        TreeWeights.identity(ROUNDS, 3),
-        TreeWeights.from_parameters(TreeWeights.identity(ROUNDS, 3).parameters, ROUNDS),
-    ):
-        model = grow_lightgbm()
-        same = of_lightgbm.weight_rounds(model.booster_, weights.rounds, weights.intercept)
-        np.testing.assert_array_equal(same.predict(X), model.booster_.predict(X))
-        assert not weights.offsets.any()
-        assert weights.offsets.size == 3
-
-
-def test_the_space_of_both_libraries_adds_offsets_and_an_intercept():
-    parameters = RANDOM.normal(size=ROUNDS + 4)
-    weights = TreeWeights.from_parameters(parameters, ROUNDS)
-    np.testing.assert_array_equal(weights.parameters, parameters)
-    for parts in (
-        of_lightgbm.score_rounds(grow_lightgbm().booster_, X, GROUPS),
-        of_xgboost.score_rounds(grow_xgboost(), X, GROUPS),
-    ):
-        space = make_space(parts, parts, 3)
-        expected = (
-            parts.scores @ weights.rounds + parts.base + weights.offsets[GROUPS]
-        ) + weights.intercept
-        np.testing.assert_allclose(space.training_scores(parameters), expected, atol=1e-5)
-        np.testing.assert_array_equal(
-            space.validation_scores(parameters), space.training_scores(parameters)
-        )
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_parameters_of_a_classifier(library):
+    model = grow_lightgbm() if library == "lightgbm" else grow_xgboost()
+    kind = of_lightgbm.LGBMTreeWeights if library == "lightgbm" else of_xgboost.XGBTreeWeights
+    weights = kind(model)
+    raw = {"lightgbm": "raw_score", "xgboost": "output_margin"}[library]
+    before = model.predict(X, **{raw: True})
+    groups = np.eye(3, dtype=np.float32)[GROUPS]
+    columns = weights.score_columns(X, groups)
+    assert columns.matrix.dtype == np.float32
+    np.testing.assert_array_equal(columns.matrix[:, ROUNDS:], groups)
+    assert len(weights.names) == weights.start.size == ROUNDS
+    scores = columns.matrix[:, :ROUNDS] @ weights.start + columns.base
+    np.testing.assert_allclose(scores, before, atol=2e-6)
+    weights.set_parameters(weights.start, 0.0)
+    np.testing.assert_array_equal(model.predict(X, **{raw: True}), before)
+    weights.set_parameters(2.0 * weights.start, 0.5)
+    expected = 2.0 * (before - columns.base) + columns.base + 0.5
+    np.testing.assert_allclose(model.predict(X, **{raw: True}), expected, rtol=0, atol=4e-6)
+    table, offsets = table_of_groups("d", LEVELS["d"]), np.arange(4.0)
+    before = model.predict(table, **{raw: True})
+    weights.append_offsets(table, offsets)
+    np.testing.assert_allclose(model.predict(table, **{raw: True}), before + offsets, atol=2e-6)
 
 
 def test_what_is_no_sum_of_trees_for_two_classes_is_refused():
@@ -167,7 +165,7 @@ def test_what_is_no_sum_of_trees_for_two_classes_is_refused():
     several = lgb.LGBMClassifier(n_estimators=2, verbose=-1, n_jobs=1).fit(X, GROUPS)
     for model, message in ((forest, "boosting_type='rf' averages"), (several, "two classes")):
         with pytest.raises(ValueError, match=message):
-            of_lightgbm.score_rounds(model.booster_, X)
+            of_lightgbm.LGBMTreeWeights(model)
         with pytest.raises(ValueError, match=message):
             of_lightgbm.weight_rounds(model.booster_, np.ones(2), 0.0)
     dart = grow_xgboost(booster="dart", rate_drop=0.5)
@@ -179,7 +177,7 @@ def test_what_is_no_sum_of_trees_for_two_classes_is_refused():
         (several, "two classes"),
     ):
         with pytest.raises(ValueError, match=message):
-            of_xgboost.score_rounds(model, X)
+            of_xgboost.XGBTreeWeights(model)
         with pytest.raises(ValueError, match=message):
             of_xgboost.weight_rounds(model.get_booster(), np.ones(2), 0.0)
     with pytest.raises(ValueError, match="one number for each of the 8 rounds"):

@@ -208,3 +208,22 @@ def test_few_validation_rows_for_many_surrogates_are_a_warning():
     warn_of_few_rows(4, 200)
     with pytest.warns(UserWarning, match=r"4 surrogates and 199 validation rows.*\[GC307\]"):
         warn_of_few_rows(4, 199)
+
+
+@pytest.mark.parametrize("weight", [None, np.array([1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 2.0])])
+def test_factors_of_rows_make_one_mean_of_all_surrogates(weight):
+    """The weighted log loss of all rows is a multiple of the weighted sum of the surrogates."""
+    n = 8
+    y, scores = np.arange(n) % 2, np.random.default_rng(0).normal(size=n)
+    rows = Rows(y, np.array([0, 1]), weight)
+    losses = SurrogateLosses([surrogate(on=label(0)), surrogate(on=label(1))], rows)
+    coefficients = np.array([0.3, 1.7])
+    factors = losses.row_factors(coefficients)
+    assert factors.mean() == pytest.approx(1.0)
+    w = np.ones(n) if weight is None else weight
+    each = np.logaddexp(0.0, np.where(y == 1, -scores, scores))
+    ratio = (w * factors * each).sum() / (coefficients @ losses.values(scores))
+    other = np.random.default_rng(1).normal(size=n)
+    each = np.logaddexp(0.0, np.where(y == 1, -other, other))
+    again = (w * factors * each).sum() / (coefficients @ losses.values(other))
+    assert again == pytest.approx(ratio, rel=1e-12)

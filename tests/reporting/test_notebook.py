@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_html_repr
 
 import gbm_constrained as gc
+from gbm_constrained.metrics import BlackBox
 from gbm_constrained.reporting.html import SYMBOLS
 
 ALL = {**CLASSIFIERS, "linear": gc.ConstrainedLogisticRegression}
@@ -197,3 +198,25 @@ def test_view_in_a_browser(binary, tmp_path):
     pixels = imread(tmp_path / "view.png")[..., :3]
     drawn = (np.abs(pixels - pixels[-2, -2]).sum(axis=2) > 0.2).mean()
     assert 0.005 < drawn < 0.6  # neither empty nor a blot
+
+
+def test_the_report_on_a_black_box_metric_is_shown():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = (X[:, 0] + rng.normal(size=400) > 0.5).astype(int)
+
+    def error(y_true, scores):
+        return float(((scores > 0) != y_true).mean())
+
+    metric = BlackBox(error, max_calls=300)
+    model = gc.ConstrainedLogisticRegression(minimize=metric)
+    with pytest.warns(UserWarning, match="validation rows"):
+        model.fit(X, y, validation=(X[:90], y[:90]))
+    assert "gbm-audit" not in gc.ConstrainedLogisticRegression(minimize=metric)._repr_html_()
+    html = own_part(model._repr_html_())
+    assert "Report on BlackBox(error)" in html
+    assert "<h2>Constraints</h2>" not in html
+    cells = Reader(html).cells
+    report = model.blackbox_report_
+    for name, value in zip(report.model, report.evaluation, strict=True):
+        assert f"{value:.4f}" == cells[cells.index(name) + 1]

@@ -56,7 +56,7 @@ def test_thresholds_of_groups_are_best_group_by_group(seed):
 
     y[:4] = [True, True, False, False]
     loss = Loss(by_group)
-    shifts, value = find_group_shifts(loss, scores, groups, 200)
+    shifts, value = find_group_shifts(loss, scores, groups, 2, 200)
     assert loss.calls <= 200
     assert by_group(scores + shifts[groups]) == value
     levels = [[*np.unique(scores[groups == g]), -np.inf] for g in (0, 1)]
@@ -65,3 +65,19 @@ def test_thresholds_of_groups_are_best_group_by_group(seed):
         for t in itertools.product(*levels)
     )
     assert value == best
+
+
+def test_rows_of_no_group_and_groups_without_rows_are_not_shifted():
+    y, scores, groups = draw(3, n=24)
+    y[:4] = [True, True, False, False]
+    known = groups == 0
+
+    def of_known(s):
+        return g_mean_loss(y[known], s[known] > 0)
+
+    asked = np.where(known, 0, 7)  # Group 1 has no row, and 7 is none of the three groups.
+    shifts, value = find_group_shifts(Loss(of_known), scores, asked, 3, 300)
+    assert shifts.shape == (3,)
+    np.testing.assert_array_equal(shifts[1:], 0.0)
+    expected = min(of_known(scores - t) for t in [*(scores[known] - 1e-9), scores.max() + 1.0])
+    assert value == of_known(scores + shifts[0]) == pytest.approx(expected)

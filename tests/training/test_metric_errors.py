@@ -49,7 +49,7 @@ CASES = {
     "unknown name": ({"maximize": "gmean"}, ValueError,
                      "maximize='gmean': unknown metric gmean: did you mean g_mean"),
     "a function to call": (
-        {"minimize": BlackBox(lambda y, scores: 0.5)}, TypeError, "minimize=.*adaptive_surrogates",
+        {"minimize": BlackBox(lambda y, scores: 0.5)}, ValueError, "takes y with two classes",
     ),
     "no metric": ({"maximize": 3}, TypeError, "maximize must be a metric such as g_mean"),
     "direction": ({"minimize": "h_mean"}, ValueError, "minimize=h_mean: larger .* use maximize="),

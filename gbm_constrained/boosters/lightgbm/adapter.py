@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.boosters.base import Trained
+from gbm_constrained.boosters.lightgbm.black_box import LightGBMBlackBoxAdapter
 from gbm_constrained.boosters.lightgbm.callbacks import (
     ConstraintStopping,
     Observer,
@@ -154,6 +155,9 @@ class LightGBMAdapter:
 
     def add_to_margin(self, shift: Array) -> None:
         self.model._Booster = shift_intercept(self.model._Booster, shift)
+
+    def for_black_box(self) -> LightGBMBlackBoxAdapter:
+        return LightGBMBlackBoxAdapter(self)
 
     def check_parameters(self) -> None:
         check_supported(self.model, self.arguments["callbacks"])

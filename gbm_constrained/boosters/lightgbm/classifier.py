@@ -22,7 +22,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.base import ConstrainedBoosterMixin
-from gbm_constrained.boosters.fit_docs import document_fit
+from gbm_constrained.boosters.fit_docs import document_fit, document_predict
 from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
 from gbm_constrained.boosters.lightgbm.checks import check_categories
 from gbm_constrained.boosters.lightgbm.model_text import classifier_of, read_file
@@ -213,6 +213,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         datasets: Any = None,
         sensitive_features_eval_set: list[Any] | None = None,
         groups: Any = None,
+        validation: Any = None,
+        evaluation: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
         time_limit: float | None = None,
@@ -256,7 +258,9 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
             LightGBMAdapter(
                 self, super().fit, (X, y, sample_weight), given, is_observed=is_observed
             ),
-            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
+            FitArguments(
+                X, y, sample_weight, sensitive_features, datasets, groups, validation, evaluation
+            ),
             sensitive_features_eval_set,
             constraint_callbacks,
             checkpoint,
@@ -343,6 +347,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         booster = lgb.Booster(model_str=model.decode())
         return average_scores(self, booster, booster.predict(X, raw_score=True))
 
+    @document_predict
     def predict(
         self,
         X: Any,
@@ -354,6 +359,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         validate_features: bool = False,
         *,
         random_state: Any = None,
+        sensitive_features: Any = None,
         **kwargs: Any,
     ) -> Any:
         """Predict classes.
@@ -362,10 +368,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
 
         Parameters
         ----------
-        random_state : int, RandomState or None, default=None
-            Source of each row's prefix with ``iterate="randomized"``, and of each row's rule in a
-            mixture (``mixture_``). Any other classifier draws nothing, and decides the same with
-            every value.
+        {predict_arguments}
         """
         given = {
             "start_iteration": start_iteration,
@@ -388,6 +391,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
             X,
             None if raw_score or pred_leaf or pred_contrib else margins,
             random_state,
+            sensitive_features,
             is_whole=num_iteration is None and not start_iteration,
         )
         if decided is not None:

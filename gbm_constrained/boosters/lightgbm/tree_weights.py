@@ -8,41 +8,79 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.boosters.lightgbm.merging import scale_tree
 from gbm_constrained.boosters.lightgbm.model_text import add_intercept, join_trees, split_trees
-from gbm_constrained.boosters.tree_weights import RoundScores, check_number
+from gbm_constrained.boosters.tree_weights import check_number, collect_rounds
+from gbm_constrained.training.black_box_model import ScoreColumns
 
 
-def score_rounds(booster: lgb.Booster, X: Any, groups: Codes | None = None) -> RoundScores:
-    """Score rows by each round, up to the best iteration.
+class LGBMTreeWeights:
+    """Weights of the rounds of a trained classifier, up to its best iteration.
 
     Parameters
     ----------
-    booster : Booster
-        A booster of two classes.
-    X : array-like of shape (n_samples, n_features)
-        Rows.
-    groups : ndarray of int of shape (n_samples,), default=None
-        Group of each row.
-
-    Returns
-    -------
-    RoundScores
+    model : LGBMClassifier
+        A classifier of two classes.
 
     Raises
     ------
     ValueError
         If the booster averages its trees, or has several trees in a round.
     """
-    _check(booster.model_to_string(num_iteration=1))
+
+    takes_offsets = True
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        _check(model.booster_.model_to_string(num_iteration=1))
+        best = model.booster_.best_iteration
+        n_rounds = best if best > 0 else model.booster_.current_iteration()
+        self.names = [f"tree[{t}]" for t in range(n_rounds)]
+        self.start = np.ones(n_rounds)
+
+    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+        """Score rows by each round, and put further columns beside the scores."""
+        return ScoreColumns(score_rounds(self.model.booster_, X, beside), 0.0)
+
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Weigh the rounds, and add to all scores."""
+        self._take(weight_rounds(self.model.booster_, parameters, intercept))
+
+    def append_offsets(self, table: Any, offsets: Float) -> None:
+        """Append a tree with the offsets of groups."""
+        self._take(append_offsets(self.model.booster_, table, offsets))
+
+    def _take(self, booster: lgb.Booster) -> None:
+        # The rounds beyond the best one are left out, and all others are predicted.
+        self.model._Booster, self.model._best_iteration = booster, booster.best_iteration
+
+
+def score_rounds(booster: lgb.Booster, X: Any, beside: Array) -> Array:
+    """Score rows by each round, up to the best iteration.
+
+    Parameters
+    ----------
+    booster : Booster
+        A booster of two classes that is the sum of its trees.
+    X : array-like of shape (n_samples, n_features)
+        Rows.
+    beside : ndarray of shape (n_samples, k)
+        Columns to put beside the scores.
+
+    Returns
+    -------
+    ndarray of float32 of shape (n_samples, n_rounds + k)
+    """
     best = booster.best_iteration
     n_rounds = best if best > 0 else booster.current_iteration()
-    columns = [
-        booster.predict(X, raw_score=True, start_iteration=t, num_iteration=1)
-        for t in range(n_rounds)
-    ]
-    return RoundScores(np.stack(columns, axis=1).astype(np.float32), 0.0, groups)
+    table = np.asarray(X) if isinstance(X, list) else X
+
+    def score(t: int) -> Array:
+        found = booster.predict(table, raw_score=True, start_iteration=t, num_iteration=1)
+        return np.asarray(found)
+
+    return collect_rounds(score, n_rounds, beside)
 
 
 def weight_rounds(booster: lgb.Booster, weights: Float, intercept: float) -> lgb.Booster:

@@ -13,6 +13,7 @@ import xgboost as xgb
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.boosters.base import Trained
 from gbm_constrained.boosters.metrics import compute_probabilities
+from gbm_constrained.boosters.xgboost.black_box import XGBoostBlackBoxAdapter
 from gbm_constrained.boosters.xgboost.callbacks import ConstraintStopping, Observer
 from gbm_constrained.boosters.xgboost.checks import (
     check_classes,
@@ -173,6 +174,9 @@ class XGBoostAdapter:
 
     def add_to_margin(self, shift: Array) -> None:
         shift_intercept(self.model.get_booster(), shift)
+
+    def for_black_box(self) -> XGBoostBlackBoxAdapter:
+        return XGBoostBlackBoxAdapter(self)
 
     def check_parameters(self) -> None:
         check_supported(self.model)

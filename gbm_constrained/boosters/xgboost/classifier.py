@@ -19,7 +19,7 @@ from xgboost.core import require_keyword_args
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.base import ConstrainedBoosterMixin
-from gbm_constrained.boosters.fit_docs import document_fit
+from gbm_constrained.boosters.fit_docs import document_fit, document_predict
 from gbm_constrained.boosters.xgboost.adapter import DrivenFit, XGBoostAdapter
 from gbm_constrained.boosters.xgboost.checks import check_complete
 from gbm_constrained.data.fit_data import FitArguments
@@ -183,6 +183,8 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         datasets: Any = None,
         sensitive_features_eval_set: Sequence[Any] | None = None,
         groups: Any = None,
+        validation: Any = None,
+        evaluation: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
         time_limit: float | None = None,
@@ -219,7 +221,9 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         }
         self._fit_constrained(
             self.adapter(self, super().fit, X, y, arguments),
-            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups),
+            FitArguments(
+                X, y, sample_weight, sensitive_features, datasets, groups, validation, evaluation
+            ),
             sensitive_features_eval_set,
             constraint_callbacks,
             checkpoint,
@@ -333,6 +337,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         return cells.predict(X, output_margin=True)
 
     @_by_keyword
+    @document_predict
     def predict(
         self,
         X: Any,
@@ -342,6 +347,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         base_margin: Any = None,
         iteration_range: tuple[int, int] | None = None,
         random_state: Any = None,
+        sensitive_features: Any = None,
     ) -> Any:
         """Predict classes.
 
@@ -349,10 +355,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
 
         Parameters
         ----------
-        random_state : int, RandomState or None, default=None
-            Source of each row's prefix with ``iterate="randomized"``, and of each row's rule in a
-            mixture (``mixture_``). Any other classifier draws nothing, and decides the same with
-            every value.
+        {predict_arguments}
         """
         of_parent = functools.partial(
             super().predict, X, validate_features=validate_features, base_margin=base_margin
@@ -363,7 +366,11 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
             return of_parent(output_margin=True, iteration_range=some)
 
         decided = self._decide(
-            X, None if output_margin else margins, random_state, is_whole=iteration_range is None
+            X,
+            None if output_margin else margins,
+            random_state,
+            sensitive_features,
+            is_whole=iteration_range is None,
         )
         if decided is not None:
             return decided

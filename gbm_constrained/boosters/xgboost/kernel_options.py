@@ -43,6 +43,6 @@ def choose_array_module(device: Any, verbosity: int | None) -> Any:
         issue_warning(
             f"device={device!r} grows the trees on a graphics card, and gradients under "
             f"constraints are computed on the CPU. To compute them on the card as well, {advice}.",
-            "GC309",
+            "GC308",
         )
     return np

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.boosters import ubjson
-from gbm_constrained.boosters.tree_weights import RoundScores, check_number
+from gbm_constrained.boosters.tree_weights import check_number, collect_rounds
 from gbm_constrained.boosters.xgboost.merging import (
     best_rounds,
     concatenate,
@@ -18,38 +18,75 @@ from gbm_constrained.boosters.xgboost.merging import (
     scale_leaves,
 )
 from gbm_constrained.boosters.xgboost.model import has_dropped_trees, shift_intercept
+from gbm_constrained.training.black_box_model import ScoreColumns
 
 
-def score_rounds(model: xgb.XGBClassifier, X: Any, groups: Codes | None = None) -> RoundScores:
-    """Score rows by each round, up to the best iteration.
+class XGBTreeWeights:
+    """Weights of the rounds of a trained classifier, up to its best iteration.
 
     Parameters
     ----------
     model : XGBClassifier
         A classifier of two classes.
-    X : array-like of shape (n_samples, n_features)
-        Rows.
-    groups : ndarray of int of shape (n_samples,), default=None
-        Group of each row.
-
-    Returns
-    -------
-    RoundScores
 
     Raises
     ------
     ValueError
         If the booster is no sum of trees, or is one of several classes.
     """
-    base = _check(model.get_booster())
-    booster = best_rounds(model.get_booster())
+
+    takes_offsets = True
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._base = _check(model.get_booster())
+        n_rounds = best_rounds(model.get_booster()).num_boosted_rounds()
+        self.names = [f"tree[{t}]" for t in range(n_rounds)]
+        self.start = np.ones(n_rounds)
+
+    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+        """Score rows by each round, and put further columns beside the scores."""
+        return ScoreColumns(score_rounds(self.model, X, beside), self._base)
+
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Weigh the rounds, and add to all scores."""
+        self._take(weight_rounds(self.model.get_booster(), parameters, intercept))
+
+    def append_offsets(self, table: Any, offsets: Float) -> None:
+        """Append a tree with the offsets of groups."""
+        rows = xgb.DMatrix(table, missing=self.model.missing, enable_categorical=True)
+        self._take(append_offsets(self.model.get_booster(), rows, offsets))
+
+    def _take(self, booster: xgb.Booster) -> None:
+        self.model._Booster = booster
+
+
+def score_rounds(model: xgb.XGBClassifier, X: Any, beside: Array) -> Array:
+    """Score rows by each round, up to the best iteration, without the intercept.
+
+    Parameters
+    ----------
+    model : XGBClassifier
+        A classifier of two classes that is a sum of trees.
+    X : array-like of shape (n_samples, n_features)
+        Rows.
+    beside : ndarray of shape (n_samples, k)
+        Columns to put beside the scores.
+
+    Returns
+    -------
+    ndarray of float32 of shape (n_samples, n_rounds + k)
+    """
     # A base margin takes the place of the intercept, so that none is rounded away.
-    start = np.zeros(X.shape[0], dtype=np.float32)
-    columns = [
-        model.predict(X, output_margin=True, base_margin=start, iteration_range=(t, t + 1))
-        for t in range(booster.num_boosted_rounds())
-    ]
-    return RoundScores(np.stack(columns, axis=1), base, groups)
+    start = np.zeros(len(beside), dtype=np.float32)
+
+    def score(t: int) -> Array:
+        found = xgb.XGBClassifier.predict(
+            model, X, output_margin=True, base_margin=start, iteration_range=(t, t + 1)
+        )
+        return np.asarray(found)
+
+    return collect_rounds(score, best_rounds(model.get_booster()).num_boosted_rounds(), beside)
 
 
 def weight_rounds(booster: xgb.Booster, weights: Float, intercept: float) -> xgb.Booster:

@@ -123,7 +123,8 @@ class GroupConfusionDisplay:
         """
         matplotlib("axes")
         answer = f"{type(estimator).__name__}.predict"
-        true, decided = labels_and_decisions(y, repeatable_decisions(estimator, X), ("y", answer))
+        decisions = repeatable_decisions(estimator, X, sensitive_features)
+        true, decided = labels_and_decisions(y, decisions, ("y", answer))
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"X": X, "y": y, **given})
         groups = groups_of(by, sensitive_features, X, true.size)

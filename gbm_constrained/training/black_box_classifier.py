@@ -1,0 +1,233 @@
+"""Classifiers whose objective is only a function to call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from gbm_constrained._dataframes import number_of_rows, take_rows
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.validation import as_labels, check_weight, preserve_random_state
+from gbm_constrained.evaluation.classifiers import encode_labels
+from gbm_constrained.exceptions import UnavailableError
+from gbm_constrained.metrics.black_box import BlackBox
+from gbm_constrained.metrics.reading import read_black_box
+from gbm_constrained.training.black_box_fit import (
+    RETURNED,
+    BlackBoxFit,
+    BlackBoxResult,
+    take_offsets,
+)
+from gbm_constrained.training.black_box_model import AdjustableModel, Parameters
+from gbm_constrained.training.black_box_options import BlackBoxOptions
+from gbm_constrained.training.black_box_report import report_black_box
+from gbm_constrained.training.fitted_report import remove_report
+from gbm_constrained.training.metric_classifier import take_fit
+from gbm_constrained.training.model_note import unchanged_on_error
+from gbm_constrained.training.options import solver_parameter
+
+MAX_ROUNDING = 1e-5  # Of offsets inside of a model in single precision.
+
+
+class AdjustableAdapter(Protocol):
+    """What a fit for a black-box metric knows of a library."""
+
+    @property
+    def takes_offsets(self) -> bool:
+        """Whether offsets of groups may be added to the scores of the model."""
+
+    def check_adjustable(self, space: str) -> None:
+        """Refuse models whose scores are no sum that parameters could weigh."""
+
+    def restrict(self, rows: Codes) -> None:
+        """Leave out all training rows but some."""
+
+    def fit_plain(self, factor: Float | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
+
+    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
+        """Fit another classifier under its constraints, with the arguments of this fit."""
+
+    def adjustable(self, space: str) -> AdjustableModel:
+        """Give access to the parameters of the trained model."""
+
+
+class BlackBoxMixin:
+    """What a classifier with ``minimize=BlackBox(...)`` does."""
+
+    classes_: Any
+    maximize: Any
+    minimize: Any
+    random_state: Any
+
+    def _raw_margin(self, X: Any, start: Any = None) -> Array:
+        """Scores of the model, of shape (n_samples,)."""
+        raise NotImplementedError
+
+    def _fit_black_box(
+        self, adapter: AdjustableAdapter, rows: FitArguments, metric: BlackBox
+    ) -> None:
+        """Train the library's own model, and minimise the metric over its parameters."""
+        options = BlackBoxOptions.of(self, metric)
+        space = options.search.space
+        adapter.check_adjustable(space)
+        fit = BlackBoxFit(options, rows, self.random_state, takes_offsets=adapter.takes_offsets)
+        with unchanged_on_error(self):
+            if fit.rows.kept is not None:
+                adapter.restrict(fit.rows.kept)
+            if options.constraints:
+                self._train_under_constraints(adapter, fit.rows.data.arguments)
+            else:
+                adapter.fit_plain()
+            remove_report(self)
+            model = adapter.adjustable(space)
+            result = fit.run(model)
+            for _ in range(options.search.refits):
+                model, result = self._search_anew(adapter, fit, (model, result))
+            before = pd.Series(model.start, list(model.names))
+            model.set_parameters(result.parameters.model, result.parameters.intercept)
+            self._keep_offsets(fit, model, result.parameters)
+            evidence = fit.rows.evaluation
+            scores = self.decision_scores(evidence.X, evidence.sensitive_features)
+            report_black_box(self, fit, result, before, scores)
+
+    def _train_under_constraints(self, adapter: AdjustableAdapter, rows: FitArguments) -> None:
+        """Train by multipliers, as without the black-box metric."""
+        with preserve_random_state(self):
+            model = clone(self)
+        model.set_params(maximize=None, minimize=None, **{solver_parameter(self): "auto"})
+        adapter.fit_constrained(model, rows)
+        take_fit(self, model)
+
+    def _search_anew(
+        self,
+        adapter: AdjustableAdapter,
+        fit: BlackBoxFit,
+        best: tuple[AdjustableModel, BlackBoxResult],
+    ) -> tuple[AdjustableModel, BlackBoxResult]:
+        """Train on weighed rows, search from there, and keep the better one of both models."""
+        before, (_, known) = dict(vars(self)), best
+        adapter.fit_plain(fit.row_factors(known))
+        model = adapter.adjustable(fit.options.search.space)
+        found = fit.run(model)
+        if found.loss < known.loss:
+            losses = {**known.losses, RETURNED: found.losses[RETURNED]}
+            return model, replace(found, losses=losses, evaluated=known.evaluated)
+        vars(self).clear()
+        vars(self).update(before)
+        return best
+
+    def _keep_offsets(
+        self, fit: BlackBoxFit, model: AdjustableModel, parameters: Parameters
+    ) -> None:
+        """Put the offsets of groups into the model, or beside it."""
+        if not parameters.offsets.any():
+            return
+        columns, rows = fit.options.metric.columns, fit.rows.data.rows
+        assert columns is not None
+        table = _rows_of_groups(fit.rows.data.combined.X, rows, columns, fit.groups_of(rows))
+        if table is not None:
+            expected = self._raw_margin(table) + parameters.offsets
+            before = dict(vars(self))
+            model.append_offsets(table, parameters.offsets)
+            if np.abs(self._raw_margin(table) - expected).max() < MAX_ROUNDING:
+                return
+            vars(self).update(before)
+        self._group_offsets = {
+            "columns": columns, "levels": list(fit.levels), "offsets": parameters.offsets
+        }  # fmt: skip
+
+    def decision_scores(self, X: Any, sensitive_features: Any = None) -> Float:
+        """Compute the scores that decide, which are log odds of the last class.
+
+        They are those of the library's own model, and offsets of groups where these are kept
+        beside the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns that make the groups, where offsets are kept beside the model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+
+        Raises
+        ------
+        ValueError
+            If the columns that make the groups are missing.
+        """
+        margin = np.asarray(self._raw_margin(X), dtype=np.float64)
+        if not hasattr(self, "_group_offsets"):
+            return margin
+        return margin + self._find_offsets(X, sensitive_features)
+
+    def _find_offsets(self, X: Any, sensitive_features: Any) -> Float:
+        """Find the offset of each row's group; zero for groups that training did not have."""
+        kept: dict[str, Any] = self._group_offsets
+        n = number_of_rows(X)
+        none = np.zeros(n, dtype=np.intp)
+        rows = Rows(none, self.classes_, None, columns_of(sensitive_features, n), [X])
+        try:
+            found = rows.attribute(tuple(kept["columns"]))
+        except UnavailableError as error:
+            raise ValueError(
+                f"The groups of {kept['columns']} have offsets that are kept beside the model: "
+                f"give sensitive_features with these columns, or train with "
+                f"AdaptiveSurrogates(offsets=False). {error}"
+            ) from None
+        known = {level: i for i, level in enumerate(kept["levels"])}
+        position = np.array([known.get(level, len(known)) for level in found.levels], np.intp)
+        offsets: Float = kept["offsets"]
+        return take_offsets(offsets, position[np.asarray(found.codes)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **columns: Any) -> float:
+        """Compute the metric that the classifier maximises or minimises, or the accuracy.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        **columns
+            ``sensitive_features``, of a metric that looks at groups which are no columns of X.
+
+        Returns
+        -------
+        float
+            The larger, the better: a metric that is minimised has its sign changed.
+        """
+        metric = read_black_box(self.maximize, self.minimize)
+        if metric is None:
+            return float(super().score(X, y, sample_weight, **columns))  # type: ignore[misc]
+        sensitive, classes = columns.get("sensitive_features"), np.asarray(self.classes_)
+        labels = as_labels(y)
+        codes = encode_labels(labels, classes, "y holds", "the classes of the classifier")
+        weight = check_weight(sample_weight, codes.size)
+        rows = Rows(codes, classes, weight, columns_of(sensitive, codes.size), [X])
+        value = metric.bind(rows, labels).measure(self.decision_scores(X, sensitive))
+        return value if metric.called.is_maximized else -value
+
+
+def _rows_of_groups(X: Any, rows: Rows, columns: Any, groups: Codes) -> Any:
+    """Make rows that differ in the one feature that makes the groups; None if there is none."""
+    name = columns[0]
+    is_feature = isinstance(X, pd.DataFrame) and name in X.columns and name not in rows.columns
+    if len(columns) != 1 or not is_feature:
+        return None
+    _, first = np.unique(groups, return_index=True)
+    table = take_rows(X, np.zeros(first.size, dtype=np.intp)).reset_index(drop=True)
+    table[name] = X[name].iloc[first].reset_index(drop=True)
+    return table

@@ -1,0 +1,107 @@
+"""Constraints on the decisions of a model that is chosen for a black-box metric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.metrics.measured_black_box import MeasuredBlackBox
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+
+PENALTY = 5.0
+"""Price of a violation in the search, in units of the loss: a multiplier of that size is larger
+than those of bounds that a threshold can meet."""
+ROUNDING = 1e-9  # Of counted rates.
+
+
+def check_rules(constraints: Sequence[Constraint]) -> None:
+    """Refuse constraints that are not about decisions on any rows.
+
+    Raises
+    ------
+    ValueError
+        If a constraint is about scores, about a named data set, or about given rows.
+    """
+    for constraint in constraints:
+        is_loss = any(term.event.is_loss for term in constraint.terms)
+        if constraint.is_pair or is_loss or constraint.data_sets or constraint.n_rows_held:
+            raise ValueError(
+                f"{constraint} beside a black-box metric is measured on decisions about "
+                f"validation rows, and is about scores, a named data set or given training rows: "
+                f"bound a rate of decisions in groups, such as gap(fpr(), by=...)."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """Constraints on decisions about some rows.
+
+    Parameters
+    ----------
+    cells : Cells
+        Partition of the rows.
+    compiled : LinearConstraints
+        The constraints on these rows.
+    """
+
+    cells: Cells
+    compiled: LinearConstraints
+
+    @classmethod
+    def of(cls, constraints: Sequence[Constraint], rows: Rows) -> Rules:
+        """Compile constraints on rows of two classes."""
+        return cls(*compile_constraints(constraints, rows))
+
+    def violation(self, scores: Float) -> float:
+        """Find by how much the decisions of scores exceed a bound at most; zero if they do not.
+
+        Rates of groups without rows count as within their bounds.
+        """
+        counts = CellCounts.of(self.cells, (scores > 0.0).astype(np.intp))
+        functionals = functionals_of(self.compiled, counts)
+        excess = self.compiled.rows_of(functionals) - self.compiled.b
+        return max(float(np.nan_to_num(excess).max(initial=0.0)) - ROUNDING, 0.0)
+
+
+class RuledLoss:
+    """A black-box loss of models that must keep rules.
+
+    Parameters
+    ----------
+    metric : MeasuredBlackBox
+        The metric on some rows.
+    rules : Rules
+        Constraints on the same rows.
+    is_choice : bool
+        Whether a model that breaks a rule is worse than any that keeps all. A search needs a loss
+        that changes little with the scores, and has a price of the violation in its place.
+    """
+
+    def __init__(self, metric: MeasuredBlackBox, rules: Rules, *, is_choice: bool) -> None:
+        self._metric, self._rules, self._is_choice = metric, rules, is_choice
+
+    @property
+    def calls_left(self) -> int:
+        """Number of calls that are left."""
+        return self._metric.calls_left
+
+    def begin_iteration(self, iteration: int) -> None:
+        """Note the iteration, which errors of the function name."""
+        self._metric.begin_iteration(iteration)
+
+    def __call__(self, scores: Float) -> float:
+        """Compute the loss of scores."""
+        violation = self._rules.violation(scores)
+        if not violation:
+            return self._metric(scores)
+        if self._is_choice:  # No call is needed to know that a threshold breaks a rule.
+            return 1.0 + violation
+        return self._metric(scores) + PENALTY * violation
