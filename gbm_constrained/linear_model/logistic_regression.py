@@ -16,11 +16,7 @@ from sklearn.utils.validation import check_random_state, validate_data
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Scores
-from gbm_constrained.linear_model.checks import (
-    check_parameters,
-    check_rows,
-    check_supported_with_metric,
-)
+from gbm_constrained.linear_model.checks import check_parameters, check_rows, read_options
 from gbm_constrained.linear_model.class_weights import find_class_factor
 from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
 from gbm_constrained.linear_model.linear import LinearLearner
@@ -259,7 +255,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             If a parameter is not supported under constraints, or constraints, labels and weights
             do not fit together; before training starts.
         """
-        options = SolverOptions.of(self)
+        options = read_options(self)
         if options.metric is None and not options.constraints:
             refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight)
@@ -269,7 +265,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
         library = self._library_settings(sample_weight)
         if options.metric is not None:
-            check_supported_with_metric(self)
             ends = Interruptions(constraint_callbacks, time_limit)
             adapter = LogisticAdapter(self, super().fit, rows, library)
             self._fit_metric(adapter, rows, options, interruptions=ends)
