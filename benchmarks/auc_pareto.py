@@ -236,7 +236,16 @@ def draw(front: pd.DataFrame, name: str) -> None:
                 color=colours[learner], label=learner,
             )  # fmt: skip
         ax.set(title=metric, xlabel=f"gap of {metric} on test rows", ylabel="AUC on test rows")
-        ax.legend(frameon=False)
+    # Below the panels a legend covers no error bars, and names learners of one panel only.
+    by_label = {
+        label: line
+        for ax in axes
+        for line, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        by_label.values(), by_label.keys(), loc="outside lower center", ncols=len(by_label),
+        frameon=False,
+    )  # fmt: skip
     folder = Path(__file__).parents[1] / "docs" / "figures"
     figure.savefig(folder / f"auc_pareto_{name}.png", dpi=130)
     plt.close(figure)
