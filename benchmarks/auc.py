@@ -1,6 +1,7 @@
 """Rules of pair rates: test AUC and test gaps under each, on both libraries.
 
-    python benchmarks/auc.py NAME [--libraries xgboost lightgbm] [--sets compas bank a9a]
+    python benchmarks/auc.py NAME [--libraries xgboost lightgbm]
+    python benchmarks/auc.py pareto [--sets compas bank a9a] [--seeds 5]
 
 Each NAME is one table:
 
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import at_least
 from auc_affine import AFFINE_FIGURES, measure_affine
 from auc_cost import print_costs, print_growth
 from auc_data import (
@@ -44,7 +46,7 @@ from auc_data import (
     make,
     measure_pairs,
 )
-from auc_pareto import SETS, print_pareto
+from auc_pareto import N_SEEDS, SETS, print_pareto
 from result_file import Measurements, column
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -230,12 +232,13 @@ def main() -> None:
     parser.add_argument("table", choices=[*TABLES, "pareto"])
     parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), help="of pareto")
+    parser.add_argument("--seeds", type=at_least(1), default=N_SEEDS, help="of pareto")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # Constraints that are missed are counted.
     file = SHARED.get(given.table, given.table)
     path = Path(__file__).parent / "results" / "auc" / f"{file}.csv"
     if given.table == "pareto":
-        print_pareto(path, given.sets)
+        print_pareto(path, given.sets, given.seeds)
     else:
         TABLES[given.table](path, given.libraries)
 

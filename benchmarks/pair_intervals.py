@@ -9,6 +9,7 @@ The smaller of two groups has 30% of the rows and a base rate of .12, the larger
   positives (equality).
 - "covered" is the fraction of draws whose interval of
   `gbm_constrained.statistics.pair_intervals` holds the truth, and "width" is its mean length.
+  "folded" is the fraction for the interval of the absolute value, which reports give of gaps.
   "normal" is the fraction for the plain interval of the same variance.
 - "false" is the fraction of draws in which `gbm_constrained.statistics.pair_certificates`
   certifies, at delta = .1, a bound just below the truth.
@@ -55,7 +56,7 @@ RULES = {
     "equality": [((3,), POSITIVES)],
 }
 NAMES = ("population", "rows", "rule", "draws")
-FIGURES = ("truth", "covered", "width", "normal", "false")
+FIGURES = ("truth", "covered", "folded", "width", "normal", "false")
 
 
 def pair_rates(rule: str) -> tuple[PairRates, NDArray[np.float64]]:
@@ -72,7 +73,7 @@ def measure(population: str, n: int, rule: str, draws: int) -> dict[str, float]:
     rates, a = pair_rates(rule)
     table = norm.cdf((location[:, None] - location) / np.sqrt(2.0))
     truth = float(a @ rates.values(table, SHARES))
-    found = np.empty((draws, 4))
+    found = np.empty((draws, len(FIGURES) - 1))
     for i in range(draws):
         cells = rng.choice(4, n, p=SHARES)
         moments = PairMoments.of(location[cells] + rng.normal(size=n), cells, None, 4)
@@ -83,6 +84,7 @@ def measure(population: str, n: int, rule: str, draws: int) -> dict[str, float]:
         deviation = pair_deviation(moments.sizes, rates, a, DELTA)
         found[i] = (
             low <= truth <= high,
+            max(low, -high) <= abs(truth) <= max(high, -low),
             high - low,
             abs(value - truth) <= norm.isf(0.025) * spread,
             value + deviation < truth,
@@ -97,7 +99,7 @@ def main() -> None:
     arguments = parser.parse_args()
     path = arguments.csv or Path(__file__).parent / "results" / "pair_intervals.csv"
     results = Measurements(path, NAMES, FIGURES)
-    form = "{:10} {:>5} {:15} {:>6} {:>8} {:>6} {:>7} {:>6}"
+    form = "{:10} {:>5} {:15} {:>6} {:>8} {:>7} {:>6} {:>7} {:>6}"
     print(form.format("population", "n", "rule", *FIGURES))
     for population, n, rule in itertools.product(LOCATIONS, SIZES, RULES):
         named = (population, n, rule, arguments.draws)

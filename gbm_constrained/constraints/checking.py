@@ -60,6 +60,32 @@ def check_linear(constraints: Iterable[Constraint]) -> None:
             )
 
 
+def check_decisions(constraints: Iterable[Constraint], parameter: str, reason: str) -> None:
+    """Refuse constraints on scores where a fit chooses decisions and leaves scores alone.
+
+    Parameters
+    ----------
+    constraints : iterable of Constraint
+        The constraints.
+    parameter : str
+        The parameter that asks for decisions alone.
+    reason : str
+        Why scores are left alone, as a part of a sentence.
+
+    Raises
+    ------
+    ValueError
+        If one of them bounds pair rates or mean losses.
+    """
+    for constraint in constraints:
+        if constraint.is_of_scores:
+            bounded = "a pair rate" if constraint.is_pair else "a mean loss of probabilities"
+            raise ValueError(
+                f"{constraint} bounds {bounded}, and {reason}: leave {parameter} out, or bound a "
+                f"rate of decisions."
+            )
+
+
 def _remedy(item: Any) -> str:
     """Write the remedy for a value that was meant as a constraint."""
     if inspect.isfunction(item):

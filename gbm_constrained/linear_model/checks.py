@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length
 
+from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training.fit import weight_of_rows
+from gbm_constrained.training.options import LINEAR_SOLVER, SolverName, SolverOptions
+
+
+def read_options(estimator: Any) -> SolverOptions:
+    """Read the options of constraints, and refuse solvers of the parent that do not go with them.
+
+    A metric is optimised over decisions by the probabilities of all classes.
+    """
+    given = estimator.solver
+    is_name = isinstance(given, str) and given in get_args(SolverName)
+    if is_name or isinstance(given, SolverMethod):
+        raise ValueError(
+            f"solver={given!r} is for constraints, and solver is the parameter of scikit-learn's "
+            f"LogisticRegression here: give {LINEAR_SOLVER}={given!r}."
+        )
+    options = SolverOptions.of(estimator)
+    if options.metric is not None and given == "liblinear":
+        raise ValueError(
+            "solver='liblinear' fits one model for each class, and a metric is optimised over "
+            "decisions by the probabilities of all classes: use solver='lbfgs'."
+        )
+    return options
 
 
 def check_parameters(estimator: Any) -> None:
@@ -52,12 +75,3 @@ def check_rows(X: Any, y: Any, sample_weight: Any) -> Any:
     check_consistent_length(X, y, sample_weight)
     check_classification_targets(y)
     return sample_weight
-
-
-def check_supported_with_metric(model: Any) -> None:
-    """Refuse what has no meaning where decisions are made by probabilities of all classes."""
-    if model.solver == "liblinear":
-        raise ValueError(
-            "solver='liblinear' fits one model for each class, and a metric is optimised over "
-            "decisions by the probabilities of all classes: use solver='lbfgs'."
-        )

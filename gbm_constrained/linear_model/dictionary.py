@@ -245,7 +245,8 @@ class DictionaryLearner(LinearScores):
         adaptive : bool, default=False
             Whether Lipschitz constants are the largest that were observed on the path, instead
             of bounds for any scores. Rows that are right hardly react, so that dual steps grow by
-            the square of that; the theorem no longer speaks of them. In the distance of scores.
+            the square of that. They also grow where a constraint does not move, as those of
+            boosters do. The theorem no longer speaks of them. In the distance of scores.
         is_over : callable, default=never
             Whether to stop after so many iterations; asked in each, the inner ones of CBPR too.
         **options
@@ -276,6 +277,8 @@ class DictionaryLearner(LinearScores):
             x_sum, y_sum, total = x_sum + t * x, y_sum + t * y, total + t
             margin = self.margin(x)
             g = lag.constraints.rates(lag.at(margin).statistics()) - solver.bounds
+            if adaptive:
+                solver.dual.strides.adapt(g, y)
             assert solver.centre is not None
             D = (
                 lag.bregman(margin, solver.centre)

@@ -17,11 +17,7 @@ from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.rule import Scores
 from gbm_constrained.linear_model.black_box import LogisticBlackBoxAdapter
-from gbm_constrained.linear_model.checks import (
-    check_parameters,
-    check_rows,
-    check_supported_with_metric,
-)
+from gbm_constrained.linear_model.checks import check_parameters, check_rows, read_options
 from gbm_constrained.linear_model.class_weights import find_class_factor
 from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
 from gbm_constrained.linear_model.metric import LogisticAdapter, linear_margin
@@ -42,7 +38,6 @@ from gbm_constrained.training.options import (
     Iterate,
     OracleName,
     SolverName,
-    SolverOptions,
     set_solver_options,
     with_constraints,
     with_moved_parameters,
@@ -287,7 +282,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             self._fit_black_box(adapter, rows, black_box)
             return self
         refuse_rows(validation, evaluation)
-        options = SolverOptions.of(self)
+        options = read_options(self)
         if options.metric is None and not options.constraints:
             refuse_time_limit_without_constraints(time_limit)
             super().fit(X, y, sample_weight)
@@ -297,7 +292,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
         library = self._library_settings(sample_weight)
         if options.metric is not None:
-            check_supported_with_metric(self)
             ends = Interruptions(constraint_callbacks, time_limit)
             native = LogisticAdapter(self, super().fit, rows, library)
             self._fit_metric(native, rows, options, interruptions=ends)

@@ -38,6 +38,10 @@ def worst_interval(
     The worst group (or pair) of the population is one and not chosen by the data. Its value lies
     above its own upper end, and so above the largest of all, no more often than any one value. The
     lower end is that of a worst group chosen by the data, among intervals that all hold at once.
+
+    The interval of an absolute difference is conservative where that of the population is above
+    zero and below some two standard errors: no upper end lies below it, so that half of the
+    intervals that miss the signed difference hold its size.
     """
     if np.isnan(constraint.value(f)):
         return np.full(2, np.nan)

@@ -106,13 +106,6 @@ class MetricProblem:
                 raise
             name = "minimize" if options.maximize is None else "maximize"
             raise type(error)(f"{name}={metric}: {error}") from None
-        for constraint in options.constraints:
-            if constraint.is_of_scores:
-                bounded = "a pair rate" if constraint.is_pair else "a mean loss of probabilities"
-                raise ValueError(
-                    f"{constraint} bounds {bounded}, and {metric} is optimised over decisions, "
-                    f"which do not change scores: bound a rate of decisions."
-                )
         bound = bound.with_groups(compiled.groups[n_own:])
         return cls(options, bound, data, factors, cells, compiled, JointCells.of(cells))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.checking import check_constraints, check_linear
+from gbm_constrained.constraints.checking import check_constraints, check_decisions, check_linear
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import check_choice, check_integer, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
@@ -48,6 +48,7 @@ OracleName: TypeAlias = Literal["auto", "plug_in", "refit", "in_training"]
 ORACLES: tuple[OracleName, ...] = ("auto", "plug_in", "refit", "in_training")
 OnInfeasible: TypeAlias = Literal["warn", "raise"]
 ON_INFEASIBLE: tuple[OnInfeasible, ...] = ("warn", "raise")
+LINEAR_SOLVER = "constraint_solver"  # The linear model's parent has a `solver` of its own.
 ALIKE = 0.8  # Similarity of names, by difflib, from which on one is taken for the other misspelt.
 
 
@@ -89,6 +90,9 @@ class SolverOptions:
         if metric is not None:
             solver = getattr(estimator, name)
             check_choice(name, solver, REDUCTIONS)
+            parameter = "minimize" if own["maximize"] is None else "maximize"
+            reason = f"{parameter}={metric} chooses decisions, which do not change scores"
+            check_decisions(constraints, parameter, reason)
             options = cls(constraints, solver=solver, **own)
             return options._check_of_metric(str(metric))
         check_linear(constraints)
@@ -171,6 +175,8 @@ class SolverOptions:
                 f"solver={self.solver!r} moves multipliers in the gradients of a booster, and "
                 f"{booster} takes no gradients but its own: use solver='auto'."
             )
+        reason = f"{booster} takes no gradients but its own, so that decisions alone are chosen"
+        check_decisions(self.constraints, booster.partition("=")[0], reason)
         return replace(self, solver="auto")._check_of_metric(f"the error rate of {booster}")
 
     def _check_of_metric(self, metric: str) -> SolverOptions:
@@ -243,14 +249,14 @@ def drop_solver_parameters(params: dict[str, Any]) -> None:
 
 
 def solver_parameter(estimator: Any) -> str:
-    """Name the parameter that takes the solver: the parent of the linear model has a `solver`."""
-    is_linear = "constraint_solver" in type(estimator)._get_param_names()
-    return "constraint_solver" if is_linear else "solver"
+    """Name the parameter that takes the solver."""
+    is_linear = LINEAR_SOLVER in type(estimator)._get_param_names()
+    return LINEAR_SOLVER if is_linear else "solver"
 
 
 def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
     """Find the method of a name or an object, and check its options."""
-    is_exact = name == "constraint_solver"
+    is_exact = name == LINEAR_SOLVER
     if isinstance(solver, SolverMethod):
         found = clone(solver)
         found.check()
@@ -274,9 +280,14 @@ def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
 
 
 def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
-    """Refuse parameters that are options of the solver, and name their place."""
+    """Refuse parameters that have another place, and name it."""
     kind, solver = type(estimator).__name__, solver_parameter(estimator)
     for name in names:
+        if name.partition("__")[0] == LINEAR_SOLVER != solver:
+            raise TypeError(
+                f"{kind} has no parameter {name!r}, which ConstrainedLogisticRegression has: "
+                f"give {name.replace(LINEAR_SOLVER, solver)}=."
+            )
         if name in SOLVER_OPTIONS:
             raise TypeError(
                 f"{kind} has no parameter {name!r}, which is an option of the solver: give "
@@ -290,7 +301,7 @@ def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
 
 
 def with_moved_parameters(init: Init) -> Init:
-    """Let a constructor refuse parameters that are options of the solver, and name their place."""
+    """Let a constructor refuse parameters that have another place, and name it."""
 
     @functools.wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -10,10 +10,12 @@ from sklearn.model_selection import GridSearchCV
 
 from gbm_constrained import (
     InfeasibleConstraintsError,
+    auc,
     class_error,
     error_rate,
     fnr,
     gap,
+    log_loss,
     selection_rate,
     tpr,
 )
@@ -235,3 +237,12 @@ def test_weights_of_classes_count_in_the_error_that_is_minimised(library):
     np.testing.assert_array_equal(model.predict(TABLE), parent.predict(TABLE))
     assert not model.shift_.any()
     assert "cost(" in model.metric_report_.metric[0]
+
+
+@EACH
+@pytest.mark.parametrize("constraint", [gap(auc(), by="g") <= 0.1, log_loss() <= 0.5])
+def test_constraints_on_scores_are_refused(kind, constraint):
+    own = next(name for name in ("boosting_type", "booster", "rate_drop", "objective")
+               if name in KINDS[kind][1])  # fmt: skip
+    with pytest.raises(ValueError, match=rf"{own}=.* takes no gradients .*: leave {own} out, or"):
+        make(kind, [constraint]).fit(TABLE, Y, sensitive_features={"g": GROUP})

@@ -262,6 +262,23 @@ def test_one_class_of_several_is_ranked(data, proxy):
     assert abs(gap_of(parent.predict_proba(X)[:, 1], masks, weight)) > 0.06
 
 
+@pytest.mark.parametrize("bound", [0.05, 0.02])
+def test_weak_rules_take_few_iterations(bound):
+    """No direction of the weights moves the gap much, so that its multiplier has far to go."""
+    rng = np.random.default_rng(0)
+    group, X = rng.choice(["F", "M"], 1000), rng.normal(size=(1000, 3))
+    told = np.where(group == "M", 1.5 * X[:, 0], 0.3 * (X[:, 0] + X[:, 1]))
+    y = (told + rng.logistic(size=1000) > 0).astype(int)
+    data = X, y, group, None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = fit(data, gap(auc(), by="g") <= bound, weighted=False, n_iterations=40)
+    assert len(model.history_) < 40
+    assert model.multipliers_.max() > 0.5
+    value = gap_of(model.decision_function(X), sides(y, group)["intra-group"], None)
+    assert bound - 3e-4 <= abs(value) <= bound
+
+
 def test_bounds_out_of_reach_are_named(data):
     with pytest.warns(UserWarning, match="no iterate met the constraints"):
         model = fit(data, auc() >= 0.95, n_iterations=20)

@@ -1,5 +1,7 @@
 """Options of solvers are objects that scikit-learn clones and sets through a classifier."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +18,7 @@ QUIET = {
     gc.ConstrainedLGBMClassifier: {"n_estimators": 8, "n_jobs": 1, "verbose": -1},
     gc.ConstrainedLogisticRegression: {"n_iterations": 20},
 }
+BOOSTERS = [gc.ConstrainedXGBClassifier, gc.ConstrainedLGBMClassifier]
 OPTIONS = [
     "initial_multipliers", "mu", "outlier_clip", "proxy", "rounds_per_iteration", "sigma", "tau",
 ]  # fmt: skip
@@ -65,6 +68,24 @@ def test_options_are_no_parameters_of_classifiers(kind, option):
         kind(**{option: 1})
     with pytest.raises(TypeError, match=place):
         kind().set_params(**{option: 1})
+
+
+@pytest.mark.parametrize("kind", BOOSTERS)
+@pytest.mark.parametrize("option", ["", "__tau"])
+def test_boosters_refuse_the_name_of_the_linear_models_solver(kind, option):
+    """Their libraries would take it for a parameter of theirs, and train without it."""
+    place = rf"has no parameter 'constraint_solver{option}'.*: give solver{option}=\."
+    for set_it in (kind, kind().set_params):
+        with pytest.raises(TypeError, match=place):
+            set_it(**{f"constraint_solver{option}": 2.0})
+
+
+@pytest.mark.parametrize("solver", ["cbpr", "threshold", ABPP(tau=2.0)])
+@pytest.mark.parametrize("constraints", [[], [gc.fnr() <= 0.3]])
+def test_the_linear_model_refuses_solvers_in_the_place_of_its_parents(solver, constraints, rows):
+    model = gc.ConstrainedLogisticRegression(constraints=constraints, solver=solver)
+    with pytest.raises(ValueError, match=rf"give constraint_solver={re.escape(repr(solver))}\."):
+        model.fit(*rows)
 
 
 @everywhere

@@ -100,7 +100,7 @@ CASES = {
     "divergence without metric": ({"constraints": [Quantification(within=0.1)]}, ValueError,
                                   r"Quantification\(within=0.1\) .*give maximize= or"),
     "loss beside a metric": ({"maximize": "g_mean", "constraints": [gc.log_loss() <= 1.0]},
-                             ValueError, "log_loss <= 1 bounds a mean loss .*: bound a rate"),
+                             ValueError, "log_loss <= 1 bounds a mean loss .*or bound a rate"),
 }  # fmt: skip
 
 

@@ -141,7 +141,12 @@ def test_several_classes(library):
         ({"solver": "threshold"}, r"solver='threshold' moves the threshold alone, and gap\(auc"),
         ({"solver": "cbpr"}, r"CBPR is for .* and gap\(auc, by='sex'\) <= 0.05 compares scores"),
         ({"guarantee": "expected"}, r"gap\(auc, by='sex'\) <= 0.05"),
-        ({"maximize": "g_mean"}, r"gap\(auc, by='sex'\) <= 0.05 bounds a pair rate"),
+        (
+            {"maximize": "g_mean"},
+            r"gap\(auc, by='sex'\) <= 0.05 bounds a pair rate, .*maximize=g_mean chooses "
+            r"decisions, .*: leave maximize out, or bound a rate of decisions",
+        ),
+        ({"minimize": "error_rate"}, r"minimize=error_rate chooses .*: leave minimize out"),
     ],
 )
 def test_solvers_that_do_not_rank_are_refused(library, options, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import warnings
 
@@ -207,25 +208,32 @@ def test_pair_rates_are_searched_over(library, rows):
 
 
 @BOTH
-@pytest.mark.parametrize("phase", ["measuring", "training"])
-def test_resumed_fits_are_those_that_were_never_interrupted(library, phase, rows, tmp_path):
+def test_fits_that_are_interrupted_at_random_rounds_are_resumed(library, rows, tmp_path):
     X, y, *_ = rows
     path = tmp_path / "run.checkpoint"
     binding = gc.auc(on={"g": 1}) - gc.auc(on={"g": 0}) <= -0.05
 
     def fit(**more):
-        return make(library, [binding], n_folds=2, n_estimators=5).fit(X, y, **more)
+        return make(library, [binding], n_folds=2, n_estimators=8).fit(X, y, **more)
 
-    def is_reached(state):
-        return state.phase == phase and state.iteration == 2
-
+    seen, saved = [], 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        whole = fit()
-        interrupt(lambda **more: fit(checkpoint=path, **more), is_reached)
-        resumed = fit(checkpoint=path)
-    np.testing.assert_array_equal(margins_of(resumed, X), margins_of(whole, X))
-    pd.testing.assert_frame_equal(
-        resumed.constraint_report_, whole.constraint_report_, check_exact=True
-    )
+        whole = fit(constraint_callbacks=[lambda state: seen.append(state.phase)])
+        rounds = np.random.default_rng(0).choice(len(seen), 10, replace=False)
+        assert {seen[at] for at in rounds} == {"measuring", "training"}
+        for at in rounds:
+            calls = itertools.count()
+            interrupt(
+                lambda **more: fit(checkpoint=path, **more),
+                lambda state, at=at, calls=calls: next(calls) == at,
+            )
+            saved += path.exists()
+            resumed = fit(checkpoint=path)
+            assert not path.exists()
+            np.testing.assert_array_equal(margins_of(resumed, X), margins_of(whole, X))
+            pd.testing.assert_frame_equal(
+                resumed.constraint_report_, whole.constraint_report_, check_exact=True
+            )
+    assert saved
     assert whole.multipliers_.any()

@@ -193,9 +193,8 @@ class XGBoostAdapter:
         with preserve_random_state(model):
             native = model.get_xgb_params()
         rate = native.get("eta", model.learning_rate)
-        rate = DEFAULT_LEARNING_RATE if rate is None else rate
         return LibrarySettings(
-            check_number("learning_rate", rate),
+            check_number("learning_rate", DEFAULT_LEARNING_RATE if rate is None else rate),
             model.get_num_boosting_rounds(),
             objective_factor=self._label_factor,
             softmax_hessian=lambda k: 2.0,
@@ -339,8 +338,8 @@ class XGBoostAdapter:
         elif wants_classes:
             model.eval_metric = map_metrics(model.eval_metric, find_classes)
         observer = Observer(fit, driven.matrices)
-        callbacks, stopping = model.callbacks or [], []
-        if (on := fit.options.early_stopping_on) != "metric":
+        callbacks, stopping, on = model.callbacks or [], [], fit.options.early_stopping_on
+        if on != "metric":
             stopping = list_stoppers(model)
             callbacks = [c for c in callbacks if c not in stopping]
             if model.early_stopping_rounds is not None:
