@@ -83,7 +83,8 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         Whether ``predict`` decides by the sign of the score, or positively with probability
         :math:`\sigma(z)`.
     n_iterations : int, default=8
-        Most steps.
+        Most steps. A :class:`~sklearn.exceptions.ConvergenceWarning` says where the last of them
+        still lowered the objective by more than a hundredth.
     initial_model : linear classifier, default=None
         A fitted model with ``coef_`` and ``intercept_``, such as a deployed one, to start from.
         Its scores are multiplied by a factor with which they meet the constraints.
@@ -254,7 +255,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         classes = fit.data.classes
         ramps = RampFit(fit, rows, self.C)
         given = self._coefficients_to_start_from(classes)
-        steps = ramps.solve(self._method(), given)
+        steps = ramps.solve(self._method(fit.notifier.limit), given)
         coefficients, shift = ramps.shift_to_meet_decisions(steps[-1].coefficients)
         self.classes_, self.n_iter_ = classes, len(steps) - 1
         self.coef_, self.intercept_ = coefficients[None, :-1], coefficients[-1:]
@@ -266,6 +267,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         self.certificate_ = ramps.describe(steps, shift)
         self.ramp_values_ = ramps.ramp_values(coefficients)
         warn(fit, model, feasibility)
+        ramps.warn(steps)
         fit.notifier.warn()
 
     def predict(self, X: Any, *, random_state: Any = None) -> Any:
@@ -315,13 +317,12 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
             has_few_parameters=True,
         )
 
-    def _method(self) -> MajorizationMinimization:
-        return MajorizationMinimization(
-            Losses(self.objective_loss, self.constraint_loss),
-            self.n_iterations,
-            self.tol,
-            search=CuttingPlane(chooser=self.chooser),
+    def _method(self, limit: TimeLimit) -> MajorizationMinimization:
+        search = CuttingPlane(
+            chooser=self.chooser, is_over=lambda: not limit.has_time_for(seconds=0.0)
         )
+        losses = Losses(self.objective_loss, self.constraint_loss)
+        return MajorizationMinimization(losses, self.n_iterations, self.tol, search=search)
 
     def _check_parameters(self) -> None:
         """Refuse parameters that have no meaning under constraints, or wrong values."""

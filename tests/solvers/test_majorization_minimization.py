@@ -109,7 +109,8 @@ def test_tight_convex_problem_is_a_fixed_point():
     costs[1, 2, 1] = 0.8
     problem = RateProblem.of(sparse.csr_array(shares), costs, np.ones(1), ("ratio",))
     model = WeightedSVM(np.vstack([XA, XB]), 0.02)
-    steps = MajorizationMinimization(gap=1e-8).solve(problem, model, np.zeros(3))
+    method = MajorizationMinimization(tol=1e-9, gap=1e-8)
+    steps = method.solve(problem, model, np.zeros(3))
     assert steps[-1].objective == pytest.approx(27 / 80, abs=1e-6)
     np.testing.assert_allclose(steps[-1].coefficients, [0, 0, -0.5], atol=1e-3)
 
