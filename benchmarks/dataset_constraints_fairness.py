@@ -1,0 +1,112 @@
+"""Ratios of selection rates of two groups of a9a: the parts of `dataset_constraints.py`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import dataset_constraints_data as data
+import numpy as np
+from numpy.typing import NDArray
+from result_file import Measurements
+
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedLinearSVC,
+    ConstrainedLogisticRegression,
+    ConstrainedXGBClassifier,
+    selection_rate,
+)
+from gbm_constrained.solvers.dataset_rates import ramp
+
+Scores: TypeAlias = NDArray[np.float64]
+
+N_RATIOS = 24
+BOOSTER_RATIOS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
+# Shares of the part along the difference of the groups that Zafar's constraint takes off.
+STRENGTHS = np.append(1 - np.logspace(0.0, -2.5, N_RATIOS - 1), 1.0)
+TREES = {"n_estimators": 100, "learning_rate": 0.1, "n_jobs": 1}
+NAMES = ("method", "value")
+FIGURES = (
+    *(f"{how}{of}_{what}" for of in ("train", "test") for how in ("", "random_")
+      for what in ("error", "ratio")),
+    "seconds",
+)  # fmt: skip
+
+
+def list_runs(column: int) -> list[tuple[str, float]]:
+    """List the methods, each with its ratios or strengths; fewer by the education bin."""
+    is_sex = column == data.MALE
+    ratios = np.linspace(1.0, 4.0 if is_sex else 6.5, N_RATIOS)
+    swept = {"ramp": ratios, "zafar hinge": STRENGTHS}
+    if is_sex:
+        swept["ramp"] = np.union1d(ratios, BOOSTER_RATIOS)
+        swept |= {"zafar ramp": STRENGTHS, "hinge": ratios, "logistic": swept["ramp"]}
+        swept |= dict.fromkeys(("xgboost", "lightgbm"), np.array(BOOSTER_RATIOS))
+    runs = [(method, round(float(value), 6)) for method, values in swept.items()
+            for value in values]  # fmt: skip
+    return [("svm", np.inf), *runs]
+
+
+def make_classifier(method: str, rule: Any) -> Any:
+    """Make the classifier of a method, with defaults but for a booster's trees."""
+    if method in ("ramp", "hinge"):
+        options = data.HINGES if method == "hinge" else {}
+        return ConstrainedLinearSVC(constraints=[rule], **options)
+    if method == "logistic":
+        return ConstrainedLogisticRegression(constraints=[rule])
+    if method == "xgboost":
+        return ConstrainedXGBClassifier(constraints=[rule], max_depth=4, verbosity=0, **TREES)
+    return ConstrainedLGBMClassifier(constraints=[rule], num_leaves=15, verbose=-1, **TREES)
+
+
+def train(column: int, method: str, value: float) -> Callable[[Any], Scores]:
+    """Train a method on a9a, and return a function that scores rows by it."""
+    table = data.load_a9a("a9a")
+    if method == "svm":
+        return data.fit_plain(table).decision_function
+    group = data.is_in(table, column)
+    if method.startswith("zafar"):
+        found = data.fit_zafar(table, group, value, method.removeprefix("zafar "))
+        return lambda X: X @ found[:-1] + found[-1]
+    inside, outside = (selection_rate(on={"group": name}) for name in ("yes", "no"))
+    model = make_classifier(method, inside / outside <= value)
+    model.fit(table.X, table.y, sensitive_features={"group": np.where(group, "yes", "no")})
+    if hasattr(model, "decision_function"):
+        return model.decision_function
+    return lambda X: np.where(model.predict(X), 1.0, -1.0)
+
+
+def tell(of: str, y: NDArray[np.bool_], group: NDArray[np.bool_], z: Scores) -> dict[str, float]:
+    """Compute errors and ratios of selection rates, decided by the sign and at random."""
+    found = {}
+    for how, p in (("", (z > 0).astype(float)), ("random_", ramp(z))):
+        found[f"{how}{of}_error"] = float(np.where(y, 1 - p, p).mean())
+        found[f"{how}{of}_ratio"] = float(p[group].mean() / max(p[~group].mean(), 1e-12))
+    return found
+
+
+def measure(column: int, method: str, value: float) -> dict[str, float]:
+    """Train a method at a ratio, or at a strength of Zafar's, and measure it."""
+    began = time.process_time()
+    score = train(column, method, value)
+    figures = {"seconds": time.process_time() - began}
+    for of, name in (("train", "a9a"), ("test", "a9a.t")):
+        table = data.load_a9a(name)
+        figures |= tell(of, table.y, data.is_in(table, column), score(table.X))
+    return figures
+
+
+def run(results: Measurements, column: int) -> None:
+    """Measure all methods by a column, and print their test figures."""
+    print("method         value  error @ ratio by the sign, error @ ratio at random, CPU seconds")
+    for method, value in list_runs(column):
+        found = results.once(partial(measure, column, method, value), method, value)
+        by_sign, at_random = (
+            f"{found[f'{how}test_error']:.4f} @ {found[f'{how}test_ratio']:6.3f}"
+            for how in ("", "random_")
+        )
+        print(f"{method:12} {value:7.4f}  {by_sign}  {at_random} {found['seconds']:6.1f}",
+              flush=True)  # fmt: skip
