@@ -1,7 +1,7 @@
 """The experiments of "Satisfying Real-world Goals with Dataset Constraints" on public data.
 
 - `fairness`: a9a by sex. Men are selected at most u times as often as women, for 24 values of u
-  from 1 to 4, and for 8 with boosters. Zafar's covariance constraint is a path of 24 strengths.
+  from 1 to 4, and for 8 with boosters. Zafar's covariance constraint is a path of 24 multipliers.
 - `education`: the same by column 39, an education bin, which the authors' code takes for sex, for
   u from 1 to 6.5.
 - `churn`: a9a and Default of credit. Errors on 10,000 labelled rows, under recall no worse than

@@ -112,18 +112,52 @@ def find_shift(scores: NDArray[np.float64], share: float, *, at_least: bool) -> 
     return float(-ordered[int(np.floor(share * ordered.size + 1e-9))])
 
 
-def fit_zafar(
-    table: Table, in_first: NDArray[np.bool_], strength: float, loss: str
+def fit_zafar_hinge(
+    table: Table, in_first: NDArray[np.bool_], multiplier: float
 ) -> NDArray[np.float64]:
-    r"""Fit the covariance constraint of Zafar et al., appendix D of Goh et al.
+    r"""Fit the covariance constraint of Zafar et al., appendix D of Goh et al., by hinges.
 
-    With :math:`\bar x` the difference of the mean features of the two groups, the constraint
-    :math:`|\langle w, \bar x \rangle| \le c` and the penalty
-    :math:`\tfrac{\mu}{2} \langle w, \bar x \rangle^2` have the same stationary points, for
-    :math:`c = |\langle w, \bar x \rangle|` of the solution, which grows from 0 to that of no
-    constraint as :math:`\mu` falls. The penalty is that of features whose part along
-    :math:`\bar x` is shrunk. With the ramp in the objective a bound of the ramps of
-    :math:`\bar x` on both sides by :math:`\tfrac12 + c` is the same constraint, for c below 1/2.
+    With :math:`\bar x` the difference of the mean features of the two groups, the constraint is
+    :math:`\langle w, \bar x \rangle \le c`, a hinge of the data set of one row :math:`\bar x`.
+    That row has no intercept. Therefore the intercept is a feature that is next to unpenalised,
+    and the free one is held at -1/2 by a row of zeros. Multipliers stand for bounds c, which fall
+    from that of no constraint to zero, and below zero to overcorrected covariances.
+
+    Parameters
+    ----------
+    table : Table
+        Training rows.
+    in_first : ndarray of shape (n_samples,)
+        Which of them are in the first group.
+    multiplier : float
+        Multiplier of the constraint.
+
+    Returns
+    -------
+    ndarray of shape (n_features + 1,)
+        Coefficients with the intercept last.
+    """
+    X, y, n = table.X, table.y, table.y.size
+    constant, scale = sparse.csr_array(np.full((n, 1), 30.0)), 0.02
+    one_row = sparse.csr_array(np.append(-scale * _difference(X, in_first), 0.0)[None])
+    zeros = sparse.csr_array(one_row.shape)
+    rows = sparse.csr_array(sparse.vstack([sparse.hstack([X, constant]), zeros, one_row]))
+    price = multiplier / scale  # The hinge is linear where |<w, x>| < 1 / scale.
+    positive = np.concatenate([~y / n, [4.0 + 2.0 * price, 0.0]])
+    negative = np.concatenate([y / n, [2.0 + price, price]])
+    found = WeightedSVM(rows, 2 / n).minimize(positive, negative, 1e-5).coefficients
+    return np.append(found[:-2], 30.0 * found[-2] + found[-1])
+
+
+def fit_zafar_ramp(
+    table: Table, in_first: NDArray[np.bool_], strength: float
+) -> NDArray[np.float64]:
+    r"""Fit the ramp analogue of the covariance constraint, with ramps in the objective as well.
+
+    A bound of the ramp of :math:`\bar x` on both sides by 1/2 + c is
+    :math:`|\langle w, \bar x \rangle| \le c`, for c below 1/2. It has the same stationary
+    points as a penalty :math:`\tfrac{\mu}{2} \langle w, \bar x \rangle^2`, which is that of
+    features whose part along :math:`\bar x` is shrunk.
 
     Parameters
     ----------
@@ -132,10 +166,8 @@ def fit_zafar(
     in_first : ndarray of shape (n_samples,)
         Which of them are in the first group.
     strength : float
-        How much of the part along the difference is taken off, from 0 to 1 (:math:`\mu` from zero
-        to infinity).
-    loss : {"hinge", "ramp"}
-        Loss of the objective.
+        Share that is taken off the part along the difference. With zero there is no constraint,
+        and with one c is zero.
 
     Returns
     -------
@@ -143,18 +175,21 @@ def fit_zafar(
         Coefficients with the intercept last.
     """
     X, y = table.X.toarray(), table.y
-    difference = X[in_first].mean(axis=0) - X[~in_first].mean(axis=0)
+    difference = _difference(table.X, in_first)
     unit = difference / np.linalg.norm(difference)
     shrunk = X - np.outer(X @ unit, strength * unit)
-    model = WeightedSVM(shrunk, 2 / y.size)
-    if loss == "hinge":
-        coefficients = model.minimize(~y / y.size, y / y.size, 1e-5).coefficients
-    else:
-        costs = np.zeros((1, 2, 2))
-        costs[0, 0, 0] = costs[0, 1, 1] = 1.0
-        shares = sparse.csr_array(np.vstack([y, ~y]) / y.size)
-        problem = RateProblem.of(shares, costs, np.zeros(0), ())
-        steps = MajorizationMinimization().solve(problem, model, np.zeros(X.shape[1] + 1))
-        coefficients = steps[-1].coefficients
-    w = coefficients[:-1]
-    return np.append(w - strength * (w @ unit) * unit, coefficients[-1])
+    costs = np.zeros((1, 2, 2))
+    costs[0, 0, 0] = costs[0, 1, 1] = 1.0
+    shares = sparse.csr_array(np.vstack([y, ~y]) / y.size)
+    problem, model = (
+        RateProblem.of(shares, costs, np.zeros(0), ()),
+        WeightedSVM(shrunk, 2 / y.size),
+    )
+    steps = MajorizationMinimization().solve(problem, model, np.zeros(X.shape[1] + 1))
+    found = steps[-1].coefficients.copy()
+    found[:-1] -= strength * (found[:-1] @ unit) * unit
+    return found
+
+
+def _difference(X: Any, in_first: NDArray[np.bool_]) -> NDArray[np.float64]:
+    return np.asarray(X[in_first].mean(axis=0) - X[~in_first].mean(axis=0))

@@ -25,8 +25,12 @@ Scores: TypeAlias = NDArray[np.float64]
 
 N_RATIOS = 24
 BOOSTER_RATIOS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
-# Shares of the part along the difference of the groups that Zafar's constraint takes off.
-STRENGTHS = np.append(1 - np.logspace(0.0, -2.5, N_RATIOS - 1), 1.0)
+# Of Zafar's constraint, from none to its tightest.
+MULTIPLIERS = {
+    data.MALE: np.linspace(0.0, 0.078, N_RATIOS),
+    data.EDUCATION: np.linspace(0.0, 0.1, N_RATIOS),
+}
+STRENGTHS = np.append(1 - np.logspace(-0.5, -2.5, N_RATIOS - 1), 1.0)
 TREES = {"n_estimators": 100, "learning_rate": 0.1, "n_jobs": 1}
 NAMES = ("method", "value")
 FIGURES = (
@@ -40,7 +44,7 @@ def list_runs(column: int) -> list[tuple[str, float]]:
     """List the methods, each with its ratios or strengths; fewer by the education bin."""
     is_sex = column == data.MALE
     ratios = np.linspace(1.0, 4.0 if is_sex else 6.5, N_RATIOS)
-    swept = {"ramp": ratios, "zafar hinge": STRENGTHS}
+    swept = {"ramp": ratios, "zafar hinge": MULTIPLIERS[column]}
     if is_sex:
         swept["ramp"] = np.union1d(ratios, BOOSTER_RATIOS)
         swept |= {"zafar ramp": STRENGTHS, "hinge": ratios, "logistic": swept["ramp"]}
@@ -69,7 +73,8 @@ def train(column: int, method: str, value: float) -> Callable[[Any], Scores]:
         return data.fit_plain(table).decision_function
     group = data.is_in(table, column)
     if method.startswith("zafar"):
-        found = data.fit_zafar(table, group, value, method.removeprefix("zafar "))
+        fit = data.fit_zafar_hinge if method == "zafar hinge" else data.fit_zafar_ramp
+        found = fit(table, group, value)
         return lambda X: X @ found[:-1] + found[-1]
     inside, outside = (selection_rate(on={"group": name}) for name in ("yes", "no"))
     model = make_classifier(method, inside / outside <= value)
