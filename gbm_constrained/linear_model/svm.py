@@ -331,6 +331,8 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         check_choice("prediction", self.prediction, PREDICTIONS)
         check_choice("chooser", self.chooser, CHOOSERS)
         check_integer("n_iterations", self.n_iterations, 1)
+        if not (is_finite_number(self.tol) and self.tol >= 0):
+            raise ValueError(f"tol must be a number of at least zero, got {self.tol!r}.")
         if not (is_finite_number(self.C) and self.C > 0):
             raise ValueError(f"C must be a positive number, got {self.C!r}.")
         if self.penalty != "l2":
@@ -348,7 +350,10 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         model = self.initial_model
         if model is None:
             return None
-        check_is_fitted(model)
+        if not hasattr(model, "coef_"):
+            raise TypeError(
+                f"initial_model={model!r} has no coef_: give a fitted linear classifier, or None."
+            )
         coef = np.ravel(model.coef_).astype(np.float64)
         if coef.size != self.n_features_in_:
             raise ValueError(
