@@ -59,7 +59,7 @@ def test_bad_initial_models(grouped_rows):
             model.fit(X, y)
     for given in (LinearSVC(), DecisionTreeClassifier().fit(X, y), "deployed"):
         model = gc.ConstrainedLinearSVC(constraints=[NEYMAN_PEARSON], initial_model=given)
-        with pytest.raises(TypeError, match=r"initial_model=.* has no coef_: give a fitted linear"):
+        with pytest.raises(TypeError, match=r"initial_model=.* has no coef_: give a fitted"):
             model.fit(X, y)
 
 
