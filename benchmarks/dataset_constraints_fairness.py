@@ -24,7 +24,7 @@ from gbm_constrained.solvers.dataset_rates import ramp
 Scores: TypeAlias = NDArray[np.float64]
 
 N_RATIOS = 24
-BOOSTER_RATIOS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
+BOOSTER_RATIOS = (1.0, 1.25, 1.5, 2.0, 3.0)
 # Of Zafar's constraint, from none to its tightest.
 MULTIPLIERS = {
     data.MALE: np.linspace(0.0, 0.078, N_RATIOS),
