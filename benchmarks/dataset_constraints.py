@@ -7,10 +7,11 @@
 - `churn`: a9a and Default of credit. Errors on 10,000 labelled rows, under recall no worse than
   that of a deployed model of 3,000 rows, and churn of at most c on 10,000 unlabelled rows.
 - `neyman_pearson`: Credit. The sum of both error rates, under a bound of the false positive rate.
+- `steps`: errors by the number of steps, on held-out parts of the training rows of a9a.
 - `cuts`: those of both choosers of multipliers, on 3,000 rows of a9a under one to five rules.
 
     GBM_CONSTRAINED_DATA=FOLDER python benchmarks/dataset_constraints.py
-        [fairness education churn neyman_pearson cuts] [--results FOLDER]
+        [fairness education churn neyman_pearson steps cuts] [--results FOLDER]
 
 Figures that begin with "random" are expected ones of decisions that are positive with the
 probability of the ramp. All fits have C = 1 and the defaults. Each is a row of a CSV of its part,
@@ -28,6 +29,7 @@ import dataset_constraints_cuts as cuts
 import dataset_constraints_data as data
 import dataset_constraints_fairness as fairness
 import dataset_constraints_rates as rates
+import dataset_constraints_steps as steps
 from result_file import Measurements, Part, add_parts
 
 RESULTS = Path(__file__).parent / "results" / "dataset_constraints"
@@ -38,6 +40,7 @@ PARTS = {
     ),
     "churn": Part(rates.run_churn, rates.CHURN_NAMES, rates.CHURN_FIGURES),
     "neyman_pearson": Part(rates.run_neyman_pearson, rates.NP_NAMES, rates.NP_FIGURES),
+    "steps": Part(steps.run, steps.NAMES, steps.FIGURES),
     "cuts": Part(cuts.run, cuts.NAMES, cuts.FIGURES),
 }
 

@@ -57,9 +57,9 @@ def say_ratios(rows: pd.DataFrame) -> None:
 
 
 def error_at(rows: pd.DataFrame, method: str, ratio: float) -> float:
-    """Interpolate the test error of a path of fits at a test ratio."""
+    """Interpolate the test error of a path of fits at a test ratio; NaN far beyond its ends."""
     path = rows[rows["method"] == method].sort_values("test_ratio")
-    inside = path["test_ratio"].min() <= ratio <= path["test_ratio"].max()
+    inside = path["test_ratio"].min() - 0.02 <= ratio <= path["test_ratio"].max() + 0.02
     return float(np.interp(ratio, path["test_ratio"], path["test_error"])) if inside else np.nan
 
 
@@ -79,10 +79,11 @@ def say_churn(rows: pd.DataFrame, data: str) -> None:
     """Compare training churn, and the test figures of both kinds of decisions, over the splits."""
     rows = rows[rows["data"] == data]
     thresholded = rows[rows["method"] == "thresholded"].set_index("seed")
-    for bound, found in rows[rows["method"] == "ramp"].groupby("bound"):
-        found = found.set_index("seed")
+    ramps = rows[rows["method"] == "ramp"].set_index("seed")
+    free = ramps.loc[ramps["bound"] == ramps["bound"].max(), "random_train_churn"]
+    for bound, found in ramps.groupby("bound"):
         churn = found["random_train_churn"]
-        is_binding = found["train_churn"] > 0.5 * bound
+        is_binding = free > bound
         say(
             f"{data}, c = {bound}, training churn at random within [.8 c, c + .0005]",
             f"{churn.min():.4f} to {churn.max():.4f}",
