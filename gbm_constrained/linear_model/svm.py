@@ -84,9 +84,10 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         :math:`\sigma(z)`. A score of zero is decided negatively, as by the parent, and positively
         in the paper.
     n_iterations : int, default=8
-        Most steps. Decisions by the sign are best on held-out rows after six to ten of them;
-        randomised ones gain a little up to about twenty. A :class:`~sklearn.exceptions.ConvergenceWarning` says where the last of them
-        still lowered the objective by more than a hundredth.
+        Most steps. Decisions by the sign are best on held-out rows after six to ten of them, and
+        randomised ones gain a little up to about twenty. A
+        :class:`~sklearn.exceptions.ConvergenceWarning` says where the last step still lowered the
+        objective by more than a hundredth.
     initial_model : linear classifier, default=None
         A fitted model with ``coef_`` and ``intercept_``, such as a deployed one, to start from.
         Its scores are multiplied by a factor with which they meet the constraints.

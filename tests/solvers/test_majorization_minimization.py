@@ -185,6 +185,30 @@ def test_progress_ends_the_steps():
     assert len(MajorizationMinimization(max_iter=2).solve(problem, model, start)) == 3
 
 
+def test_cuts_of_the_last_step_are_cuts_of_the_next():
+    """A search that knows nothing needs more answers for the same convex problem."""
+    continued = anew = 0
+    for seed in range(6):
+        draw = RateProblemDraw(seed, 2, slack=0.0)
+        method = MajorizationMinimization(tol=0.0, max_iter=3)
+        for last, step in pairwise(method.solve(draw.problem, draw.model, draw.zeros)[1:]):
+            oracle = ConvexProblem(draw.problem, draw.model, last.coefficients)
+            continued += step.n_cuts
+            anew += CuttingPlane(step.asked).solve(oracle, [oracle.start()]).n_cuts
+    assert 0 < 1.5 * continued <= anew
+
+
+def test_steps_ask_for_no_more_than_their_end_needs():
+    problem, model = neyman_pearson()
+    for tol in (1e-2, 1e-4):
+        method = MajorizationMinimization(tol=tol)
+        steps = method.solve(problem, model, np.array([0.0, 0.0, -0.4]))
+        for last, step in pairwise(steps[1:]):
+            assert step.upper - step.lower <= step.asked
+            assert step.asked >= tol * last.objective
+    assert steps[1].asked == method.first_gap
+
+
 HINGES = Losses("hinge", "hinge")
 
 
