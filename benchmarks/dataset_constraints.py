@@ -7,11 +7,12 @@
 - `churn`: a9a and Default of credit. Errors on 10,000 labelled rows, under recall no worse than
   that of a deployed model of 3,000 rows, and churn of at most c on 10,000 unlabelled rows.
 - `neyman_pearson`: Credit. The sum of both error rates, under a bound of the false positive rate.
+- `held_out`: fairness by sex at equal ratios, on held-out parts of the training rows alone.
 - `steps`: errors by the number of steps, on held-out parts of the training rows of a9a.
 - `cuts`: those of both choosers of multipliers, on 3,000 rows of a9a under one to five rules.
 
     GBM_CONSTRAINED_DATA=FOLDER python benchmarks/dataset_constraints.py
-        [fairness education churn neyman_pearson steps cuts] [--results FOLDER]
+        [fairness education churn neyman_pearson held_out steps cuts] [--results FOLDER]
 
 Figures that begin with "random" are expected ones of decisions that are positive with the
 probability of the ramp. All fits have C = 1 and the defaults. Each is a row of a CSV of its part,
@@ -40,6 +41,7 @@ PARTS = {
     ),
     "churn": Part(rates.run_churn, rates.CHURN_NAMES, rates.CHURN_FIGURES),
     "neyman_pearson": Part(rates.run_neyman_pearson, rates.NP_NAMES, rates.NP_FIGURES),
+    "held_out": Part(fairness.run_held_out, fairness.HELD_OUT_NAMES, fairness.HELD_OUT_FIGURES),
     "steps": Part(steps.run, steps.NAMES, steps.FIGURES),
     "cuts": Part(cuts.run, cuts.NAMES, cuts.FIGURES),
 }

@@ -87,6 +87,14 @@ def split_churn(data: str, seed: int) -> ChurnData:
     return ChurnData(*parts[:3], load_a9a("a9a.t") if data == "a9a" else parts[3])
 
 
+def split_training(seed: int) -> tuple[Table, Table]:
+    """Split the training rows of a9a into two thirds and one, without any test rows."""
+    table = load_a9a("a9a")
+    rows = np.random.default_rng(seed).permutation(table.y.size)
+    parts = np.split(rows, [2 * rows.size // 3])
+    return table.take(parts[0]), table.take(parts[1])
+
+
 def split_credit(seed: int) -> tuple[Table, Table]:
     """Split the bundled sample of Credit, standardised by its training rows, into 70 and 30 %."""
     credit = load_credit()

@@ -31,6 +31,12 @@ MULTIPLIERS = {
     data.EDUCATION: np.linspace(0.0, 0.1, N_RATIOS),
 }
 STRENGTHS = np.append(1 - np.logspace(-0.5, -2.5, N_RATIOS - 1), 1.0)
+HELD_OUT = {
+    "ramp": (1.0, 1.1, 1.2, 1.35, 1.5, 1.7, 1.9, 2.1, 2.3, 2.5, 2.7, 3.0, 3.2),
+    "zafar hinge": tuple(round(float(v), 6) for v in np.linspace(0.0, 0.072, 13)),
+}
+HELD_OUT_RATIOS, HELD_OUT_SEEDS = (1.05, 1.25, 1.5, 2.0, 2.5, 3.0), range(3)
+HELD_OUT_NAMES, HELD_OUT_FIGURES = ("method", "value", "seed"), ("error", "ratio")
 TREES = {"n_estimators": 100, "learning_rate": 0.1, "n_jobs": 1}
 NAMES = ("method", "value")
 FIGURES = (
@@ -66,12 +72,12 @@ def make_classifier(method: str, rule: Any) -> Any:
     return ConstrainedLGBMClassifier(constraints=[rule], num_leaves=15, verbose=-1, **TREES)
 
 
-def train(column: int, method: str, value: float) -> Callable[[Any], Scores]:
-    """Train a method on a9a, and return a function that scores rows by it."""
-    table = data.load_a9a("a9a")
+def train(
+    table: data.Table, group: NDArray[np.bool_], method: str, value: float
+) -> Callable[[Any], Scores]:
+    """Train a method, and return a function that scores rows by it."""
     if method == "svm":
         return data.fit_plain(table).decision_function
-    group = data.is_in(table, column)
     if method.startswith("zafar"):
         fit = data.fit_zafar_hinge if method == "zafar hinge" else data.fit_zafar_ramp
         found = fit(table, group, value)
@@ -95,13 +101,40 @@ def tell(of: str, y: NDArray[np.bool_], group: NDArray[np.bool_], z: Scores) -> 
 
 def measure(column: int, method: str, value: float) -> dict[str, float]:
     """Train a method at a ratio, or at a strength of Zafar's, and measure it."""
-    began = time.process_time()
-    score = train(column, method, value)
+    training, began = data.load_a9a("a9a"), time.process_time()
+    score = train(training, data.is_in(training, column), method, value)
     figures = {"seconds": time.process_time() - began}
     for of, name in (("train", "a9a"), ("test", "a9a.t")):
         table = data.load_a9a(name)
         figures |= tell(of, table.y, data.is_in(table, column), score(table.X))
     return figures
+
+
+def measure_held_out(method: str, value: float, seed: int) -> dict[str, float]:
+    """Train on two thirds of the training rows, and measure decisions on the others, by sex."""
+    training, held_out = data.split_training(seed)
+    score = train(training, data.is_in(training, data.MALE), method, value)
+    figures = tell("", held_out.y, data.is_in(held_out, data.MALE), score(held_out.X))
+    return {"error": figures["_error"], "ratio": figures["_ratio"]}
+
+
+def run_held_out(results: Measurements) -> None:
+    """Compare errors at equal ratios on held-out parts of the training rows."""
+    print("held-out ratio; error of ramp rates less that of Zafar's constraint, standard error")
+    differences = []
+    for seed in HELD_OUT_SEEDS:
+        errors = []
+        for method, values in HELD_OUT.items():
+            found = [
+                results.once(partial(measure_held_out, method, value, seed), method, value, seed)
+                for value in values
+            ]
+            path = sorted((row["ratio"], row["error"]) for row in found)
+            errors.append(np.interp(HELD_OUT_RATIOS, *np.transpose(path)))
+        differences.append(errors[0] - errors[1])
+    error = np.std(differences, axis=0, ddof=1) / len(differences) ** 0.5
+    for shown in zip(HELD_OUT_RATIOS, np.mean(differences, axis=0), error, strict=True):
+        print("{:5} {:+.4f} {:.4f}".format(*shown), flush=True)
 
 
 def run(results: Measurements, column: int) -> None:

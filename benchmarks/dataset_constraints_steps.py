@@ -26,9 +26,7 @@ FIGURES = tuple(f"{what}_{k}" for what in ("objective", "error", "random_error")
 
 def measure(ratio: float, seed: int) -> dict[str, float]:
     """Train on two thirds of the training rows of a9a, and measure each step on the others."""
-    table = data.load_a9a("a9a")
-    rows = np.random.default_rng(seed).permutation(table.y.size)
-    training, held_out = (table.take(part) for part in np.split(rows, [2 * rows.size // 3]))
+    training, held_out = data.split_training(seed)
     y, is_male = training.y, data.is_in(training, data.MALE)
     members = np.array([y, ~y, is_male, ~is_male], dtype=float)
     costs = np.zeros((2, 4, 2))
