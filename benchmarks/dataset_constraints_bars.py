@@ -109,8 +109,8 @@ def draw_ratios(rows: pd.DataFrame, path: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.4), layout="constrained")
     for colour, (method, label) in zip(COLOURS, LINES.items(), strict=True):
         found = rows[rows["method"] == method]
-        shown = found.sort_values("test_ratio")
-        left.plot(shown["test_ratio"], shown["test_error"], ".-", color=colour, label=label)
+        found = found.sort_values("value")
+        left.plot(found["test_ratio"], found["test_error"], ".-", color=colour, label=label)
         if not method.startswith("zafar"):
             right.plot(found["value"], found["test_ratio"], ".-", color=colour, label=label)
     found = rows[rows["method"] == "ramp"].sort_values("random_test_ratio")
