@@ -84,7 +84,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         :math:`\sigma(z)`. A score of zero is decided negatively, as by the parent, and positively
         in the paper.
     n_iterations : int, default=8
-        Most steps. Decisions by the sign are best on held-out rows after six to ten of them, and
+        Most steps. Decisions by the sign are best on held-out rows after four to ten of them, and
         randomised ones gain a little up to about twenty. A
         :class:`~sklearn.exceptions.ConvergenceWarning` says where the last step still lowered the
         objective by more than a hundredth.
