@@ -141,6 +141,7 @@ def _explain(problem: RateProblem, step: Step) -> str:
     conflict = " and ".join(named or problem.names)
     return (
         f"no linear scores were found whose expected rates meet all constraints: the largest "
-        f"violation is {step.violation:.3g}, with {conflict} in conflict. Relax one of them, or "
-        f"give coefficients that meet them to start from."
+        f"violation is {step.violation:.3g}, with {conflict} in conflict. Relax one of them, "
+        f"weaken the penalty of the coefficients or scale the features up, or give coefficients "
+        f"that meet them to start from."
     )

@@ -158,6 +158,14 @@ def test_a_time_limit_ends_the_cuts(grouped_rows):
     assert "time_limit=1e-09" in model.stopping_message_
 
 
+def test_a_penalty_that_leaves_no_scores_is_named(grouped_rows):
+    """Two rules that no constant meets need scores that differ, which tiny features make dear."""
+    X, y, _, _ = grouped_rows
+    model = gc.ConstrainedLinearSVC(constraints=[gc.fpr() <= 0.2, gc.fnr() <= 0.3])
+    with pytest.raises(gc.InfeasibleConstraintsError, match=r"weaken the penalty .* features up"):
+        model.fit(1e-6 * X, y)
+
+
 def test_a_time_limit_ends_the_search_for_a_start(grouped_rows):
     rules = [gc.fpr() <= 0.2, gc.fnr() <= 0.3]
     model, _ = fit_with_warnings(grouped_rows, *rules)
