@@ -91,8 +91,8 @@ class CuttingPlane:
     chooser : {"maximum", "centroid"}, default="maximum"
         Which multipliers are asked next: those of the largest model, or the centre of mass of what
         is between the model and the lower bound, whose volume falls by a constant factor with
-        every exact cut. Ramp problems of one to five constraints need about as many cuts by
-        either, and the maximum costs nothing.
+        every exact cut. Ramp problems of one or two constraints need about as many cuts by
+        either. With three to five the maximum needs about half as many, and it costs nothing.
     limit : float, default=10.0
         First limit of the sum of the multipliers.
     max_limit : float, default=1e5
