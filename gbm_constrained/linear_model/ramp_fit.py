@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.linear_model.hinge import WeightedSVM
@@ -18,6 +19,8 @@ from gbm_constrained.solvers.hard_rates import find_intercept_shift
 from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization, Step
 from gbm_constrained.solvers.ramp_starts import Start, find_start
 from gbm_constrained.training.fit import ConstrainedFit
+
+FAR = 0.01  # Progress of a last step, relative to the objective, that leaves much to gain.
 
 
 class RampFit:
@@ -69,6 +72,26 @@ class RampFit:
         finally:
             self.fit.run.hide_progress()
         return steps
+
+    def warn(self, steps: Sequence[Step]) -> None:
+        """Warn of bounds that have not closed, and of steps that ended far from the last."""
+        last, step = steps[-2:]
+        if step.upper - step.lower > step.asked:
+            issue_warning(
+                f"The search for multipliers ended after {step.n_cuts} cuts, and the optimum of "
+                f"the last step is known to {step.upper - step.lower:.1e}, where "
+                f"{step.asked:.1e} was asked for: raise tol or time_limit, or relax constraints "
+                f"that can hardly be met.",
+                "GC304",
+            )
+        progress, n = last.objective - step.objective, len(steps) - 1
+        is_short = n == self.method.max_iter and not self.fit.notifier.is_stopped
+        if is_short and progress > FAR * abs(step.objective):
+            issue_warning(
+                f"The last of n_iterations={n} steps still lowered the objective by "
+                f"{progress:.2g} to {step.objective:.3g}: raise n_iterations.",
+                "GC304",
+            )
 
     def _record(self, iteration: int, step: Step, multipliers: Float) -> None:
         """Add a step to the history of the solver, with the multipliers of the next one."""

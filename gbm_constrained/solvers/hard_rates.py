@@ -9,7 +9,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.solvers.cutting_plane import FEASIBLE
 from gbm_constrained.solvers.dataset_rates import Losses, RateProblem
 
-N_TRIED = 200  # Shifts that are tried in either direction, one row changing with each.
+N_TRIED = 200  # Shifts with which decisions meet all constraints, and whose ramps are looked at.
 
 
 def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> float | None:
@@ -27,8 +27,7 @@ def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> floa
     Returns
     -------
     float or None
-        Zero where the decisions meet the constraints already; None if no shift that was tried
-        does.
+        Zero where the decisions meet the constraints already; None if no shift was found.
     """
 
     def meets(shift: float) -> bool:
@@ -38,15 +37,21 @@ def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> floa
 
     if meets(0.0):
         return 0.0
-    ends = np.unique(-z)
-    between = (ends[1:] + ends[:-1]) / 2
-    for shift in sorted(_nearest(between), key=abs):
-        if meets(shift):
-            return float(shift)
-    return None
+    shifts = _find_shifts_of_decisions(problem, z)
+    nearest = shifts[np.argsort(np.abs(shifts))[:N_TRIED]]
+    return next((float(shift) for shift in nearest if meets(shift)), None)
 
 
-def _nearest(shifts: Float) -> list[float]:
-    """List the shifts nearest to zero in either direction."""
-    at = int(np.searchsorted(shifts, 0.0))
-    return [float(shift) for shift in shifts[max(at - N_TRIED, 0) : at + N_TRIED]]
+def _find_shifts_of_decisions(problem: RateProblem, z: Float) -> Float:
+    """Find the middles between two scores at which decisions meet all constraints.
+
+    Rows become positive one after the other as the shift grows, and each adds its costs.
+    """
+    order = np.argsort(-z)
+    ends = -z[order]
+    is_met = ends[1:] > ends[:-1]
+    for j, bound in enumerate(problem.bounds, start=1):
+        none = problem.negative[j] @ problem.total + problem.constant[j]
+        added = problem.shares.T @ (problem.positive[j] - problem.negative[j])
+        is_met &= none + np.cumsum(added[order])[:-1] - bound <= ROUNDING
+    return np.asarray((ends[1:] + ends[:-1])[is_met] / 2)

@@ -33,6 +33,7 @@ from gbm_constrained.solvers.majorization_minimization import (
 
 FACTORS = 2.0 ** np.linspace(-12, 12, 385)  # Neighbours differ by 4.4 %.
 MOVING_SHARE = 0.1  # Share of rows within the ramp at which a given start moves.
+MAX_STEPS = 100  # Steps that lower the largest violation.
 PRICE = 1000.0  # Limit of the multipliers where violations are all there is to pay for.
 IN_CONFLICT = 1e-3  # Least share of the multipliers of a constraint that is named in a conflict.
 
@@ -115,11 +116,17 @@ def _lower_violation(
     )
     steps = priced.iterate(problem.without_objective(), model, constant)
     last = next(steps)
-    for n_iter, step in enumerate(islice(steps, method.max_iter), 1):
+    for n_iter, step in enumerate(islice(steps, MAX_STEPS), 1):
         if step.violation <= 0:
             return Start(step.coefficients, n_iter=n_iter)
         is_still = last.violation - step.violation <= method.tol * step.violation
         last = step
+        if search.is_over():
+            raise InfeasibleConstraintsError(
+                f"no linear scores were found in time whose expected rates meet all constraints: "
+                f"the largest violation is {step.violation:.3g}. Give more time, relax the "
+                f"constraints, or give coefficients that meet them to start from."
+            )
         if is_still:
             break
     raise InfeasibleConstraintsError(_explain(problem, last))
@@ -134,6 +141,7 @@ def _explain(problem: RateProblem, step: Step) -> str:
     conflict = " and ".join(named or problem.names)
     return (
         f"no linear scores were found whose expected rates meet all constraints: the largest "
-        f"violation is {step.violation:.3g}, with {conflict} in conflict. Relax one of them, or "
-        f"give coefficients that meet them to start from."
+        f"violation is {step.violation:.3g}, with {conflict} in conflict. Relax one of them, "
+        f"weaken the penalty of the coefficients or scale the features up, or give coefficients "
+        f"that meet them to start from."
     )

@@ -33,7 +33,19 @@ def problem_of(members, costs, bounds, names):
     return RateProblem.of(shares, costs, np.array(bounds), names)
 
 
-@pytest.mark.parametrize(("u", "error"), [(2.0, 0.1565), (1.25, 0.165), (1.0, 0.1705)])
+def test_without_a_rule():
+    """Errors and the ratio of men to women that are selected, of a support vector machine."""
+    X, y = load_a9a()
+    test_X, test_y = load_a9a("a9a.t")
+    costs = ~y / y.size, y / y.size
+    test = Linear(test_X, WeightedSVM(X, 2 / y.size).minimize(*costs, 1e-5).coefficients)
+    is_male, is_female = (test_X[:, [sex]].toarray().ravel() == 1 for sex in (MALE, FEMALE))
+    ratio = test.decided[is_male].mean() / test.decided[is_female].mean()
+    assert test.error(test_y) == pytest.approx(0.150, abs=0.001)
+    assert ratio == pytest.approx(3.46, abs=0.1)
+
+
+@pytest.mark.parametrize(("u", "error"), [(2.0, 0.1565), (1.25, 0.164), (1.0, 0.17)])
 def test_ratio_of_selection_rates_by_sex(u, error):
     """Men are selected at most u times as often as women; 20 s are allowed on one core."""
     X, y = load_a9a()

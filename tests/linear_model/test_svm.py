@@ -15,15 +15,9 @@ import gbm_constrained as gc
 from gbm_constrained.solvers.dataset_rates import ramp
 
 
-@pytest.fixture(scope="module")
-def rows():
-    """Two classes of two groups, one of which is positive more often."""
-    rng = np.random.default_rng(0)
-    group = rng.choice(["a", "b"], 800)
-    y = (rng.random(800) < np.where(group == "a", 0.55, 0.3)).astype(int)
-    X = rng.normal(size=(800, 3)) + np.outer(y, [1.2, 0.5, 0.0])
-    X[:, 2] += group == "a"
-    return X, y, group, rng.uniform(0.5, 2.0, 800)
+@pytest.fixture
+def rows(grouped_rows):
+    return grouped_rows
 
 
 RATIO = gc.ratio(gc.selection_rate(), by="g") >= 0.8
@@ -172,52 +166,6 @@ def test_callbacks_end_the_steps(rows):
 def test_rules_in_conflict(rows):
     with pytest.raises(gc.InfeasibleConstraintsError, match="no linear scores were found"):
         fit(rows, gc.fpr() <= 0.01, gc.fnr() <= 0.01)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"C": 0.0}, "C must be a positive number, got 0.0"),
-        ({"objective_loss": "log"}, "objective_loss"),
-        ({"constraint_loss": None}, "constraint_loss"),
-        ({"prediction": "both"}, "prediction"),
-        ({"chooser": "corner"}, "chooser"),
-        ({"n_iterations": 0}, "n_iterations"),
-        ({"penalty": "l1", "dual": False}, "penalty='l1' is not supported under constraints"),
-        ({"fit_intercept": False}, "fit_intercept=False is not supported under constraints"),
-        ({"constraints": [gc.log_loss() <= 0.5]}, "bounds a mean loss, which no ramp"),
-        ({"constraints": [gc.auc() >= 0.5]}, "bounds pairs of scores, which no ramp"),
-    ],
-)
-def test_bad_parameters(rows, options, message):
-    X, y, _, _ = rows
-    model = gc.ConstrainedLinearSVC(**{"constraints": [NEYMAN_PEARSON], **options})
-    with pytest.raises(ValueError, match=message):
-        model.fit(X, y)
-    assert not hasattr(model, "coef_")
-
-
-def test_bad_initial_models(rows):
-    X, y, _, _ = rows
-    narrow, other = LinearSVC().fit(X[:, :2], y), LinearSVC().fit(X, y + 1)
-    for given, message in (
-        (narrow, "initial_model has 2 coefficients, and X has 3 features"),
-        (other, r"initial_model has the classes \[1, 2\], and y has \[0, 1\]"),
-    ):
-        model = gc.ConstrainedLinearSVC(constraints=[NEYMAN_PEARSON], initial_model=given)
-        with pytest.raises(ValueError, match=message):
-            model.fit(X, y)
-
-
-def test_more_classes_and_not_finite_features(rows):
-    X, y, _, _ = rows
-    model = gc.ConstrainedLinearSVC(constraints=[gc.error_rate() <= 0.5])
-    with pytest.raises(ValueError, match="y has 3 classes: fit one class against all others"):
-        model.fit(X, np.arange(800) % 3)
-    bad = X.copy()
-    bad[3, 1] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        model.fit(bad, y)
 
 
 def test_equal_rates_of_groups_with_dependent_columns(rows):

@@ -40,6 +40,7 @@ def values_of(c):
     wrong, changed = y != d, d != old
     tp, fp, fn = c.sum(y & d), c.sum(~y & d), c.sum(y & ~d)
     by_region = [c.share(wrong, c.region == r) for r in ("a", "b", "c")]
+    by_sex_of_positives = by_sex(c, y)
     churn, wins = c.share(changed, every), c.share(changed & (d == y), every)
     losses = c.share(changed & (old == y), every)
     return [
@@ -54,11 +55,18 @@ def values_of(c):
         (gc.wins(over="old") >= 0.1, 0.1 - wins),
         (gc.losses(to="old") <= 0.1, losses - 0.1),
         (gc.each(gc.error_rate(), by="region") <= 0.3, max(by_region) - 0.3),
-        (gc.gap(gc.tpr(), by="sex") <= 0.1, np.ptp(by_sex(c, y)) - 0.1),
+        (gc.gap(gc.tpr(), by="sex") <= 0.1, np.ptp(by_sex_of_positives) - 0.1),
         (
             gc.ratio(gc.selection_rate(), by="sex") >= 0.8,
             0.8 * max(by_sex(c, every)) - min(by_sex(c, every)),
         ),
+        (
+            gc.ratio(gc.tpr(), by="sex") >= 0.9,
+            0.9 * max(by_sex_of_positives) - min(by_sex_of_positives),
+        ),
+        (gc.wins(over="old") / gc.losses(to="old") >= 1.2, 1.2 * losses - wins),
+        (gc.wins(over="old") / gc.churn(to="old") >= 0.6, 0.6 * churn - wins),
+        (gc.tpr(on={"sex": "F"}) >= 0.9, 0.9 - by_sex_of_positives[0]),
     ]
 
 
@@ -66,7 +74,7 @@ def rules_of(problem):
     return [rule for rule, _ in values_of(Counts(problem, problem.rng.random(problem.n) > 0.5))]
 
 
-@pytest.mark.parametrize("position", range(13))
+@pytest.mark.parametrize("position", range(17))
 def test_rules_against_counting(position):
     """The largest violation of a rule's rows is its own, up to a positive factor of quotients."""
     problem = Problem(5, n=200)

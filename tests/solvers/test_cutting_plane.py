@@ -164,17 +164,29 @@ def test_without_rules_one_answer_is_enough():
 def test_an_early_end_reports_the_bounds_so_far():
     problem = Quadratics(7, 3)
     found = CuttingPlane(1e-9, max_cuts=3).solve(problem, problem.start)
-    assert found.n_cuts == 4
+    assert found.n_cuts == 3
     assert found.upper - found.lower > 1e-9
     assert found.lower <= problem.optimum <= found.upper
     assert found.is_feasible
+
+
+def test_a_search_ends_when_it_is_told():
+    """What is known before the first answer is a point that meets the rules, and its bounds."""
+    problem = Quadratics(7, 3)
+    answers = iter([False, False, True])
+    found = CuttingPlane(1e-9, is_over=lambda: next(answers)).solve(problem, problem.start)
+    assert found.n_cuts == 2 == len(problem.asked)
+    found = CuttingPlane(1e-9, is_over=lambda: True).solve(problem, problem.start)
+    assert found.n_cuts == 0
+    np.testing.assert_array_equal(found.point, problem.inside)
+    assert found.lower <= problem.optimum <= found.upper
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
 def test_problem_3_against_a_conic_solver(m):
     """Problem 3 at random scores, and the same with slack for rules that these violate."""
     cp = pytest.importorskip("cvxpy")
-    for seed in range(5):
+    for seed in range(20):
         draw = RateProblemDraw(seed, m)
         reference = draw.rng.normal(size=draw.zeros.size) * 0.2 * (seed > 0)
         oracle = ConvexProblem(draw.problem, draw.model, reference)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from dataset_rate_problems import RateProblemDraw
+from scipy import sparse
 
-from gbm_constrained.solvers.dataset_rates import Losses
+from gbm_constrained.solvers.dataset_rates import Losses, RateProblem
 from gbm_constrained.solvers.hard_rates import find_intercept_shift
 
 
@@ -35,3 +37,15 @@ def test_least_shift_that_meets_all_rules():
         shifted += found != 0.0
     assert shifted >= 4
     assert impossible >= 4
+
+
+def test_a_shift_may_pass_many_scores():
+    """Thousands of rows change sides before the decisions meet the bound that ramps meet."""
+    rng = np.random.default_rng(0)
+    z = np.concatenate([rng.uniform(0.0, 0.05, 3000), np.full(7000, -0.5)])
+    shares, costs = np.full((1, 10_000), 1e-4), np.array([[[0.0, 0.0]], [[0.0, 1.0]]])
+    problem = RateProblem.of(sparse.csr_array(shares), costs, np.array([0.2]), ("selected",))
+    assert problem.violations(problem.ramp_values(z))[0] < 0 < problem.hard_values(z)[1] - 0.2
+    shift = find_intercept_shift(problem, z, Losses())
+    assert problem.hard_values(z + shift)[1] == pytest.approx(0.2, abs=1e-12)
+    assert shift == pytest.approx(-np.sort(z[:3000])[999:1001].mean(), abs=1e-12)

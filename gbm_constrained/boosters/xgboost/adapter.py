@@ -288,8 +288,10 @@ class XGBoostAdapter:
 
     def finish(self) -> None:
         if self.has_margins:
-            report = self.model.constraint_report_
-            report["rows"] = report["rows"].map("{}, with base_margin".format, "ignore")
+            rows = self.model.constraint_report_["rows"]
+            self.model.constraint_report_["rows"] = rows.map(
+                "{}, with base_margin".format, "ignore"
+            )
             warn_of_base_margin()
 
     def _forget_note(self) -> None:
