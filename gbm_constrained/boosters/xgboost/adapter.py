@@ -14,7 +14,11 @@ from gbm_constrained._typing import Array, Float
 from gbm_constrained.boosters.base import Trained
 from gbm_constrained.boosters.metrics import compute_probabilities
 from gbm_constrained.boosters.xgboost.black_box import XGBoostBlackBoxAdapter
-from gbm_constrained.boosters.xgboost.callbacks import ConstraintStopping, Observer
+from gbm_constrained.boosters.xgboost.callbacks import (
+    ConstraintStopping,
+    Observer,
+    score_after_rounds,
+)
 from gbm_constrained.boosters.xgboost.checks import (
     check_classes,
     check_metric,
@@ -379,25 +383,6 @@ class XGBoostAdapter:
             end = int(best) + 1
             booster = model._Booster = keep_first_rounds(booster, end)
         margin = observer.train_margin if end == observer.grown_after else None
-        score_after = _score_after(model, self.fit)
+        score_after = score_after_rounds(model, self.fit)
         trained = TrainedXGBModel(model, self.fit, matrices, before, self.base_margin, score_after)
         return Trained(trained, end - before, margin, lambda rounds: rounds + before)
-
-
-def _score_after(model: Any, fit: ConstrainedFit) -> Callable[[int], float | None]:
-    """Make the function of rounds that early stopping compared, while the fit is driven."""
-    by_constraints = [c for c in model.callbacks if isinstance(c, ConstraintStopping)]
-    if by_constraints and by_constraints[-1].has_decided_alone:
-        return fit.violation
-    data = metric = None
-    if model.early_stopping_rounds is None:  # XGBoost calls its own early stopping last.
-        stopping = [c.by_metric for c in by_constraints] or list_stoppers(model)
-        if not stopping:  # A callback of the user has stopped.
-            return lambda rounds: None
-        data, metric = stopping[-1].data, stopping[-1].metric_name
-
-    def score(rounds: int) -> float | None:
-        results = model.evals_result_[data or list(model.evals_result_)[-1]]
-        return float(results[metric or list(results)[-1]][rounds - 1])
-
-    return score

@@ -9,6 +9,7 @@ import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._typing import Array
+from gbm_constrained.boosters.xgboost.checks import list_stoppers
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.early_stopping import EarlyStoppingOn, StoppingByConstraints
 from gbm_constrained.training.fit import ConstrainedFit
@@ -129,3 +130,22 @@ class ConstraintStopping(xgb.callback.TrainingCallback):
             )
         stops = round_ - self.by_constraints.best >= self.by_metric.rounds
         return bool(self.on == "constraints" and stops)
+
+
+def score_after_rounds(model: Any, fit: ConstrainedFit) -> Callable[[int], float | None]:
+    """Make the function of rounds that early stopping compared, while the fit is driven."""
+    by_constraints = [c for c in model.callbacks if isinstance(c, ConstraintStopping)]
+    if by_constraints and by_constraints[-1].has_decided_alone:
+        return fit.violation
+    data = metric = None
+    if model.early_stopping_rounds is None:  # XGBoost calls its own early stopping last.
+        stopping = [c.by_metric for c in by_constraints] or list_stoppers(model)
+        if not stopping:  # A callback of the user has stopped.
+            return lambda rounds: None
+        data, metric = stopping[-1].data, stopping[-1].metric_name
+
+    def score(rounds: int) -> float | None:
+        results = model.evals_result_[data or list(model.evals_result_)[-1]]
+        return float(results[metric or list(results)[-1]][rounds - 1])
+
+    return score
