@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from gbm_constrained._dataframes import take_rows
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Codes
+from gbm_constrained.boosters.black_box import BoosterBlackBoxAdapter
 from gbm_constrained.boosters.lightgbm.checks import find_without_gradients
 from gbm_constrained.boosters.lightgbm.leaf_values import LGBMLeafValues
 from gbm_constrained.boosters.lightgbm.native_fits import can_fold
 from gbm_constrained.boosters.lightgbm.parameters import find_objective, find_parameter
 from gbm_constrained.boosters.lightgbm.tree_weights import LGBMTreeWeights
-from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.training.black_box_model import AdjustableModel
 
 
-class LightGBMBlackBoxAdapter:
+class LightGBMBlackBoxAdapter(BoosterBlackBoxAdapter):
     """``AdjustableAdapter`` of one ``fit`` of LightGBM.
 
-    Parameters
-    ----------
-    adapter : LightGBMAdapter
-        The adapter of the fit.
+    See :class:`~gbm_constrained.boosters.black_box.BoosterBlackBoxAdapter`.
     """
 
-    takes_offsets = True
+    models: ClassVar = {"trees": LGBMTreeWeights, "leaves": LGBMLeafValues}
 
-    def __init__(self, adapter: Any) -> None:
-        self.adapter, self.model = adapter, adapter.model
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the parent's ``fit``, with the weights, which the adapter keeps apart."""
+        return {**super().arguments, "sample_weight": self.adapter.sample_weight}
 
     def check_adjustable(self, space: str) -> None:
         """Refuse boosters that are no sum of trees, and scores that training starts from."""
@@ -57,27 +55,3 @@ class LightGBMBlackBoxAdapter:
         adapter.X, adapter.y = take_rows(adapter.X, rows), take_rows(adapter.y, rows)
         if adapter.sample_weight is not None:
             adapter.sample_weight = take_rows(adapter.sample_weight, rows)
-
-    def fit_plain(self, factor: Float | None = None) -> None:
-        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
-        self.adapter.fit_plain(factor)
-
-    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
-        """Fit another classifier under its constraints, with the arguments of this fit."""
-        given = {
-            name: value for name, value in self.adapter.arguments.items() if value is not None
-        }
-        model.fit(
-            self.adapter.X,
-            self.adapter.y,
-            self.adapter.sample_weight,
-            sensitive_features=rows.sensitive_features,
-            groups=rows.groups,
-            **given,
-        )
-
-    def adjustable(self, space: str) -> AdjustableModel:
-        """Give access to the parameters of the trained booster."""
-        models: dict[str, Any] = {"trees": LGBMTreeWeights, "leaves": LGBMLeafValues}
-        found: AdjustableModel = models[space](self.model)
-        return found

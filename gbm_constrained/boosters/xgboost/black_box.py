@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
 from gbm_constrained._dataframes import take_rows
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Codes
+from gbm_constrained.boosters.black_box import BoosterBlackBoxAdapter
 from gbm_constrained.boosters.xgboost.checks import find_without_gradients
 from gbm_constrained.boosters.xgboost.leaf_values import XGBLeafValues
 from gbm_constrained.boosters.xgboost.tree_weights import XGBTreeWeights
-from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.training.black_box_model import AdjustableModel
 
 
-class XGBoostBlackBoxAdapter:
+class XGBoostBlackBoxAdapter(BoosterBlackBoxAdapter):
     """``AdjustableAdapter`` of one ``fit`` of XGBoost.
 
-    Parameters
-    ----------
-    adapter : XGBoostAdapter
-        The adapter of the fit.
+    See :class:`~gbm_constrained.boosters.black_box.BoosterBlackBoxAdapter`.
     """
 
-    takes_offsets = True
-
-    def __init__(self, adapter: Any) -> None:
-        self.adapter, self.model = adapter, adapter.model
+    models: ClassVar = {"trees": XGBTreeWeights, "leaves": XGBLeafValues}
 
     def check_adjustable(self, space: str) -> None:
         """Refuse boosters that are no sum of trees, and scores that training starts from."""
@@ -46,26 +39,3 @@ class XGBoostBlackBoxAdapter:
         adapter.X, adapter.y = take_rows(adapter.X, rows), take_rows(adapter.y, rows)
         if weight is not None:
             adapter.arguments["sample_weight"] = take_rows(weight, rows)
-
-    def fit_plain(self, factor: Float | None = None) -> None:
-        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
-        self.adapter.fit_plain(factor)
-
-    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
-        """Fit another classifier under its constraints, with the arguments of this fit."""
-        given = {
-            name: value for name, value in self.adapter.arguments.items() if value is not None
-        }
-        model.fit(
-            self.adapter.X,
-            self.adapter.y,
-            sensitive_features=rows.sensitive_features,
-            groups=rows.groups,
-            **given,
-        )
-
-    def adjustable(self, space: str) -> AdjustableModel:
-        """Give access to the parameters of the trained booster."""
-        models: dict[str, Any] = {"trees": XGBTreeWeights, "leaves": XGBLeafValues}
-        found: AdjustableModel = models[space](self.model)
-        return found
