@@ -30,6 +30,8 @@ MAX_SLOPE = 1e4
 CUT_STEPS = np.append(0.0, 2.0 ** -np.arange(30, -1, -1.0))
 # Kelley's method adds about ten cuts for each dimension of curvature; d is below 100.
 MAX_CUTS = 1000
+# Rules of a pool at which a function with kinks is cut at first: their linear pieces often differ.
+MAX_PIECES = 20
 # Share of a violation that a cut away from the violating point must take off that point.
 DEEP = 0.1
 # Probability of rules that are new to a mixture, where its improvement starts.
@@ -108,8 +110,11 @@ class Master:
         Cuts are added until the model misses the objective by at most `tolerance`, and no convex
         constraint is exceeded.
         """
+        objective = self.programme.objective
         if not self._cuts:
-            self._add_cut(points.mean(axis=0), points)
+            pieces = points[:MAX_PIECES] if objective.kind == "convex" else points[:0]
+            for u in (points.mean(axis=0), *pieces):
+                self._add_cut(u, points)
         best: MasterPoint | None = None
         best_value, allowed = np.inf, slack + FEASIBLE
         seen = np.zeros(len(points), dtype=bool)
@@ -119,9 +124,11 @@ class Master:
                 return None
             tried, seen = point, seen | (point.weight > 0)
             is_outside = any(phi.value(point.u) > allowed for phi in self.programme.convex)
-            if is_outside:  # A cut at the optimum proves as much as many cuts around it.
+            value = objective.value(point.u)
+            if is_outside or (objective.kind == "smooth" and value - point.model > tolerance):
+                # A cut at the optimum proves as much as many cuts around it.
                 tried = self._polish(points, seen, best, point, slack)
-            value = self.programme.objective.value(tried.u)
+                value = objective.value(tried.u)
             is_feasible = not is_outside or self.programme.violation(tried.u) <= allowed
             if is_feasible and value < best_value:
                 best, best_value = tried, value
@@ -130,7 +137,7 @@ class Master:
             inside = (tried.u, *self._centres(points))
             is_cut = is_outside and self._cut_constraints(point.u, inside, slack, allowed)
             for u in (point.u, tried.u):
-                if self.programme.objective.value(u) - self._model(u) > tolerance / 2:
+                if objective.value(u) - self._model(u) > tolerance / 2:
                     is_cut |= self._add_cut(u, points)
             if not is_cut:
                 break
@@ -168,6 +175,8 @@ class Master:
         u = points.mean(axis=0)
         if not np.isfinite(violation(u)):
             return None
+        if not self.programme.n_constraints:  # No constraint is violated where there is none.
+            return MasterPoint(weight, u, 0.0, np.zeros(len(u)), 0.0)
         for _ in range(MAX_CUTS):
             found = self._solve(points, None)
             assert found is not None  # the slack is free
@@ -231,8 +240,6 @@ class Master:
         rows = np.vstack([self.programme.A, *(c.slope[None] for c in self._constraint_cuts)])
         right = np.append(self.programme.b, [-c.offset for c in self._constraint_cuts])
         t = np.append(-np.ones(len(cuts)), np.full(len(right), -1.0 if phase_one else 0.0))
-        if not len(t):  # No constraint is violated where there is none.
-            t, slope, offset = np.array([-1.0]), np.zeros((1, d)), np.zeros(1)
         found = solve_linear_programme(
             np.append(np.zeros(n), 1.0),
             np.hstack([np.vstack([slope, rows]) @ points.T, t[:, None]]),
