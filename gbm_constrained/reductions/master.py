@@ -23,6 +23,7 @@ from gbm_constrained._typing import Bool, Float
 from gbm_constrained.problem.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.base import FEASIBLE, ConvexFunction, Programme
 from gbm_constrained.reductions.segments import polish, search_segment
+from gbm_constrained.reductions.simplicial import mix_smoothly
 
 # Steeper cuts make a linear programme with 1e-10 as tolerance wrong in the sixth digit.
 MAX_SLOPE = 1e4
@@ -102,14 +103,22 @@ class Master:
     def __init__(self, programme: Programme, constraint_cuts: list[Cut] | None = None) -> None:
         self.programme = programme
         self._cuts: list[Cut] = []
+        self._mixture: Float | None = None  # Of a smooth objective without constraints.
         self._constraint_cuts = [] if constraint_cuts is None else constraint_cuts
 
     def optimise(self, points: Float, tolerance: float, slack: float = 0.0) -> MasterPoint | None:
         """Find the best mixture whose violations are at most `slack`; None if there is none.
 
-        Cuts are added until the model misses the objective by at most `tolerance`, and no convex
-        constraint is exceeded.
+        The model misses the objective by at most `tolerance`.
         """
+        if self.programme.objective.kind == "smooth" and not self.programme.n_constraints:
+            mixed = self._mix_smoothly(points, tolerance)
+            if mixed is not None:
+                return mixed
+        return self._cut_objective(points, tolerance, slack)
+
+    def _cut_objective(self, points: Float, tolerance: float, slack: float) -> MasterPoint | None:
+        """Add cuts until the model is exact enough, and no convex constraint is exceeded."""
         objective = self.programme.objective
         if not self._cuts:
             pieces = points[:MAX_PIECES] if objective.kind == "convex" else points[:0]
@@ -142,6 +151,16 @@ class Master:
             if not is_cut:
                 break
         return best
+
+    def _mix_smoothly(self, points: Float, tolerance: float) -> MasterPoint | None:
+        """Find the best mixture without a linear programme, if that is exact enough."""
+        objective = self.programme.objective
+        self._mixture, gap = mix_smoothly(self.programme, points, self._mixture, tolerance)
+        if not gap <= tolerance:
+            return None
+        u = self._mixture @ points
+        value, slope = objective.value(u), np.asarray(objective.gradient(u), dtype=float)
+        return MasterPoint(self._mixture, u, value - gap, slope, float(value - slope @ u))
 
     def _polish(
         self,
