@@ -275,15 +275,17 @@ class MetricFit:
     def _final_models(
         self, boosters: HeldOutBoosters, weights: Float | None, merge: Merge | None
     ) -> tuple[bytes | None, NativeModel | None]:
-        """Make the booster of the joint cells, and that of the labels if `fit` does not."""
-        label_model = self._label_model(boosters, weights, merge)
-        if not boosters.is_joint:
-            return None, label_model
-        if self.options.ensemble is None:
-            return boosters.write_cells(weights), label_model
-        assert merge is not None
-        cell_model = merge(boosters.boosters(weights, is_joint=True).models)
-        return cell_model.to_bytes(), label_model
+        """Make the booster of the joint cells, and that of the labels if `fit` does not.
+
+        A checkpoint keeps the first one, which is therefore made first.
+        """
+        cell_model = None
+        if boosters.is_joint and self.options.ensemble is None:
+            cell_model = boosters.write_cells(weights)
+        elif boosters.is_joint:
+            assert merge is not None
+            cell_model = merge(boosters.boosters(weights, is_joint=True).models).to_bytes()
+        return cell_model, self._label_model(boosters, weights, merge)
 
     def _label_model(
         self, boosters: HeldOutBoosters, weights: Float | None, merge: Merge | None
