@@ -149,11 +149,15 @@ class HeldOutBoosters:
         """
         return self._probabilities([self.boosters(weights, is_joint=k) for k in self._kinds])
 
-    def cell_scores(self, weights: Float | None = None) -> CellScores | None:
-        """Say how scores of labels and of joint cells are combined; None without joint cells."""
+    def link(self, weights: Float | None = None) -> tuple[Float, float, CellScores | None]:
+        """Say how scores that decide become probabilities: factors, scale and combination.
+
+        Without joint cells there is nothing to combine. Combined scores are log-probabilities.
+        """
+        grown = [self.boosters(weights, is_joint=k) for k in self._kinds]
         if not self.is_joint:
-            return None
-        return self._combination([self.boosters(weights, is_joint=k) for k in self._kinds])
+            return grown[0].factors, grown[0].scale, None
+        return np.ones(len(self.problem.joint)), 1.0, self._combination(grown)
 
     def row_factor(self, weights: Float) -> Float:
         """Factor of each row's weight in the boosters of the labels."""

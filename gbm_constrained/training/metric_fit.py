@@ -201,11 +201,7 @@ class MetricFit:
         row_factor = None
         if weights is not None and label_model is None:
             row_factor = boosters.row_factor(weights)[: problem.data.y.size]
-        labels, cell_scores = boosters.boosters(weights, is_joint=False), None
-        factors, scale = labels.factors, labels.scale
-        if boosters.is_joint:
-            cell_scores = boosters.cell_scores(weights)
-            factors, scale = np.ones(len(problem.joint)), 1.0
+        factors, scale, cell_scores = boosters.link(weights)
         return MetricResult(
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
             self._choose_rules(best), best.chosen.value, best.solution,

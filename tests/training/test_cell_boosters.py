@@ -8,7 +8,7 @@ from helpers import CLASSIFIERS
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.cell_scores import OTHER_DATA, CellScores
+from gbm_constrained.decision.cell_scores import OTHER_DATA
 from gbm_constrained.decision.score_calibration import calibrate_scores
 from gbm_constrained.metrics import g_mean
 from gbm_constrained.training.held_out_boosters import HeldOutBoosters
@@ -123,7 +123,7 @@ def test_labels_have_the_mean_weight_of_their_cells(data):
 
 
 def test_both_boosters_grow_in_step(data):
-    _, y, group = data
+    X, y, group = data
     trained, seen = [], []
     boosters = hold_out(data, trained)
 
@@ -142,8 +142,11 @@ def test_both_boosters_grow_in_step(data):
             assert part.start.model is trained[i - 4]
     np.testing.assert_array_equal(boosters.grow(path), last)
     assert len(trained) == 12
-    cells = boosters.cell_scores(path)
-    assert isinstance(cells, CellScores)
+    factors, scale, cells = boosters.link(path)
+    assert ((factors == 1.0).all(), scale) == (True, 1.0)
+    label_factors, label_scale = calibrate_scores(X[:, 1], y, 2, None)
+    np.testing.assert_array_equal(cells.label_factors, label_factors)
+    assert cells.label_scale == label_scale
     boosters.train_labels(path)
     boosters.write_cells(path)
     assert [part.rounds for part in trained[12:]] == [2] * 6
@@ -158,7 +161,7 @@ def test_rows_of_further_data_are_no_labels(data):
     boosters = hold_out(
         data, trained, datasets={"later": later}, constraint=constraint, are_log_odds=False
     )
-    cells = boosters.cell_scores()
+    _, _, cells = boosters.link()
     assert (np.sort(cells.labels) == [OTHER_DATA, 0, 1]).all()
     np.testing.assert_array_equal(cells.label_factors, calibrate_scores(X[:, 1], y, 2, None)[0])
     for part in trained:
