@@ -11,7 +11,7 @@ vector u holds d linear functionals of the confusion matrix, such as recalls and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -84,6 +84,24 @@ class Oracle(Protocol):
         u : ndarray of shape (d,)
             Functionals of the rule.
         """
+
+
+@runtime_checkable
+class KnowingOracle(Oracle, Protocol):
+    """An oracle that knows rules from earlier searches.
+
+    Attributes
+    ----------
+    start : sequence of (object, ndarray of shape (d,))
+        Rules that a search starts with, and their u.
+    """
+
+    @property
+    def start(self) -> Sequence[tuple[Any, Float]]:
+        """Rules that a search starts with, and their u."""
+
+    def list_cheapest(self, cost: Float) -> list[tuple[Any, Float]]:
+        """List known rules of small :math:`cost^T u`, and their u."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +218,11 @@ class Programme:
 
     def with_objective(self, objective: Objective) -> Programme:
         """Make the programme of another objective under the same constraints."""
-        return Programme(objective, self.A, self.b, self.convex, self.low, self.high)
+        return replace(self, objective=objective)
+
+    def without_constraints(self) -> Programme:
+        """Make the programme of the same objective over all achievable u."""
+        return replace(self, A=self.A[:0], b=self.b[:0], convex=())
 
 
 @dataclass(frozen=True)
@@ -226,8 +248,8 @@ class Step:
 
 
 Observe: TypeAlias = Callable[[Step, Float], bool]
-"""Is called before each call of the oracle but the first, with the last step and the u of the
-current mixture. The search ends after that call if the answer is True."""
+"""Is called before each call of the oracle, once there is a mixture, with the last step and the u
+of the mixture. The search ends after that call if the answer is True."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,8 @@ MAX_INNER = 1e-3
 # Share of the multipliers of the best bound in the next cost: those of the master jump from one
 # call to the next (Wentges, "Weighted Dantzig-Wolfe decomposition", 1997).
 SMOOTHING = 0.5
+# Share of the tolerance that the inner cuts may miss at the end.
+LAST_SHARE = 0.01
 # What a linear programme with 1e-10 as tolerance can tell apart.
 MIN_INNER = 1e-9
 
@@ -45,6 +47,11 @@ class Columns(NamedTuple):
     bound: float
     cost: Float
     constant: float
+
+
+def find_last_inner(tolerance: float) -> float:
+    """Find what the inner cuts may miss at the end, given the tolerance of value minus bound."""
+    return max(LAST_SHARE * tolerance, MIN_INNER)
 
 
 def start_pool(search: Search) -> None:
@@ -128,7 +135,9 @@ def finish_convex(search: Search, tolerance: float) -> Solution:
     One more call of the oracle, at the multipliers of that mixture, gives the bound.
     """
     programme = search.programme
-    point = _optimise(Master(programme, search.constraint_cuts), search.points, MIN_INNER)
+    point = _optimise(
+        Master(programme, search.constraint_cuts), search.points, find_last_inner(tolerance)
+    )
     if not search.is_exhausted:
         _, u = search.call(point.cost)
         search.note(point.u, float(point.cost @ u) + point.constant)
@@ -174,7 +183,7 @@ def minimise_over_columns(
         The best mixture.
     """
     master, bound = Master(programme, search.constraint_cuts), -np.inf
-    inner = MAX_INNER
+    inner, least = MAX_INNER, find_last_inner(tolerance)
 
     def optimise(tolerance: float) -> Columns:
         point = _optimise(master, search.points, tolerance)
@@ -186,7 +195,7 @@ def minimise_over_columns(
     while True:
         found = optimise(inner)
         if found.value - bound <= tolerance or search.is_exhausted:
-            found = optimise(MIN_INNER)
+            found = optimise(least)
         note(found.u, bound)
         n = len(search.rules)
         if stop(found.value, bound) or found.value - bound <= tolerance or search.is_exhausted:
@@ -200,12 +209,12 @@ def minimise_over_columns(
             bound, centre = float(cost @ u) + constant, (cost, constant)
         note(found.u, bound)
         is_new = len(search.rules) > n
-        if not (is_new or is_smooth) and inner <= MIN_INNER:
+        if not (is_new or is_smooth) and inner <= least:
             return found._replace(bound=bound)
         gap = INNER_SHARE * (found.value - bound) if is_new or is_smooth else INNER_SHARE * inner
-        inner = max(min(inner, gap), MIN_INNER)
+        inner = max(min(inner, gap), least)
         # A rule that the multipliers themselves do not ask for is followed by one that they do.
-        is_smooth = float(found.cost @ u) + found.constant < found.value - inner
+        is_smooth = is_new and float(found.cost @ u) + found.constant < found.value - inner
 
 
 def solve_by_columns(

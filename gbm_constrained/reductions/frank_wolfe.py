@@ -115,7 +115,7 @@ def run_frank_wolfe(
     end = len(search.history) + n_calls
     for t in range(n_calls):
         slope = np.asarray(objective.gradient(u), dtype=float)
-        target, v = _find_target(search, slope)
+        target, v = _find_target(search, slope, tolerance)
         gap = float(slope @ (u - v))
         bound = objective.value(u) - gap if is_convex else -np.inf
         if gap <= tolerance:
@@ -132,13 +132,13 @@ def run_frank_wolfe(
     return weight, gap
 
 
-def _find_target(search: Search, slope: Float) -> tuple[Float, Float]:
+def _find_target(search: Search, slope: Float, tolerance: float) -> tuple[Float, Float]:
     """Find the mixture that minimises a linear function under the constraints, and its u."""
     if not search.programme.n_constraints:
         index, u = search.call(slope)
         return np.eye(1, len(search.rules), index)[0], u
     linear = search.programme.with_objective(LinearObjective(slope))
-    found = minimise_over_columns(linear, search)
+    found = minimise_over_columns(linear, search, tolerance)
     weight = np.append(found.weight, np.zeros(len(search.rules) - len(found.weight)))
     return weight, found.u
 
@@ -152,7 +152,7 @@ def _solve_from_several_starts(search: Search, tolerance: float) -> Solution:
     for slope in _draw_slopes(programme):
         if search.n_left <= 1:
             break
-        start, u = _find_target(search, slope)
+        start, u = _find_target(search, slope, tolerance)
         search.note(u)
         n_calls = min(CALLS_PER_START, search.n_left)
         ends.append(run_frank_wolfe(search, start, n_calls, tolerance, "line_search")[0])

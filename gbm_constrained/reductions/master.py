@@ -23,6 +23,7 @@ from gbm_constrained._typing import Bool, Float
 from gbm_constrained.problem.linear_programme import solve_linear_programme
 from gbm_constrained.reductions.base import FEASIBLE, ConvexFunction, Programme
 from gbm_constrained.reductions.segments import polish, search_segment
+from gbm_constrained.reductions.simplicial import mix_smoothly
 
 # Steeper cuts make a linear programme with 1e-10 as tolerance wrong in the sixth digit.
 MAX_SLOPE = 1e4
@@ -30,6 +31,8 @@ MAX_SLOPE = 1e4
 CUT_STEPS = np.append(0.0, 2.0 ** -np.arange(30, -1, -1.0))
 # Kelley's method adds about ten cuts for each dimension of curvature; d is below 100.
 MAX_CUTS = 1000
+# Rules of a pool at which a function with kinks is cut at first: their linear pieces often differ.
+MAX_PIECES = 20
 # Share of a violation that a cut away from the violating point must take off that point.
 DEEP = 0.1
 # Probability of rules that are new to a mixture, where its improvement starts.
@@ -100,16 +103,27 @@ class Master:
     def __init__(self, programme: Programme, constraint_cuts: list[Cut] | None = None) -> None:
         self.programme = programme
         self._cuts: list[Cut] = []
+        self._mixture: Float | None = None  # Of a smooth objective without constraints.
         self._constraint_cuts = [] if constraint_cuts is None else constraint_cuts
 
     def optimise(self, points: Float, tolerance: float, slack: float = 0.0) -> MasterPoint | None:
         """Find the best mixture whose violations are at most `slack`; None if there is none.
 
-        Cuts are added until the model misses the objective by at most `tolerance`, and no convex
-        constraint is exceeded.
+        The model misses the objective by at most `tolerance`.
         """
+        if self.programme.objective.kind == "smooth" and not self.programme.n_constraints:
+            mixed = self._mix_smoothly(points, tolerance)
+            if mixed is not None:
+                return mixed
+        return self._cut_objective(points, tolerance, slack)
+
+    def _cut_objective(self, points: Float, tolerance: float, slack: float) -> MasterPoint | None:
+        """Add cuts until the model is exact enough, and no convex constraint is exceeded."""
+        objective = self.programme.objective
         if not self._cuts:
-            self._add_cut(points.mean(axis=0), points)
+            pieces = points[:MAX_PIECES] if objective.kind == "convex" else points[:0]
+            for u in (points.mean(axis=0), *pieces):
+                self._add_cut(u, points)
         best: MasterPoint | None = None
         best_value, allowed = np.inf, slack + FEASIBLE
         seen = np.zeros(len(points), dtype=bool)
@@ -119,9 +133,11 @@ class Master:
                 return None
             tried, seen = point, seen | (point.weight > 0)
             is_outside = any(phi.value(point.u) > allowed for phi in self.programme.convex)
-            if is_outside:  # A cut at the optimum proves as much as many cuts around it.
+            value = objective.value(point.u)
+            if is_outside or (objective.kind == "smooth" and value - point.model > tolerance):
+                # A cut at the optimum proves as much as many cuts around it.
                 tried = self._polish(points, seen, best, point, slack)
-            value = self.programme.objective.value(tried.u)
+                value = objective.value(tried.u)
             is_feasible = not is_outside or self.programme.violation(tried.u) <= allowed
             if is_feasible and value < best_value:
                 best, best_value = tried, value
@@ -130,11 +146,21 @@ class Master:
             inside = (tried.u, *self._centres(points))
             is_cut = is_outside and self._cut_constraints(point.u, inside, slack, allowed)
             for u in (point.u, tried.u):
-                if self.programme.objective.value(u) - self._model(u) > tolerance / 2:
+                if objective.value(u) - self._model(u) > tolerance / 2:
                     is_cut |= self._add_cut(u, points)
             if not is_cut:
                 break
         return best
+
+    def _mix_smoothly(self, points: Float, tolerance: float) -> MasterPoint | None:
+        """Find the best mixture without a linear programme, if that is exact enough."""
+        objective = self.programme.objective
+        self._mixture, gap = mix_smoothly(self.programme, points, self._mixture, tolerance)
+        if not gap <= tolerance:
+            return None
+        u = self._mixture @ points
+        value, slope = objective.value(u), np.asarray(objective.gradient(u), dtype=float)
+        return MasterPoint(self._mixture, u, value - gap, slope, float(value - slope @ u))
 
     def _polish(
         self,
@@ -168,6 +194,8 @@ class Master:
         u = points.mean(axis=0)
         if not np.isfinite(violation(u)):
             return None
+        if not self.programme.n_constraints:  # No constraint is violated where there is none.
+            return MasterPoint(weight, u, 0.0, np.zeros(len(u)), 0.0)
         for _ in range(MAX_CUTS):
             found = self._solve(points, None)
             assert found is not None  # the slack is free
@@ -231,8 +259,6 @@ class Master:
         rows = np.vstack([self.programme.A, *(c.slope[None] for c in self._constraint_cuts)])
         right = np.append(self.programme.b, [-c.offset for c in self._constraint_cuts])
         t = np.append(-np.ones(len(cuts)), np.full(len(right), -1.0 if phase_one else 0.0))
-        if not len(t):  # No constraint is violated where there is none.
-            t, slope, offset = np.array([-1.0]), np.zeros((1, d)), np.zeros(1)
         found = solve_linear_programme(
             np.append(np.zeros(n), 1.0),
             np.hstack([np.vstack([slope, rows]) @ points.T, t[:, None]]),

@@ -22,6 +22,8 @@ from gbm_constrained._typing import Codes, Float
 from gbm_constrained.decision.cost_rule import decide_by_costs
 from gbm_constrained.problem.joint_cells import Coefficients, JointCells
 
+N_CHEAPEST = 20  # Known rules that join the pool of a search with each answer.
+
 
 @dataclass(frozen=True, eq=False)
 class PlugIn:
@@ -138,11 +140,14 @@ class PooledOracle:
         The known rules.
     points : ndarray of shape (n_rules, n_functionals)
         Functionals of the known rules, as the oracle counts them.
+    start : sequence of (ndarray, ndarray), default=()
+        Rules that a search starts with, and their functionals.
     """
 
     oracle: PlugIn
     rules: Sequence[Float]
     points: Float
+    start: Sequence[tuple[Float, Float]] = ()
 
     def minimise(self, cost: Float) -> tuple[Float, Float]:
         """Find the rule of least cost among the plug-in rule and the known ones."""
@@ -152,6 +157,14 @@ class PooledOracle:
         known = self.points @ cost
         best = int(known.argmin())
         return (self.rules[best], self.points[best]) if known[best] < cost @ u else (rule, u)
+
+    def list_cheapest(self, cost: Float) -> list[tuple[Float, Float]]:
+        """List the known rules of least cost."""
+        if not len(self.rules):
+            return []
+        known = self.points @ cost
+        cheapest = np.argsort(known, kind="stable")[:N_CHEAPEST]
+        return [(self.rules[i], self.points[i]) for i in cheapest]
 
 
 class RecordingOracle:

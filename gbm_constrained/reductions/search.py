@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.reductions.base import Observe, Oracle, Programme, Solution, Status, Step
+from gbm_constrained.reductions.base import (
+    KnowingOracle,
+    Observe,
+    Oracle,
+    Programme,
+    Solution,
+    Status,
+    Step,
+)
 from gbm_constrained.reductions.master import Cut
 
 # Weights of a vertex of a linear programme are zero or far above this.
@@ -26,7 +34,7 @@ class Search:
     programme : Programme
         What is minimised.
     oracle : Oracle
-        Where rules come from.
+        Where rules come from. Cheap rules that a :class:`KnowingOracle` knows join the pool.
     max_calls : int
         Calls after which :attr:`is_exhausted` is true.
     observe : callable, default=None
@@ -48,9 +56,13 @@ class Search:
         self.history: list[Step] = []
         self._oracle, self._observe = oracle, observe
         self._u: Float | None = None  # of the current mixture
+        self._step = Step(np.inf, -np.inf, np.inf, 0.0)
         self._points: list[Float] = []
         self._index: dict[bytes, int] = {}
         self._start = time.perf_counter()
+        if isinstance(oracle, KnowingOracle):
+            for rule, u in oracle.start:
+                self.add(rule, u)
 
     @property
     def points(self) -> Float:
@@ -85,15 +97,18 @@ class Search:
         rule, u = self._oracle.minimise(cost)
         u = np.asarray(u, dtype=float)
         position = self.add(rule, u)
-        last = self.history[-1] if self.history else Step(np.inf, -np.inf, np.inf, 0.0)
-        self.history.append(replace(last, seconds=time.perf_counter() - self._start))
+        if isinstance(self._oracle, KnowingOracle):
+            for known, of_known in self._oracle.list_cheapest(cost):
+                self.add(known, of_known)
+        self._step = replace(self._step, seconds=time.perf_counter() - self._start)
+        self.history.append(self._step)
         return position, u
 
     def _is_last_call(self) -> bool:
         """Show the current mixture, if there is one, and ask whether the search is over."""
         if self._observe is None or self._u is None:
             return False
-        return self._observe(self.history[-1], self._u)
+        return self._observe(self._step, self._u)
 
     def add(self, rule: Any, u: Float) -> int:
         """Add a rule to the pool unless the pool has it, and give its position."""
@@ -106,15 +121,17 @@ class Search:
         return self._index[key]
 
     def note(self, u: Float, bound: float = -np.inf) -> None:
-        """Write into the last step what the current mixture and the bound are worth."""
+        """Write into the last step, if there is one, what the mixture and the bound are worth."""
         self._u = u
         self.bound = max(self.bound, bound)
-        self.history[-1] = Step(
+        self._step = Step(
             self.programme.objective.value(u),
             self.bound,
             self.programme.violation(u),
             time.perf_counter() - self._start,
         )
+        if self.history:
+            self.history[-1] = self._step
 
     def finish(self, weight: Float, status: Status) -> Solution:
         """Make the solution of a mixture of the pool, `weight` of shape (n,) or shorter."""

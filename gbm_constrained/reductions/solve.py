@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from gbm_constrained.reductions.base import Kind, Observe, Oracle, Programme, Solution
+from gbm_constrained.reductions.base import (
+    TOLERANCE,
+    Kind,
+    Observe,
+    Oracle,
+    Programme,
+    Solution,
+)
 from gbm_constrained.reductions.bisection import solve_by_bisection
 from gbm_constrained.reductions.columns import solve_by_columns
 from gbm_constrained.reductions.ellipsoid import solve_by_ellipsoid
@@ -80,6 +87,7 @@ def solve(
     solver: str = "auto",
     max_calls: int | None = None,
     observe: Observe | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Solution:
     """Minimise a function of the confusion matrix over randomised decision rules.
 
@@ -96,6 +104,8 @@ def solve(
         Calls of the oracle; None takes what the solver needs on small problems.
     observe : callable, default=None
         Sees the current mixture before each call, and may end the search.
+    tolerance : float, default=1e-7
+        Value minus bound at which the search ends.
 
     Returns
     -------
@@ -104,7 +114,7 @@ def solve(
     """
     name = check_reduction(programme.objective.kind, solver)
     if max_calls is None:
-        return SOLVERS[name](programme, oracle, observe=observe)
+        return SOLVERS[name](programme, oracle, tolerance=tolerance, observe=observe)
     if max_calls < 2:
         raise ValueError(f"max_calls={max_calls} finds no mixture; take at least 2")
-    return SOLVERS[name](programme, oracle, max_calls=max_calls, observe=observe)
+    return SOLVERS[name](programme, oracle, max_calls, tolerance, observe=observe)

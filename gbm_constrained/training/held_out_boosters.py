@@ -1,5 +1,8 @@
 """Boosters that the library trains on part of the rows, and that score the other rows.
 
+Where decisions need the probability of label and group, each part has two boosters: one of the
+labels and one of the joint cells.
+
 Boosters may be grown in stages. In each of them the library goes on with other weights of the
 rows. No formula says how weights that move change the scores, so that factors and scale, by which
 scores become probabilities of the rows as they are, are those of largest likelihood on the
@@ -8,6 +11,7 @@ held-out rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
@@ -15,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.decision.cell_scores import OTHER_DATA, CellScores
 from gbm_constrained.decision.cost_rule import probabilities_of
 from gbm_constrained.decision.score_calibration import calibrate_scores
 from gbm_constrained.training.metric_checks import check_cells, spread_margin
@@ -29,7 +34,7 @@ NOBODY: Codes = np.zeros(0, dtype=np.intp)  # The fold that a model of all rows 
 
 
 class Grown(NamedTuple):
-    """Boosters of all folds.
+    """Boosters of all folds, of one kind.
 
     Parameters
     ----------
@@ -83,7 +88,7 @@ class HeldOutBoosters:
 
     @property
     def is_joint(self) -> bool:
-        """Whether the boosters learn labels and groups together."""
+        """Whether there are boosters of the joint cells beside those of the labels."""
         return not self.problem.joint.are_labels
 
     @property
@@ -100,32 +105,34 @@ class HeldOutBoosters:
 
     @property
     def work(self) -> float:
-        """Work of a round of the boosters of all folds that rules are found on."""
-        return sum(self._part(held, None, is_joint=self.is_joint).work for held in self.folds)
+        """Work of a round of the boosters of all folds."""
+        return sum(self._part(held, None, is_joint=kind).work for kind, held in self._members)
 
-    def plan(self, *, has_labels: bool) -> None:
-        """Say how much work all boosters are, with the library's own on all rows.
+    @property
+    def _kinds(self) -> tuple[bool, ...]:
+        """Whether boosters learn the joint cells, for each kind of boosters."""
+        return (False, True) if self.is_joint else (False,)
 
-        Parameters
-        ----------
-        has_labels : bool
-            Whether boosters of the labels are grown in any case.
-        """
-        merges = self._merges
-        kinds = [True] * self.is_joint + [False] * (has_labels or merges or not self.is_joint)
-        parts = [self._part(held, None, is_joint=kind) for kind in kinds for held in self.folds]
-        if not merges:
-            finals = [True] * self.is_joint + [False]
-            parts += [self._part(NOBODY, None, is_joint=kind) for kind in finals]
+    @property
+    def _members(self) -> list[tuple[bool, Codes]]:
+        """Kind and fold of each booster."""
+        return list(itertools.product(self._kinds, self.folds))
+
+    def plan(self) -> None:
+        """Say how much work all boosters are, with the library's own on all rows."""
+        members = self._members
+        if not self._merges:
+            members += [(kind, NOBODY) for kind in self._kinds]
+        parts = [self._part(held, None, is_joint=kind) for kind, held in members]
         self.growth.planned = sum(part.work for part in parts)
 
-    def train(self, weights: Float | None = None) -> NativeModel:
-        """Train the model that decides on all rows."""
-        return self.growth.train(self._stages(weights))
+    def train_labels(self, weights: Float | None = None) -> NativeModel:
+        """Train the model of the labels on all rows."""
+        return self.growth.train(self._stages(weights, is_joint=False))
 
-    def write(self, weights: Float | None = None) -> bytes:
-        """Train the model that decides on all rows, and write it as the library does."""
-        return self.growth.write(self._stages(weights))
+    def write_cells(self, weights: Float | None = None) -> bytes:
+        """Train the model of the joint cells on all rows, and write it as the library does."""
+        return self.growth.write(self._stages(weights, is_joint=True))
 
     def grow(self, weights: Float | None = None) -> Float:
         """Grow the boosters of all folds.
@@ -140,8 +147,22 @@ class HeldOutBoosters:
         ndarray of shape (n_held_out, n_joint_cells)
             Probabilities of the joint cells, as the rows are and not as weighted.
         """
-        grown = self.boosters(weights, is_joint=self.is_joint)
-        return probabilities_of(grown.margin, grown.factors, grown.scale)
+        return self._probabilities([self.boosters(weights, is_joint=k) for k in self._kinds])
+
+    def link(self, weights: Float | None = None) -> tuple[Float, float, CellScores | None]:
+        """Say how scores that decide become probabilities: factors, scale and combination.
+
+        Without joint cells there is nothing to combine. Combined scores are log-probabilities.
+        """
+        grown = [self.boosters(weights, is_joint=k) for k in self._kinds]
+        if not self.is_joint:
+            return grown[0].factors, grown[0].scale, None
+        return np.ones(len(self.problem.joint)), 1.0, self._combination(grown)
+
+    def row_factor(self, weights: Float) -> Float:
+        """Factor of each row's weight in the boosters of the labels."""
+        joint = self.problem.joint
+        return np.asarray(self._of_labels(weights)[joint.labels[joint.codes]])
 
     def grow_in_step(self, n_stages: int, move: Move) -> tuple[Float, Float]:
         """Grow the boosters of all folds in step, with weights that move after each stage.
@@ -163,28 +184,34 @@ class HeldOutBoosters:
         """
         growth, path, done = self.growth, [np.ones(len(self.problem.joint))], 0
         stages: list[int] = []
-        models: Sequence[NativeModel | None] = [None] * len(self.folds)
+        models: dict[bool, Sequence[NativeModel | None]]
+        models = {kind: [None] * len(self.folds) for kind in self._kinds}
         while True:
             rounds = -(-(growth.n_rounds - done) // (n_stages - len(stages)))
-            parts = [
-                replace(part, start=model, n_before=done, rounds=rounds)
-                for part, model in zip(
-                    self._parts(path[-1], is_joint=self.is_joint), models, strict=True
-                )
-            ]
-            is_kept = self._merges or done + rounds < growth.n_rounds
-            margin, models = self._score(parts, is_kept=is_kept)
+            margins = {}
+            for kind in self._kinds:
+                parts = [
+                    replace(part, start=model, n_before=done, rounds=rounds)
+                    for part, model in zip(
+                        self._parts(path[-1], is_joint=kind), models[kind], strict=True
+                    )
+                ]
+                is_kept = self._merges or done + rounds < growth.n_rounds
+                margins[kind], models[kind] = self._score(parts, is_kept=is_kept)
             growth.settle(rounds)
             stages.append(min(rounds, growth.n_rounds - done))
             done += stages[-1]
             weights = np.array(path)
-            link = self._link(margin, weights, is_joint=self.is_joint)
-            probabilities = probabilities_of(margin, *link)
+            grown = [
+                self._grown_with(margin, models[kind], weights, tuple(stages), is_joint=kind)
+                for kind, margin in margins.items()
+            ]
+            probabilities = self._probabilities(grown)
             if done == growth.n_rounds:
                 break
             path.append(move(path[-1], probabilities))
-        merged = [model for model in models if model is not None] if self._merges else []
-        self._grown[self.is_joint, weights.tobytes()] = Grown(margin, *link, merged, tuple(stages))
+        for kind, of_kind in zip(self._kinds, grown, strict=True):
+            self._grown[kind, weights.tobytes()] = of_kind
         return weights, probabilities
 
     def boosters(self, weights: Float | None = None, *, is_joint: bool) -> Grown:
@@ -202,24 +229,51 @@ class HeldOutBoosters:
         if key not in self._grown:
             parts = self._parts(weights, is_joint=is_joint)
             margin, models = self._score(parts, is_kept=self._merges)
-            link = self._link(margin, weights, is_joint=is_joint)
-            merged = [model for model in models if model is not None]
-            self._grown[key] = Grown(margin, *link, merged)
+            self._grown[key] = self._grown_with(margin, models, weights, is_joint=is_joint)
         return self._grown[key]
+
+    def _grown_with(
+        self,
+        margin: Array,
+        models: Sequence[NativeModel | None],
+        weights: Float | None,
+        stages: tuple[int, ...] = (),
+        *,
+        is_joint: bool,
+    ) -> Grown:
+        """Link the scores of boosters to probabilities."""
+        link = self._link(margin, weights, is_joint=is_joint)
+        merged = [model for model in models if model is not None] if self._merges else []
+        return Grown(margin, *link, merged, stages)
+
+    def _probabilities(self, grown: Sequence[Grown]) -> Float:
+        """Compute the probabilities of the joint cells by the boosters of each kind."""
+        if len(grown) == 1:
+            return probabilities_of(grown[0].margin, grown[0].factors, grown[0].scale)
+        margin = self._combination(grown).combine(*(one.margin for one in grown))
+        return probabilities_of(margin, np.ones(len(self.problem.joint)))
+
+    def _combination(self, grown: Sequence[Grown]) -> CellScores:
+        """Say how the boosters of labels and of joint cells are combined."""
+        labels, cells = grown
+        return CellScores(
+            np.where(self.problem.in_objective, self.problem.joint.labels, OTHER_DATA),
+            labels.factors, labels.scale, cells.factors, cells.scale,
+        )  # fmt: skip
 
     @property
     def _merges(self) -> bool:
         """Whether boosters of the folds are merged into the model that decides."""
         return self.problem.options.ensemble is not None
 
-    def _stages(self, weights: Float | None) -> list[PartRows]:
+    def _stages(self, weights: Float | None, *, is_joint: bool) -> list[PartRows]:
         """List the stages in which the model of all rows is trained."""
         if weights is None or weights.ndim == 1:
-            return [self._part(NOBODY, weights, is_joint=self.is_joint)]
-        stages = self._grown[self.is_joint, weights.tobytes()].stages
+            return [self._part(NOBODY, weights, is_joint=is_joint)]
+        stages = self._grown[is_joint, weights.tobytes()].stages
         before = [sum(stages[:i]) for i in range(len(stages))]
         return [
-            replace(self._part(NOBODY, one, is_joint=self.is_joint), n_before=n, rounds=rounds)
+            replace(self._part(NOBODY, one, is_joint=is_joint), n_before=n, rounds=rounds)
             for one, n, rounds in zip(weights, before, stages, strict=True)
         ]
 
@@ -255,18 +309,37 @@ class HeldOutBoosters:
         if is_joint:  # A small cell may have no rows outside of one fold.
             target = np.zeros(len(joint.codes), dtype=np.intp)
             target[rows] = np.unique(joint.codes[rows], return_inverse=True)[1]
-        factor = None if weights is None else weights[joint.codes]
+        factor = None
+        if weights is not None:
+            factor = weights[joint.codes] if is_joint else self.row_factor(weights)
         return PartRows(data.combined, rows, target, factor)
 
     def _link(
         self, margin: Array, weights: Float | None, *, is_joint: bool
     ) -> tuple[Float, float]:
         """Find the factors and the scale by which scores become probabilities."""
-        joint, rows = self.problem.joint, self.rows
-        is_moved = weights is not None and weights.ndim > 1
-        if is_joint == self.is_joint and (is_moved or not self.are_log_odds):
-            weight = self.problem.data.rows.weight
+        problem, rows = self.problem, self.rows
+        codes, n = problem.joint.codes, len(problem.joint)
+        own = np.ones(n)
+        if not is_joint:
+            codes, own = problem.joint.labels[codes], problem.factors
+            is_own = rows < problem.data.y.size
+            margin, rows, n = margin[is_own], rows[is_own], own.size
+        if (weights is not None and weights.ndim > 1) or not self.are_log_odds:
+            weight = problem.data.rows.weight
             weight = None if weight is None else weight[rows]
-            return calibrate_scores(margin, joint.codes[rows], len(joint), weight)
-        own = np.ones(len(joint)) if is_joint else self.problem.factors
-        return own if weights is None else np.asarray(own * weights), 1.0
+            return calibrate_scores(margin, codes[rows], n, weight)
+        if weights is None:
+            return own, 1.0
+        return np.asarray(own * (weights if is_joint else self._of_labels(weights))), 1.0
+
+    def _of_labels(self, weights: Float) -> Float:
+        """Average weights of joint cells over the training rows of each label."""
+        if not self.is_joint:
+            return weights
+        problem, joint = self.problem, self.problem.joint
+        mass = np.bincount(joint.codes, problem.data.rows.weight, len(joint))
+        mass = mass * problem.in_objective
+        k = problem.factors.size
+        total, of_label = (np.bincount(joint.labels, m, k) for m in (mass * weights, mass))
+        return np.divide(total, of_label, out=np.ones(k), where=of_label > 0.0)

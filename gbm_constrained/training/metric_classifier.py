@@ -16,6 +16,7 @@ from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import as_labels, check_weight, preserve_random_state
+from gbm_constrained.decision.cell_scores import CellScores
 from gbm_constrained.decision.cost_rule import CostRule, mixture_shares
 from gbm_constrained.decision.rule import Margins, MarginShift, Mixture
 from gbm_constrained.evaluation.classifiers import encode_labels
@@ -143,15 +144,20 @@ class MetricMixin:
         raise NotImplementedError
 
     def _cell_margin(self, X: Any, model: bytes) -> Array:
-        """Scores of the booster of the joint labels, given its bytes."""
+        """Scores of the booster of the joint cells, given its bytes."""
         raise NotImplementedError
 
     def _decision_margin(self, X: Any, start: Any = None) -> Array:
-        """Scores of the booster that decides."""
+        """Scores that decisions are made by."""
+        return self._with_cells(X, self._raw_margin(X, start))
+
+    def _with_cells(self, X: Any, margin: Array) -> Array:
+        """Combine scores of the labels with those of the joint cells, if decisions need them."""
         rules = self.__dict__.get("_rules")
         if rules is None or rules["cell_model"] is None:
-            return self._raw_margin(X, start)
-        return self._cell_margin(X, rules["cell_model"])
+            return margin
+        scores = CellScores(**rules["cell_scores"])
+        return scores.combine(margin, self._cell_margin(X, rules["cell_model"]))
 
     def _fit_metric(
         self,
@@ -222,8 +228,7 @@ class MetricMixin:
 
     def _decide_by_rules(self, X: Any, margins: Margins, random_state: Any) -> Codes:
         """Decide the class index of each row by the rules of the metric."""
-        model = self._rules["cell_model"]
-        margin = margins(0) if model is None else self._cell_margin(X, model)
+        margin = self._with_cells(X, margins(0))
         mixture = Mixture(self._cost_rules, self._rules["probability"], random_state)
         return mixture.decide(lambda _: margin)
 
@@ -304,4 +309,5 @@ def _as_dict(result: MetricResult) -> dict[str, Any]:
         "factors": result.factors,
         "scale": result.scale,
         "cell_model": result.cell_model,
+        "cell_scores": None if result.cell_scores is None else dict(vars(result.cell_scores)),
     }

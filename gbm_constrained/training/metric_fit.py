@@ -8,8 +8,8 @@ The boosters are the library's own. What is found is a decision rule on their pr
 3. The library trains on all rows, and the rules decide by its scores.
 
 Constraints and metrics that look at groups need the probability of each pair of label and group.
-Boosters of that joint label are grown beside those of the label, so that prediction needs no
-groups.
+That of the label is from the boosters of the label. That of the group, given the label, is from
+boosters of the pairs, so that prediction needs no groups.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.decision.cell_scores import CellScores
 from gbm_constrained.decision.cost_rule import CostRule, mixture_shares
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.metrics.base import Metric
@@ -63,19 +64,22 @@ class MetricResult:
     bound : float
         Best value of the metric for the distribution that the probabilities describe.
     cell_model : bytes or None
-        Booster of the joint labels; None where the label's own booster decides.
+        Booster of the joint cells; None where the label's own booster decides alone.
     label_model : NativeModel or None
         Booster of the labels that is merged, or grown in stages; None where the library trains on
         all rows by itself.
     factors : ndarray of shape (n_joint_cells,)
-        Factor of each joint cell in the objective of the booster that decides.
+        Factor of each joint cell in the objective of the booster that decides; ones where two
+        boosters do.
     scale : float, default=1
-        Factor by which its scores become log-odds.
+        Factor by which scores become log-odds.
     exact : Solution, default=None
         What the reduction found for the distribution that the probabilities describe.
     row_factor : ndarray of shape (n_samples,), default=None
         Factor of the weight of each training row in the library's model of the labels; ones by
         default.
+    cell_scores : CellScores, default=None
+        How scores of the labels and of the joint cells are combined, where there are both.
     """
 
     held: HeldOutProblem
@@ -91,6 +95,7 @@ class MetricResult:
     scale: float = 1.0
     exact: Solution | None = None
     row_factor: Float | None = None
+    cell_scores: CellScores | None = None
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
@@ -148,10 +153,7 @@ class MetricFit:
         check_reduction(self.problem.loss.kind, options.solver)
         self.are_log_odds = are_log_odds
         self.has_own_objective = metric is None
-        takes_weights = library.takes_weights or not self.problem.joint.are_labels
-        self.oracle = choose_oracle(
-            self.options.oracle, metric, library, takes_weights=takes_weights
-        )
+        self.oracle = choose_oracle(self.options.oracle, metric, library)
         self.library = library
 
     def save_to(self, path: Any, estimator: Any, arguments: Mapping[str, Any]) -> None:
@@ -179,7 +181,7 @@ class MetricFit:
         merge = None if merger is None else merger.merge
         growth = NativeGrowth(fit_part, merger, self.notifier, self.checkpoint)
         boosters = self._boosters(growth)
-        boosters.plan(has_labels=self.has_own_objective)
+        boosters.plan()
         held = problem.on(boosters.rows)
         held.check(boosters.source)
         if self.has_own_objective:
@@ -196,15 +198,15 @@ class MetricFit:
         ).run(self.oracle)  # fmt: skip
         best, weights = found[0], found[0].weights
         cell_model, label_model = self._final_models(boosters, weights, merge)
-        grown = boosters.boosters(weights, is_joint=boosters.is_joint)
         row_factor = None
-        if weights is not None and cell_model is None and label_model is None:
-            row_factor = weights[problem.joint.codes[: problem.data.y.size]]
+        if weights is not None and label_model is None:
+            row_factor = boosters.row_factor(weights)[: problem.data.y.size]
+        factors, scale, cell_scores = boosters.link(weights)
         return MetricResult(
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
             self._choose_rules(best), best.chosen.value, best.solution,
             problem.loss.of_metric(best.exact.bound), cell_model, label_model,
-            grown.factors, grown.scale, best.exact, row_factor,
+            factors, scale, best.exact, row_factor, cell_scores,
         )  # fmt: skip
 
     def _watch(self, held: HeldOutProblem, boosters: HeldOutBoosters) -> SearchWatch | None:
@@ -269,14 +271,17 @@ class MetricFit:
     def _final_models(
         self, boosters: HeldOutBoosters, weights: Float | None, merge: Merge | None
     ) -> tuple[bytes | None, NativeModel | None]:
-        """Make the booster of the joint labels, and that of the labels if it is merged."""
-        if not boosters.is_joint:
-            return None, self._label_model(boosters, weights, merge)
-        if self.options.ensemble is None:
-            return boosters.write(weights), None
-        assert merge is not None
-        cell_model = merge(boosters.boosters(weights, is_joint=True).models)
-        return cell_model.to_bytes(), self._label_model(boosters, None, merge)
+        """Make the booster of the joint cells, and that of the labels if `fit` does not.
+
+        A checkpoint keeps the first one, which is therefore made first.
+        """
+        cell_model = None
+        if boosters.is_joint and self.options.ensemble is None:
+            cell_model = boosters.write_cells(weights)
+        elif boosters.is_joint:
+            assert merge is not None
+            cell_model = merge(boosters.boosters(weights, is_joint=True).models).to_bytes()
+        return cell_model, self._label_model(boosters, weights, merge)
 
     def _label_model(
         self, boosters: HeldOutBoosters, weights: Float | None, merge: Merge | None
@@ -284,7 +289,7 @@ class MetricFit:
         """Make the booster of the labels, if the library does not train it by itself."""
         if self.options.ensemble is None:
             is_moved = weights is not None and weights.ndim > 1
-            return boosters.train(weights) if is_moved else None
+            return boosters.train_labels(weights) if is_moved else None
         assert merge is not None
         return merge(boosters.boosters(weights, is_joint=False).models)
 

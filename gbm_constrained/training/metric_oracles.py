@@ -54,7 +54,7 @@ class Boosters(Protocol):
 
 
 def choose_oracle(
-    oracle: OracleName, metric: Metric | None, library: LibrarySettings, *, takes_weights: bool
+    oracle: OracleName, metric: Metric | None, library: LibrarySettings
 ) -> OracleName:
     """Check that boosters can be grown at weights, which "auto" does not ask for otherwise.
 
@@ -66,17 +66,15 @@ def choose_oracle(
         The objective; without one the library's own objective stands for the error rate.
     library : LibrarySettings
         What the library says of its fit.
-    takes_weights : bool
-        Whether the objective of the boosters takes weights of rows.
 
     Raises
     ------
     ValueError
         If the oracle needs weights, or stages, that the fit has not.
     """
-    if metric is None or (oracle == "auto" and not takes_weights):
+    if metric is None or (oracle == "auto" and not library.takes_weights):
         return "plug_in"
-    if oracle in ("refit", "in_training") and not takes_weights:
+    if oracle in ("refit", "in_training") and not library.takes_weights:
         raise ValueError(
             f"oracle={oracle!r} grows boosters with weights of rows, and the function that was "
             f"given as objective takes none: give it a parameter for sample weights, or use "

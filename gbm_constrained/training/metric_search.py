@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 
@@ -21,10 +20,11 @@ from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.splits import parts_by_cell
 from gbm_constrained.decision.cost_rule import mixture_shares
 from gbm_constrained.metrics.callables import check_convexity
-from gbm_constrained.reductions.base import FEASIBLE, Oracle, Programme, Solution
+from gbm_constrained.reductions.base import FEASIBLE, TOLERANCE, Oracle, Programme, Solution
 from gbm_constrained.reductions.bisection import ZeroDenominatorError
 from gbm_constrained.reductions.columns import mix_rules
 from gbm_constrained.reductions.plug_in import PlugIn, PooledOracle, RecordingOracle
+from gbm_constrained.reductions.rules_between import list_rules_between
 from gbm_constrained.reductions.solve import solve
 from gbm_constrained.statistics.bootstrap import RowGroups
 from gbm_constrained.training.metric_problem import HeldOutProblem
@@ -34,10 +34,10 @@ N_PARTS = 5  # Parts of the held-out rows in cross-fitting.
 MAX_CROSS_FITTED_ROWS = 100_000
 """Held-out rows beyond which optimised decisions are assessed by the rows that chose them: with
 fewer than 50 parameters their optimism is below a tenth of a standard error."""
-MAX_SEGMENT_RULES = 100  # Rules between the rules of a mixture that may stand for the mixture.
-MIN_SEGMENT_RULES = 20  # Rules between each two of them, where these are many.
-MAX_REFINEMENTS = 3  # Searches again, with the rules between those of the mixture found.
-MIN_GAIN = 1e-5  # Loss that a further search must gain: far below any sampling error.
+MAX_REFINEMENTS, MAX_FREE_REFINEMENTS = 3, 1
+"""Searches again, with the rules between those of the mixture found: where a constraint binds, and
+elsewhere. There a second one gains on the rows that choose the rules, and not on others."""
+MIN_GAIN = 1e-5  # Loss that counts by labels must gain: far below any sampling error.
 MAX_LOSS_IN_ERRORS = 0.25
 """Standard errors of the metric that one rule may lose against the mixture to stand for it."""
 INTERVAL = (2.5, 97.5)  # Percentiles of the interval.
@@ -152,10 +152,11 @@ class MetricSearch:
         programme, known = held.programme(), list(rules)
         points = [oracle.functionals(costs) for costs in known]
 
-        def search() -> Solution:
+        def search(start: Sequence[Float] = ()) -> Solution:
             new: tuple[Float, ...] = ()
             if not self.is_over:
-                pooled = PooledOracle(oracle, known, np.array(points))
+                first = [(costs, oracle.functionals(costs)) for costs in start]
+                pooled = PooledOracle(oracle, known, np.array(points), first)
                 solution = self._minimise(programme, pooled, counted_by)
                 if not self.is_over:
                     return solution
@@ -164,7 +165,8 @@ class MetricSearch:
             return mix_rules(programme, oracle, [*known, *new], [*points, *of_new])
 
         found = search()
-        for _ in range(MAX_REFINEMENTS):
+        is_bound = np.max(programme.constraints(found.u), initial=-np.inf) > -MIN_GAIN
+        for _ in range(MAX_REFINEMENTS if is_bound else MAX_FREE_REFINEMENTS):
             if self.is_over:
                 break
             more, of_more = list_rules_between(oracle, found.rules)
@@ -172,7 +174,7 @@ class MetricSearch:
                 break
             known += more
             points += of_more
-            refined = search()
+            refined = search(found.rules)
             is_better = refined.violation < found.violation - FEASIBLE or (
                 refined.violation <= found.violation + FEASIBLE
                 and refined.value < found.value - MIN_GAIN
@@ -185,15 +187,16 @@ class MetricSearch:
     def _minimise(self, programme: Programme, oracle: Oracle, counted_by: str | None) -> Solution:
         """Run the reduction, first without constraints: those that do not bind change nothing."""
         observe = None if self.watch is None else self.watch.observe(counted_by)
+        # The bound by probabilities is reported, and the same for every order of the classes.
+        tolerance = TOLERANCE if counted_by == "probabilities" else MIN_GAIN
         if programme.n_constraints:
-            none = programme.A[:0], programme.b[:0]
-            free = Programme(programme.objective, *none, low=programme.low, high=programme.high)
             # A rule that never predicts a class has no precision, and no constraints exclude it.
             with suppress(ZeroDenominatorError):
-                found = solve(free, oracle, self.solver, self.max_calls, observe)
+                free = programme.without_constraints()
+                found = solve(free, oracle, self.solver, self.max_calls, observe, tolerance)
                 if programme.violation(found.u) <= FEASIBLE:
                     return found
-        return solve(programme, oracle, self.solver, self.max_calls, observe)
+        return solve(programme, oracle, self.solver, self.max_calls, observe, tolerance)
 
     def baselines(self) -> list[Decisions]:
         """Make the rules without a search: largest probability, and divided by class shares."""
@@ -342,53 +345,6 @@ class MetricSearch:
         if losses[best] > loss.value(mixed) + MAX_LOSS_IN_ERRORS * error:
             return None
         return self._of_rule(chosen.name, pool[best])
-
-
-def list_rules_between(oracle: PlugIn, rules: Sequence[Float]) -> tuple[list[Float], list[Float]]:
-    """List rules on the segments between any two of several rules, and their functionals."""
-    found: list[Float] = []
-    points: list[Float] = []
-    pairs = list(combinations(rules, 2))
-    n_rules = max(MAX_SEGMENT_RULES // max(len(pairs), 1), MIN_SEGMENT_RULES)
-    for first, second in pairs:
-        between, of_between = _list_rules_on_segment(oracle, first, second, n_rules)
-        found += between
-        points += of_between
-    return found, points
-
-
-def _list_rules_on_segment(
-    oracle: PlugIn, first: Float, second: Float, n_rules: int
-) -> tuple[list[Float], list[Float]]:
-    """List rules between two rules, each with other decisions on some rows.
-
-    Rows that both rules decide alike are decided so in between, where costs are linear.
-    """
-    decided = oracle.decide(first), oracle.decide(second)
-    is_disputed = decided[0] != decided[1]
-    disputed = np.flatnonzero(is_disputed)
-    agreed = np.flatnonzero(~is_disputed)
-    coefficients = oracle.coefficients
-    of_disputed = oracle.take(disputed, coefficients)
-    counts = oracle.take(agreed, coefficients).counts(decided[0][agreed])
-    P, rows = of_disputed.probabilities, np.arange(disputed.size)
-    # Cost of the second decision beyond the first one, under both rules.
-    low, high = (
-        (P @ costs)[rows, decided[1][disputed]] - (P @ costs)[rows, decided[0][disputed]]
-        for costs in (first, second)
-    )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        turn = np.unique(low / (low - high))
-    turn = turn[(turn > 0.0) & (turn < 1.0)]
-    middle = (turn[1:] + turn[:-1]) / 2
-    if middle.size > n_rules:
-        middle = middle[np.linspace(0, middle.size - 1, n_rules).astype(int)]
-    rules = [(1 - t) * first + t * second for t in middle]
-    points = [
-        coefficients.functionals(counts + of_disputed.counts(of_disputed.decide(costs)))
-        for costs in rules
-    ]
-    return rules, points
 
 
 def _number_rows(shares: Float) -> tuple[Float, Codes]:

@@ -25,12 +25,13 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import preserve_random_state
+from gbm_constrained.decision.cell_scores import OTHER_DATA, CellScores
 from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
 from gbm_constrained.training.note_json import dumps, loads
 
 NAME = "gbm_constrained"
 SHA256 = "sha256"
-FORMAT = 3  # Raised where one version of this package would misread the note of another.
+FORMAT = 4  # Raised where one version of this package would misread the note of another.
 
 
 @dataclass(frozen=True)
@@ -243,16 +244,41 @@ def _check_offsets(kept: Any, n_classes: int) -> None:
 def _check_rules(rules: Any, n_classes: int) -> None:
     """Check that an entry can be the decision rules of a classifier, with their probabilities."""
     arrays = ("costs", "probability", "factors")
-    if not isinstance(rules, dict) or set(rules) != {*arrays, "scale", "cell_model"}:
-        raise ValueError("_rules must hold costs, probability, factors, scale and cell_model.")
-    if not isinstance(rules["scale"], float) or not 0.0 < rules["scale"] < np.inf:
-        raise ValueError(f"_rules must hold a positive scale, got {rules['scale']!r}.")
+    names = (*arrays, "scale", "cell_model", "cell_scores")
+    if not isinstance(rules, dict) or set(rules) != set(names):
+        raise ValueError(f"_rules must hold {', '.join(names)}.")
+    _check_scale("scale", rules["scale"])
     costs, probability, factors = (np.asarray(rules[name], dtype=np.float64) for name in arrays)
     shape = (*probability.shape, *factors.shape, n_classes)
     if costs.ndim != 3 or costs.shape != shape or not np.isclose(probability.sum(), 1.0):
         raise ValueError(f"_rules must hold costs of shape {shape}, got {costs.shape}.")
     if not isinstance(rules["cell_model"], bytes | None):
         raise ValueError("the cell_model of _rules must be the bytes of a booster.")
+    if (rules["cell_model"] is None) != (rules["cell_scores"] is None):
+        raise ValueError("the cell_scores of _rules must come with a cell_model.")
+    if rules["cell_scores"] is not None:
+        _check_cell_scores(rules["cell_scores"], factors.size, n_classes)
+
+
+def _check_cell_scores(scores: Any, n_cells: int, n_classes: int) -> None:
+    """Check that an entry can say how scores of labels and of joint cells are combined."""
+    names = {field.name for field in fields(CellScores)}
+    if not isinstance(scores, dict) or set(scores) != names:
+        raise ValueError(f"cell_scores must hold {', '.join(sorted(names))}.")
+    for name in ("label_scale", "cell_scale"):
+        _check_scale(name, scores[name])
+    sizes = {"labels": n_cells, "cell_factors": n_cells, "label_factors": n_classes}
+    for name, size in sizes.items():
+        if np.shape(scores[name]) != (size,):
+            raise ValueError(f"{name} must hold {size} numbers, got {scores[name]!r}.")
+    known = np.unique(scores["labels"])
+    if not np.array_equal(known[known != OTHER_DATA], np.arange(n_classes)):
+        raise ValueError(f"labels must name all {n_classes} classes, got {scores['labels']!r}.")
+
+
+def _check_scale(name: str, scale: Any) -> None:
+    if not isinstance(scale, float) or not 0.0 < scale < np.inf:
+        raise ValueError(f"_rules must hold a positive {name}, got {scale!r}.")
 
 
 def _check_types(what: str, given: dict[str, Any], known: Mapping[str, type]) -> None:

@@ -123,6 +123,27 @@ def test_damaged_rules_are_refused(library, fitted, tmp_path):
 
 
 @BOTH
+def test_damaged_scores_of_cells_are_refused(library, fitted, tmp_path):
+    model, _, _ = fitted[library, "groups"]
+    whole = model._rules["cell_scores"]
+    n = whole["labels"].size
+    for damage, words in (
+        (None, "cell_scores of _rules must come with a cell_model"),
+        ({"labels": whole["labels"]}, "cell_scores must hold"),
+        ({**whole, "cell_scale": 0.0}, "positive cell_scale, got 0.0"),
+        ({**whole, "label_scale": "1"}, "positive label_scale, got '1'"),
+        ({**whole, "cell_factors": np.ones(n - 1)}, f"cell_factors must hold {n} numbers"),
+        ({**whole, "label_factors": np.ones(n)}, "label_factors must hold"),
+        ({**whole, "labels": np.zeros(n, dtype=int)}, "labels must name all"),
+    ):
+        damaged = pickle.loads(pickle.dumps(model))
+        damaged._rules = {**model._rules, "cell_scores": damage}
+        damaged.save_model(tmp_path / FILES[library])
+        with pytest.raises(ValueError, match=words):
+            type(model)().load_model(tmp_path / FILES[library])
+
+
+@BOTH
 def test_training_does_not_continue_from_trees_without_their_rules(library, fitted, tmp_path):
     model, X, y = fitted[library, "offsets"]
     parameter = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import BOTH, CLASSIFIERS, PARENTS, margins_of
-from sklearn.base import clone
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
@@ -203,14 +202,17 @@ def test_weights_of_groups_are_those_of_joint_cells(data):
     rules = [gc.gap(gc.tpr(), by="g") <= 0.03]
     model = _make("lightgbm", maximize=g_mean(), constraints=rules, oracle="refit")
     model.fit(X, y > 0, sensitive_features={"g": group})
-    assert model._rules["factors"].shape == (4,)
-    assert np.ptp(model._rules["factors"]) > 0.1
+    weights = model._rules["cell_scores"]["cell_factors"]
+    assert weights.shape == (4,)
+    assert np.ptp(weights) > 0.1
     report = model.metric_report_.query("is_returned")
     assert report["violation"].iloc[0] <= 1e-6
-    # The booster of the labels has no weights.
-    plain = clone(model).set_params(oracle="plug_in")
-    plain.fit(X, y > 0, sensitive_features={"g": group})
-    np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+    # The booster of the labels has the mean weight of each label.
+    of_row = weights[2 * (y > 0) + (group == "b")]
+    mean = np.array([of_row[y == 0].mean(), of_row[y > 0].mean()])
+    np.testing.assert_allclose(model._rules["cell_scores"]["label_factors"], mean, rtol=1e-12)
+    alone = _make("lightgbm").fit(X, y > 0, sample_weight=mean[(y > 0).astype(int)])
+    np.testing.assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
 
 
 def test_unknown_oracle(data):

@@ -9,10 +9,9 @@ import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, PARENTS, fit_linear, margins_of, quiet
 from sklearn.base import clone
 
-import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.score_calibration import calibrate_scores
-from gbm_constrained.metrics import cost, g_mean, h_mean
+from gbm_constrained.metrics import cost, h_mean
 from gbm_constrained.training.held_out_boosters import HeldOutBoosters
 from gbm_constrained.training.metric_problem import MetricProblem
 from gbm_constrained.training.native_growth import NativeGrowth
@@ -159,20 +158,6 @@ def test_stages_are_no_more_than_rounds(n_rounds):
     path, _ = boosters.grow_in_step(3, lambda weights, _: weights)
     assert len(path) == n_rounds
     assert [part.rounds for part in trained] == [1] * 2 * n_rounds
-
-
-@BOTH
-def test_groups_are_weighed_in_a_booster_of_their_own(data, library):
-    X, y, group = data
-    rules = [gc.gap(gc.tpr(), by="g") <= 0.03]
-    model = _make(library, maximize=g_mean(), constraints=rules)
-    model.fit(X, y > 0, sensitive_features={"g": group})
-    assert model._rules["factors"].shape == (4,)
-    # The booster of the labels has no weights.
-    plain = clone(model).set_params(oracle="plug_in")
-    plain.fit(X, y > 0, sensitive_features={"g": group})
-    np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
-    assert model._rules["cell_model"] != plain._rules["cell_model"]
 
 
 @BOTH
