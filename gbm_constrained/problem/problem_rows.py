@@ -127,8 +127,8 @@ class ProblemRows:
         self.hessian_floor = options.hessian_floor
         self.has_several_views = cells.n_binding > 1
         self.has_loss_by_cell = "loss" in constraints.statistics
-        self.label_of_row = xp.asarray(y if y.min(initial=0) >= 0 else np.maximum(y, 0))
-        self.labels = self.kernel.encode(self.label_of_row, self.dtype)
+        self._known = y if y.min(initial=0) >= 0 else np.maximum(y, 0)
+        self.labels = xp.asarray(self.kernel.encode(self._known, self.dtype))
         self._set_weight(weight, cells)
         self.pairs: PairRows | None = None
         if constraints.pair_blocks:
@@ -229,6 +229,12 @@ class ProblemRows:
 
         total = sum(self.sum_blocks(sum_squares), 0.0)
         return float(self.reduce_sum(np.array([total]))[0]) / (2.0 * self.total_weight)
+
+    @cached_property
+    def label_of_row(self) -> Array:
+        """Class index of each row; that of rows without a label is zero, (n_samples,)."""
+        found: Array = self.array_module.asarray(self._known)
+        return found
 
     @cached_property
     def divisor(self) -> Float:
