@@ -104,7 +104,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
     _driven: DrivenFit
     _class_labels: Any  # labels of the classes in the note of a file, if there is a note
 
-    adapter: ClassVar[type[XGBoostAdapter]] = XGBoostAdapter
+    _adapter_class: ClassVar[type[XGBoostAdapter]] = XGBoostAdapter
 
     # Splitters of scikit-learn request groups by the same name and with the same meaning.
     __metadata_request__fit: ClassVar = {"groups": True}
@@ -220,7 +220,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
             "feature_weights": feature_weights,
         }
         self._fit_constrained(
-            self.adapter(self, super().fit, X, y, arguments),
+            self._adapter_class(self, super().fit, X, y, arguments),
             FitArguments(
                 X, y, sample_weight, sensitive_features, datasets, groups, validation, evaluation
             ),

@@ -95,7 +95,7 @@ class XGBMatrixClassifier(ConstrainedXGBClassifier, _MatrixParent):
     """A classifier under constraints on matrices that were made before."""
 
     make_matrix: MakeMatrix | None = None
-    adapter = _MatrixAdapter
+    _adapter_class = _MatrixAdapter
 
     def _scored(self, matrix: Any, given: Mapping[str, Any]) -> Any:
         return matrix
