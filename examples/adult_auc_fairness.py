@@ -20,12 +20,12 @@ from gbm_constrained.plotting import GroupROCDisplay, TradeoffDisplay
 adult = load_adult()
 train, test = adult.split == "train", adult.split == "test"
 X, y, groups = adult.data.drop(columns="sex"), adult.target, adult.sensitive_features[["sex"]]
-common = {"n_estimators": 50, "learning_rate": 0.2, "n_jobs": 1}
+common = {"n_estimators": 100, "learning_rate": 0.1, "n_jobs": 1}
 xgboost = {**common, "max_depth": 4, "enable_categorical": True}
 lightgbm = {**common, "num_leaves": 15, "verbose": -1}
 libraries = {
-    "XGBoost": (XGBClassifier(**xgboost), gc.ConstrainedXGBClassifier(**xgboost)),
-    "LightGBM": (LGBMClassifier(**lightgbm), gc.ConstrainedLGBMClassifier(**lightgbm)),
+    "XGBoost": (XGBClassifier(**xgboost), gc.ConstrainedXGBClassifier(**xgboost, n_folds=2)),
+    "LightGBM": (LGBMClassifier(**lightgbm), gc.ConstrainedLGBMClassifier(**lightgbm, n_folds=2)),
 }
 
 # %%
