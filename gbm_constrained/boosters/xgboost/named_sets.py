@@ -46,10 +46,15 @@ def name_sets(callbacks: Sequence[Any], names: Sequence[str]) -> list[Any]:
     """Let callbacks see evaluation sets by name.
 
     Those that look at no evaluation set, and early stopping, stay what they are:
-    see :func:`stopping_by_name`.
+    see :func:`stopping_by_name`. What is no callback stays for the classifier to refuse.
     """
     known = (xgb.callback.EarlyStopping, xgb.callback.LearningRateScheduler)
-    return [c if isinstance(c, known) else _Named(c, names) for c in callbacks]
+    return [
+        _Named(c, names)
+        if isinstance(c, xgb.callback.TrainingCallback) and not isinstance(c, known)
+        else c
+        for c in callbacks
+    ]
 
 
 @contextmanager
