@@ -73,7 +73,7 @@ class _Rows:
 
 def _name_for_the_classifier(params: Mapping[str, Any]) -> dict[str, Any]:
     """Give parameters the names that the classifier has for them."""
-    own = ConstrainedLGBMClassifier._get_param_names()
+    own = set(ConstrainedLGBMClassifier._get_param_names()) - {"objective"}
     named = {alias: name for name in own for alias in _ConfigAliases.get_by_alias(name)}
     return {named.get(name, name): value for name, value in params.items()}
 
