@@ -105,6 +105,14 @@ def test_xgboost_names_the_argument(rows, given, error, message):
         train("xgboost", rows, **given)
 
 
+@pytest.mark.parametrize("name", ["nwe", "validation_0"])
+def test_xgboost_lists_the_evaluation_sets_by_their_names(rows, name):
+    held = make_rows("xgboost", rows[0], np.minimum(rows[1], 1))
+    stopping = xgb.callback.EarlyStopping(rounds=2, data_name=name)
+    with pytest.raises(ValueError, match=rf"data_name='{name}'.*are called \['new'\]"):
+        train("xgboost", rows, evals=[(held, "new")], callbacks=[stopping])
+
+
 def test_xgboost_keeps_its_own_arguments_without_constraints(rows):
     def squared(scores, matrix):
         return scores - matrix.get_label(), np.ones_like(scores)

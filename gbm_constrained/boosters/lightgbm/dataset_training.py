@@ -18,6 +18,7 @@ from lightgbm.basic import _ConfigAliases
 from gbm_constrained._dataframes import is_frame
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
+from gbm_constrained.boosters.lightgbm.parameters import find_parameter
 from gbm_constrained.boosters.native_arguments import (
     check_classes,
     check_names,
@@ -71,11 +72,23 @@ class _Rows:
         return cls(X, y, data.get_weight(), data.get_init_score())
 
 
-def _name_for_the_classifier(params: Mapping[str, Any]) -> dict[str, Any]:
+def _read_parameters(params: Any, train_set: lgb.Dataset, num_boost_round: int) -> dict[str, Any]:
     """Give parameters the names that the classifier has for them."""
+    check_params(params, "LightGBM", {})
     own = set(ConstrainedLGBMClassifier._get_param_names()) - {"objective"}
-    named = {alias: name for name in own for alias in _ConfigAliases.get_by_alias(name)}
-    return {named.get(name, name): value for name, value in params.items()}
+    names = {alias: name for name in own for alias in _ConfigAliases.get_by_alias(name)}
+    given = {**(train_set.get_params() or {}), **params}
+    named = {names.get(name, name): value for name, value in given.items()}
+    named.setdefault("n_estimators", num_boost_round)  # LightGBM takes that of params as well.
+    check_integer("num_boost_round", named["n_estimators"], 1)
+    return named
+
+
+def _refuse_native(native: Mapping[str, Any]) -> None:
+    """Refuse arguments of :func:`lightgbm.train` that have no meaning under constraints."""
+    for name, value in native.items():
+        if value:
+            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
 
 
 def train(
@@ -87,7 +100,7 @@ def train(
     sensitive_features: Any = None,
     valid_sets: lgb.Dataset | Sequence[lgb.Dataset] | None = None,
     valid_names: str | Sequence[str] | None = None,
-    sensitive_features_valid: Sequence[Any] | None = None,
+    sensitive_features_valid: list[Any] | None = None,
     init_model: Any = None,
     callbacks: Sequence[Callable[..., Any]] | None = None,
     constraint_callbacks: Sequence[ConstraintCallback] | None = None,
@@ -114,7 +127,7 @@ def train(
         Columns that constraints group by, one value for each row of `train_set`.
     valid_sets, valid_names : sequence, Dataset or str, default=None
         Evaluation sets and their names, as of :func:`lightgbm.train`.
-    sensitive_features_valid : sequence, default=None
+    sensitive_features_valid : list, default=None
         Columns of each evaluation set, as `sensitive_features`.
     init_model, callbacks
         As of :func:`lightgbm.train`.
@@ -156,22 +169,16 @@ def train(
             callbacks=callbacks,
             **native,
         )
-    for name, value in native.items():
-        if value:
-            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
-    check_params(params, "LightGBM", {})
+    _refuse_native(native)
     check_sensitive_sets(sensitive_features_valid, len(sets), "sensitive_features_valid")
     rows = _Rows.of(train_set, "train_set")
     evaluated = [
         rows if one is train_set else _Rows.of(one, f"valid_sets[{i}]")
         for i, one in enumerate(sets)
     ]
-    named = _name_for_the_classifier({**(train_set.get_params() or {}), **params})
-    named.setdefault("n_estimators", num_boost_round)  # LightGBM takes that of params as well.
-    check_integer("num_boost_round", named["n_estimators"], 1)
-    check_classes(rows.y, "train_set", params.get("num_class", params.get("num_classes")))
+    named = _read_parameters(params, train_set, num_boost_round)
     model = ConstrainedLGBMClassifier(**named, constraints=constraints, **others)
-    columns = None if sensitive_features_valid is None else [*sensitive_features_valid]
+    check_classes(rows.y, "train_set", find_parameter(model, "num_class", None))
     with warnings.catch_warnings():  # LightGBM 4.7 recognises training rows by this argument.
         warnings.filterwarnings("ignore", "The argument 'eval_set' is deprecated")
         model.fit(
@@ -188,7 +195,7 @@ def train(
             callbacks=callbacks or None,
             init_model=init_model,
             sensitive_features=sensitive_features,
-            sensitive_features_eval_set=columns,
+            sensitive_features_eval_set=sensitive_features_valid,
             constraint_callbacks=constraint_callbacks,
             time_limit=time_limit,
         )

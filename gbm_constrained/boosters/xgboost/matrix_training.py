@@ -249,6 +249,22 @@ def _take_native(others: dict[str, Any]) -> dict[str, Any]:
     return native
 
 
+def _check_arguments(
+    native: Mapping[str, Any], params: Any, num_boost_round: Any, make_matrix: Any
+) -> None:
+    """Refuse arguments that have no meaning under constraints."""
+    for name, value in native.items():
+        if value is not None:
+            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
+    check_params(params, "XGBoost", ELSEWHERE)
+    check_integer("num_boost_round", num_boost_round, 1)
+    if not (make_matrix is None or callable(make_matrix)):
+        raise TypeError(
+            f"make_matrix must be a function of a boolean for each row, got a "
+            f"{type(make_matrix).__name__}."
+        )
+
+
 def train(
     params: Mapping[str, Any],
     dtrain: xgb.DMatrix,
@@ -335,11 +351,7 @@ def train(
             callbacks=callbacks,
             **native,
         )
-    for name, value in native.items():
-        if value is not None:
-            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
-    check_params(params, "XGBoost", ELSEWHERE)
-    check_integer("num_boost_round", num_boost_round, 1)
+    _check_arguments(native, params, num_boost_round, make_matrix)
     matrices = _Matrices.of(dtrain, evals, make_matrix)
     callbacks = list(callbacks or ())
     if verbose_eval:

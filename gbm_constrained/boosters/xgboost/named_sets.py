@@ -59,11 +59,22 @@ def name_sets(callbacks: Sequence[Any], names: Sequence[str]) -> list[Any]:
 
 @contextmanager
 def stopping_by_name(callbacks: Sequence[Any], names: Sequence[str]) -> Iterator[None]:
-    """Let early stopping find the evaluation sets that it names, while a classifier is fitted."""
+    """Let early stopping find the evaluation sets that it names, while a classifier is fitted.
+
+    Raises
+    ------
+    ValueError
+        If there is no evaluation set of the name.
+    """
     stoppers = [c for c in callbacks if isinstance(c, xgb.callback.EarlyStopping)]
     asked = [stopper.data for stopper in stoppers]
+    if unknown := [name for name in asked if name and name not in names]:
+        raise ValueError(
+            f"EarlyStopping has data_name={unknown[0]!r}, and the evaluation sets are called "
+            f"{list(names)}: give one of these, or None for the last."
+        )
     for stopper, name in zip(stoppers, asked, strict=True):
-        if name in names:
+        if name:
             stopper.data = numbered(list(names).index(name))
     try:
         yield
