@@ -67,6 +67,14 @@ def test_both_name_the_argument(rows, library, given, error, message):
 
 
 @BOTH
+def test_one_constraint_needs_no_list(rows, library):
+    reports = [
+        train(library, rows, constraints=given).constraint_report_ for given in (RULES, *RULES)
+    ]
+    assert reports[0].equals(reports[1])
+
+
+@BOTH
 def test_classes_without_rows_are_named(rows, library):
     X, y, _ = rows
     module = getattr(gbm_constrained, library)

@@ -25,6 +25,7 @@ from gbm_constrained.boosters.native_arguments import (
     check_params,
     read_labels,
 )
+from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.validation import check_integer, check_sensitive_sets
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.fitted_report import hand_over_report
@@ -158,7 +159,7 @@ def train(
     valid_names = [valid_names] if isinstance(valid_names, str) else valid_names
     callbacks = list(callbacks or ())
     has_metric = any(others.get(name) is not None for name in ("maximize", "minimize"))
-    if not constraints and not has_metric:
+    if not (check_constraints(constraints) or has_metric):
         return lgb.train(
             dict(params),
             train_set,

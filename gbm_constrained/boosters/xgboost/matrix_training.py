@@ -338,7 +338,7 @@ def train(
     """
     native = _take_native(others)
     evals = list(evals or ())
-    if not constraints:
+    if not check_constraints(constraints):
         return xgb.train(
             dict(params),
             dtrain,
