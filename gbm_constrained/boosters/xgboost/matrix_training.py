@@ -156,6 +156,11 @@ class _Matrices:
         cls, dtrain: Any, evals: Sequence[tuple[Any, str]], make_matrix: MakeMatrix | None
     ) -> _Matrices:
         """Read labels and weights."""
+        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in evals):
+            raise TypeError(
+                f"evals must be a list of matrices and their names, such as [(dvalid, 'valid')], "
+                f"got {list(evals)}."
+            )
         rows = _Rows(dtrain, "dtrain", 0)
         sets = [
             rows if matrix is dtrain else _Rows(matrix, f"evals[{i}], {name!r},", i + 1)
