@@ -9,7 +9,7 @@ import xgboost as xgb
 
 import gbm_constrained.lightgbm
 import gbm_constrained.xgboost
-from gbm_constrained import class_error, fpr, gap
+from gbm_constrained import class_error, fnr, fpr, gap
 
 RULES = [fpr() <= 0.1]
 BY_GROUP = [gap(fpr(), by="g") <= 0.5]
@@ -153,6 +153,27 @@ def test_lightgbm_takes_rounds_from_its_parameters(rows, name):
         warnings.simplefilter("ignore", UserWarning)
         boosters = [train("lightgbm", rows, given, constraints=r) for r in ([], [fpr() <= 0.99])]
     assert [booster.num_trees() for booster in boosters] == [7, 7]
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"learning_rate": 0.05, "eta": 0.3},
+        {"shrinkage_rate": 0.05, "eta": 0.3},
+        {"num_leaves": 4, "max_leaf": 9},
+        {"reg_lambda": 0.0, "lambda_l2": 9.0},
+        {"min_child_samples": 5, "min_data_in_leaf": 80},
+    ],
+)
+def test_lightgbm_prefers_the_same_name_of_a_parameter(rows, params, is_reversed):
+    X = rows[0]
+    params = dict([("objective", "binary"), *[*params.items()][:: -1 if is_reversed else 1]])
+    scores = [
+        train("lightgbm", rows, params, constraints=rules, measure_on="train").predict(X)
+        for rules in ([], [fnr() <= 0.99])
+    ]
+    np.testing.assert_array_equal(*scores)
 
 
 @pytest.mark.parametrize("names", [None, "new", ["new"]])

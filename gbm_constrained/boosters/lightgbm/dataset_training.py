@@ -79,7 +79,10 @@ def _read_parameters(params: Any, train_set: lgb.Dataset, num_boost_round: int) 
     own = set(ConstrainedLGBMClassifier._get_param_names()) - {"objective"}
     names = {alias: name for name in own for alias in _ConfigAliases.get_by_alias(name)}
     given = {**(train_set.get_params() or {}), **params}
-    named = {names.get(name, name): value for name, value in given.items()}
+    mains = _ConfigAliases._get_all_param_aliases()
+    # LightGBM prefers its main name, and short names to long ones: those come last, and stay.
+    order = sorted(given, key=lambda name: (name not in mains, len(name), name), reverse=True)
+    named = {names.get(name, name): given[name] for name in order}
     named.setdefault("n_estimators", num_boost_round)  # LightGBM takes that of params as well.
     check_integer("num_boost_round", named["n_estimators"], 1)
     return named
