@@ -132,6 +132,16 @@ def test_xgboost_keeps_its_own_arguments_without_constraints(rows):
     assert found.save_raw() == expected.save_raw()
 
 
+def test_xgboost_prefers_the_seed(rows):
+    matrix = xgb.DMatrix(rows[0])
+    scores = [
+        train("xgboost", rows, {"subsample": 0.5, **seeds}).predict(matrix)
+        for seeds in ({"seed": 3, "random_state": 1}, {"seed": 3}, {"seed": 1})
+    ]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert (scores[0] != scores[2]).any()
+
+
 @pytest.mark.parametrize("bound", [0.2, 0.95])
 def test_softmax_of_xgboost_answers_with_classes(rows, bound):
     X, y, _ = rows

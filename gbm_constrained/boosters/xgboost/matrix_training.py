@@ -173,8 +173,9 @@ class _Matrices:
     ) -> XGBMatrixClassifier:
         """Make the classifier that grows trees on these matrices."""
         given["measure_on"] = self._choose_measurement(measure_on)
-        native = {"random_state": params.get("seed"), **params}
-        native.pop("seed", None)
+        native = dict(params)
+        if "seed" in native:  # XGBoost prefers this name.
+            native["random_state"] = native.pop("seed")
         check_classes(self.rows.y, "dtrain", params.get("num_class"))
         if self.make_matrix is None and given.get("holdout_fraction") is not None:
             raise ValueError(
