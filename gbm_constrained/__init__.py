@@ -29,6 +29,13 @@ from gbm_constrained.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from gbm_constrained import datasets as datasets
+    from gbm_constrained import lightgbm as lightgbm
+    from gbm_constrained import metrics as metrics
+    from gbm_constrained import plotting as plotting
+    from gbm_constrained import presets as presets
+    from gbm_constrained import solvers as solvers
+    from gbm_constrained import xgboost as xgboost
     from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
     from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
     from gbm_constrained.evaluation.feasibility import Feasibility
@@ -90,7 +97,7 @@ __all__ = [
 __all__ += [*_rates.__all__, *_pair_rates.__all__]
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     """Load a public name that is used for the first time, or a module of the package."""
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
@@ -98,6 +105,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
     return found
+
+
+if not TYPE_CHECKING:  # Type checkers would believe that every name is there.
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

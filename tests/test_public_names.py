@@ -1,7 +1,9 @@
 """Public names of the package, which are loaded when they are first used."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +45,19 @@ def test_all_names_are_there():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'ConstrainedClassifier'"):
         gbm_constrained.ConstrainedClassifier  # noqa: B018
+
+
+def test_type_checkers_know_each_name_and_no_other():
+    """They take a function ``__getattr__`` of a module for the promise that all names exist."""
+    body = ast.parse(Path(gbm_constrained.__file__).read_text(encoding="utf-8")).body
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    assert "__getattr__" not in defined
+    imported = {
+        alias.asname or alias.name
+        for block in body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported == {*gbm_constrained._PLACES, *gbm_constrained._MODULES}

@@ -121,6 +121,10 @@ def _make_solver(given: dict[str, Any]) -> None:
         )
     values = {option.removeprefix(prefix): value for option, value in options.items()}
     given["solver"] = METHODS[name](**values)
+    try:
+        given["solver"].check()
+    except ValueError as error:  # It begins with the name of the option.
+        raise ValueError(f"--param {prefix}{error}") from error
 
 
 def _check_known(library: str, given: dict[str, Any]) -> None:

@@ -232,15 +232,16 @@ def check_scores(
     return values.reshape(expected, order=order if values.ndim == 1 else "C")
 
 
-def check_sensitive_sets(given: Any, n_sets: int) -> None:
+def check_sensitive_sets(
+    given: Any, n_sets: int, name: str = "sensitive_features_eval_set"
+) -> None:
     """Refuse sensitive features of evaluation sets that are not one entry for each set."""
     if given is None or (isinstance(given, (list, tuple)) and len(given) == n_sets):
         return
     count = f" of {len(given)}" if isinstance(given, (list, tuple)) else ""
     raise ValueError(
-        f"sensitive_features_eval_set must be a list with one entry for each of the {n_sets} "
-        f"evaluation sets, got a {type(given).__name__}{count}: put it in a list, with None for "
-        f"sets that have none."
+        f"{name} must be a list with one entry for each of the {n_sets} evaluation sets, got a "
+        f"{type(given).__name__}{count}: put it in a list, with None for sets that have none."
     )
 
 

@@ -164,14 +164,19 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
             check_positive(name, getattr(self, name), is_optional=True)
         if not (is_finite_number(self.mu) and self.mu >= 0):
             raise ValueError(f"mu must be a non-negative number, got {self.mu!r}.")
-        start = self.start
-        if start is not None and not (
-            start.ndim == 1 and (np.isfinite(start) & (start >= 0)).all()
-        ):
+        if not self._has_start():
             raise ValueError(
                 f"initial_multipliers must hold finite, non-negative numbers, as multipliers_ of "
-                f"an earlier fit does; got {start.tolist()}."
+                f"an earlier fit does; got {self.initial_multipliers!r}."
             )
+
+    def _has_start(self) -> bool:
+        """Whether the initial multipliers are none, or may be multipliers."""
+        try:
+            start = self.start
+        except (TypeError, ValueError):  # They are no numbers.
+            return False
+        return start is None or bool(start.ndim == 1 and (np.isfinite(start) & (start >= 0)).all())
 
     @property
     def start(self) -> Float | None:

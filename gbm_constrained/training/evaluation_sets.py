@@ -133,8 +133,8 @@ class EvaluationArguments:
             if self.has_patience and not self.is_evaluated:
                 raise ValueError(
                     f"Early stopping ({self.parameter}) looks at a metric of an evaluation set, "
-                    f"and there is none: give eval_set=[(X_valid, y_valid)], or leave early "
-                    f"stopping out."
+                    f"and there is none: give eval_set=[(X_valid, y_valid)], or evals= and "
+                    f"valid_sets= of train, or leave early stopping out."
                 )
             return
         asked = f"early_stopping_on={on!r}"

@@ -111,7 +111,8 @@ class EvaluationRows:
             raise ValueError(
                 f"measure_on='holdout' takes the constraints to {rows.source}, where some cannot "
                 f"be measured (a mask, a data set, a column or a group that is not there): give "
-                f"holdout_fraction, to split the training rows instead."
+                f"its columns as its sensitive features, or give holdout_fraction, to split the "
+                f"training rows instead."
             )
         has_multipliers = run.options.solver != "threshold"
         others = {} if has_multipliers else run.without_multipliers()

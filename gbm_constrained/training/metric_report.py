@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +60,9 @@ def report_metric(
     sets : sequence of EvaluationProblem, default=()
         The evaluation sets.
     """
-    on_training = result.shares(margin(fit.problem.data.combined.X, start))
+    with warnings.catch_warnings():  # Training took the same kind of table silently.
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        on_training = result.shares(margin(fit.problem.data.combined.X, start))
     table = _tabulate_metric(fit, result, on_training)
     estimator.metric_report_ = tabulate_sets(table, result, sets, margin)
     estimator.mixture_ = _tabulate_rules(fit, result)

@@ -196,7 +196,7 @@ def test_groups_may_be_a_field_of_the_matrix(rows):
         ({"holdout_fraction": 0.2}, ValueError, "holdout_fraction=0.2 divides.*make_matrix="),
         ({"guarantee": "expected"}, ValueError, "guarantee='expected' sets rows aside"),
         ({"maximize": "g_mean"}, ValueError, "maximize='g_mean'.*ConstrainedXGBClassifier"),
-        ({"iterat": "best"}, TypeError, "did you mean iterate="),
+        ({"iterat": "best"}, TypeError, "Did you mean iterate="),
         ({"make_matrix": lambda mask: None}, Exception, "make_matrix= has made a NoneType"),
         ({"xgb_model": "file"}, ValueError, "xgb_model= has trees that split elsewhere"),
     ],

@@ -43,7 +43,11 @@ from command_line import MODEL, write_rows
             "--param solver__proxy: options are of solver=auto, abpp or cbpr, got solver=thr",
         ),
         (["--param=solver__prox=ramp"], "solver=auto has no option solver__prox: use one of sol"),
-        (["--param=solver__proxy=slope"], "proxy must be one of ['auto', 'logistic', 'sigmoid',"),
+        (["--param=solver__initial_multipliers=x"], "--param solver__initial_multipliers must h"),
+        (
+            ["--param=solver__proxy=slope"],
+            "--param solver__proxy must be one of ['auto', 'logistic', 'sigmoid',",
+        ),
         (["--constraint=fpr <= 0.1", "--delta=2"], "delta must lie strictly between 0 and 1"),
         (["--test-fraction=1"], "--test-fraction must be at least 0 and below 1, got 1."),
         (["--test-fraction=0.0001"], "--test-fraction 0.0001 holds out 1 of 2000 rows, and both"),

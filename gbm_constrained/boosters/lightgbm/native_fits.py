@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,9 @@ class NativeLGBMModel:
 
     def margin(self, X: Any, rows: Codes) -> Array:
         """Score rows of X."""
-        return np.asarray(self.model._raw_margin(X))
+        with warnings.catch_warnings():  # Training took the same kinds of tables silently.
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            return np.asarray(self.model._raw_margin(X))
 
     def to_bytes(self) -> bytes:
         """Write the booster as LightGBM's text."""

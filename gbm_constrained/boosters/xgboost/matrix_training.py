@@ -13,20 +13,39 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
+from gbm_constrained._typing import Array
+from gbm_constrained.boosters.native_arguments import (
+    check_classes,
+    check_names,
+    check_params,
+    read_labels,
+)
 from gbm_constrained.boosters.xgboost.adapter import XGBoostAdapter
 from gbm_constrained.boosters.xgboost.checks import find_without_gradients
 from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
 from gbm_constrained.boosters.xgboost.fold_features import FoldFeatures, MakeMatrix, MatrixFeatures
 from gbm_constrained.boosters.xgboost.named_sets import name_sets, numbered, stopping_by_name
 from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.data.validation import check_integer, check_sensitive_sets
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.fitted_report import hand_over_report
 
 REFUSED = {
     "obj": "the gradients are those of the constraints: choose objective in params",
     "custom_metric": "name a metric by eval_metric in params, or compute it in a callback",
+    "maximize": "which way a metric is better, a callback EarlyStopping(maximize=...) says",
 }
 
+# Parameters of XGBoost's classifiers that are no parameters of a booster.
+ELSEWHERE = {
+    "n_estimators": "num_boost_round= of train",
+    "early_stopping_rounds": "early_stopping_rounds= of train",
+    "callbacks": "callbacks= of train",
+    **dict.fromkeys(
+        ("missing", "enable_categorical", "feature_types", "feature_weights"),
+        "it to the matrix",
+    ),
+}
 
 NEED_FEATURES = {
     "guarantee": "sets rows aside, and a matrix cannot be divided: audit the model on other rows",
@@ -56,9 +75,7 @@ class _Rows:
                 f"{name} has {n} rows and {labels.size} labels: make it with label=, one number "
                 f"for each row."
             )
-        self.y = labels.astype(np.intp)
-        if not (self.y == labels).all() or self.y.min(initial=0) < 0:
-            raise ValueError(f"the labels of {name} must number the classes: 0, 1 and so on.")
+        self.y = read_labels(labels, name)
         # It takes the place of the features, and no memory.
         self.X = np.broadcast_to(np.float32(position), (n, 1))
         weight, margin = matrix.get_weight(), matrix.get_base_margin()
@@ -71,8 +88,22 @@ class _Rows:
         """Read columns that are named as info fields of the matrix; leave tables as they are."""
         names = [given] if isinstance(given, str) else given
         if isinstance(names, (list, tuple)) and names and all(isinstance(n, str) for n in names):
-            return {name: self.matrix.get_float_info(name) for name in names}
+            return {name: self._read_field(name) for name in names}
         return given
+
+    def _read_field(self, name: str) -> Array:
+        """Read one number of each row."""
+        try:
+            values: Array = self.matrix.get_float_info(name)
+        except xgb.core.XGBoostError:  # It does not know the name.
+            values = np.empty(0)
+        if values.size != self.matrix.num_row():
+            raise ValueError(
+                f"sensitive_features names {name!r}, and the matrix has no field of this name "
+                f"with one number for each row, such as 'label_lower_bound'; features are none: "
+                f"give a table with this column."
+            )
+        return values
 
 
 class _MatrixAdapter(XGBoostAdapter):
@@ -125,6 +156,11 @@ class _Matrices:
         cls, dtrain: Any, evals: Sequence[tuple[Any, str]], make_matrix: MakeMatrix | None
     ) -> _Matrices:
         """Read labels and weights."""
+        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in evals):
+            raise TypeError(
+                f"evals must be a list of matrices and their names, such as [(dvalid, 'valid')], "
+                f"got {list(evals)}."
+            )
         rows = _Rows(dtrain, "dtrain", 0)
         sets = [
             rows if matrix is dtrain else _Rows(matrix, f"evals[{i}], {name!r},", i + 1)
@@ -137,11 +173,10 @@ class _Matrices:
     ) -> XGBMatrixClassifier:
         """Make the classifier that grows trees on these matrices."""
         given["measure_on"] = self._choose_measurement(measure_on)
-        native = {"random_state": params.get("seed"), **params}
-        native.pop("seed", None)
-        for name, remedy in NEED_FEATURES.items():
-            if given.get(name) is not None:
-                raise ValueError(f"{name}={given[name]!r} {remedy}.")
+        native = dict(params)
+        if "seed" in native:  # XGBoost prefers this name.
+            native["random_state"] = native.pop("seed")
+        check_classes(self.rows.y, "dtrain", params.get("num_class"))
         if self.make_matrix is None and given.get("holdout_fraction") is not None:
             raise ValueError(
                 f"holdout_fraction={given['holdout_fraction']!r} divides the rows, and a finished "
@@ -187,6 +222,7 @@ class _Matrices:
     ) -> None:
         """Fit a classifier, given the columns that constraints group by."""
         rows, sets = self.rows, self.sets
+        check_sensitive_sets(of_sets, len(sets), "sensitive_features_evals")
         columns = [one.find_columns(c) for one, c in zip(sets, of_sets or (), strict=False)]
         try:
             model.fit(
@@ -205,6 +241,34 @@ class _Matrices:
         finally:
             for name in ("get_label", "get_weight"):  # The matrix is the user's again.
                 vars(rows.matrix).pop(name, None)
+
+
+def _take_native(others: dict[str, Any]) -> dict[str, Any]:
+    """Take out what :func:`xgboost.train` alone gives a meaning, and check the rest."""
+    is_native = {name: name in others for name in REFUSED}
+    is_native["maximize"] = isinstance(others.get("maximize"), bool)  # Else it is a metric.
+    native = {name: others.pop(name) for name in REFUSED if is_native[name]}
+    check_names(others, "XGBoost")
+    for name, remedy in NEED_FEATURES.items():
+        if others.get(name) is not None:
+            raise ValueError(f"{name}={others[name]!r} {remedy}.")
+    return native
+
+
+def _check_arguments(
+    native: Mapping[str, Any], params: Any, num_boost_round: Any, make_matrix: Any
+) -> None:
+    """Refuse arguments that have no meaning under constraints."""
+    for name, value in native.items():
+        if value is not None:
+            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
+    check_params(params, "XGBoost", ELSEWHERE)
+    check_integer("num_boost_round", num_boost_round, 1)
+    if not (make_matrix is None or callable(make_matrix)):
+        raise TypeError(
+            f"make_matrix must be a function of a boolean for each row, got a "
+            f"{type(make_matrix).__name__}."
+        )
 
 
 def train(
@@ -235,7 +299,8 @@ def train(
     ----------
     params : mapping
         Parameters of XGBoost. The objective is ``"binary:logistic"`` by default, and
-        ``"multi:softprob"`` for three or more classes.
+        ``"multi:softprob"`` for three or more classes; ``"multi:softmax"`` differs in what the
+        booster predicts alone.
     dtrain : xgboost.DMatrix
         Training rows. Labels number the classes: 0, 1 and so on.
     num_boost_round : int, default=10
@@ -266,20 +331,20 @@ def train(
     -------
     xgboost.Booster
         The plain booster. The fitted attributes of the classifier, such as
-        ``constraint_report_``, ``history_`` and ``feasibility_``, are attributes of it.
+        ``constraint_report_``, ``history_`` and ``feasibility_``, are attributes of it. Rounds
+        after the one that was chosen, by early stopping too, are cut off.
 
     Raises
     ------
     TypeError
-        If a matrix is none, or an argument has no meaning under constraints.
+        If a matrix is none, an argument has no meaning under constraints, or `params` holds an
+        argument of this function.
     ValueError
         If labels do not number classes, or rows cannot be divided as `measure_on` asks.
     """
-    for name, remedy in REFUSED.items():
-        if others.pop(name, None) is not None:
-            raise TypeError(f"{name}= has no meaning under constraints: {remedy}.")
+    native = _take_native(others)
     evals = list(evals or ())
-    if not constraints:
+    if not check_constraints(constraints):
         return xgb.train(
             dict(params),
             dtrain,
@@ -290,7 +355,9 @@ def train(
             verbose_eval=verbose_eval,
             xgb_model=xgb_model,
             callbacks=callbacks,
+            **native,
         )
+    _check_arguments(native, params, num_boost_round, make_matrix)
     matrices = _Matrices.of(dtrain, evals, make_matrix)
     callbacks = list(callbacks or ())
     if verbose_eval:
@@ -321,5 +388,7 @@ def train(
         for i, name in enumerate(matrices.names):
             evals_result[name] = model.evals_result_[numbered(i)]
     booster = model.get_booster()
+    if params.get("objective") == "multi:softmax" and model.n_classes_ > 2:
+        booster.set_param({"objective": "multi:softmax"})  # It answers with classes, as asked.
     hand_over_report(model, booster)
     return booster

@@ -46,19 +46,35 @@ def name_sets(callbacks: Sequence[Any], names: Sequence[str]) -> list[Any]:
     """Let callbacks see evaluation sets by name.
 
     Those that look at no evaluation set, and early stopping, stay what they are:
-    see :func:`stopping_by_name`.
+    see :func:`stopping_by_name`. What is no callback stays for the classifier to refuse.
     """
     known = (xgb.callback.EarlyStopping, xgb.callback.LearningRateScheduler)
-    return [c if isinstance(c, known) else _Named(c, names) for c in callbacks]
+    return [
+        _Named(c, names)
+        if isinstance(c, xgb.callback.TrainingCallback) and not isinstance(c, known)
+        else c
+        for c in callbacks
+    ]
 
 
 @contextmanager
 def stopping_by_name(callbacks: Sequence[Any], names: Sequence[str]) -> Iterator[None]:
-    """Let early stopping find the evaluation sets that it names, while a classifier is fitted."""
+    """Let early stopping find the evaluation sets that it names, while a classifier is fitted.
+
+    Raises
+    ------
+    ValueError
+        If there is no evaluation set of the name.
+    """
     stoppers = [c for c in callbacks if isinstance(c, xgb.callback.EarlyStopping)]
     asked = [stopper.data for stopper in stoppers]
+    if unknown := [name for name in asked if name and name not in names]:
+        raise ValueError(
+            f"EarlyStopping has data_name={unknown[0]!r}, and the evaluation sets are called "
+            f"{list(names)}: give one of these, or None for the last."
+        )
     for stopper, name in zip(stoppers, asked, strict=True):
-        if name in names:
+        if name:
             stopper.data = numbered(list(names).index(name))
     try:
         yield
