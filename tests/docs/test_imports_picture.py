@@ -16,7 +16,8 @@ def test_the_picture_shows_every_package_and_arrows_that_point_down(tmp_path):
     arrows = script["draw"](tmp_path / "imports.svg")
     assert (tmp_path / "imports.svg").read_text().startswith("<?xml")
     depth = {name: i for i, floor in enumerate(script["read_floors"]()) for name in floor}
-    faces = {"presets", "plotting", "datasets", "xgboost", "lightgbm"}  # which re-export, or hold data
+    # These re-export, or hold data.
+    faces = {"presets", "plotting", "datasets", "xgboost", "lightgbm"}
     packages = {
         path.stem for path in script["PACKAGE"].iterdir() if not path.stem.startswith("__")
     }
