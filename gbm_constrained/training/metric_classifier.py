@@ -74,6 +74,9 @@ class NativeAdapter(Protocol):
         Training ends after the number of rounds for which `is_over` is true.
         """
 
+    def leave_out_rounds(self) -> None:
+        """Remove the rounds that early stopping left in the trained model."""
+
     def fit_part(self, part: PartRows) -> NativeModel:
         """Train the library's own model on some of the rows."""
 
@@ -192,6 +195,7 @@ class MetricMixin:
             if merger is None or result.label_model is None:
                 is_over = notifier.is_over if notifier.is_stopped else None
                 adapter.fit_plain(result.row_factor, is_over)
+                adapter.leave_out_rounds()
             else:
                 merger.take(result.label_model)
             remove_report(self)

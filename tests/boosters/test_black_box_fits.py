@@ -220,6 +220,11 @@ def test_the_parents_fit_is_what_is_changed(library):
     rounds = model.blackbox_parameters_.after.filter(like="tree").size
     best = plain.best_iteration + 1 if library == "xgboost" else plain.best_iteration_
     assert rounds == best < ROUNDS
+    if library == "xgboost":
+        assert (model.best_iteration, model.best_score) == (plain.best_iteration, plain.best_score)
+    else:
+        assert model.best_iteration_ == plain.best_iteration_
+        assert model.booster_.best_score == plain.booster_.best_score
     expected = g_mean_loss(TEST[1], native_scores(plain, TEST[0]))
     assert model.blackbox_report_.evaluation.iloc[0] == pytest.approx(expected, abs=1e-9)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pickle
 
+import lightgbm as lgb
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS
+import xgboost as xgb
+from helpers import BOTH, CLASSIFIERS, quiet
 from saved_models import FILES, assert_same_attributes, make, save_and_load, table_of
 from sklearn.base import clone
 from sklearn.metrics import recall_score
@@ -203,3 +205,28 @@ def test_a_search_scores_by_the_metric(library):
     assert best.score(X, y) == pytest.approx(expected, abs=1e-12)
     means = search.cv_results_["mean_test_score"]
     assert means[0] > means[1]  # the worst recall is below the geometric mean
+
+
+@BOTH
+def test_native_files_of_stopped_boosters_decide_alike(library, tmp_path):
+    """Readers that do not know the best round find no round after it."""
+    X, y = table_of("binary", np.random.default_rng(5))
+    model = make(
+        library, None, maximize=g_mean(), n_estimators=60, early_stopping_rounds=3,
+        learning_rate=0.9, deterministic=True,
+    )  # fmt: skip
+    model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
+    assert model.shift_.any()
+    path = str(tmp_path / FILES[library])
+    model.save_model(path)
+    if library == "xgboost":
+        native = xgb.Booster(model_file=path)
+        probability = native.predict(xgb.DMatrix(X))
+        assert native.num_boosted_rounds() == model.best_iteration + 1 < 57
+    else:
+        native = lgb.Booster(model_file=path)
+        probability = native.predict(X)
+        assert native.num_trees() == model.best_iteration_ < 57
+    np.testing.assert_array_equal(
+        model.classes_[(probability > 0.5).astype(int)], model.predict(X)
+    )

@@ -135,6 +135,22 @@ def test_rounds_after_the_best_one_are_left_out():
     np.testing.assert_allclose(appended.predict(matrix, output_margin=True), expected, atol=2e-6)
 
 
+def test_the_best_round_is_the_last_one_and_counts_offsets():
+    table, offsets = table_of_groups("d", LEVELS["d"]), np.arange(4.0)
+    booster = grow_lightgbm().booster_
+    booster.best_iteration = 5
+    weighted = of_lightgbm.weight_rounds(booster, np.ones(5), 0.0)
+    appended = of_lightgbm.append_offsets(weighted, table, offsets)
+    assert (weighted.best_iteration, appended.best_iteration) == (5, 6)
+    booster = grow_xgboost().get_booster()
+    booster.set_attr(best_iteration="4", best_score="0.5")
+    weighted = of_xgboost.weight_rounds(booster, np.ones(5), 0.0)
+    matrix = xgb.DMatrix(table, enable_categorical=True)
+    appended = of_xgboost.append_offsets(weighted, matrix, offsets)
+    assert (weighted.best_iteration, appended.best_iteration) == (4, 5)
+    assert weighted.best_score == appended.best_score == 0.5
+
+
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_parameters_of_a_classifier(library):
     model = grow_lightgbm() if library == "lightgbm" else grow_xgboost()

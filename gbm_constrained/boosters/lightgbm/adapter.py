@@ -116,6 +116,9 @@ class LightGBMAdapter:
             given = {**self.arguments, "callbacks": callbacks}
             self.native(self.X, self.y, weight, **given)
 
+    def leave_out_rounds(self) -> None:
+        """Leave none out: LightGBM removes the rounds after the best one itself."""
+
     def evaluation_rows(self) -> list[EvaluationRows]:
         given, eval_set = self.arguments, self.arguments["eval_set"]
         listed = list_evaluation_pairs(eval_set, given.get("eval_X"), given.get("eval_y"))

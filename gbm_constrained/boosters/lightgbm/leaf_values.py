@@ -61,7 +61,8 @@ class LGBMLeafValues(LGBMTreeWeights):
         for t, of_tree in enumerate(values):
             for i, value in enumerate(of_tree.tolist()):
                 changed.set_leaf_output(t, i, value)
-        changed.best_iteration = 0
+        changed.best_iteration = changed.num_trees() if booster.best_iteration > 0 else 0
+        changed.best_score = booster.best_score
         self._take(shift_intercept(changed, np.array([intercept])))
 
 

@@ -52,7 +52,6 @@ class LGBMTreeWeights:
         self._take(append_offsets(self.model.booster_, table, offsets))
 
     def _take(self, booster: lgb.Booster) -> None:
-        # The rounds beyond the best one are left out, and all others are predicted.
         self.model._Booster, self.model._best_iteration = booster, booster.best_iteration
 
 
@@ -113,7 +112,8 @@ def weight_rounds(booster: lgb.Booster, weights: Float, intercept: float) -> lgb
     text = add_intercept(join_trees(head, scaled, rest), [intercept])
     weighted = lgb.Booster(model_str=text)
     weighted.params = dict(booster.params)
-    weighted.best_iteration = 0
+    weighted.best_iteration = len(trees) if booster.best_iteration > 0 else 0
+    weighted.best_score = booster.best_score
     return weighted
 
 
@@ -150,7 +150,8 @@ def append_offsets(booster: lgb.Booster, table: Any, offsets: Float) -> lgb.Boos
     trees = [*trees, re.sub(r"\ATree=0", f"Tree={len(trees)}", tree)]
     appended = lgb.Booster(model_str=join_trees(head, trees, rest))
     appended.params = dict(booster.params)
-    appended.best_iteration = 0
+    appended.best_iteration = len(trees) if booster.best_iteration > 0 else 0
+    appended.best_score = booster.best_score
     return appended
 
 

@@ -37,6 +37,7 @@ from gbm_constrained.boosters.xgboost.checks import (
 from gbm_constrained.boosters.xgboost.fold_features import FoldFeatures, read_features
 from gbm_constrained.boosters.xgboost.folds import make_fold_booster_factory
 from gbm_constrained.boosters.xgboost.kernel_options import kernel_options
+from gbm_constrained.boosters.xgboost.merging import best_rounds
 from gbm_constrained.boosters.xgboost.model import keep_first_rounds, shift_intercept
 from gbm_constrained.boosters.xgboost.native import (
     find_classes,
@@ -134,6 +135,11 @@ class XGBoostAdapter:
         with limited_rounds(self.model, is_over):
             self.native(self.X, self.y, **{**self.arguments, "sample_weight": weight})
         self._forget_note()
+
+    def leave_out_rounds(self) -> None:
+        if can_fold(self.model):
+            # Readers of the booster that do not know the best iteration would take all rounds.
+            self.model._Booster = best_rounds(self.model.get_booster())
 
     def evaluation_rows(self) -> list[EvaluationRows]:
         given, eval_set = self.arguments, self.arguments["eval_set"]

@@ -60,7 +60,6 @@ class XGBLeafValues(XGBTreeWeights):
         changed = xgb.Booster()
         changed.load_model(data)
         changed.load_config(config)
-        changed.set_attr(best_iteration=None, best_score=None)
         shift_intercept(changed, np.array([intercept]))
         self._take(changed)
 

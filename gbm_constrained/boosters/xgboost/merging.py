@@ -69,7 +69,9 @@ def merge_boosters(boosters: Sequence[xgb.Booster]) -> xgb.Booster:
 def best_rounds(booster: xgb.Booster) -> xgb.Booster:
     """Cut a booster to the rounds that ``predict`` takes."""
     best = booster.attr("best_iteration")
-    return booster if best is None else keep_first_rounds(booster, int(best) + 1)
+    if best is None or int(best) + 1 == booster.num_boosted_rounds():
+        return booster
+    return keep_first_rounds(booster, int(best) + 1)
 
 
 def _check_trees(booster: xgb.Booster) -> None:

@@ -122,7 +122,6 @@ def weight_rounds(booster: xgb.Booster, weights: Float, intercept: float) -> xgb
     weighted = xgb.Booster()
     weighted.load_model(data)
     weighted.load_config(config)
-    weighted.set_attr(best_iteration=None, best_score=None)
     shift_intercept(weighted, np.array([intercept]))
     return weighted
 
@@ -166,7 +165,8 @@ def append_offsets(booster: xgb.Booster, rows: xgb.DMatrix, offsets: Float) -> x
     appended = xgb.Booster()
     appended.load_model(ubjson.write(read[0]))
     appended.load_config(config_of(booster, read[0]))
-    appended.set_attr(best_iteration=None, best_score=None)
+    if booster.attr("best_iteration") is not None:  # ``predict`` takes the rounds up to it.
+        appended.set_attr(best_iteration=str(appended.num_boosted_rounds() - 1))
     return appended
 
 
