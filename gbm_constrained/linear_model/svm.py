@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from scipy import sparse
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -282,17 +283,11 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
             Rows.
         random_state : int, RandomState or None, default=None
             Source of the decisions of ``prediction="randomized"``; the parameter of the classifier
-            by default.
+            by default. Deterministic decisions draw nothing, and are the same with any.
         """
         check_is_fitted(self)
         is_constrained = "certificate_" in vars(self)
         if not is_constrained or self.prediction == "deterministic":
-            if random_state is not None:
-                raise ValueError(
-                    f"random_state={random_state!r} draws decisions, and this classifier draws "
-                    f"none: fit it under constraints with prediction='randomized', or leave it "
-                    f"out."
-                )
             return super().predict(X)
         source = check_random_state(self.random_state if random_state is None else random_state)
         probability = ramp(self.decision_function(X))
@@ -357,7 +352,8 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
             raise TypeError(
                 f"initial_model={model!r} has no coef_: give a fitted linear classifier, or None."
             )
-        coef = np.ravel(model.coef_).astype(np.float64)
+        given: Any = model.coef_  # A sparse array after ``sparsify``.
+        coef = np.ravel(given.toarray() if sparse.issparse(given) else given).astype(np.float64)
         if coef.size != self.n_features_in_:
             raise ValueError(
                 f"initial_model has {coef.size} coefficients, and X has {self.n_features_in_} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import numpy as np
@@ -43,6 +44,16 @@ def test_bad_parameters(grouped_rows, options, message):
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
     assert not hasattr(model, "coef_")
+
+
+def test_initial_models_of_sparse_coefficients(grouped_rows):
+    X, y, _, _ = grouped_rows
+    start = LinearSVC().fit(X, y)
+    dense, sparse = (
+        gc.ConstrainedLinearSVC(constraints=[NEYMAN_PEARSON], initial_model=given).fit(X, y)
+        for given in (start, copy.deepcopy(start).sparsify())
+    )
+    np.testing.assert_array_equal(sparse.coef_, dense.coef_)
 
 
 def test_bad_initial_models(grouped_rows):
