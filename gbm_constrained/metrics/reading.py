@@ -18,6 +18,8 @@ from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.metrics.callables import FunctionMetric
 from gbm_constrained.metrics.text import parse_metric
 
+_PACKAGE = __name__.partition(".")[0]
+
 
 @dataclass(frozen=True, repr=False)
 class RateMetric(Metric):
@@ -155,7 +157,11 @@ def read_metric(name: str, given: Any) -> Metric:
         return replace(given, greater_is_better=name == "maximize")
     if isinstance(given, Metric):
         return given
-    remedy = f" Write {given.__name__}()." if inspect.isfunction(given) else ""
+    remedy = ""
+    if inspect.isfunction(given) and given.__module__.startswith(f"{_PACKAGE}."):
+        remedy = f" Write {given.__name__}()."
+    elif callable(given) and name != "metrics":
+        remedy = f" Write {name}=BlackBox(...) for a function or a scorer to call."
     raise TypeError(
         f"{name} must be a metric such as g_mean(), a rate, a quotient or a name, got "
         f"{given!r}.{remedy}"
