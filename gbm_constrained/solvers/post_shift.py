@@ -68,7 +68,12 @@ def _thresholds(scores: Float) -> Float:
 
 
 def find_group_shifts(
-    loss: Callable[[Float], float], scores: Float, groups: Codes, n_groups: int, n_calls: int
+    loss: Callable[[Float], float],
+    scores: Float,
+    groups: Codes,
+    n_groups: int,
+    n_calls: int,
+    value: float = np.inf,
 ) -> tuple[Float, float]:
     """Find a shift of each group's scores, group by group.
 
@@ -84,15 +89,17 @@ def find_group_shifts(
         Number of groups.
     n_calls : int
         Most calls of the loss, at least 8 for each group.
+    value : float, default=inf
+        Loss of the scores, which each shift has to lower. By default the first one need not.
 
     Returns
     -------
     shifts : ndarray of shape (n_groups,)
         What is added to the scores of each group; zero for a group without rows.
     value : float
-        Loss of the shifted scores; at most that of the scores, if no call was saved.
+        Loss of the shifted scores, at most the one that is given.
     """
-    shifts, value = np.zeros(max(n_groups, int(groups.max()) + 1)), np.inf
+    shifts = np.zeros(max(n_groups, int(groups.max()) + 1))
     present = [g for g in range(n_groups) if (groups == g).any()]
     each = n_calls // (N_PASSES * n_groups)
     for g in present * N_PASSES:

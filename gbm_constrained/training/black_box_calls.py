@@ -60,8 +60,8 @@ class CallPlan:
 
     @property
     def shifts(self) -> int:
-        """Calls that look for all thresholds."""
-        return self.thresholds + self.group_thresholds
+        """Calls that look for all thresholds, and compare the best one with none."""
+        return self.thresholds + 1 + self.group_thresholds
 
     @property
     def refinement(self) -> int:

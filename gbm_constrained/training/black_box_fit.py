@@ -222,13 +222,15 @@ class BlackBoxFit:
         """Find the best threshold, and shifts of groups from there."""
         shifted = parameters.copy()
         scores = space.validation_scores(parameters)
-        shift, _ = find_shift(self._choice, scores, self.plan.thresholds)
+        shift, value = find_shift(self._choice, scores, self.plan.thresholds)
+        if (unshifted := self._choice(scores)) <= value:  # Not all thresholds are tried.
+            shift, value = 0.0, unshifted
         shifted[-1] += shift
         if not self.levels:
             return shifted, np.zeros(0)
         groups, n_groups = self.groups_of(self.rows.validation.rows), len(self.levels)
         shifts, _ = find_group_shifts(
-            self._choice, scores + shift, groups, n_groups, self.plan.group_thresholds
+            self._choice, scores + shift, groups, n_groups, self.plan.group_thresholds, value
         )
         return shifted, shifts
 

@@ -84,10 +84,15 @@ def _violation(fit: BlackBoxFit, scores: Float) -> float:
 
 
 def _draw(fit: BlackBoxFit) -> list[Codes]:
-    """Draw rows of evidence with replacement, as many of each label in each group as there are."""
+    """Draw rows of evidence with replacement, as many of each label in each group as there are.
+
+    A single row is the same in all draws, as if it did not vary: no draws are made then.
+    """
     rows, random = fit.rows.evaluation.rows, np.random.RandomState(0)
     codes = partition(rows, fit.options).codes
     strata = [np.flatnonzero(codes == code) for code in np.unique(codes)]
+    if min(rows.size for rows in strata) < 2:
+        return []
     return [
         np.sort(np.concatenate([random.choice(rows, rows.size) for rows in strata]))
         for _ in range(fit.plan.replicates)

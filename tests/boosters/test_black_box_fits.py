@@ -184,6 +184,41 @@ def test_a_share_of_the_rows_is_held_out_without_validation_rows(library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_thresholds_are_no_worse_than_none(library):
+    """Few thresholds are tried, and only scores that keep the plain decisions lose nothing."""
+    X, y, g = TRAINING
+    V, v, h = VALIDATION
+    plain = plain_scores(library, X, y, V)
+    rows = np.arange(300)
+
+    def changes(y_true, scores, sensitive):
+        return float(((scores > 0) != (plain[sensitive["row"]] > 0)).mean())
+
+    columns = pd.DataFrame({"group": g, "row": np.arange(len(g))})
+    given, further = (
+        (V.iloc[part], v[part], pd.DataFrame({"group": h.iloc[part], "row": part}))
+        for part in (rows, np.arange(300, 450))
+    )
+    model = make(library, changes, max_calls=400)
+    model.fit(X, y, sensitive_features=columns, validation=given, evaluation=further)
+    report = model.blackbox_report_.set_index("model")
+    assert (report.validation == 0.0).all()
+    assert report.calls.iloc[0] <= 400
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_one_row_of_a_label_is_no_evidence(library):
+    X, y, _ = TRAINING
+    V, v, _ = VALIDATION
+    few = np.r_[np.flatnonzero(v == 1)[:1], np.flatnonzero(v == 0)[:20]]
+    model = make(library, g_mean_loss, by=None)
+    model.fit(X, y, validation=(V, v), evaluation=(V.iloc[few], v[few]))
+    report = model.blackbox_report_
+    assert report[["low", "high", "gain_low", "gain_high"]].isna().all(axis=None)
+    assert set(report.verdict) == {"cannot be told", "returned"}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_a_grid_search_compares_the_metric(library):
     X, y, _ = draw(0, 1300)
     model = make(library, g_mean_loss, by=None, max_calls=400)
