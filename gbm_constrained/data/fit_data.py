@@ -29,6 +29,7 @@ from gbm_constrained.data.validation import (
 )
 
 ClassFactor: TypeAlias = Callable[[Array, Array], Array]
+OF_EVALUATION_SETS = "in sensitive_features_eval_set=[...], one entry for each set"
 MAX_GROUPED_PARTS = 20  # Largest number of parts of whole groups that a share is composed of.
 
 
@@ -266,9 +267,15 @@ class FitData:
         return [np.sort(np.concatenate(some)) for some in (parts[:joined], parts[joined:])]
 
     def evaluation_rows(
-        self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
+        self,
+        name: str,
+        X: Any,
+        y: Any,
+        weight: Any = None,
+        sensitive_features: Any = None,
+        remedy: str = OF_EVALUATION_SETS,
     ) -> Rows:
-        """Encode the rows of an evaluation set."""
+        """Encode the rows of an evaluation set; `remedy` says how columns of it are given."""
         codes = encode(y, self.classes, name)
         return Rows(
             codes,
@@ -277,6 +284,7 @@ class FitData:
             columns_of(sensitive_features, codes.size, f"sensitive features of {name}"),
             [X],
             like=self.rows,
+            remedy=remedy,
         )
 
     def holds(self, pair: tuple[Any, Any]) -> bool:

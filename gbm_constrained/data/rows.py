@@ -53,6 +53,7 @@ class Rows:
     sizes : Number of training rows, and of rows of each further data set.
     like : Training rows, whose groups come first in the numbering; values that do not occur there
         follow them.
+    remedy : How a column that is missing can be given, in messages.
     """
 
     y: Codes
@@ -63,6 +64,7 @@ class Rows:
     sources: Sequence[str] = ()
     sizes: Sequence[int] | None = None
     like: Rows | None = None
+    remedy: str = "as sensitive_features=..."
     _attributes: dict[Key, Attribute | Membership] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -108,8 +110,8 @@ class Rows:
             for table in self.features[:1]:
                 known += names_of(table)
             raise UnavailableError(
-                f"column {name!r} is neither in sensitive_features nor in X: give it as "
-                f"sensitive_features=...; the columns known are {known}."
+                f"column {name!r} is neither in sensitive_features nor in X: give it "
+                f"{self.remedy}; the columns known are {list(dict.fromkeys(known))}."
             )
         if len(parts) == 1:
             return np.asarray(parts[0])

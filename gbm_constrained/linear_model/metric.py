@@ -60,6 +60,9 @@ class LogisticAdapter(NativeAdapter):
         """Call the parent's own ``fit``, which nothing ends early."""
         self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
 
+    def leave_out_rounds(self) -> None:
+        """Leave none out: a linear model has no rounds."""
+
     def fit_part(self, part: PartRows) -> LogisticModel:
         """Train scikit-learn's own model on some of the rows."""
         with preserve_random_state(self.model):

@@ -169,8 +169,8 @@ class BlackBox:
         """
         if self.called.takes_sensitive and not rows.columns:
             raise ValueError(
-                f"{self} takes sensitive features, and the validation rows have none: give "
-                f"validation=(X, y, sensitive_features)."
+                f"There are no sensitive features, which {self} takes: give them {rows.remedy}, "
+                f"one value for each row."
             )
         budget = CallBudget(self.max_calls) if budget is None else budget
         return MeasuredBlackBox(self.called, self.bounds, rows, y_true, budget)

@@ -329,7 +329,8 @@ def _bind(one: Surrogate, rows: Rows, selected: Bool, what: str) -> Part:
     if one.recall is None:
         if not inside.size:
             raise ValueError(
-                f"{one} is taken over no {what} row: leave it out, or give rows that it selects."
+                f"{one} is taken over no {what} row: leave it out of surrogates=, or give rows "
+                f"that it selects."
             )
         shares = weight[inside] / weight[inside].sum()
         return MeanLoss(MARGIN_LOSSES[one.loss], inside, np.where(is_positive, 1.0, -1.0), shares)

@@ -146,7 +146,7 @@ class AdaptiveSurrogates:
         needed = 1 + n_candidates + self.calls_per_iteration
         if calls_left < needed:
             raise ValueError(
-                f"max_calls leaves {calls_left} calls of the metric, and the start, the "
+                f"max_calls leaves {max(calls_left, 0)} calls of the metric, and the start, the "
                 f"candidates and one estimate take {needed}: raise max_calls, or lower "
                 f"n_perturbations."
             )

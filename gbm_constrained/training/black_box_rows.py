@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,15 @@ class GivenRows:
         Columns that the function takes, or that make groups.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights, of functions that take weights.
+    remedy : str, keyword
+        How a column that is missing can be given, in messages.
     """
 
     X: Any
     y: Any
     sensitive_features: Any = None
     sample_weight: Any = None
+    remedy: str = field(kw_only=True)
 
     @classmethod
     def read(cls, name: str, given: Any, X: Any) -> GivenRows:
@@ -58,17 +61,18 @@ class GivenRows:
                 f"fourth element where it matters; got a {type(given).__name__}{length}."
             )
         check_pair(name, given[0], given[1], X, by_name=True)
-        return cls(*given)
+        return cls(*given, remedy=f"in {name}=(X, y, sensitive_features)")
 
     def take(self, index: Codes) -> GivenRows:
         """Take some of the rows."""
         given = [getattr(self, name) for name in PARTS]
-        return GivenRows(*(None if v is None else take_values(v, index) for v in given))
+        taken = (None if v is None else take_values(v, index) for v in given)
+        return GivenRows(*taken, remedy=self.remedy)
 
     def encode(self, name: str, data: FitData) -> LabelledRows:
         """Encode the rows like the training rows."""
         rows = data.evaluation_rows(
-            name, self.X, self.y, self.sample_weight, self.sensitive_features
+            name, self.X, self.y, self.sample_weight, self.sensitive_features, self.remedy
         )
         aligned = {f"{part} of {name}": getattr(self, part) for part in PARTS}
         data.alignment.check(aligned)
@@ -148,7 +152,7 @@ class BlackBoxRows:
             everyone = np.arange(len(data.rows))
             held, kept = data.split(everyone, cells, options.holdout_fraction)
             out = arguments.take(held)
-            given = GivenRows(out.X, out.y, out.sensitive_features, out.sample_weight)
+            given = GivenRows(*(getattr(out, part) for part in PARTS), remedy=data.rows.remedy)
             data = FitData.of(arguments.take(kept), (), data.random_state)
         else:
             given = GivenRows.read("validation", arguments.validation, arguments.X)
@@ -165,6 +169,12 @@ class BlackBoxRows:
             part.encode(name, data)
             for name, part in (("validation", given), ("evaluation", further))
         )
+        for name, part in (("validation", validation), ("evaluation", evaluation)):
+            if not len(part):
+                raise ValueError(
+                    f"There are no {name} rows: give {name}=(X, y) with rows of both labels, or "
+                    f"more of the rows that they are taken from."
+                )
         return cls(data, validation, evaluation, kept)
 
 

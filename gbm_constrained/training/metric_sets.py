@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.fit_data import OF_EVALUATION_SETS
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import as_labels, check_sensitive_sets, check_weight
@@ -104,7 +105,14 @@ def bind_sets(
         weight: Float | None = check_weight(
             given.weight, codes.size, f"sample weight of {given.name}"
         )
-        rows = Rows(codes, classes, weight, columns_of(of_set, codes.size), [given.X])
+        rows = Rows(
+            codes,
+            classes,
+            weight,
+            columns_of(of_set, codes.size, f"sensitive features of {given.name}"),
+            [given.X],
+            remedy=OF_EVALUATION_SETS,
+        )
         has_value = is_of_rows and np.bincount(codes, weight, classes.size).all()
         found.append(EvaluationProblem(given, problem.elsewhere(rows) if has_value else None))
     return found

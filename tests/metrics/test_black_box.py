@@ -202,7 +202,7 @@ def test_bad_descriptions_are_refused(arguments, message):
 
 
 def test_a_function_of_sensitive_features_needs_them():
-    with pytest.raises(ValueError, match="the validation rows have none: give validation="):
+    with pytest.raises(ValueError, match="give them as sensitive_features="):
         measured(lambda y, s, g: 0.0)
 
 

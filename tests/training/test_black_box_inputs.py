@@ -45,6 +45,7 @@ def array_loss(y, s):
         ({"function": array_loss}, r"function=array_loss must return one number.*return a float"),
         ({"function": nan_loss}, r"function=nan_loss returned nan in the first call.*worst one"),
         ({"max_calls": 100}, r"max_calls leaves \d+ calls.*raise max_calls, or lower n_pert"),
+        ({"max_calls": 20}, "max_calls leaves 0 calls of the metric"),
         ({"by": "age"}, r"column 'age' is neither in sensitive_features nor in X"),
         (
             {"surrogates": [surrogate(on=gc.label(0)), surrogate(on={"group": 7})]},
@@ -75,10 +76,15 @@ def test_metrics_and_solvers(library, options, message):
         ({"validation": (V[["a"]], LABELS, HELD_GROUP)}, "validation has 1 columns, .* have 2"),
         ({"validation": (V, LABELS[:9], HELD_GROUP)}, "450 rows of X and 9 labels"),
         ({"validation": (V, LABELS + 1, HELD_GROUP)}, "validation holds label 2"),
-        ({"validation": (V, LABELS)}, "takes sensitive features, and the validation rows|group"),
+        ({"validation": (V, LABELS)},
+         r"'group' is neither.*give it in validation=\(X, y, sensitive_features\)"),
+        ({"evaluation": (V, LABELS)}, r"give them in evaluation=\(X, y, sensitive_features\)"),
+        ({"validation": (V[:0], LABELS[:0], HELD_GROUP[:0])}, "There are no validation rows"),
+        ({"evaluation": (V[:0], LABELS[:0], HELD_GROUP[:0])}, "There are no evaluation rows"),
+        ({"validation": (V[:1], LABELS[:1], HELD_GROUP[:1])}, "There are no evaluation rows"),
         ({"evaluation": (V[["a"]], LABELS, HELD_GROUP)}, "X of evaluation has 1 columns"),
         ({"validation": (V, LABELS, pd.Series(np.zeros(450, dtype=int), name="group"))},
-         r"taken over no validation row: leave it out"),
+         r"taken over no validation row: leave it out of surrogates="),
         ({"datasets": {"more": (V, LABELS)}}, "datasets= has no meaning for BlackBox"),
         ({"time_limit": 3.0}, "time_limit= has no meaning for BlackBox.*max_calls"),
         ({"checkpoint": "file"}, "checkpoint= has no meaning for BlackBox"),
@@ -171,3 +177,11 @@ def test_spaces():
         AdaptiveSurrogates(space="forest")
     with pytest.raises(TypeError, match="offsets must be True or False"):
         AdaptiveSurrogates(offsets=1)
+
+
+def test_sensitive_features_of_a_function_are_asked_for_where_they_are_given():
+    model = make("lightgbm", by=None)
+    with pytest.raises(ValueError, match=r"give them in validation=\(X, y, sensitive_features\)"):
+        model.fit(X, Y, sensitive_features=GROUP, validation=(V, LABELS))
+    with pytest.raises(ValueError, match=r"give them as sensitive_features=\.\.\."):
+        model.set_params(holdout_fraction=0.6).fit(X, Y)

@@ -181,3 +181,12 @@ def test_evaluations_of_a_metric_refuse_labels_that_the_model_does_not_know():
         model.score(X, np.where(y == 0, 7, y))
     with pytest.raises(ValueError, match="no rows at all"):
         model.score(X[y < 2], y[y < 2])
+
+
+@BOTH
+def test_groups_of_evaluation_sets_are_asked_for_where_they_are_given(library, without_training):
+    X, y = draw()
+    group, pair = np.arange(240) % 2, (X[:80], y[:80])
+    model = make(library, maximize="g_mean", constraints=[gc.gap(gc.recall(1), by="group") <= 0.1])
+    with pytest.raises(ValueError, match=r"'group' is neither .*sensitive_features_eval_set=\["):
+        model.fit(X, y, sensitive_features={"group": group}, eval_set=[pair])
