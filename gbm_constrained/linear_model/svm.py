@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from scipy import sparse
@@ -352,8 +352,9 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
             raise TypeError(
                 f"initial_model={model!r} has no coef_: give a fitted linear classifier, or None."
             )
-        given: Any = model.coef_  # A sparse array after ``sparsify``.
-        coef = np.ravel(given.toarray() if sparse.issparse(given) else given).astype(np.float64)
+        # After ``sparsify`` the coefficients are a sparse array.
+        given = cast(Any, model.coef_).toarray() if sparse.issparse(model.coef_) else model.coef_
+        coef = np.ravel(given).astype(np.float64)
         if coef.size != self.n_features_in_:
             raise ValueError(
                 f"initial_model has {coef.size} coefficients, and X has {self.n_features_in_} "
