@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from sklearn.base import clone
@@ -132,6 +132,9 @@ def take_fit(model: Any, other: Any) -> None:
 
 class MetricMixin:
     """What a classifier with ``maximize=`` or ``minimize=`` does."""
+
+    # Only metrics that look at groups need them in ``score``, and the user says so.
+    __metadata_request__score: ClassVar = {"sensitive_features": False}
 
     classes_: Any
     maximize: Any

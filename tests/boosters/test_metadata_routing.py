@@ -28,6 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import gbm_constrained as gc
+from gbm_constrained.metrics import BlackBox, metric
 
 ROUTING = {"enable_metadata_routing": True}
 
@@ -192,3 +193,44 @@ def test_columns_of_a_frame_need_no_routing(library, where, problem):
         assert fitted.constraint_report_.train[0] == pytest.approx(counted, abs=1e-6)
         if not where:
             assert counted <= 0.04 + SLACK
+
+
+def worst_error(y_true, scores, sensitive):
+    """The larger error rate of two groups; lower is better."""
+    wrong = (scores > 0) != (y_true == 1)
+    return float(max(wrong[sensitive == group].mean() for group in (0, 1)))
+
+
+def mean_share_of_right(C):
+    """The mean of two groups' accuracies."""
+    return float(np.mean([np.trace(each) / each.sum() for each in C.values()]))
+
+
+@EACH
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {"maximize": metric(mean_share_of_right, kind="other", by="sex")},
+        {"minimize": BlackBox(worst_error, by="sex", max_calls=400)},
+    ],
+    ids=["metric", "black box"],
+)
+def test_scores_that_look_at_groups_get_them(library, objective, problem):
+    X, y, sex = problem
+    X, y, sex = np.tile(X, (4, 1)), np.tile(y, 4), np.tile(sex, 4)
+    groups = pd.Series(sex, name="sex")
+    options = {} if library == "logistic" else {"n_estimators": 5, "measure_on": "auto"}
+    with config_context(**ROUTING):
+        model = make(library, None, **objective, **options).set_fit_request(
+            sensitive_features=True
+        )
+        model.set_score_request(sensitive_features=True)
+        found = cross_validate(
+            model, X, y, cv=2, params={"sensitive_features": groups},
+            return_estimator=True, return_indices=True, error_score="raise",
+        )  # fmt: skip
+    for fitted, rows, score in zip(
+        found["estimator"], found["indices"]["test"], found["test_score"], strict=True
+    ):
+        expected = fitted.score(X[rows], y[rows], sensitive_features=groups[rows])
+        assert score == pytest.approx(expected)
