@@ -27,6 +27,7 @@ from gbm_constrained.evaluation.audit import (
     AuditTables,
     measure_classifier,
 )
+from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.training.callbacks import ConstraintState
 from gbm_constrained.training.options import start_from
 
@@ -95,16 +96,17 @@ def tradeoff_curve(
         - ``verdict``: the verdict on these rows, as in ``constraint_report_`` or an audit.
         - ``train``, ``multiplier``: the value on the training rows, and the multiplier.
         - ``rounds``, ``shift``: boosting rounds of the model and the shift of its scores; of
-          several classes, the largest.
+          several classes, the largest. Rounds are missing and multipliers zero where decisions
+          are optimised after training, as with ``maximize=`` and with DART.
         - ``all_met``: whether the fit's own verdict on each of its constraints is "met".
         - ``seconds``: the fit's time.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no constraint to bound, if arguments of test rows lack the rows, if test rows
-        are given and a constraint holds a mask or decisions of the training rows, or for
-        something that ``fit`` refuses.
+        If there is no constraint to bound, if the objective is a black-box metric, if arguments of
+        test rows lack the rows, if test rows are given and a constraint holds a mask or decisions
+        of the training rows, or for something that ``fit`` refuses.
 
     See Also
     --------
@@ -116,6 +118,12 @@ def tradeoff_curve(
     are few (out of fold, each row is decided by a threshold that the other folds chose). To choose
     a bound by this table, and then report the model's rate, needs rows used for neither.
     """
+    objectives = (getattr(estimator, name, None) for name in ("maximize", "minimize"))
+    if (black_box := read_black_box(*objectives)) is not None:
+        raise ValueError(
+            f"{black_box} measures its models on rows that chose nothing, and constraints have no "
+            f"report: fit one classifier for each bound, and compare audits of them."
+        )
     make = _constraint_maker(estimator, constraint)
     values = _sort_bounds(bounds)
     check_share("level", level)
@@ -144,7 +152,8 @@ def tradeoff_curve(
         began = time.perf_counter()
         model.fit(X, y, **fit_params)
         seconds = time.perf_counter() - began
-        start = model.multipliers_.to_numpy()
+        # Decisions that are optimised after training have no multipliers.
+        start = model.multipliers_.to_numpy() if hasattr(model, "multipliers_") else None
         found = None
         if X_test is not None:
             found = measure_classifier(model, test, [*constraints, *more], level=level)
@@ -286,7 +295,7 @@ def _tabulate(
         if found is None
         else (found.frame.assign(rows="test"), found.accuracy)
     )
-    shift = getattr(model, "shift_", np.zeros(1))
+    shift, rounds = getattr(model, "shift_", np.zeros(1)), model.history_.get("rounds")
     merits = {f"accuracy{end}": getattr(accuracy, name) for end, name in ESTIMATE.items()}
     for _, measured in table.iloc[n_constraints:].iterrows():
         merits |= {f"auc{end}": measured[name] for end, name in ESTIMATE.items()}
@@ -303,7 +312,7 @@ def _tabulate(
         "verdict": table["verdict"],
         "train": report["train"],
         "multiplier": report["multiplier"],
-        "rounds": int(model.history_["rounds"].iloc[-1]),
+        "rounds": np.nan if rounds is None else int(rounds.iloc[-1]),
         "shift": float(shift[0]) if shift.size == 1 else float(np.abs(shift).max()),
         "all_met": model.feasibility_.status == "met",
         "seconds": seconds,

@@ -3,11 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import accuracy_score, roc_auc_score
 
 import gbm_constrained as gc
+from gbm_constrained.metrics import BlackBox
 from gbm_constrained.solvers import AutoSolver
 from gbm_constrained.statistics.binomial import clopper_pearson
 
@@ -308,3 +310,31 @@ def test_what_a_curve_refuses(data):
         gc.tradeoff_curve(LogisticRegression(), X, y, BOUNDS)
     with pytest.raises(ValueError, match="no constraint of a bound"):
         gc.tradeoff_curve(model, X, y, BOUNDS, constraint=lambda b: [])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        booster(booster="dart", rate_drop=0.2),
+        booster(maximize="g_mean", deterministic=True),
+        gc.ConstrainedLogisticRegression(maximize="g_mean", deterministic=True),
+    ],
+    ids=["dart", "metric", "linear metric"],
+)
+def test_decisions_after_training_have_no_multipliers(data, model):
+    X, y, X_test, y_test = data
+    bounds = {"bounds": [0.1, 0.4], "constraint": lambda b: gc.fpr() <= b}
+    curve = gc.tradeoff_curve(model, X, y, **bounds, X_test=X_test, y_test=y_test)
+    assert tuple(curve) == COLUMNS
+    assert curve["rounds"].isna().all()
+    assert (curve["multiplier"] == 0.0).all()
+    for _, row in curve.iterrows():
+        direct = clone(model).set_params(constraints=[gc.fpr() <= row.bound]).fit(X, y)
+        assert row.value == direct.predict(X_test)[y_test == 0].mean()
+        assert row.accuracy == accuracy_score(y_test, direct.predict(X_test))
+
+
+def test_black_boxes_are_refused(data):
+    model = NeverTrained(minimize=BlackBox(lambda y, scores: 0.5))
+    with pytest.raises(ValueError, match=r"BlackBox\(<lambda>\) measures .* audits of them"):
+        gc.tradeoff_curve(model, *data[:2], [0.1], constraint=lambda b: gc.fpr() <= b)
