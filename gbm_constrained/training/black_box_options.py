@@ -28,6 +28,7 @@ UNUSED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("select", ("error",)),
     ("ensemble", (None,)),
     ("oracle", ("plug_in",)),
+    ("deterministic", (None, True)),
 )
 """Parameters without a meaning for a black-box metric, and the values that they may have."""
 

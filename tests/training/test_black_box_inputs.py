@@ -111,6 +111,7 @@ def test_rows_and_arguments(library, given, message):
         ({"probabilities": "calibrated"}, "probabilities='calibrated' has no meaning"),
         ({"ensemble": "folds"}, "ensemble='folds' has no meaning"),
         ({"oracle": "refit"}, "oracle='refit' has no meaning"),
+        ({"deterministic": False}, "deterministic=False has no meaning"),
         ({"iterate": "best"}, "iterate='best' has no meaning"),
         ({"positive": 0}, "positive=0, and scores of BlackBox.* are those of 1"),
         ({"holdout_fraction": 1.5}, "holdout_fraction"),
