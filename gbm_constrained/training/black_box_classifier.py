@@ -14,11 +14,9 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.validation import as_labels, check_weight, preserve_random_state
-from gbm_constrained.evaluation.classifiers import encode_labels
+from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.metrics.black_box import BlackBox
-from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.training.black_box_fit import (
     RETURNED,
     BlackBoxFit,
@@ -190,34 +188,12 @@ class BlackBoxMixin:
         offsets: Float = kept["offsets"]
         return take_offsets(offsets, position[np.asarray(found.codes)])
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, **columns: Any) -> float:
-        """Compute the metric that the classifier maximises or minimises, or the accuracy.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        **columns
-            ``sensitive_features``, of a metric that looks at groups which are no columns of X.
-
-        Returns
-        -------
-        float
-            The larger, the better: a metric that is minimised has its sign changed.
-        """
-        metric = read_black_box(self.maximize, self.minimize)
-        if metric is None:
-            return float(super().score(X, y, sample_weight, **columns))  # type: ignore[misc]
-        sensitive, classes = columns.get("sensitive_features"), np.asarray(self.classes_)
-        labels = as_labels(y)
-        codes = encode_labels(labels, classes, "y holds", "the classes of the classifier")
-        weight = check_weight(sample_weight, codes.size)
-        rows = Rows(codes, classes, weight, columns_of(sensitive, codes.size), [X])
-        value = metric.bind(rows, labels).measure(self.decision_scores(X, sensitive))
+    def _score_black_box(
+        self, metric: BlackBox, X: Any, rows: Rows, labels: Array, sensitive_features: Any
+    ) -> float:
+        """Compute a black-box metric of encoded rows; the larger, the better."""
+        scores = self.decision_scores(X, sensitive_features)
+        value = metric.bind(rows, labels).measure(scores)
         return value if metric.called.is_maximized else -value
 
 

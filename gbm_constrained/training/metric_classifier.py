@@ -21,7 +21,7 @@ from gbm_constrained.decision.cost_rule import CostRule, mixture_shares
 from gbm_constrained.decision.rule import Margins, MarginShift, Mixture
 from gbm_constrained.evaluation.classifiers import encode_labels
 from gbm_constrained.evaluation.metric_value import measure_metric
-from gbm_constrained.metrics.reading import read_objective
+from gbm_constrained.metrics.reading import read_black_box, read_objective
 from gbm_constrained.training.callbacks import check_callbacks
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult
@@ -141,6 +141,7 @@ class MetricMixin:
     minimize: Any
     positive: Any
     probabilities: Any
+    _score_black_box: Any  # of the classifier's part for black-box metrics
 
     def _raw_margin(self, X: Any, start: Any = None) -> Array:
         """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes).
@@ -290,20 +291,17 @@ class MetricMixin:
             The larger, the better: a metric that is minimised has its sign changed. Of randomised
             decisions, the metric of their probabilities.
         """
-        metric = read_objective(self.maximize, self.minimize)
-        if metric is None:
+        black_box = read_black_box(self.maximize, self.minimize)
+        metric = read_objective(self.maximize, self.minimize) if black_box is None else None
+        if metric is None and black_box is None:
             return float(super().score(X, y, sample_weight, **columns))  # type: ignore[misc]
-        labels = as_labels(y)
-        codes = encode_labels(
-            labels, np.asarray(self.classes_), "y holds", "the classes of the classifier"
-        )
-        rows = Rows(
-            codes,
-            np.asarray(self.classes_),
-            check_weight(sample_weight, codes.size),
-            columns_of(columns.get("sensitive_features"), codes.size),
-            [X],
-        )
+        labels, classes = as_labels(y), np.asarray(self.classes_)
+        sensitive = columns.get("sensitive_features")
+        codes = encode_labels(labels, classes, "y holds", "the classes of the classifier")
+        weight = check_weight(sample_weight, codes.size)
+        rows = Rows(codes, classes, weight, columns_of(sensitive, codes.size), [X])
+        if metric is None:
+            return float(self._score_black_box(black_box, X, rows, labels, sensitive))
         value = measure_metric(metric, rows, self.decision_probabilities(X), self.positive)
         return value if metric.greater_is_better else -value
 
