@@ -9,6 +9,8 @@ import numpy as np
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.metrics.callables import FunctionMetric, check_convexity
+from gbm_constrained.reductions.base import RatioObjective
+from gbm_constrained.reductions.bisection import ZeroDenominatorError
 from gbm_constrained.training.metric_problem import MetricProblem
 
 N_PROBES = 32
@@ -43,14 +45,40 @@ def check_function(problem: MetricProblem) -> None:
     check_convexity(bound, points)
 
 
+def check_denominator(problem: MetricProblem) -> None:
+    """Refuse a ratio that has no value where all rows are decided alike.
+
+    Constraints may exclude such decisions, and the search finds out whether they do.
+
+    Raises
+    ------
+    ZeroDenominatorError
+        If there are no constraints, and the denominator of the ratio is zero for such decisions.
+    """
+    if not isinstance(problem.loss, RatioObjective) or problem.options.constraints:
+        return
+    n_classes = problem.joint.n_classes
+    alike = np.broadcast_to(np.eye(n_classes)[:, None], (n_classes, len(problem.joint), n_classes))
+    _, _, b, b0 = problem.loss.ratio()
+    least = float((_functionals_of(problem, alike) @ b + b0).min())
+    if least <= 0:
+        raise ZeroDenominatorError(least)
+
+
 def _draw_points(problem: MetricProblem) -> Float:
     """Compute the functionals of random decisions; the first one decides all classes alike."""
     joint = problem.joint
-    weight = np.bincount(joint.codes, problem.data.rows.weight, len(joint))
     shape = len(joint), joint.n_classes
     random = np.random.RandomState(0)
     drawn = random.dirichlet(np.full(joint.n_classes, CONCENTRATION), (N_PROBES, len(joint)))
     shares = np.concatenate([np.full((1, *shape), 1.0 / joint.n_classes), drawn])
+    return _functionals_of(problem, shares)
+
+
+def _functionals_of(problem: MetricProblem, shares: Float) -> Float:
+    """Compute the functionals of decisions, given the share of each cell of each class."""
+    joint = problem.joint
+    weight = np.bincount(joint.codes, problem.data.rows.weight, len(joint))
     coefficients = joint.coefficients(problem.cells, problem.compiled)
     return coefficients.functionals(weight[:, None] * shares)
 

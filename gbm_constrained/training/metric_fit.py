@@ -32,7 +32,7 @@ from gbm_constrained.reductions.base import FEASIBLE, Solution
 from gbm_constrained.reductions.solve import check_reduction
 from gbm_constrained.training.checkpoint import CheckpointFile, open_checkpoint
 from gbm_constrained.training.held_out_boosters import HeldOutBoosters
-from gbm_constrained.training.metric_checks import check_folds, check_function
+from gbm_constrained.training.metric_checks import check_denominator, check_folds, check_function
 from gbm_constrained.training.metric_oracles import OracleResult, OracleSearch, choose_oracle
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
@@ -151,6 +151,7 @@ class MetricFit:
         self.options = self.problem.options
         check_function(self.problem)
         check_reduction(self.problem.loss.kind, options.solver)
+        check_denominator(self.problem)
         self.are_log_odds = are_log_odds
         self.has_own_objective = metric is None
         self.oracle = choose_oracle(self.options.oracle, metric, library)

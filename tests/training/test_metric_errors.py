@@ -91,6 +91,8 @@ CASES = {
     "solver without metric": ({"solver": "columns"}, ValueError, "give maximize= or minimize="),
     "deterministic": ({"maximize": "g_mean", "deterministic": 3}, ValueError,
                       "deterministic must be None, True or False, got 3"),
+    "ratio without a value": ({"maximize": gc.precision(1)}, ValueError,
+                              "denominator of the ratio is 0.0 for a decision rule"),
     "guarantee": ({"maximize": "g_mean", "guarantee": "expected"}, ValueError,
                   "guarantee='expected' has no meaning"),
     "targets of other classes": (
