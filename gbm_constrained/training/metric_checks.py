@@ -9,7 +9,6 @@ import numpy as np
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.metrics.callables import FunctionMetric, check_convexity
-from gbm_constrained.reductions.base import RatioObjective
 from gbm_constrained.reductions.bisection import ZeroDenominatorError
 from gbm_constrained.training.metric_problem import MetricProblem
 
@@ -55,7 +54,7 @@ def check_denominator(problem: MetricProblem) -> None:
     ZeroDenominatorError
         If there are no constraints, and the denominator of the ratio is zero for such decisions.
     """
-    if not isinstance(problem.loss, RatioObjective) or problem.options.constraints:
+    if problem.loss.kind != "ratio" or problem.options.constraints:
         return
     n_classes = problem.joint.n_classes
     alike = np.broadcast_to(np.eye(n_classes)[:, None], (n_classes, len(problem.joint), n_classes))
