@@ -213,8 +213,3 @@ class SquareSurrogate:
         by_a = slope * (moments.first[self.upper] - scalars.a * moments.mass[self.upper])
         by_b = slope * (moments.first[self.lower] - scalars.b * moments.mass[self.lower])
         return np.concatenate([by_a, by_b])
-
-    def constant_violations(self) -> Float:
-        """Compute the rules at constant scores minus their limits; (n_functions - 1,)."""
-        constant = self.sum_by_function(self.curvature) * self.c2**2
-        return (constant - self.limits)[1:]

@@ -90,10 +90,6 @@ class DualGeometry:
         entropy = rel_entr(y.share, other.share).sum()
         return float(self.entropy_weight * entropy + squares.sum())
 
-    def regulariser(self, y: Dual) -> float:
-        """Compute d_y(y), the sum of ``share * alpha^2``; (25)."""
-        return float((y.share[self.owner] * y.alpha**2).sum())
-
     def ascend(self, y: Dual, u: Float, v: Float, step: float) -> Dual:
         """Maximise ``<(u, v), y> - d_y(y) - V_y(y, y_t) / step``; (29), Lemma 3.
 

@@ -49,7 +49,9 @@ def maximise(function, geometry, start):
 
 
 def linear_part(geometry, u, v, y):
-    return u @ y.share + v @ (y.share[geometry.owner] * y.alpha) - geometry.regulariser(y)
+    """Compute <(u, v), y> - d_y(y), with d_y of the paper's (25)."""
+    share = y.share[geometry.owner]
+    return u @ y.share + v @ (share * y.alpha) - (share * y.alpha**2).sum()
 
 
 @pytest.mark.parametrize("seed", range(200))
