@@ -1,11 +1,10 @@
 """Lagrangians of random rows under constraints of every kind."""
 
-from types import SimpleNamespace
-
 import numpy as np
 from scipy.special import log_softmax
 
 import gbm_constrained as gc
+from gbm_constrained.data.communicator import Machine
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.kernels.ramp import END
@@ -27,15 +26,15 @@ CASES = [(n_classes, proxy) for n_classes in CLASS_COUNTS for proxy in proxies_o
 
 
 def build(
-    y, constraints=(), n_classes=None, weight=None, factor=None, reduce_sum=None, columns=None,
+    y, constraints=(), n_classes=None, weight=None, factor=None, communicator=None, columns=None,
     **options,
 ):  # fmt: skip
     """Lagrangian of rows; `factor` multiplies the objective of each class."""
     classes = np.arange(n_classes or y.max() + 1)
-    reduction = {} if reduce_sum is None else {"communicator": SimpleNamespace(sum=reduce_sum)}
-    cells, compiled = compile_constraints(
-        constraints, Rows(y, classes, weight, columns or {}), **reduction
-    )
+    rows = Rows(y, classes, weight, columns or {})
+    if communicator is not None:
+        rows.machine = Machine(communicator)
+    cells, compiled = compile_constraints(constraints, rows)
     if factor is not None:
         weight = (1.0 if weight is None else weight) * factor[y]
     return Lagrangian(y, cells, compiled, weight=weight, **options)

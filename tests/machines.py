@@ -1,46 +1,68 @@
-"""Two machines that each hold part of the rows, as two processes that exchange tables."""
+"""Several machines that each hold part of the rows, as threads that exchange tables."""
 
-from __future__ import annotations
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
-import multiprocessing
+import numpy as np
+
+PATIENCE = 60  # Seconds after which a machine gives up waiting for the others.
 
 
-class TwoProcesses:
-    """A communicator that adds the tables of two processes in the order of their ranks."""
+class Exchange:
+    """What the machines have in common: a place for the value of each of them."""
 
-    def __init__(self, rank, pipe):
-        self.rank, self.pipe = rank, pipe
-        self.shapes = set()
+    def __init__(self, n):
+        self.values = [None] * n
+        self.barrier = threading.Barrier(n, timeout=PATIENCE)
+
+
+class ThreadCommunicator:
+    """A communicator of one of several threads, which records what it is asked to add.
+
+    Attributes
+    ----------
+    shapes : Shape of each table that was added, in order.
+    n_gathered : Number of values that were collected.
+    """
+
+    holds_all_rows = False
+
+    def __init__(self, rank, exchange):
+        self.rank, self.size, self._exchange = rank, len(exchange.values), exchange
+        self.shapes, self.n_gathered = [], 0
+
+    def _collect(self, value):
+        exchange = self._exchange
+        exchange.values[self.rank] = value
+        exchange.barrier.wait()
+        found = list(exchange.values)
+        exchange.barrier.wait()
+        return found
 
     def sum(self, table):
-        self.shapes.add(table.shape)
-        self.pipe.send(table)
-        tables = [table, self.pipe.recv()]
-        return sum(tables if self.rank == 0 else reversed(tables))
+        self.shapes.append(table.shape)
+        return np.sum(self._collect(table.copy()), axis=0)
+
+    def gather(self, value):
+        self.n_gathered += 1
+        return self._collect(value)
 
 
-def _answer(rank, pipe, answers, work, arguments):
-    answers.send([work(rank, TwoProcesses(rank, pipe), *given) for given in arguments])
+def run_on_machines(work, n):
+    """Call ``work(communicator)`` on each of n machines, and return the results by rank."""
+    exchange = Exchange(n)
 
+    def run(rank):
+        try:
+            return work(ThreadCommunicator(rank, exchange))
+        except BaseException:
+            exchange.barrier.abort()  # The others stop waiting.
+            raise
 
-def run_on_two_processes(work, arguments):
-    """Call ``work(rank, communicator, *given)`` in two processes for each of the arguments.
-
-    Returns the results of both processes for each of them.
-    """
-    context = multiprocessing.get_context("spawn")
-    pipes, answers, processes = context.Pipe(), [], []
-    for rank, pipe in enumerate(pipes):
-        ours, theirs = context.Pipe(duplex=False)
-        answers.append(ours)
-        given = (rank, pipe, theirs, work, arguments)
-        processes.append(context.Process(target=_answer, args=given, daemon=True))
-        processes[-1].start()
-        theirs.close()
-        pipe.close()  # So that a process notices if the other one has failed.
-    try:
-        return list(zip(*(answer.recv() for answer in answers), strict=True))
-    finally:
-        for process in processes:
-            process.join(timeout=60)
-            process.kill()
+    with ThreadPoolExecutor(n) as pool:
+        futures = [pool.submit(run, rank) for rank in range(n)]
+    failures = [future.exception() for future in futures if future.exception()]
+    own = [e for e in failures if not isinstance(e, threading.BrokenBarrierError)]
+    for failure in own or failures:
+        raise failure
+    return [future.result() for future in futures]

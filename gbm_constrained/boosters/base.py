@@ -213,7 +213,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
         )
         held_out = take_evaluation_sets(fit, adapter.bind(fit), sensitive_features_eval_set)
         fit.data.alignment.warn()
-        arguments = {**adapter.given(), **vars(rows)}
+        arguments = {**adapter.given(), **rows.by_name()}
         arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
         fit.save_to(checkpoint, self, arguments)
         adapter.prepare(fit, held_out)

@@ -40,6 +40,9 @@ class MissingValue:
     def __repr__(self) -> str:
         return "missing"
 
+    def __reduce__(self) -> str:
+        return "MISSING"  # There is one in a process, by this name.
+
 
 MISSING = MissingValue()
 

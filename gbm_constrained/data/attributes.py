@@ -74,16 +74,21 @@ def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], NDArray
             f"values: give one number or text for each row."
         ) from None
     uniques = list(map(to_python_scalar, found))
-    try:
-        order = sorted(range(len(uniques)), key=lambda i: uniques[i])
-    except TypeError:  # The values are of several types.
-        order = sorted(range(len(uniques)), key=lambda i: (str(type(uniques[i])), str(uniques[i])))
-    position = np.empty(len(uniques) + 1, dtype=np.intp)
-    position[order] = np.arange(len(uniques))
-    position[-1] = len(uniques)  # The code of missing values is -1.
-    levels = tuple(uniques[i] for i in order)
+    levels = sort_values(uniques)
+    rank = {value: i for i, value in enumerate(levels)}
+    position = np.array([*(rank[value] for value in uniques), len(levels)], dtype=np.intp)
     small = position.astype(np.min_scalar_type(position.size))  # A code for each row is kept.
     return (*levels, MISSING) if (codes < 0).any() else levels, small[codes]
+
+
+def sort_values(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Sort distinct values, those of several types by type; a missing one comes last."""
+    known = [value for value in values if value != MISSING]
+    try:
+        known.sort()
+    except TypeError:
+        known.sort(key=lambda value: (str(type(value)), str(value)))
+    return (*known, *([MISSING] if len(known) < len(values) else []))
 
 
 def codes_among(

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.selectors import Key, Levels, Selector
-from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.devices import look_up, to_host
 from gbm_constrained.data.rows import Rows
 
@@ -115,7 +114,6 @@ class Cells:
     Parameters
     ----------
     needs : Attributes that each constraint depends on.
-    communicator : Adds tables of cells over machines.
     idle : Positions of constraints that are only reported. They have views of their own, so that
         the partitions of the other constraints do not depend on them.
 
@@ -141,13 +139,13 @@ class Cells:
         self,
         rows: Rows,
         needs: Sequence[Sequence[Key]] = (),
-        communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
         idle: Collection[int] = (),
     ) -> None:
         self.rows = rows
         self.classes = rows.classes
         self.class_weight = np.ones(rows.classes.size)
-        self.communicator, self.reduce_sum = communicator, communicator.sum
+        self.communicator = rows.machine.communicator
+        self.reduce_sum = self.communicator.sum
         self.needs = needs
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         self._sizes = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.alignment import RowAlignment, row_labels_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.combined_rows import CombinedRows, encode
+from gbm_constrained.data.communicator import Machine
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.splits import parts_by_cell, parts_by_group
@@ -39,7 +40,8 @@ class FitArguments:
 
     Constraints may group by `sensitive_features`, and be about the rows of `datasets`. Rows of one
     of the `groups` stay together where rows are split. A black-box metric chooses by the rows of
-    `validation`, and is reported on those of `evaluation`.
+    `validation`, and is reported on those of `evaluation`. The `machine` may hold a part of the
+    rows.
     """
 
     X: Any
@@ -50,16 +52,22 @@ class FitArguments:
     groups: Any = None
     validation: Any = None
     evaluation: Any = None
+    machine: Machine = field(default_factory=Machine)
 
     def by_row(self) -> dict[str, Any]:
         """Collect the arguments with one value for each training row, by name."""
         names = ("X", "y", "sample_weight", "sensitive_features", "groups")
         return {name: getattr(self, name) for name in names}
 
+    def by_name(self) -> dict[str, Any]:
+        """Collect the arguments as the user gave them, by name."""
+        return {name: value for name, value in vars(self).items() if name != "machine"}
+
     def take(self, index: Codes) -> FitArguments:
         """Take some of the training rows."""
         given = {name: value for name, value in self.by_row().items() if value is not None}
-        return replace(self, **{name: take_values(value, index) for name, value in given.items()})
+        taken = {name: take_values(value, index) for name, value in given.items()}
+        return replace(self, machine=self.machine.take(index), **taken)
 
 
 def take_values(values: Any, index: Codes) -> Any:
@@ -175,7 +183,7 @@ class FitData:
         X, y = arguments.X, arguments.y
         check_features(X)
         check_consistent_length(X, y)
-        classes, labels = check_labels(y)
+        classes, labels = check_labels(y, communicator=arguments.machine.communicator)
         weight = check_weight(arguments.sample_weight, labels.size)
         source = copy_random_state(random_state)
         combined = CombinedRows.of(
@@ -189,6 +197,7 @@ class FitData:
             combined.features,
             combined.names,
             combined.sizes,
+            machine=arguments.machine,
         )
         alignment = RowAlignment()
         alignment.check({**arguments.by_row(), **row_labels_of(constraints)})
@@ -285,6 +294,7 @@ class FitData:
             [X],
             like=self.rows,
             remedy=remedy,
+            machine=Machine(self.rows.machine.communicator),
         )
 
     def holds(self, pair: tuple[Any, Any]) -> bool:

@@ -26,14 +26,16 @@ from gbm_constrained._dataframes import (
 )
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.reference_models import ReferenceModel
-from gbm_constrained.constraints.selectors import MISSING, Key, Mask
+from gbm_constrained.constraints.selectors import MISSING, Columns, Key, Mask
 from gbm_constrained.data.attributes import (
     Attribute,
     Membership,
     codes_among,
     factorize,
+    sort_values,
     warn_of_similar_values,
 )
+from gbm_constrained.data.communicator import Machine
 from gbm_constrained.exceptions import UnavailableError
 
 
@@ -54,6 +56,7 @@ class Rows:
     like : Training rows, whose groups come first in the numbering; values that do not occur there
         follow them.
     remedy : How a column that is missing can be given, in messages.
+    machine : The machine that holds the rows, which may be one of several.
     """
 
     y: Codes
@@ -65,6 +68,7 @@ class Rows:
     sizes: Sequence[int] | None = None
     like: Rows | None = None
     remedy: str = "as sensitive_features=..."
+    machine: Machine = field(default_factory=Machine)
     _attributes: dict[Key, Attribute | Membership] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -88,6 +92,7 @@ class Rows:
         weight = None if self.weight is None else self.weight[index]
         part = Rows(self.y[index], self.classes, weight, sources=self.sources)
         part.columns = {name: values[:0] for name, values in self.columns.items()}  # The names.
+        part.machine = self.machine.take(index)
         part._whole = self, index
         return part
 
@@ -188,12 +193,13 @@ def _groups(names: tuple, rows: Rows) -> Attribute:  # type: ignore[type-arg]
         raise UnavailableError("groups are made by no column: give sensitive_features, or by=.")
     if len(names) == 1:
         values, codes = factorize(rows.column(names[0]), f"values of column {names[0]!r}")
-        if rows.like is None:
-            warn_of_similar_values(names[0], values)
         levels = tuple((value,) for value in values)
     else:
         levels, codes = _intersect([rows.attribute((name,)) for name in names])
+    levels, codes = _unite(rows, names, levels, codes)
     if rows.like is None:
+        if len(names) == 1:
+            warn_of_similar_values(names[0], [value for (value,) in levels])
         return Attribute(levels, codes)
     known = rows.like.attribute(names).levels
     position = {level: i for i, level in enumerate(known)}
@@ -203,6 +209,27 @@ def _groups(names: tuple, rows: Rows) -> Attribute:  # type: ignore[type-arg]
         [position[level] for level in levels], dtype=np.min_scalar_type(len(position))
     )
     return Attribute((*known, *further), mapped[codes])
+
+
+def _unite(
+    rows: Rows, names: Columns, levels: tuple[Any, ...], codes: NDArray[Any]
+) -> tuple[tuple[Any, ...], NDArray[Any]]:
+    """Give groups the numbers that they have on all machines."""
+    communicator = rows.machine.communicator
+    if communicator.holds_all_rows:
+        return levels, codes
+    found = {level for of_machine in communicator.gather(levels) for level in of_machine}
+    if len(names) == 1:
+        united = [(value,) for value in sort_values([value for (value,) in found])]
+    else:
+        ranks = [
+            {value: i for i, (value,) in enumerate(rows.attribute((name,)).levels)}
+            for name in names
+        ]
+        united = sorted(found, key=lambda level: [r[v] for r, v in zip(ranks, level, strict=True)])
+    position = {level: i for i, level in enumerate(united)}
+    mapped = np.array([position[level] for level in levels], np.min_scalar_type(len(united)))
+    return tuple(united), mapped[codes]
 
 
 def _intersect(

@@ -24,6 +24,7 @@ from gbm_constrained._dataframes import (
 )
 from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Array
+from gbm_constrained.data.communicator import Communicator, SingleMachine
 
 
 def is_finite_number(value: Any) -> bool:
@@ -49,8 +50,12 @@ def check_integer(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
 
 
-def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
-    """Find the sorted classes of the labels, and the class index of each row."""
+def check_labels(
+    y: Any,
+    name: str = "y",
+    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+) -> tuple[NDArray[np.generic], Array]:
+    """Find the sorted classes of the labels of all machines, and the class index of each row."""
     labels = as_labels(y, name)
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         raise ValueError(
@@ -59,6 +64,8 @@ def check_labels(y: Any, name: str = "y") -> tuple[NDArray[np.generic], Array]:
         )
     try:
         classes = np.unique(labels)
+        if not communicator.holds_all_rows:
+            classes = np.unique(np.concatenate(communicator.gather(classes)))
     except TypeError:
         kinds = sorted({type(label).__name__ for label in labels})
         raise ValueError(

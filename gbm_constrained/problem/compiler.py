@@ -21,7 +21,6 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.selectors import Key
 from gbm_constrained.data.cells import MOST_CELLS, Cells, View
-from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.problem.functionals import Functional, FunctionalCompiler
@@ -71,7 +70,6 @@ def _check_column_of_data_set(constraint: Constraint, rows: Rows, source: str, n
 def compile_constraints(
     constraints: Sequence[Constraint],
     rows: Rows,
-    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
     like: LinearConstraints | None = None,
     idle: Collection[int] = (),
     warning: SmallGroupWarning = SmallGroupWarning(),  # noqa: B008 - immutable
@@ -80,7 +78,6 @@ def compile_constraints(
 
     Parameters
     ----------
-    communicator : Adds tables of cells over machines.
     like : The same constraints on training rows. Their groups are kept, and further groups follow
         them. What these rows do not have (a mask, a data set, a column, a group) has the value
         NaN; without `like`, it is an error.
@@ -89,7 +86,7 @@ def compile_constraints(
     """
     needs: list[list[Key] | None] = []
     for constraint in constraints:
-        if constraint.is_pair and not isinstance(communicator, SingleMachine):
+        if constraint.is_pair and not rows.machine.communicator.holds_all_rows:
             raise ValueError(
                 f"{constraint} compares the scores of pairs of rows, which may be on different "
                 f"machines: train on one machine, or leave the constraint out."
@@ -100,7 +97,7 @@ def compile_constraints(
             if like is None:
                 raise
             needs.append(None)
-    cells = Cells(rows, [keys or [] for keys in needs], communicator, idle)
+    cells = Cells(rows, [keys or [] for keys in needs], idle)
     programme = _Programme(cells)
     try:
         for j, constraint in enumerate(constraints):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.devices import to_host
 from gbm_constrained.problem.kernels.base import loss_lipschitz, over_classes, rate_lipschitz
 from gbm_constrained.problem.kernels.pairs import pair_sensitivities
@@ -86,10 +86,10 @@ class ProblemConstants:
         return own, float(np.sqrt(max(square, 1.0)))
 
     @cached_property
-    def _sample(self) -> tuple[Array, Array | None, list[Array], Float, Codes]:
+    def _sample(self) -> tuple[Array, Array | None, list[Array], Float]:
         """Rows, evenly spaced in each cell, with their weights and their cells in each view.
 
-        The last two entries are the sampled weight of each cell, and the cells without any.
+        The last entry is the sampled weight of each cell.
         """
         views = self.rows.cells.views
         codes = to_host(views[0].small_codes)
@@ -105,10 +105,7 @@ class ProblemConstants:
         weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
         cells = [to_host(view.small_codes[at]).astype(np.intp) for view in views]
         mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
-        total = self.rows.reduce_sum(np.concatenate(mass).astype(np.float64))
-        without = np.flatnonzero(total <= 0)
-        total[without] = 1.0
-        return at, weight, cells, total, without
+        return at, weight, cells, np.concatenate(mass).astype(np.float64)
 
     def slopes(self) -> Float:
         """Estimate the root mean square slope of class probabilities in each cell.
@@ -116,7 +113,7 @@ class ProblemConstants:
         A sample of the rows at the last scores is used; other cells have the largest slope.
         """
         problem = self.rows
-        rows, weight, cells, mass, without = self._sample
+        rows, weight, cells, mass = self._sample
         p = problem.probability if rows.size == problem.n_samples else problem.probability[rows]
         p = to_host(p).astype(np.float64)
         square = np.subtract(1.0, p)
@@ -130,9 +127,11 @@ class ProblemConstants:
                 for at, view in zip(cells, problem.cells.views, strict=True)
             ]
         )
-        slopes = np.sqrt(problem.reduce_sum(total) / mass)
-        slopes[without] = rate_lipschitz(problem.n_classes)
-        return np.asarray(slopes)
+        total, mass = np.split(problem.reduce_sum(np.concatenate([total, mass])), 2)
+        slopes = np.full(mass.size, rate_lipschitz(problem.n_classes))
+        inside = mass > 0
+        slopes[inside] = np.sqrt(total[inside] / mass[inside])
+        return slopes
 
     @cached_property
     def constant_curvature(self) -> float:

@@ -191,7 +191,7 @@ class MetricMixin:
         adapter.check_rows(fit.problem.data.combined)
         sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
         fit.problem.data.alignment.warn()
-        arguments = {**adapter.given(), **vars(rows)}
+        arguments = {**adapter.given(), **rows.by_name()}
         arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
         fit.save_to(interruptions.checkpoint, self, arguments)
         with unchanged_on_error(self):

@@ -12,7 +12,6 @@ from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArguments, FitData, Weights
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
@@ -53,8 +52,6 @@ class LibrarySettings:
         Source of randomness of the splits; None is the same as 0.
     kernel : mapping, default=empty
         Options of :class:`~gbm_constrained.problem.lagrangian.Lagrangian`, such as the dtype.
-    communicator : Communicator, default=SingleMachine()
-        Adds tables of cells over machines that each train on their part of the rows.
     has_few_parameters : bool, default=False
         Whether decisions about the training rows are as good as those about others, as those of a
         linear model are, and those of trees are not.
@@ -74,7 +71,6 @@ class LibrarySettings:
     is_lazy: bool = True
     random_state: Any = None
     kernel: Mapping[str, Any] = field(default_factory=dict)
-    communicator: Communicator = field(default_factory=SingleMachine)
     has_few_parameters: bool = False
     takes_weights: bool = True
     without_stages: str | None = None
@@ -124,20 +120,20 @@ class FitProblem:
         """
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
-        idle, communicator = _find_idle(options.constraints), library.communicator
+        idle = _find_idle(options.constraints)
         whole = data
         if options.guarantee is not None:
-            data = _set_aside(data, options, idle, communicator)
+            data = _set_aside(data, options, idle)
         factors = ClassFactors.of(
             data.classes, data.y, library.library_factor, library.objective_factor
         )
         try:
-            cells, compiled = _compile(options.constraints, data.rows, factors, communicator)
+            cells, compiled = _compile(options.constraints, data.rows, factors)
         except ValueError as error:
             if data.certification is None:
                 raise
             # What concerns all rows is raised here.
-            _compile(options.constraints, whole.rows, factors, communicator)
+            _compile(options.constraints, whole.rows, factors)
             raise ValueError(
                 f"guarantee={options.guarantee!r} sets aside calibration_fraction="
                 f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
@@ -157,8 +153,7 @@ class FitProblem:
 
     def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""
-        communicator = self.cells.communicator
-        return _compile(self.constraints, rows, self.factors, communicator, self.compiled, name)
+        return _compile(self.constraints, rows, self.factors, self.compiled, name)
 
     def lagrangian(
         self, index: Codes | None = None, *, is_restricted: bool = False, log_odds: float = 0.0
@@ -267,9 +262,7 @@ def _find_idle(constraints: Sequence[Constraint]) -> frozenset[int]:
     return frozenset(met) if len(met) < len(constraints) else frozenset()
 
 
-def _set_aside(
-    data: FitData, options: SolverOptions, idle: frozenset[int], communicator: Communicator
-) -> FitData:
+def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> FitData:
     """Set rows aside for a guarantee."""
     if data.groups is not None:
         raise ValueError(
@@ -278,7 +271,7 @@ def _set_aside(
             f"without groups."
         )
     needs = [needs_of(constraint, data.rows) for constraint in options.constraints]
-    cells = Cells(data.rows, needs, communicator, idle)
+    cells = Cells(data.rows, needs, idle)
     data = data.without_certification_rows(cells, options.calibration_fraction)
     is_left = np.isin(np.arange(data.classes.size), data.y)
     if not is_left.all():
@@ -294,7 +287,6 @@ def _compile(
     constraints: Sequence[Constraint],
     rows: Rows,
     factors: ClassFactors,
-    communicator: Communicator,
     like: LinearConstraints | None = None,
     name: str = "",
 ) -> tuple[Cells, LinearConstraints]:
@@ -302,7 +294,6 @@ def _compile(
     cells, compiled = compile_constraints(
         constraints,
         rows,
-        communicator,
         like,
         _find_idle(constraints),
         warning=SmallGroupWarning(f"{name}, " if name else "", "" if name else "small_groups_"),

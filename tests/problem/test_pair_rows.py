@@ -7,13 +7,14 @@ import pytest
 from counted_data import random
 from hypothesis import given
 from hypothesis import strategies as st
+from machines import run_on_machines
 from pair_references import PairData, smooth
 from scipy.special import logit, softmax
 from sklearn.metrics import roc_auc_score
 
 import gbm_constrained as gc
 from gbm_constrained import auc, cross_auc, each, gap, mean_rank, ratio
-from gbm_constrained.data.communicator import Communicator
+from gbm_constrained.data.communicator import Machine
 from gbm_constrained.problem.compiler import compile_constraints
 
 SMALL = {"min_group_size": 1}
@@ -247,9 +248,10 @@ def test_constant_scores_and_empty_parts():
 
 
 def test_several_machines_are_refused():
-    class Other(Communicator):
-        def sum(self, table):
-            return table
+    def compile_part(communicator):
+        rows = PairData().rows
+        rows.machine = Machine(communicator)
+        compile_constraints([auc() >= 0.5], rows)
 
     with pytest.raises(ValueError, match="train on one machine"):
-        compile_constraints([auc() >= 0.5], PairData().rows, Other())
+        run_on_machines(compile_part, 2)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
-from machines import run_on_two_processes
+from machines import run_on_machines
 
 import gbm_constrained as gc
-from gbm_constrained.data.communicator import SingleMachine
+from gbm_constrained.data.communicator import Machine, SingleMachine
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.solvers import ABPP, CBPR
 from gbm_constrained.training.fit import ConstrainedFit
@@ -64,8 +66,9 @@ def follow(rows, communicator, name):
         y[rows],
         sample_weight=weight[rows] if is_weighted else None,
         sensitive_features={"g": group[rows]},
+        machine=Machine(communicator),
     )
-    library = LibrarySettings(0.3, ROUNDS, is_lazy=is_lazy, communicator=communicator)
+    library = LibrarySettings(0.3, ROUNDS, is_lazy=is_lazy)
     fit = ConstrainedFit(SolverOptions.of(model), arguments, library)
     fit.measure()
     margin = np.zeros_like(length[rows])
@@ -75,17 +78,16 @@ def follow(rows, communicator, name):
     return np.array([record.multipliers for record in fit.solver.history]), margin
 
 
-def follow_part(rank, communicator, name):
+def follow_part(communicator, name):
     """Train on the rows of one machine; give also the shapes of the tables that it sent."""
-    rows = [slice(FIRST), slice(FIRST, N_ROWS)][rank]
+    rows = [slice(FIRST), slice(FIRST, N_ROWS)][communicator.rank]
     return *follow(rows, communicator, name), communicator.shapes
 
 
 @pytest.fixture(scope="module")
 def on_two():
     """What both machines came to, by case."""
-    found = run_on_two_processes(follow_part, [(name,) for name in CASES])
-    return dict(zip(CASES, found, strict=True))
+    return {name: run_on_machines(functools.partial(follow_part, name=name), 2) for name in CASES}
 
 
 @pytest.mark.parametrize("name", CASES)
