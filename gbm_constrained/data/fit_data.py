@@ -20,7 +20,7 @@ from gbm_constrained.data.combined_rows import CombinedRows, encode
 from gbm_constrained.data.communicator import Machine
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.splits import parts_by_cell, parts_by_group
+from gbm_constrained.data.splits import parts_by_cell, parts_by_group, parts_by_hash
 from gbm_constrained.data.validation import (
     as_groups,
     check_features,
@@ -134,13 +134,18 @@ class Weights:
         objective = _multiply(library, factors.objective, y)
         return cls(data.sample_weight, library, data.combined.with_mean(objective))
 
-    def with_log_odds(self, y: Codes, log_odds: float) -> Float | None:
+    def with_log_odds(self, rows: Rows, log_odds: float) -> Float | None:
         """Compute objective weights that add to the log-odds of the second of two classes."""
         if not log_odds:
             return self.objective
-        weight = np.ones(y.size) if self.objective is None else self.objective
-        leaning = weight * np.exp(np.where(y == 1, 0.5, -0.5) * log_odds)
-        return np.asarray(leaning * (weight.sum() / leaning.sum()))
+        weight = np.ones(len(rows)) if self.objective is None else self.objective
+        leaning = weight * np.exp(np.where(rows.y == 1, 0.5, -0.5) * log_odds)
+        communicator = rows.machine.communicator
+        if communicator.holds_all_rows:
+            return np.asarray(leaning * (weight.sum() / leaning.sum()))
+        of_class = communicator.sum(np.bincount(rows.y, weight, 2))
+        total = of_class @ np.exp(np.array([-0.5, 0.5]) * log_odds)
+        return np.asarray(leaning * (of_class.sum() / total))
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +188,15 @@ class FitData:
         X, y = arguments.X, arguments.y
         check_features(X)
         check_consistent_length(X, y)
-        classes, labels = check_labels(y, communicator=arguments.machine.communicator)
-        weight = check_weight(arguments.sample_weight, labels.size)
+        communicator = arguments.machine.communicator
+        if arguments.datasets and not communicator.holds_all_rows:
+            raise ValueError(
+                f"datasets= {list(arguments.datasets)} cannot be used where rows are on several "
+                f"machines: train on one machine, or append their rows with a column that says "
+                f"which data set a row is of, and give on= that column."
+            )
+        classes, labels = check_labels(y, communicator=communicator)
+        weight = check_weight(arguments.sample_weight, labels.size, communicator=communicator)
         source = copy_random_state(random_state)
         combined = CombinedRows.of(
             X, y, arguments.sample_weight, labels, classes, arguments.datasets
@@ -256,8 +268,10 @@ class FitData:
 
         There are `n_parts` parts of this share, or one part of this share and the rest.
         """
+        shares = [share] * n_parts if n_parts else [share, 1.0 - share]
+        if not cells.communicator.holds_all_rows:
+            return parts_by_hash(rows, cells, shares, self.random_state, self.groups)
         if self.groups is None:
-            shares = [share] * n_parts if n_parts else [share, 1.0 - share]
             return parts_by_cell(rows, cells, shares, self.random_state)
         n_samples = self.combined.sizes[0]
         n_groups = np.unique(self.groups[:n_samples]).size
@@ -289,7 +303,9 @@ class FitData:
         return Rows(
             codes,
             self.classes,
-            check_weight(weight, codes.size, f"sample weight of {name}"),
+            check_weight(
+                weight, codes.size, f"sample weight of {name}", self.rows.machine.communicator
+            ),
             columns_of(sensitive_features, codes.size, f"sensitive features of {name}"),
             [X],
             like=self.rows,

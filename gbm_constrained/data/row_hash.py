@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,3 +31,9 @@ def hash_numbers(numbers: NDArray[Any], seed: int = 0) -> NDArray[np.uint64]:
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def hash_texts(texts: Sequence[str], seed: int = 0) -> NDArray[np.uint64]:
+    """Hash texts to 64 bits that look random, alike in every process."""
+    first = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
+    return hash_numbers(np.frombuffer(b"".join(first), dtype="<u8"), seed)

@@ -176,6 +176,7 @@ def _membership(mask: Mask, rows: Rows) -> Membership:
     """Find the rows in a mask."""
     if rows.like is not None:
         raise UnavailableError("a mask speaks of training rows")
+    _refuse_on_machines(rows, "A mask", "on={'chosen': True}")
     if mask.n_samples != rows.n_training:
         raise ValueError(
             f"on= was given a mask of {mask.n_samples} rows, but the training data have "
@@ -283,6 +284,7 @@ def _decisions_of(model: ReferenceModel, rows: Rows) -> NDArray[Any]:
         return np.concatenate([_predict(model, X) for X in rows.features])
     if rows.like is not None:
         raise UnavailableError("decisions were given for training rows")
+    _refuse_on_machines(rows, "An array of a model's decisions", "churn(to='deployed')")
     if len(model.decisions) != rows.n_training:
         raise ValueError(
             f"The deployed model's decisions have {len(model.decisions)} entries, but "
@@ -293,6 +295,15 @@ def _decisions_of(model: ReferenceModel, rows: Rows) -> NDArray[Any]:
     decisions = np.full(rows.y.size, None, dtype=object)
     decisions[: rows.n_training] = model.decisions
     return decisions
+
+
+def _refuse_on_machines(rows: Rows, what: str, example: str) -> None:
+    """Refuse an array with an entry for each row of one table where rows are on machines."""
+    if not rows.machine.communicator.holds_all_rows:
+        raise ValueError(
+            f"{what} has an entry for each row of one table, and the rows are on several "
+            f"machines: make it a column of sensitive_features, as in {example}."
+        )
 
 
 def _predict(model: ReferenceModel, X: Any) -> NDArray[Any]:

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
 from gbm_constrained._typing import Codes
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.row_hash import hash_numbers, hash_texts
+
+BINS = 256  # Intervals of hashes by which the rows of a cell are counted; a power of two.
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,42 @@ def parts_by_cell(
         parts.append(np.sort(order[taken]))
         order, rest = order[~taken], rest - share
     return [*parts, np.sort(order)]
+
+
+def parts_by_hash(
+    rows: Codes,
+    cells: Cells,
+    shares: Sequence[float],
+    random_state: np.random.RandomState,
+    groups: NDArray[Any] | None = None,
+) -> list[Codes]:
+    """Split rows of several machines into parts, ascending, with given shares of every cell.
+
+    The number of a row decides which part it is in, wherever it is. Rows of a cell are counted by
+    :data:`BINS` intervals of their hashes, and a part takes consecutive intervals that hold its
+    share. Rows of one of the `groups` stay together, and cells then have their shares on average.
+    """
+    seed = int(random_state.randint(np.iinfo(np.int32).max))
+    ends = np.cumsum(shares)[:-1]
+    if groups is not None:
+        codes, names = pd.factorize(groups[rows])
+        of_names = hash_texts([str(name) for name in names], seed)
+        at = (of_names / 2.0**64)[codes]
+    else:
+        assert cells.rows.machine.numbers is not None
+        hashes = hash_numbers(cells.rows.machine.numbers[rows], seed)
+        view = cells.views[0]
+        place = view.small_codes[rows].astype(np.intp) * BINS
+        place += (hashes >> np.uint64(64 - BINS.bit_length() + 1)).astype(np.intp)
+        counts = np.bincount(place, minlength=len(view) * BINS).astype(np.float64)
+        counts = cells.reduce_sum(counts).reshape(-1, BINS)
+        middle = counts.cumsum(axis=1) - counts / 2.0
+        middle /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+        # A small cell begins anywhere, so that its few rows may be in every part.
+        begin = hash_numbers(np.arange(len(view)), seed) / 2.0**64
+        at = np.mod(middle + begin[:, None], 1.0).ravel()[place]
+    part = np.searchsorted(ends, at, side="right")
+    return [rows[part == i] for i in range(len(shares))]
 
 
 def parts_by_group(

@@ -175,9 +175,15 @@ def refuse_strange(
 
 
 def check_weight(
-    weight: Any, n_samples: int, name: str = "sample_weight"
+    weight: Any,
+    n_samples: int,
+    name: str = "sample_weight",
+    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
 ) -> NDArray[np.float64] | None:
-    """Convert sample weights to float64, and refuse weights that single precision cannot hold."""
+    """Convert sample weights to float64, and refuse weights that single precision cannot hold.
+
+    The rows of all machines together must have a weight.
+    """
     if weight is None:
         return None
     try:
@@ -197,21 +203,27 @@ def check_weight(
             f"{name} must be finite and non-negative, got {values[bad[0]]} in row {bad[0]} "
             f"({bad.size} such rows): use 0 to leave a row out."
         )
-    if not values.any():
+    largest = max(communicator.gather(float(values.max(initial=0.0))))
+    if largest == 0.0:
         raise ValueError(f"{name} is zero on every row: no row is left.")
     # The libraries hold and sum weights in single precision.
     with np.errstate(over="ignore"):
-        single = values.astype(np.float32)
-        total = values.sum()
-    largest = int(values.argmax())
-    if not single.any() or total > np.finfo(np.float32).max:
-        what, remedy = ("zero", "multiply") if not single.any() else ("too much", "divide")
+        total = sum(communicator.gather(float(values.sum())))
+        vanishes = not np.float32(largest)
+    if vanishes or total > np.finfo(np.float32).max:
+        what, remedy = ("zero", "multiply") if vanishes else ("too much", "divide")
         raise ValueError(
-            f"{name} is {values[largest]:g} at most (row {largest}) and {total:g} in total, which "
-            f"is {what} for single precision, in which the libraries hold weights: {remedy} all "
-            f"weights by a common factor."
+            f"{name} is {largest:g} at most{_row_of(values, largest)} and {total:g} in total, "
+            f"which is {what} for single precision, in which the libraries hold weights: {remedy} "
+            f"all weights by a common factor."
         )
     return values
+
+
+def _row_of(values: Array, largest: float) -> str:
+    """Name the row of this machine that has the largest value, if there is one."""
+    found = np.flatnonzero(values == largest)
+    return f" (row {found[0]})" if found.size else ""
 
 
 def check_scores(

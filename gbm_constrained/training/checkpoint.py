@@ -157,7 +157,7 @@ def open_checkpoint(
     """Open the checkpoint of a fit; None without a path.
 
     Parameters of the `estimator`, `arguments` of its ``fit``, and what its constraints compile to
-    must be those of the fit in the file.
+    must be those of the fit in the file. Each of several machines has a file of its own.
     """
     if path is None:
         return None
@@ -171,7 +171,14 @@ def open_checkpoint(
         "cells": [view.codes for view in cells.views],
         "weight": cells.weight,
     }
-    return CheckpointFile(path, describe_fit(estimator, arguments, tables))
+    communicator = cells.communicator
+    if communicator.holds_all_rows:
+        return CheckpointFile(path, describe_fit(estimator, arguments, tables))
+    of_machine = f"{os.fspath(path)}.{communicator.rank + 1}-of-{communicator.size}"
+    file = CheckpointFile(of_machine, describe_fit(estimator, arguments, tables))
+    # The fit may have ended while some of the machines had saved a pass.
+    del file.passes[min(communicator.gather(len(file.passes))) :]
+    return file
 
 
 def describe_fit(

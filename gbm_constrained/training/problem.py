@@ -168,7 +168,7 @@ class FitProblem:
             Log-odds that the weights of the objective add to the second class.
         """
         rows = self.data.rows
-        weight = self.weights.with_log_odds(rows.y, log_odds)
+        weight = self.weights.with_log_odds(rows, log_odds)
         if index is None:
             return Lagrangian(rows.y, self.cells, self.compiled, weight=weight, **self.kernel)
         part = None if weight is None else weight[index]
@@ -235,10 +235,15 @@ class FitProblem:
             return
         # No booster learns from rows of further data sets.
         weight = self.weights.objective[: self.data.combined.sizes[0]]
-        if not all(weight[part[part < weight.size]].any() for part in parts):
+        has_weight = [weight[part[part < weight.size]].any() for part in parts]
+        sizes = [np.count_nonzero(weight), weight.size]
+        if not self.cells.communicator.holds_all_rows:
+            found = self.cells.reduce_sum(np.array([*sizes, *has_weight], dtype=np.float64))
+            sizes, has_weight = found[:2].astype(int).tolist(), (found[2:] > 0).tolist()
+        if not all(has_weight):
             raise ValueError(
                 f"sample_weight is zero on all rows that one of the boosters would be grown or "
-                f"measured on: only {np.count_nonzero(weight)} of {weight.size} rows have weight. "
+                f"measured on: only {sizes[0]} of {sizes[1]} rows have weight. "
                 f"Leave out rows of weight zero, and with groups= give more groups that have any; "
                 f"or use measure_on='train'."
             )
@@ -273,7 +278,8 @@ def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> F
     needs = [needs_of(constraint, data.rows) for constraint in options.constraints]
     cells = Cells(data.rows, needs, idle)
     data = data.without_certification_rows(cells, options.calibration_fraction)
-    is_left = np.isin(np.arange(data.classes.size), data.y)
+    left = np.bincount(data.y, minlength=data.classes.size).astype(np.float64)
+    is_left = data.rows.machine.communicator.sum(left) > 0
     if not is_left.all():
         raise ValueError(
             f"guarantee={options.guarantee!r} sets aside all rows of class "

@@ -52,6 +52,7 @@ from gbm_constrained.boosters.lightgbm.parameters import (
 )
 from gbm_constrained.boosters.lightgbm.trained_model import TrainedLGBMModel, make_native
 from gbm_constrained.data.combined_rows import CombinedRows
+from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.row_threads import count_threads
@@ -97,6 +98,7 @@ class LightGBMAdapter:
         self.model, self.native, self.is_observed = model, native, is_observed
         self.X, self.y, self.sample_weight = rows
         self.arguments = dict(arguments)
+        self.communicator: Communicator = SingleMachine()
         self.is_divisible = arguments["init_model"] is None
         self.has_offset = False
         self.fit: ConstrainedFit
@@ -347,19 +349,44 @@ class LightGBMAdapter:
             del model._fit_params
 
     def _class_weight_factor(self, classes: Array, y: Array) -> Array:
-        return np.asarray(
-            compute_class_weight(self.model.class_weight, classes=classes, y=classes[y])
-        )
+        return find_class_weights(self.model.class_weight, classes, y, self.communicator)
 
     def _label_factor(self, classes: Array, y: Array) -> Array:
         """Give the factors by ``is_unbalance`` and ``scale_pos_weight`` of two classes."""
         factor = np.ones(classes.size)
         if classes.size == 2:
             if find_parameter(self.model, "is_unbalance", False):
-                count = np.bincount(y)
+                count = _count_classes(classes, y, self.communicator)
                 factor[count.argmin()] = count.max() / count.min()
             factor[1] *= find_parameter(self.model, "scale_pos_weight", 1.0)
         return factor
+
+
+def _count_classes(classes: Array, y: Array, communicator: Communicator) -> Array:
+    """Count the rows of each class, on all machines."""
+    return communicator.sum(np.bincount(y, minlength=classes.size).astype(np.float64))
+
+
+def find_class_weights(
+    class_weight: Any, classes: Array, y: Array, communicator: Communicator
+) -> Array:
+    """Find the factor of each class that ``class_weight`` asks for.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        The parameter, by label.
+    classes : ndarray of shape (n_classes,)
+        Sorted labels.
+    y : ndarray of shape (n_samples,), intp
+        Class index of each row of this machine.
+    communicator : Communicator
+        Connects the machines.
+    """
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        count = _count_classes(classes, y, communicator)
+        return np.asarray(count.sum() / (classes.size * count))
+    return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes))
 
 
 def _read_note_of(model: Any) -> str | None:
@@ -371,7 +398,8 @@ def _read_note_of(model: Any) -> str | None:
 
 def _find_intercept(fit: ConstrainedFit) -> Array:
     """Compute LightGBM's ``boost_from_average``: log-odds, or the log share of each class."""
-    share = np.bincount(fit.data.y, fit.problem.weights.library, fit.data.classes.size)
+    total = np.bincount(fit.data.y, fit.problem.weights.library, fit.data.classes.size)
+    share = fit.problem.cells.reduce_sum(total.astype(np.float64))
     share = share / share.sum()
     if share.size == 2:
         p = min(max(share[1], EPSILON), 1.0 - EPSILON)

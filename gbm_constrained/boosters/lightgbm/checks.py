@@ -77,9 +77,10 @@ def check_supported(model: Any, callbacks: Any) -> None:
     machines = find_parameter(model, "num_machines", 1)
     if machines != 1 or find_parameter(model, "machines", None):
         raise ValueError(
-            f"num_machines={machines!r} (or machines) cannot be trained under constraints: "
+            f"num_machines={machines!r} (or machines) cannot be given by hand under constraints: "
             f"each machine would measure the constraints on its own rows, and the multipliers "
-            f"would go apart. Train on one machine."
+            f"would go apart. Take gbm_constrained.dask.ConstrainedLGBMClassifier, which adds up "
+            f"the rows of all machines."
         )
 
 

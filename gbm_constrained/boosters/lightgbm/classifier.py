@@ -89,6 +89,8 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
     _Booster: Any
     _other_params: dict[str, Any]
 
+    _adapter_class: ClassVar[type[LightGBMAdapter]] = LightGBMAdapter
+
     # Splitters of scikit-learn request groups by the same name and with the same meaning.
     __metadata_request__fit: ClassVar = {"groups": True}
 
@@ -255,7 +257,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         sample_weight = weight_of_rows(sample_weight, y)
         is_observed = bool(constraint_callbacks) or time_limit is not None
         self._fit_constrained(
-            LightGBMAdapter(
+            self._adapter_class(
                 self, super().fit, (X, y, sample_weight), given, is_observed=is_observed
             ),
             FitArguments(

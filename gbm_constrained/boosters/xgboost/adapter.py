@@ -56,6 +56,7 @@ from gbm_constrained.boosters.xgboost.native_fits import (
 )
 from gbm_constrained.boosters.xgboost.trained_model import TrainedXGBModel
 from gbm_constrained.data.combined_rows import CombinedRows
+from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.validation import (
     check_features,
     check_integer,
@@ -121,6 +122,7 @@ class XGBoostAdapter:
     ) -> None:
         self.model, self.native, self.X, self.y = model, native, X, y
         self.arguments = dict(arguments)
+        self.communicator: Communicator = SingleMachine()
         self.is_divisible = arguments["xgb_model"] is None
         self.has_offset = False
         self.fit: ConstrainedFit
@@ -225,7 +227,7 @@ class XGBoostAdapter:
         self.fit, given, data = fit, self.arguments, fit.data
         n_classes = data.classes.size
         # The classes of the data may be the labels that these positions stand for.
-        check_classes(self.model, check_labels(self.y)[0])
+        check_classes(self.model, check_labels(self.y, communicator=self.communicator)[0])
         data.combined.refuse_with(base_margin=given["base_margin"])
         aligned = {"X": self.X, "y": self.y, "base_margin": given["base_margin"]}
         data.alignment.check(aligned)
@@ -322,7 +324,11 @@ class XGBoostAdapter:
         native = {"nthread": model.n_jobs, **native_objective(data.classes.size)}
         if data.classes.size == 2 and model.scale_pos_weight is not None:
             native["scale_pos_weight"] = model.scale_pos_weight
-        self.params["base_score"] = find_intercept(data.y, data.sample_weight, native)
+        self.params["base_score"] = self.find_intercept(native)
+
+    def find_intercept(self, native: dict[str, Any]) -> Any:
+        """Find the intercept that XGBoost would fit to the training rows."""
+        return find_intercept(self.fit.data.y, self.fit.data.sample_weight, native)
 
     @contextmanager
     def _driven(self) -> Iterator[Observer]:

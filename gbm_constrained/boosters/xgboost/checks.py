@@ -30,6 +30,18 @@ def check_supported(model: Any) -> None:
             f"objective={model.objective!r} cannot be trained under constraints: leave it at "
             f"'binary:logistic' (softmax is chosen for several classes)."
         )
+    more = getattr(model, "kwargs", None) or {}
+    if more.get("process_type", "default") != "default":
+        raise ValueError(
+            f"process_type={more['process_type']!r} changes the trees of another model and grows "
+            f"none, so that no gradient is asked for: leave it out, and give xgb_model= to fit to "
+            f"grow further trees."
+        )
+    if more.get("data_split_mode", "row") not in ("row", 0):
+        raise ValueError(
+            f"data_split_mode={more['data_split_mode']!r} divides features among machines, and "
+            f"constraints are sums over rows: leave it out."
+        )
     check_booster_callbacks(
         model.callbacks,
         lambda c: isinstance(c, xgb.callback.TrainingCallback),

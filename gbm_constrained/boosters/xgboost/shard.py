@@ -1,0 +1,63 @@
+"""XGBoost's classifier under constraints on the rows of one of several machines.
+
+The calls run inside a communicator of XGBoost, which joins sketches and histograms of the machines,
+so that each of them grows the same trees.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+
+from gbm_constrained.boosters.shards import ShardMixin
+from gbm_constrained.boosters.xgboost.adapter import XGBoostAdapter
+from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
+from gbm_constrained.boosters.xgboost.native import find_intercept
+from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.validation import check_labels
+
+
+class _ShardAdapter(XGBoostAdapter):
+    """``BoosterAdapter`` of a machine that may lack rows, classes and groups."""
+
+    def __init__(self, model: Any, *given: Any) -> None:
+        super().__init__(model, *given)
+        self.communicator = model.machine.communicator
+
+    def find_intercept(self, native: dict[str, Any]) -> Any:
+        """Find the intercept of the rows of all machines, which the first machine stands for."""
+        cells = self.fit.problem.cells
+        first = cells.views[0].cells
+        k = cells.classes.size
+        of_class = np.bincount(cells.labels[first], cells.weight[first], k)
+        n = k if self.communicator.rank == 0 else 0
+        return find_intercept(np.arange(k)[:n], of_class[:n], native)
+
+
+class _ShardParent(xgb.XGBClassifier):
+    """XGBoost's classifier, whose labels on a machine need not be of all classes."""
+
+    machine: Machine
+    n_all_classes: int
+
+    def fit(self, X: Any, y: Any, **given: Any) -> Any:
+        """Train with the other machines on the rows of all of them."""
+        self._labels = y
+        if not hasattr(self, "n_all_classes"):
+            self.n_all_classes = check_labels(y, communicator=self.machine.communicator)[0].size
+        return super().fit(X, np.arange(self.n_all_classes), **given)
+
+    def _create_dmatrix(self, ref: Any, **given: Any) -> Any:
+        if ref is None:
+            given["label"] = self._labels
+        return super()._create_dmatrix(ref, **given)
+
+
+class ShardXGBClassifier(ShardMixin, ConstrainedXGBClassifier, _ShardParent):
+    """A classifier of XGBoost whose training rows are on several machines."""
+
+    _adapter_class = _ShardAdapter
+    _local_class = ConstrainedXGBClassifier
+    _of_shard = ("machine", "n_all_classes", "_labels")

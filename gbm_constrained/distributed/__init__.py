@@ -1,0 +1,1 @@
+"""Fits whose rows are on several machines."""

@@ -1,0 +1,139 @@
+"""A fit on the rows of one of several machines, for any way in which these are started.
+
+Every machine runs the same fit on its own rows. Numbers that depend on the rows of all machines are
+sums of tables of cells, so that all machines take the same decisions. Rows never move.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from gbm_constrained._typing import Codes
+from gbm_constrained.data.communicator import Communicator, Machine
+
+Library: TypeAlias = Literal["xgboost", "lightgbm"]
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Rows of one machine.
+
+    Parameters
+    ----------
+    X : array or table of shape (n_samples, n_features)
+        Features; a machine without rows has the columns nevertheless.
+    y : array of shape (n_samples,)
+        Labels.
+    numbers : ndarray of shape (n_samples,), int64
+        Number of each row among those of all machines.
+    sample_weight : array of shape (n_samples,), default=None
+        Weights, on all machines or on none.
+    sensitive_features : table or mapping from name to array, default=None
+        Columns that constraints group by, on all machines or on none.
+    evaluation : sequence of Shard, default=()
+        Rows of the evaluation sets.
+    """
+
+    X: Any
+    y: Any
+    numbers: Codes
+    sample_weight: Any = None
+    sensitive_features: Any = None
+    evaluation: Sequence[Shard] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all machines do alike.
+
+    Parameters
+    ----------
+    library : {"xgboost", "lightgbm"}
+        Library that grows the trees.
+    params : mapping
+        Parameters of the classifier of one machine.
+    fit : mapping, default=empty
+        Arguments of its ``fit`` that are not about rows, such as ``checkpoint``.
+    network : mapping, default=empty
+        Parameters by which the library finds the other machines, if it does so by itself.
+    """
+
+    library: Library
+    params: Mapping[str, Any]
+    fit: Mapping[str, Any] = field(default_factory=dict)
+    network: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """What a machine returns.
+
+    Parameters
+    ----------
+    model : bytes or None
+        The fitted classifier of one machine, pickled, from the first machine alone.
+    """
+
+    model: bytes | None
+
+    def load(self) -> Any:
+        """Load the classifier."""
+        assert self.model is not None
+        return pickle.loads(self.model)
+
+
+def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResult:
+    """Train on the rows of one machine, together with the other machines.
+
+    Parameters
+    ----------
+    shard : Shard
+        Rows of this machine.
+    plan : Plan
+        The same on all machines.
+    communicator : Communicator
+        Adds tables over the machines.
+
+    Returns
+    -------
+    RankResult
+        The classifier, from the machine of rank 0; nothing of the length of the rows.
+    """
+    model = make_classifier(plan)
+    model.machine = Machine(communicator, shard.numbers)
+    model.fit(shard.X, shard.y, **_arguments(shard, plan.library), **plan.fit)
+    local = model.to_local()
+    return RankResult(pickle.dumps(local) if communicator.rank == 0 else None)
+
+
+def make_classifier(plan: Plan) -> Any:
+    """Make the classifier of a machine; the other library is not loaded."""
+    if plan.library == "xgboost":
+        from gbm_constrained.boosters.xgboost.shard import ShardXGBClassifier
+
+        return ShardXGBClassifier(**plan.params)
+    from gbm_constrained.boosters.lightgbm.shard import ShardLGBMClassifier
+
+    model = ShardLGBMClassifier(**plan.params)
+    model.network = plan.network
+    return model
+
+
+def _arguments(shard: Shard, library: Library) -> dict[str, Any]:
+    """Collect the arguments of ``fit`` about the rows of a machine."""
+    given: dict[str, Any] = {
+        "sample_weight": shard.sample_weight,
+        "sensitive_features": shard.sensitive_features,
+    }
+    weights = "sample_weight_eval_set" if library == "xgboost" else "eval_sample_weight"
+    names = {"sample_weight": weights, "sensitive_features": "sensitive_features_eval_set"}
+    if sets := shard.evaluation:
+        given["eval_set"] = [(one.X, one.y) for one in sets]
+        for name, of_sets in names.items():
+            values = [getattr(one, name) for one in sets]
+            if any(value is not None for value in values):
+                given[of_sets] = values
+    return given
