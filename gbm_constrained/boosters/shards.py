@@ -36,8 +36,8 @@ class ShardMixin:
         if (booster := adapter.without_gradients()) is not None:
             raise ValueError(
                 f"{booster} takes no gradients of constraints, which decisions must meet then by "
-                f"the scores of all rows, and these are on several machines: take gradient-boosted "
-                f"trees, or train on one machine."
+                f"the scores of all rows, and these are on several machines: take trees grown by "
+                f"gradients, or train on one machine."
             )
         rows = replace(rows, machine=self.machine)
         super()._fit_constrained(adapter, rows, *others)  # type: ignore[misc]

@@ -143,7 +143,7 @@ class Weights:
         communicator = rows.machine.communicator
         if communicator.holds_all_rows:
             return np.asarray(leaning * (weight.sum() / leaning.sum()))
-        of_class = communicator.sum(np.bincount(rows.y, weight, 2))
+        of_class = communicator.sum(np.bincount(rows.y, weight, 2).astype(np.float64))
         total = of_class @ np.exp(np.array([-0.5, 0.5]) * log_odds)
         return np.asarray(leaning * (of_class.sum() / total))
 

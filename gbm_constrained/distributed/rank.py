@@ -1,7 +1,7 @@
 """A fit on the rows of one of several machines, for any way in which these are started.
 
-Every machine runs the same fit on its own rows. Numbers that depend on the rows of all machines are
-sums of tables of cells, so that all machines take the same decisions. Rows never move.
+Every machine runs the same fit on its own rows. Numbers that depend on the rows of all machines
+are sums of tables of cells, so that all machines take the same decisions. Rows never move.
 """
 
 from __future__ import annotations

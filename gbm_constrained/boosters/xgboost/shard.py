@@ -1,7 +1,7 @@
 """XGBoost's classifier under constraints on the rows of one of several machines.
 
-The calls run inside a communicator of XGBoost, which joins sketches and histograms of the machines,
-so that each of them grows the same trees.
+The calls run inside a communicator of XGBoost, which joins sketches and histograms of the
+machines, so that each of them grows the same trees.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _ShardParent(xgb.XGBClassifier):
         return super()._create_dmatrix(ref, **given)
 
 
-class ShardXGBClassifier(ShardMixin, ConstrainedXGBClassifier, _ShardParent):
+class ShardXGBClassifier(ShardMixin, ConstrainedXGBClassifier, _ShardParent):  # type: ignore[misc]
     """A classifier of XGBoost whose training rows are on several machines."""
 
     _adapter_class = _ShardAdapter
