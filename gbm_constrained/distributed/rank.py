@@ -7,7 +7,8 @@ are sums of tables of cells, so that all machines take the same decisions. Rows 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -58,7 +59,8 @@ class Plan:
     fit : mapping, default=empty
         Arguments of its ``fit`` that are not about rows, such as ``checkpoint``.
     network : mapping, default=empty
-        Parameters by which the library finds the other machines, if it does so by itself.
+        Parameters by which LightGBM finds the other machines. XGBoost's machines are in a
+        ``CommunicatorContext`` before.
     """
 
     library: Library
@@ -102,24 +104,26 @@ def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResu
     RankResult
         The classifier, from the machine of rank 0; nothing of the length of the rows.
     """
-    model = make_classifier(plan)
-    model.machine = Machine(communicator, shard.numbers)
-    model.fit(shard.X, shard.y, **_arguments(shard, plan.library), **plan.fit)
-    local = model.to_local()
+    with _make_classifier(plan) as model:
+        model.machine = Machine(communicator, shard.numbers)
+        model.fit(shard.X, shard.y, **_arguments(shard, plan.library), **plan.fit)
+        local = model.to_local()
     return RankResult(pickle.dumps(local) if communicator.rank == 0 else None)
 
 
-def make_classifier(plan: Plan) -> Any:
-    """Make the classifier of a machine; the other library is not loaded."""
+@contextmanager
+def _make_classifier(plan: Plan) -> Iterator[Any]:
+    """Make the classifier of a machine, in the network of its library; load no other library."""
     if plan.library == "xgboost":
         from gbm_constrained.boosters.xgboost.shard import ShardXGBClassifier
 
-        return ShardXGBClassifier(**plan.params)
-    from gbm_constrained.boosters.lightgbm.shard import ShardLGBMClassifier
+        yield ShardXGBClassifier(**plan.params)
+        return
+    from gbm_constrained.boosters.lightgbm.shard import ShardLGBMClassifier, join_network
 
     model = ShardLGBMClassifier(**plan.params)
-    model.network = plan.network
-    return model
+    with join_network(plan.network) as model.network:
+        yield model
 
 
 def _arguments(shard: Shard, library: Library) -> dict[str, Any]:

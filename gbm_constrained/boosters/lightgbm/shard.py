@@ -25,37 +25,38 @@ from gbm_constrained.training.fit import ConstrainedFit
 
 MIN_ROWS = 2  # Fewest rows of a machine that LightGBM takes.
 TREE_LEARNERS = ("data", "data_parallel", "serial")  # "serial" is the default of one machine.
-LISTEN_MINUTES = 2  # Time to wait for the other machines.
 
 
 @contextmanager
-def join_network(machines: str, port: int) -> Iterator[dict[str, Any]]:
+def join_network(network: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Join the network of LightGBM in this thread, for all boosters that are made inside.
 
     Parameters
     ----------
-    machines : str
-        Addresses of all machines, as LightGBM's parameter ``machines`` has them.
-    port : int
-        Port of this machine.
+    network : mapping
+        LightGBM's parameters ``machines``, ``num_machines``, ``local_listen_port`` and
+        ``time_out``; empty for one machine.
 
     Yields
     ------
     dict
         Parameters of boosters that are grown by all machines together.
     """
-    n_machines = machines.count(",") + 1
+    if not network:
+        yield {}
+        return
     # Each booster with the parameter ``machines`` would open a network of its own.
     X = np.arange(4.0)[:, None]
     quiet = {"verbosity": -1, "num_threads": 1}
     tiny = lgb.train(quiet, lgb.Dataset(X, X[:, 0], params=quiet), 1)
-    if n_machines > 1:
-        tiny.set_network(machines, port, LISTEN_MINUTES, n_machines)
+    n_machines = network["num_machines"]
+    tiny.set_network(
+        network["machines"], network["local_listen_port"], network["time_out"], n_machines
+    )
     try:
         yield {"num_machines": n_machines, "tree_learner": "data", "pre_partition": True}
     finally:
-        if n_machines > 1:
-            tiny.free_network()
+        tiny.free_network()
 
 
 class _ShardAdapter(LightGBMAdapter):
@@ -132,7 +133,7 @@ class ShardLGBMClassifier(ShardMixin, ConstrainedLGBMClassifier, _ShardParent):
     Attributes
     ----------
     network : mapping
-        Parameters of :func:`join_network`.
+        Parameters that :func:`join_network` gives.
     """
 
     _adapter_class = _ShardAdapter
