@@ -8,6 +8,9 @@ meaning, and a retired code is not used again.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal, NamedTuple, TypeAlias
 
 from sklearn.exceptions import ConvergenceWarning
@@ -153,5 +156,35 @@ FINDINGS = {finding.code: finding for finding in _TABLE}
 def issue_warning(message: str, *codes: str) -> None:
     """Warn about the line of user code that called the package, with codes at the end."""
     (category,) = {FINDINGS[code].category for code in codes}
-    text = " ".join([message, *(f"[{code}]" for code in codes)])
-    warnings.warn(text, category, stacklevel=find_stack_level())
+    assert category is not None
+    issued = Issued(" ".join([message, *(f"[{code}]" for code in codes)]), category)
+    if (collected := _COLLECTED.get()) is not None:
+        collected.append(issued)
+    else:
+        issue_again([issued])
+
+
+class Issued(NamedTuple):
+    """A warning: its text and its class."""
+
+    text: str
+    category: type[Warning]
+
+
+_COLLECTED: ContextVar[list[Issued] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collect_warnings() -> Iterator[list[Issued]]:
+    """Collect the warnings of this thread instead of issuing them."""
+    token = _COLLECTED.set(collected := [])
+    try:
+        yield collected
+    finally:
+        _COLLECTED.reset(token)
+
+
+def issue_again(collected: Iterable[Issued]) -> None:
+    """Issue warnings that were collected, maybe in another process."""
+    for issued in collected:
+        warnings.warn(issued.text, issued.category, stacklevel=find_stack_level())

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from gbm_constrained._findings import Issued, collect_warnings, issue_again
 from gbm_constrained._typing import Codes
 from gbm_constrained.data.communicator import Communicator, Machine
 
@@ -77,13 +78,17 @@ class RankResult:
     ----------
     model : bytes or None
         The fitted classifier of one machine, pickled, from the first machine alone.
+    issued : sequence of Issued
+        Warnings of the fit, from the first machine alone.
     """
 
     model: bytes | None
+    issued: Sequence[Issued]
 
     def load(self) -> Any:
-        """Load the classifier."""
+        """Load the classifier, and issue the warnings of its fit."""
         assert self.model is not None
+        issue_again(self.issued)
         return pickle.loads(self.model)
 
 
@@ -104,11 +109,13 @@ def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResu
     RankResult
         The classifier, from the machine of rank 0; nothing of the length of the rows.
     """
-    with _make_classifier(plan) as model:
+    with collect_warnings() as issued, _make_classifier(plan) as model:
         model.machine = Machine(communicator, shard.numbers)
         model.fit(shard.X, shard.y, **_arguments(shard, plan.library), **plan.fit)
         local = model.to_local()
-    return RankResult(pickle.dumps(local) if communicator.rank == 0 else None)
+    if communicator.rank > 0:  # All machines have the same model, and the same warnings.
+        return RankResult(None, ())
+    return RankResult(pickle.dumps(local), issued)
 
 
 @contextmanager

@@ -190,7 +190,7 @@ class LightGBMAdapter:
         )
 
     def progress(self) -> Progress | None:
-        if self._parameter("verbosity", 1) <= 0:
+        if self._parameter("verbosity", 1) <= 0 or self.communicator.rank:
             return None
         printing = type(lgb.log_evaluation())
         callbacks = self.arguments["callbacks"] or ()

@@ -217,7 +217,7 @@ class XGBoostAdapter:
         )
 
     def progress(self) -> Progress | None:
-        if not self.arguments["verbose"] or self.model.verbosity == 0:
+        if not self.arguments["verbose"] or self.model.verbosity == 0 or self.communicator.rank:
             return None
         monitors = xgb.callback.EvaluationMonitor
         is_printing = any(isinstance(c, monitors) for c in self.model.callbacks or ())
