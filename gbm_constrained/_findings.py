@@ -177,7 +177,8 @@ _COLLECTED: ContextVar[list[Issued] | None] = ContextVar("collected", default=No
 @contextmanager
 def collect_warnings() -> Iterator[list[Issued]]:
     """Collect the warnings of this thread instead of issuing them."""
-    token = _COLLECTED.set(collected := [])
+    collected: list[Issued] = []
+    token = _COLLECTED.set(collected)
     try:
         yield collected
     finally:
