@@ -314,8 +314,9 @@ class FitData:
         )
 
     def holds(self, pair: tuple[Any, Any]) -> bool:
-        """Whether a pair (X, y) is that of the training rows."""
-        return all(map(tables_equal, pair, (self.arguments.X, self.arguments.y)))
+        """Whether a pair (X, y) is that of the training rows, on all machines."""
+        is_equal = all(map(tables_equal, pair, (self.arguments.X, self.arguments.y)))
+        return all(self.rows.machine.communicator.gather(is_equal))
 
 
 def _check_data_sets(alignment: RowAlignment, datasets: Mapping[str, Any] | None) -> None:
