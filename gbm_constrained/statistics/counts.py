@@ -54,10 +54,10 @@ class CellCounts:
     @classmethod
     def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
         """Count decisions, given the share of each cell that is predicted as a class."""
-        weight = cells.rows.weight
-        of_rows = [] if weight is None else [weight, weight**2]
-        totals = [*sum_over_machines(cells.total, of_rows, cells.communicator)]
-        totals = [*(totals or (cells.count, cells.count)), cells.weighted_count]
+        weight, squares = cells.rows.weight, cells.count
+        if weight is not None:
+            (squares,) = sum_over_machines(cells.total, [weight**2], cells.communicator)
+        totals = cells.weight, squares, cells.weighted_count
         return cls(*(shares * total[:, None] for total in totals))
 
     @classmethod

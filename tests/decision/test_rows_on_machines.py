@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from dealt_rows import assert_close, assert_identical, measure_deals
+from machines import run_on_machines
 
 import gbm_constrained as gc
 from gbm_constrained.data.communicator import Machine
@@ -83,6 +84,26 @@ def test_an_outcome_is_that_of_all_rows(weighted):
     assert_close(found, expected, rtol=1e-9, atol=1e-9)
     if not weighted:
         assert_identical(found, expected)
+
+
+@WEIGHTED
+def test_what_machines_exchange_does_not_grow_with_the_rows(weighted):
+    """An outcome of twelve cells takes less than 8 KiB of tables, and no more for more rows."""
+
+    def measure(communicator, table):
+        at = np.arange(communicator.rank, table.y.size, 2)
+        rows = table.bind(RULES, at, communicator)
+        before = len(communicator.shapes)
+        Outcome.of(rows, Scores.of(table.margin[at], np.array([0.3]), beside=False))
+        return communicator.shapes[before:], communicator.n_gathered
+
+    found = []
+    for n in (2 * N, 20 * N):
+        table = Table(1, weighted, n)
+        table.group = np.array(list("abcdef"))[np.arange(n) // 2 % 6]
+        found.append(run_on_machines(partial(measure, table=table), 2))
+    assert found[0] == found[1]
+    assert 8 * sum(map(np.prod, found[0][0][0])) < 1 << 13
 
 
 @WEIGHTED
