@@ -24,6 +24,7 @@ from gbm_constrained.exceptions import (
     FragileConstraintsWarning,
     InfeasibleConstraintsError,
     InfeasibleConstraintsWarning,
+    MachineError,
     MissedConstraintsWarning,
     TimeLimitWarning,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "FragileConstraintsWarning",
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
+    "MachineError",
     "MissedConstraintsWarning",
     "Rate",
     "TimeLimitWarning",

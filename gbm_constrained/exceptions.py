@@ -8,6 +8,7 @@ __all__ = [
     "FragileConstraintsWarning",
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
+    "MachineError",
     "MissedConstraintsWarning",
 ]
 
@@ -56,3 +57,26 @@ class TimeLimitWarning(UserWarning):
 
 class UnavailableError(ValueError):
     """A constraint needs an attribute that the rows do not have."""
+
+
+class MachineError(RuntimeError):
+    """One of several machines has failed or was lost; the error is the same on all of them.
+
+    Parameters
+    ----------
+    rank : int
+        Number of the machine, from zero on.
+    size : int
+        Number of machines.
+    host : str
+        Name of the computer.
+    reason : str
+        What happened there, such as the type and the message of an error.
+    """
+
+    def __init__(self, rank: int, size: int, host: str, reason: str) -> None:
+        super().__init__(rank, size, host, reason)
+        self.rank, self.size, self.host, self.reason = rank, size, host, reason
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.size} ({self.host}): {self.reason}"

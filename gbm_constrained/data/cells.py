@@ -260,6 +260,11 @@ class Cells:
         moved.views = tuple(view.on(xp) for view in self.views)
         return moved
 
+    @property
+    def n_rows(self) -> int:
+        """Number of rows on all machines."""
+        return int(self.count[self.views[0].cells].sum())
+
     def __len__(self) -> int:
         return self.labels.size
 

@@ -8,13 +8,17 @@ holds every sum of such values without error.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
 from gbm_constrained.data.communicator import Communicator
+
+Values: TypeAlias = NDArray[Any] | None  # One number or boolean for each row; None for ones.
 
 BITS = 53  # Bits of the integers that float64 holds without error.
 # The trick of rounding by a sum needs this factor between the step and the largest value.
@@ -92,3 +96,48 @@ def round_weights(weight: Float, communicator: Communicator) -> Float:
     sizes, largest = zip(*found, strict=True)
     rounded: Float = ExactSums(communicator, sum(sizes)).round(weight, max(largest))
     return rounded
+
+
+def sum_over_machines(
+    add: Callable[[Any], Any], values: Sequence[Values], communicator: Communicator
+) -> Float:
+    """Sum values of the rows of all machines.
+
+    Parameters
+    ----------
+    add : callable
+        Adds values of the rows of this machine up in a table, whose shape all machines share.
+    values : sequence of ndarray or None
+        Values that are added up, each in a table of its own. Booleans and None, which stands for
+        ones, are counted; other values are rounded as by :class:`ExactSums`.
+    communicator : Communicator
+        Adds tables over the machines.
+
+    Returns
+    -------
+    ndarray of shape (n_values, ...)
+        Tables of all rows. Where one machine holds these, they are its own tables.
+    """
+    if communicator.holds_all_rows:
+        return np.array([add(x) for x in values], dtype=np.float64)
+    sums, bounds = ExactSums(communicator, 1), [1.0] * len(values)
+    if not all(map(_is_counted, values)):
+        own = [(1, 1.0) if x is None else _describe(x) for x in values]
+        sizes, largest = np.moveaxis(np.array(communicator.gather(own)), -1, 0)
+        sums = ExactSums(communicator, int(sizes.sum(axis=0).max()))
+        bounds = largest.max(axis=0).tolist()
+    tables = [
+        add(x if x is None or _is_counted(x) else sums.round(x, bound))
+        for x, bound in zip(values, bounds, strict=True)
+    ]
+    return communicator.sum(np.array(tables, dtype=np.float64))
+
+
+def _is_counted(x: Values) -> bool:
+    """Whether values are ones or booleans, whose sums are exact as they are."""
+    return x is None or x.dtype == np.bool_
+
+
+def _describe(x: NDArray[Any]) -> tuple[int, float]:
+    """Find the number of values, and the size of the largest one."""
+    return x.size, float(np.abs(x).max(initial=0.0))

@@ -46,7 +46,6 @@ from gbm_constrained.statistics.order_statistics import (
 )
 from gbm_constrained.statistics.p_values import constraint_p_values
 from gbm_constrained.statistics.pair_p_values import pair_p_values
-from gbm_constrained.statistics.row_sums import count_rows
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
 GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
@@ -168,7 +167,7 @@ def _choose_within(limit: _Limit, selection: ScoredRows, start: Choice) -> Choic
         at_limit = rows.error(rows.decisions(margin + limit.shift[0]))
         fewest = curve.error[is_safe].min(initial=np.inf)
         shift = limit.shift
-        if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / count_rows(rows.cells)):
+        if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / rows.cells.n_rows):
             best = curve.shift[is_safe & (curve.error <= fewest + ROUNDING)]
             shift = best[[np.abs(best).argmin()]]  # Neither class comes first among equals.
     return replace(start, shift=shift, error=rows.error(rows.decisions(margin + shift[0])))
@@ -323,7 +322,7 @@ def _order_decisions(
     # those of fewer errors.
     is_less_safe = safety < safety[:, None]
     apart = np.abs(curve.n_positive - curve.n_positive[:, None])
-    distance = np.where(is_less_safe, apart, count_rows(rows.cells)).min(axis=1)
+    distance = np.where(is_less_safe, apart, rows.cells.n_rows).min(axis=1)
     order = np.lexsort((curve.error, -distance, -safety))
     # A decision that fails on the selection rows will hardly be certified; a few are kept.
     order = order[safety[order] > -1.0] if (safety > -1.0).any() else order[:1]

@@ -1,1 +1,1 @@
-"""Fits whose rows are on several machines."""
+"""Fits whose rows are on several machines, each of which runs the same program on its own rows."""

@@ -30,7 +30,6 @@ from gbm_constrained.evaluation.sample_size import (
 )
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.row_sums import count_rows
 
 FRAGILE_ERROR = 0.8  # Share of a constant decision's error above which decisions are fragile.
 FRAGILE_GAIN = 0.5  # Share of the unconstrained gain over it below which decisions are fragile.
@@ -81,7 +80,7 @@ def assess(
     constraints less.
     """
     compiled, choice = scored.rows.compiled, returned.choice
-    n_rows = count_rows(returned.rows.cells)
+    n_rows = returned.rows.cells.n_rows
     conflict = _find_conflict(scored, prefixes, returned)
     error = returned.rows.error(returned.decisions)
     constant: tuple[Any, float] = (None, np.nan)

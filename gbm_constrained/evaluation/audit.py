@@ -18,6 +18,7 @@ from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.constraints.rates import accuracy
 from gbm_constrained.data.alignment import check_alignment, row_labels_of
 from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import as_labels, check_share, check_weight
@@ -44,7 +45,6 @@ from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_rows import PairRows
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.row_sums import count_rows, sum_over_machines
 from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 
 # An audit knows the decisions of a model, and not those that the model might have made.
@@ -198,7 +198,7 @@ def tabulate_decisions(
     model, first = next(iter(measured.items()))
     return AuditTables(
         model=model,
-        n_rows=count_rows(cells),
+        n_rows=cells.n_rows,
         level=float(level),
         weighted=cells.rows.weight is not None,
         classes=tuple(cells.classes.tolist()),

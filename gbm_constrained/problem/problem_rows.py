@@ -118,8 +118,7 @@ class ProblemRows:
         self.bounded_proxy = options.bounded_proxy
         self.is_bounded = options.is_bounded(constraints)
         self.reduce_sum = cells.reduce_sum
-        n_of_all_machines = int(cells.count[cells.views[0].cells].sum())
-        self.sums = ExactSums(cells.communicator, n_of_all_machines)
+        self.sums = ExactSums(cells.communicator, cells.n_rows)
         self.dtype = np.dtype(options.dtype)
         self.n_samples = int(y.size)
         has_threads = xp is np and self.n_samples >= MIN_ROWS

@@ -22,9 +22,9 @@ from scipy import sparse
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.exact_sums import Values, sum_over_machines
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.row_sums import Values, sum_over_machines
 
 EQUAL = 1e-9  # Squared coefficient of variation below which weights are equal.
 
@@ -105,7 +105,7 @@ def sum_by_column(cells: Cells, column: Codes, width: int, values: Sequence[Valu
     column : ndarray of int, shape (n_samples,)
         Column of each row, below `width`, such as the class that it is decided as.
     values : sequence of ndarray or None
-        As for :func:`~gbm_constrained.statistics.row_sums.sum_over_machines`.
+        As for :func:`~gbm_constrained.data.exact_sums.sum_over_machines`.
 
     Returns
     -------

@@ -15,9 +15,9 @@ from sklearn.utils import check_random_state
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.exact_sums import Values
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import sum_by_column
-from gbm_constrained.statistics.row_sums import Values
 from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
 
 DRAWS = 2000  # Draws of the value of a constraint of losses that is no single mean.

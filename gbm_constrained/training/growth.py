@@ -17,7 +17,6 @@ from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisio
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.statistics.counts import functionals_of
-from gbm_constrained.statistics.row_sums import count_rows
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
 from gbm_constrained.training.pass_search import PassSearch
@@ -110,7 +109,7 @@ class FoldGrowth:
             Log-odds that the objective adds to the second class.
         """
         run = self.run
-        share = count_rows(run.problem.cells) / self._n_trained
+        share = run.problem.cells.n_rows / self._n_trained
         clock = self._clock = MeasuringClock(
             run.notifier.limit, share, run.options.rounds_per_iteration
         )

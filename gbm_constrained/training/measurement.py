@@ -159,10 +159,9 @@ class HeldOutRows:
         """Split the rows, and refuse parts without rows."""
         data, cells, options = run.problem.data, run.problem.cells, run.options
         everyone = np.arange(len(data.rows))
-        n_rows = int(cells.count[cells.views[0].cells].sum())
         held: Sequence[Codes]
         if self.n_folds > 1:
-            n = min(self.n_folds, n_rows)
+            n = min(self.n_folds, cells.n_rows)
             held = data.split(everyone, cells, 1.0 / n, n)
         else:
             held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
@@ -170,7 +169,7 @@ class HeldOutRows:
         sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
         if not cells.reduce_sum(sizes).all():
             raise ValueError(
-                f"holdout_fraction={options.holdout_fraction!r} of {n_rows} rows leaves "
+                f"holdout_fraction={options.holdout_fraction!r} of {cells.n_rows} rows leaves "
                 f"none to hold out, or none to train on: give another share."
             )
         return folds

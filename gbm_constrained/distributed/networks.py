@@ -1,0 +1,136 @@
+"""Networks of processes on one computer: how each of them joins those of its library."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gbm_constrained.data.communicator import Communicator
+from gbm_constrained.distributed.sockets import TCPStar, accept_peers, connect_to_peer
+
+LOOPBACK = "127.0.0.1"
+
+
+class Seat(Protocol):
+    """The place of one process in a network, which is handed to it when it starts.
+
+    Attributes
+    ----------
+    rank : int
+        Number of the process, from zero on.
+    size : int
+        Number of processes.
+    """
+
+    rank: int
+    size: int
+
+    def echoes(self) -> tuple[type[Exception], ...]:
+        """List the errors of the library that the end of another process may cause."""
+
+    @contextmanager
+    def join(self) -> Iterator[tuple[Communicator, dict[str, Any]]]:
+        """Connect; gives the communicator, and native parameters that training needs."""
+
+
+@dataclass(frozen=True)
+class XGBoostSeat:
+    """A place in the network of XGBoost, over which tables of the package travel too."""
+
+    rank: int
+    size: int
+    tracker: dict[str, Any]
+    time_limit: float
+
+    def echoes(self) -> tuple[type[Exception], ...]:
+        """List the error of XGBoost."""
+        from xgboost.core import XGBoostError
+
+        return (XGBoostError,)
+
+    @contextmanager
+    def join(self) -> Iterator[tuple[Communicator, dict[str, Any]]]:
+        """Enter the communicator of XGBoost, which needs no native parameters."""
+        from xgboost.collective import CommunicatorContext
+
+        from gbm_constrained.distributed.collective import CollectiveCommunicator
+
+        with CommunicatorContext(
+            **self.tracker, dmlc_task_id=f"{self.rank:09d}", dmlc_timeout=round(self.time_limit)
+        ):
+            yield CollectiveCommunicator(), {}
+
+
+@dataclass(frozen=True)
+class LightGBMSeat:
+    """A place in the network of LightGBM, and one in a star: its network adds no tables for us."""
+
+    rank: int
+    size: int
+    ports: tuple[int, ...]
+    star: socket.socket | tuple[str, int]
+    key: bytes
+    time_limit: float
+
+    def echoes(self) -> tuple[type[Exception], ...]:
+        """List the error of LightGBM."""
+        from lightgbm.basic import LightGBMError
+
+        return (LightGBMError,)
+
+    @contextmanager
+    def join(self) -> Iterator[tuple[Communicator, dict[str, Any]]]:
+        """Connect the star; LightGBM connects its own network when training starts."""
+        if isinstance(self.star, tuple):
+            peers = connect_to_peer(self.star, self.rank, self.key, self.time_limit)
+        else:
+            peers = accept_peers(self.star, self.size, self.key, self.time_limit)
+        network = {
+            "num_machines": self.size,
+            "machines": ",".join(f"{LOOPBACK}:{port}" for port in self.ports),
+            "local_listen_port": self.ports[self.rank],
+            "time_out": max(1, round(self.time_limit / 60)),  # In minutes.
+        }
+        with TCPStar(self.rank, self.size, peers) as star:
+            yield star, network if self.size > 1 else {}
+
+
+@contextmanager
+def xgboost_network(size: int, time_limit: float) -> Iterator[list[XGBoostSeat]]:
+    """Run XGBoost's tracker, by which its processes find each other."""
+    from xgboost.core import XGBoostError
+    from xgboost.tracker import RabitTracker
+
+    tracker = RabitTracker(size, LOOPBACK, sortby="task", timeout=round(time_limit))
+    tracker.start()
+    address = tracker.worker_args()
+    try:
+        yield [XGBoostSeat(rank, size, address, time_limit) for rank in range(size)]
+    finally:
+        with suppress(XGBoostError):  # The tracker complains of processes that were killed.
+            tracker.free()
+
+
+@contextmanager
+def lightgbm_network(size: int, time_limit: float) -> Iterator[list[LightGBMSeat]]:
+    """Choose free ports for LightGBM, and listen for the star of rank 0."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(size)]
+        ports = tuple(probe.getsockname()[1] for probe in probes)
+    key = secrets.token_bytes(32)
+    with socket.create_server((LOOPBACK, 0), backlog=size) as server:
+        places: list[Any] = [server] + [server.getsockname()] * (size - 1)
+        yield [
+            LightGBMSeat(rank, size, ports, place, key, time_limit)
+            for rank, place in enumerate(places)
+        ]
+
+
+NETWORKS: dict[str, Callable[[int, float], Any]] = {
+    "xgboost": xgboost_network,
+    "lightgbm": lightgbm_network,
+}

@@ -1,0 +1,166 @@
+"""Processes that train together, and what is left when one of them fails."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rank_functions
+from rank_functions import N_ROUNDS, Plan
+
+from gbm_constrained.distributed.processes import run_processes
+from gbm_constrained.exceptions import MachineError
+
+HOST = socket.gethostname()
+LIBRARIES = pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+
+
+def shards(n):
+    X = np.random.default_rng(0).integers(0, 50, (2000, 3)).astype(float)
+    y = (X[:, 0] + X[:, 1] > 50).astype(float)
+    return [(X[part], y[part]) for part in np.array_split(np.arange(len(X)), n)]
+
+
+def is_alive(process):
+    """Whether a process runs: those that have ended and are not yet waited for do not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def started(folder):
+    """List the processes that have written down which they are."""
+    return [int(text) for file in folder.glob("rank*") if (text := file.read_text())]
+
+
+def eventually(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_xgboost_grows_one_model_on_all_processes():
+    together = run_processes(rank_functions.train, shards(2), Plan("xgboost"))
+    ((alone, sums, _),) = run_processes(rank_functions.train, shards(1), Plan("xgboost"))
+    assert len(sums) == N_ROUNDS
+    for text, found, process in together:
+        assert text == alone
+        assert found == sums
+        assert process != os.getpid()
+        assert not is_alive(process)
+
+
+def test_lightgbm_grows_one_model_on_both_processes():
+    results = run_processes(rank_functions.train, shards(2), Plan("lightgbm"))
+    first, second = (re.sub(r"\[local_listen_port: \d+\]", "", text) for text, _, _ in results)
+    assert first == second
+    assert results[0][1] == results[1][1]
+    assert len(results[0][1]) == N_ROUNDS
+    assert results[0][1][0][0] == 2000  # Rows of both.
+
+
+@LIBRARIES
+def test_an_error_of_one_rank_is_the_error_of_the_fit(library):
+    start = time.monotonic()
+    with pytest.raises(MachineError) as info:
+        run_processes(rank_functions.train, shards(2), Plan(library, failure="raise"))
+    assert str(info.value) == f"rank 1 of 2 ({HOST}): ValueError: the costs are negative"
+    assert "in objective" in info.value.__notes__[0]
+    assert time.monotonic() - start < 25
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
+@LIBRARIES
+def test_a_killed_process_is_named_and_leaves_no_orphan(library, times):
+    for _ in range(times):
+        start = time.monotonic()
+        with pytest.raises(MachineError) as info:
+            run_processes(rank_functions.train, shards(2), Plan(library, failure="kill"))
+        assert time.monotonic() - start < 30
+        found = re.fullmatch(
+            rf"rank 1 of 2 \({HOST}\): process (\d+) ended with exit code -9 \(SIGKILL\)",
+            str(info.value),
+        )
+        assert found is not None
+        assert not is_alive(int(found[1]))
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        commands = [Path(f"/proc/{child}/cmdline").read_text() for child in children]
+        assert not [command for command in commands if "spawn_main" in command]
+
+
+def test_a_process_that_ends_by_itself_is_named():
+    with pytest.raises(MachineError, match=r"rank 1 of 2 .* ended with exit code 7$"):
+        run_processes(rank_functions.end_at_once, [0, 1], Plan("lightgbm"))
+
+
+def test_a_result_that_cannot_be_sent_is_an_error():
+    with pytest.raises(MachineError, match=r"rank 0 of 1 \(.*\): .*[Pp]ickle"):
+        run_processes(rank_functions.give_what_cannot_be_sent, [0], Plan("lightgbm"))
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    code = f"""
+import sys
+sys.path[:] = {sys.path!r}
+import rank_functions
+from gbm_constrained.distributed.processes import run_processes
+if __name__ == "__main__":
+    plan = rank_functions.Plan("lightgbm", path={str(tmp_path)!r})
+    run_processes(rank_functions.note_process_and_wait, [0, 1], plan)
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    with subprocess.Popen([sys.executable, str(script)]) as launcher:
+        eventually(lambda: len(started(tmp_path)) == 2)
+        processes = started(tmp_path)
+        assert all(map(is_alive, processes))
+        launcher.send_signal(signal.SIGKILL)
+    eventually(lambda: not any(map(is_alive, processes)))
+
+
+def test_a_launcher_that_is_interrupted_leaves_no_process(tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def interrupt_when_all_run():
+        eventually(lambda: len(started(tmp_path)) == 2)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    previous = signal.signal(signal.SIGUSR1, interrupt)
+    thread = threading.Thread(target=interrupt_when_all_run)
+    thread.start()
+    plan = Plan("lightgbm", path=str(tmp_path))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_processes(rank_functions.note_process_and_wait, [0, 1], plan)
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, previous)
+    assert not any(map(is_alive, started(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], Plan("xgboost")), "shards is empty: pass one shard for each process"),
+        (([0], Plan("catboost")), "plan.library is 'catboost': choose one of"),
+    ],
+)
+def test_bad_input_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        run_processes(rank_functions.train, *arguments)
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan")])
+def test_a_time_limit_is_at_least_a_second(limit):
+    with pytest.raises(ValueError, match=f"time_limit is {limit}: pass at least 1 second"):
+        run_processes(rank_functions.train, [0], Plan("xgboost"), time_limit=limit)
