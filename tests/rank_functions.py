@@ -23,8 +23,6 @@ def fail(kind):
         raise ValueError("the costs are negative")
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if kind == "hang":
-        time.sleep(1000)
 
 
 def gradients(plan, communicator, sums):
@@ -74,7 +72,8 @@ def give_what_cannot_be_sent(shard, plan, communicator):
     return lambda: shard
 
 
-def end_at_once(shard, plan, communicator):
-    if communicator.rank == 1:
-        os._exit(7)
-    return communicator.gather(shard)
+class EndsWhoReadsIt:
+    """A shard that ends the process to which it is sent."""
+
+    def __reduce__(self):
+        return os._exit, (7,)

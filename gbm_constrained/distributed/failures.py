@@ -61,6 +61,8 @@ class FailureLine:
             if failure is None:
                 failure = describe_failure(error, self.rank, self.size)
             self.report(failure)
+            if failure is error:
+                raise
             raise failure from error
 
     def report(self, outcome: Any) -> None:
@@ -116,7 +118,7 @@ def collect_outcomes(
     -------
     Outcomes
         Results and failures. A rank from which nothing is heard within twice the patience after
-        the first failure has this failure.
+        the first failure has this failure, and is named in a note of it.
     """
     outcomes: dict[int, Any] = {}
     failure: MachineError | None = None
@@ -135,4 +137,7 @@ def collect_outcomes(
                 for other in silent:
                     with suppress(OSError):
                         other.send(failure)
+    if failure is not None and silent:
+        missing = ", ".join(str(rank) for rank in silent.values())
+        failure.add_note(f"No answer from rank {missing}: it hangs, or its library waits.")
     return Outcomes([outcomes.get(rank, failure) for rank in range(len(connections))], failure)

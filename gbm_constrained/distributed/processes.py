@@ -45,7 +45,8 @@ def run_processes(
         "lightgbm"; its field ``network``, a dict, is replaced by the native parameters that a
         rank needs to join it.
     time_limit : float, default=600.0
-        Seconds that a rank waits for the others before it fails, at least 1.
+        Seconds that a rank waits for the others before it fails, at least 1. LightGBM's own
+        waits end after whole minutes, at least one.
 
     Returns
     -------

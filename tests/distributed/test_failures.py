@@ -93,6 +93,7 @@ def test_a_rank_that_hangs_is_not_waited_for():
     outcomes = collect_outcomes(list(ours), lost)
     assert time.monotonic() - start < 2 * failures.PATIENCE + 1
     assert outcomes.by_rank == [outcomes.failure] * 2
+    assert "No answer from rank 0" in outcomes.failure.__notes__[-1]
 
 
 def test_a_failure_that_is_told_is_not_told_as_ones_own():

@@ -97,9 +97,10 @@ def test_a_killed_process_is_named_and_leaves_no_orphan(library, times):
         assert not [command for command in commands if "spawn_main" in command]
 
 
-def test_a_process_that_ends_by_itself_is_named():
-    with pytest.raises(MachineError, match=r"rank 1 of 2 .* ended with exit code 7$"):
-        run_processes(rank_functions.end_at_once, [0, 1], Plan("lightgbm"))
+def test_a_process_that_ends_before_it_joins_the_others_is_named():
+    ends = [0, rank_functions.EndsWhoReadsIt()]
+    with pytest.raises(MachineError, match=r"rank 1 of 2 .* ended with exit code 7\b"):
+        run_processes(rank_functions.train, ends, Plan("xgboost"))
 
 
 def test_a_result_that_cannot_be_sent_is_an_error():
@@ -127,7 +128,8 @@ if __name__ == "__main__":
     eventually(lambda: not any(map(is_alive, processes)))
 
 
-def test_a_launcher_that_is_interrupted_leaves_no_process(tmp_path):
+@LIBRARIES
+def test_a_launcher_that_is_interrupted_leaves_no_process(library, tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -138,7 +140,7 @@ def test_a_launcher_that_is_interrupted_leaves_no_process(tmp_path):
     previous = signal.signal(signal.SIGUSR1, interrupt)
     thread = threading.Thread(target=interrupt_when_all_run)
     thread.start()
-    plan = Plan("lightgbm", path=str(tmp_path))
+    plan = Plan(library, path=str(tmp_path))
     try:
         with pytest.raises(KeyboardInterrupt):
             run_processes(rank_functions.note_process_and_wait, [0, 1], plan)
