@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -67,12 +68,19 @@ class Machine:
     numbers : ndarray of shape (n_samples,), int64, default=None
         Number of each row, different for each row of all machines. It decides alone which part a
         row is in, wherever the row is. None where one machine holds all rows.
+    numbers_of_sets : mapping from str to ndarray, default=empty
+        Numbers of the rows of each evaluation set, by the name of the set.
     """
 
     communicator: Communicator = field(default_factory=SingleMachine)
     numbers: Codes | None = None
+    numbers_of_sets: Mapping[str, Codes] = field(default_factory=dict)
 
     def take(self, index: Codes) -> Machine:
         """Describe some of the rows."""
         numbers = None if self.numbers is None else self.numbers[index]
-        return Machine(self.communicator, numbers)
+        return Machine(self.communicator, numbers, self.numbers_of_sets)
+
+    def of_set(self, name: str) -> Machine:
+        """Describe the rows of an evaluation set."""
+        return Machine(self.communicator, self.numbers_of_sets.get(name))

@@ -18,6 +18,7 @@ from gbm_constrained.data.alignment import RowAlignment, row_labels_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.combined_rows import CombinedRows, encode
 from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.splits import parts_by_cell, parts_by_group, parts_by_hash
@@ -143,7 +144,11 @@ class Weights:
         communicator = rows.machine.communicator
         if communicator.holds_all_rows:
             return np.asarray(leaning * (weight.sum() / leaning.sum()))
-        of_class = communicator.sum(np.bincount(rows.y, weight, 2).astype(np.float64))
+
+        def by_class(values: Float) -> Float:
+            return np.bincount(rows.y, values, 2)
+
+        (of_class,) = sum_over_machines(by_class, [weight], communicator)
         total = of_class @ np.exp(np.array([-0.5, 0.5]) * log_odds)
         return np.asarray(leaning * (of_class.sum() / total))
 
@@ -310,7 +315,7 @@ class FitData:
             [X],
             like=self.rows,
             remedy=remedy,
-            machine=Machine(self.rows.machine.communicator),
+            machine=self.arguments.machine.of_set(name),
         )
 
     def holds(self, pair: tuple[Any, Any]) -> bool:

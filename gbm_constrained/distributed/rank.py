@@ -110,7 +110,8 @@ def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResu
         The classifier, from the machine of rank 0; nothing of the length of the rows.
     """
     with collect_warnings() as issued, _make_classifier(plan) as model:
-        model.machine = Machine(communicator, shard.numbers)
+        sets = {f"eval_set[{i}]": one.numbers for i, one in enumerate(shard.evaluation)}
+        model.machine = Machine(communicator, shard.numbers, sets)
         model.fit(shard.X, shard.y, **_arguments(shard, plan.library), **plan.fit)
         local = model.to_local()
     if communicator.rank > 0:  # All machines have the same model, and the same warnings.

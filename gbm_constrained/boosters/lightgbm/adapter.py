@@ -53,6 +53,7 @@ from gbm_constrained.boosters.lightgbm.parameters import (
 from gbm_constrained.boosters.lightgbm.trained_model import TrainedLGBMModel, make_native
 from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.communicator import Communicator, SingleMachine
+from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.row_threads import count_threads
@@ -398,8 +399,13 @@ def _read_note_of(model: Any) -> str | None:
 
 def _find_intercept(fit: ConstrainedFit) -> Array:
     """Compute LightGBM's ``boost_from_average``: log-odds, or the log share of each class."""
-    total = np.bincount(fit.data.y, fit.problem.weights.library, fit.data.classes.size)
-    share = fit.problem.cells.reduce_sum(total.astype(np.float64))
+    y, n_classes = fit.data.y, fit.data.classes.size
+
+    def by_class(values: Array | None) -> Array:
+        return np.bincount(y, values, n_classes)
+
+    weight, communicator = fit.problem.weights.library, fit.problem.cells.communicator
+    (share,) = sum_over_machines(by_class, [weight], communicator)
     share = share / share.sum()
     if share.size == 2:
         p = min(max(share[1], EPSILON), 1.0 - EPSILON)
