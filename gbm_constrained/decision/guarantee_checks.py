@@ -20,6 +20,7 @@ from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.statistics.order_statistics import minimum_rows
 from gbm_constrained.statistics.p_values import p_value_of_blocks
 from gbm_constrained.statistics.pair_p_values import rows_to_certify
+from gbm_constrained.statistics.row_sums import count_rows
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _check_base_sets(
             merge = ", or put small groups together with small_groups='merge'"
         raise asked.refuse(
             constraint,
-            f"of the {len(rows.cells.rows)} rows that {asked.set_aside} it is taken over "
+            f"of the {count_rows(rows.cells)} rows that {asked.set_aside} it is taken over "
             f"none{where}. Give more rows or a larger calibration_fraction{merge}.",
         )
 
@@ -113,7 +114,7 @@ def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> Non
     for j in np.flatnonzero(bounds < smallest_values(compiled))[:1]:
         raise asked.refuse(
             compiled.rows[j],
-            f"the {len(rows.cells.rows)} rows that {asked.set_aside} are too few for it, even "
+            f"the {count_rows(rows.cells)} rows that {asked.set_aside} are too few for it, even "
             f"without a single error. {_remedy(compiled, j)}",
         )
 
@@ -135,7 +136,7 @@ def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
         if p_value > level:
             raise asked.refuse(
                 compiled.constraints[j],
-                f"{why}. With not a single error the {len(rows.cells.rows)} rows that "
+                f"{why}. With not a single error the {count_rows(rows.cells)} rows that "
                 f"{asked.set_aside} leave a p-value of {p_value:.2g}, above {level:.2g}, which "
                 f"delta={asked.delta:g} leaves to it. "
                 f"{_remedy(compiled, compiled.owner == j, ' or delta')}",
@@ -145,7 +146,7 @@ def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
 def _check_pair_rates(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
     """Refuse constraints on pair rates that even perfect scores could not certify."""
     compiled, cells = rows.compiled, rows.cells
-    level, n = asked.delta / count_sequences(rows, asked.prefixes), len(cells.rows)
+    level, n = asked.delta / count_sequences(rows, asked.prefixes), count_rows(cells)
     for j, needed in enumerate(rows_to_certify(compiled, cells, level)):
         if needed > n:
             side, name = min(

@@ -30,6 +30,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.communicator import Communicator
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.lines import RESOLUTION, are_apart
 from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors, violation_penalty
@@ -45,10 +46,12 @@ from gbm_constrained.statistics.order_statistics import (
 )
 from gbm_constrained.statistics.p_values import constraint_p_values
 from gbm_constrained.statistics.pair_p_values import pair_p_values
+from gbm_constrained.statistics.row_sums import count_rows
 
 Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
 GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
 MAX_TESTED_PREFIXES = 3  # Prefixes that are tested, each with its share of delta.
+SCORES_AT_ONCE = 64  # Scores past a threshold that a machine shows the others at once.
 MAX_THRESHOLDS = 400  # Thresholds of each prefix that are tested.
 # Standard errors by which bounds are tightened in turn, from the safest decisions on: biases of
 # several classes have no order of their own.
@@ -91,7 +94,9 @@ def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
     weight = rows.cells.rows.weight
     if weight is not None:
         taken = taken[weight[taken] > 0]
-        if taken.size and np.ptp(weight[taken]) > 0:
+        ends = weight[taken].min(initial=np.inf), weight[taken].max(initial=0.0)
+        lowest, highest = zip(*rows.cells.communicator.gather(ends), strict=True)
+        if max(highest) > min(lowest):
             return None  # The binomial argument is for rows of equal weight.
     if not 0.0 < bound < 1.0:
         return None
@@ -112,7 +117,7 @@ class _Limit:
 
 
 def _find_limit(
-    rows: EvaluationSet, margin: Array, threshold: Callable[[Array, float], float]
+    rows: EvaluationSet, margin: Array, threshold: Callable[..., float]
 ) -> _Limit | None:
     """Find the limit by an order-statistic threshold; None unless one rate is bounded."""
     found = _find_monotone_rate(rows)
@@ -122,11 +127,31 @@ def _find_limit(
     wrong = margin[taken].astype(np.float64) * (1.0 if towards == 0 else -1.0)
     # The rows beyond the threshold are decided otherwise. The threshold lies as near to this score
     # as the saved model can resolve: many rows of the other class may lie before the next score.
-    reached = np.sort(wrong[wrong >= threshold(wrong, bound)])
-    cuts = np.append(np.flatnonzero(are_apart(reached, np.abs(reached))), reached.size - 1)
-    score = reached[cuts[0]]
+    communicator = rows.cells.communicator
+    first = threshold(wrong, bound, communicator=communicator)
+    score = _end_of_run(np.sort(wrong[wrong >= first]), communicator)
     cut = score + 0.5 * RESOLUTION * max(abs(score), 1.0)
     return _Limit(np.array([-cut if towards == 0 else cut]), towards)
+
+
+def _end_of_run(reached: Array, communicator: Communicator) -> float:
+    """Find the last of the sorted scores of all machines before the first gap between them."""
+    if communicator.holds_all_rows:
+        cuts = np.append(np.flatnonzero(are_apart(reached, np.abs(reached))), reached.size - 1)
+        return float(reached[cuts[0]])
+    n_reached = int(communicator.sum(np.array([reached.size], dtype=np.float64))[0])
+    left, start = np.unique(reached), -np.inf
+    while True:
+        left = left[left >= start]
+        of_machines = communicator.gather((left[:SCORES_AT_ONCE], left.size > SCORES_AT_ONCE))
+        # Beyond the last score of a machine that has more of them, some may be missing.
+        known = min((some[-1] for some, has_more in of_machines if has_more), default=np.inf)
+        scores = np.unique(np.concatenate([some for some, _ in of_machines]))
+        scores = scores[scores <= known]
+        cuts = np.flatnonzero(are_apart(scores, np.abs(scores), n_reached))
+        if cuts.size or known == np.inf:
+            return float(scores[cuts[0] if cuts.size else -1])
+        start = scores[-1]
 
 
 def _choose_within(limit: _Limit, selection: ScoredRows, start: Choice) -> Choice:
@@ -143,7 +168,7 @@ def _choose_within(limit: _Limit, selection: ScoredRows, start: Choice) -> Choic
         at_limit = rows.error(rows.decisions(margin + limit.shift[0]))
         fewest = curve.error[is_safe].min(initial=np.inf)
         shift = limit.shift
-        if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / len(margin)):
+        if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / count_rows(rows.cells)):
             best = curve.shift[is_safe & (curve.error <= fewest + ROUNDING)]
             shift = best[[np.abs(best).argmin()]]  # Neither class comes first among equals.
     return replace(start, shift=shift, error=rows.error(rows.decisions(margin + shift[0])))
@@ -298,7 +323,7 @@ def _order_decisions(
     # those of fewer errors.
     is_less_safe = safety < safety[:, None]
     apart = np.abs(curve.n_positive - curve.n_positive[:, None])
-    distance = np.where(is_less_safe, apart, len(margin)).min(axis=1)
+    distance = np.where(is_less_safe, apart, count_rows(rows.cells)).min(axis=1)
     order = np.lexsort((curve.error, -distance, -safety))
     # A decision that fails on the selection rows will hardly be certified; a few are kept.
     order = order[safety[order] > -1.0] if (safety > -1.0).any() else order[:1]

@@ -37,6 +37,7 @@ from gbm_constrained.decision.share_search import shift_for_share
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.p_values import find_violated_rows
+from gbm_constrained.statistics.row_sums import sum_over_machines
 
 SIGNIFICANCE = 0.025  # Probability of each side below which a violation is beyond sampling error.
 
@@ -108,24 +109,28 @@ class FoldScores:
 
 
 def match_positive_rate(
-    scores: FoldScores, shift: Float, margin: Array, inside: Bool, weight: Float | None
+    scores: FoldScores, shift: Float, margin: Array, inside: Bool, cells: Cells
 ) -> Float:
     """Find the shift under which the model of all rows has the positive rate of the folds.
 
     `shift` was chosen for the boosters of the folds, `margin` are scores of all rows under the
-    model, and `inside` are the rows of :func:`rows_to_match`.
+    model, `inside` are the rows of :func:`rows_to_match`, and `cells` are those of all rows.
     """
-    weight = inside.astype(np.float64) if weight is None else np.where(inside, weight, 0.0)
+    weight = inside.astype(np.float64)
+    if cells.rows.weight is not None:
+        weight = np.where(inside, cells.rows.weight, 0.0)
 
     def positive_rate(rows: Codes, scores: Array) -> float:
-        return float(np.average(scores + shift[0] > 0, weights=weight[rows]))
+        w = weight[rows]
+        positive = w * (scores + shift[0] > 0)
+        positive, total = sum_over_machines(np.sum, [positive, w], cells.communicator)
+        return float(positive / total) if total > 0 else np.nan
 
-    if not all(weight[rows].any() for rows, _ in (scores.held_out, *scores.training)):
+    held_out, *training = (positive_rate(*part) for part in (scores.held_out, *scores.training))
+    if np.isnan([held_out, *training]).any():
         return shift  # Folds of whole groups may leave a booster without such rows.
-    held_out = positive_rate(*scores.held_out)
     if not 0.0 < held_out < 1.0:  # Many thresholds have this rate.
         return shift
-    training = [positive_rate(*part) for part in scores.training]
     wanted = held_out - float(estimate_optimism(held_out, training, scores.share))
     return shift_for_share(margin[inside], wanted, weight[inside])
 

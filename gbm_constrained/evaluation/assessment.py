@@ -30,6 +30,7 @@ from gbm_constrained.evaluation.sample_size import (
 )
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.row_sums import count_rows
 
 FRAGILE_ERROR = 0.8  # Share of a constant decision's error above which decisions are fragile.
 FRAGILE_GAIN = 0.5  # Share of the unconstrained gain over it below which decisions are fragile.
@@ -80,6 +81,7 @@ def assess(
     constraints less.
     """
     compiled, choice = scored.rows.compiled, returned.choice
+    n_rows = count_rows(returned.rows.cells)
     conflict = _find_conflict(scored, prefixes, returned)
     error = returned.rows.error(returned.decisions)
     constant: tuple[Any, float] = (None, np.nan)
@@ -88,7 +90,7 @@ def assess(
         constant = _find_best_constant(returned.rows)
         if error > FRAGILE_ERROR * constant[1] and not returned.is_unconstrained:
             free_error = _measure_free_error(scored, prefixes.candidates)
-            is_fragile = _is_fragile(error, constant[1], free_error, len(returned.decisions))
+            is_fragile = _is_fragile(error, constant[1], free_error, n_rows)
     few = _find_too_few_rows(returned, conflict)
     unsteady = () if conflict.named else _find_unsteady(returned.outcome, compiled.constraints)
     doubts = _list_doubts(returned, few, [compiled.constraints[j] for j in unsteady])
@@ -103,7 +105,7 @@ def assess(
         constant_error=constant[1],
         free_error=free_error,
         source=returned.rows.source,
-        n_rows=len(returned.decisions),
+        n_rows=n_rows,
         p_value=choice.p_value,
         level=choice.level,
         left=tuple(results[j] for j in conflict.left if results[j].verdict.kind == "missed"),

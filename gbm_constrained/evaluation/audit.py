@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_rows import PairRows
 from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.row_sums import count_rows, sum_over_machines
 from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 
 # An audit knows the decisions of a model, and not those that the model might have made.
@@ -142,10 +143,7 @@ def measure_classifier(
     codes = encode_labels(labels, classes, "y holds", remedy)
     weight = check_weight(given.sample_weight, n)
     rows = Rows(codes, classes, weight, columns_of(given.sensitive_features, n), [X])
-    # Accuracy is one more constraint, so that its interval is computed alike.
-    stated = (*checked, accuracy() >= 0.0)
-    warning = SmallGroupWarning("audited rows, ")
-    cells, compiled = compile_constraints(stated, rows, warning=warning)
+    cells, compiled = bind_audited(checked, rows)
     needs_loss = [str(c) for c in checked if c.has_loss]
     remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
     decided = {
@@ -153,27 +151,61 @@ def measure_classifier(
         for name in models
     }
     of_metrics = _measure_metrics(stated_metrics, rows, decided, positive, level)
-    measured: list[_Measured] = []
+    scored: dict[str, ScoredDecisions] = {}
     for name, each in models.items():
         loss = margin = None
         if needs_loss:
             loss = cross_entropies(each, name, X, codes, classes, needs_loss[0])
         if compiled.pair_blocks:
             margin = ranking_scores(each, name, X, n, classes)
-        scored = ScoredDecisions(decided[name], loss, margin)
-        measured.append(_measure(cells, compiled, scored, level))
+        scored[name] = ScoredDecisions(decided[name], loss, margin)
+    tables = tabulate_decisions(cells, compiled, scored, level)
+    return replace(tables, history=find_history(model), metrics=of_metrics)
+
+
+def bind_audited(constraints: Sequence[Constraint], rows: Rows) -> tuple[Cells, LinearConstraints]:
+    """Bind constraints to audited rows, of which this machine may hold a part.
+
+    Accuracy is one more constraint, the last one, so that its interval is computed alike.
+    """
+    warning = SmallGroupWarning("audited rows, ")
+    return compile_constraints((*constraints, accuracy() >= 0.0), rows, warning=warning)
+
+
+def tabulate_decisions(
+    cells: Cells,
+    compiled: LinearConstraints,
+    scored: Mapping[str, ScoredDecisions],
+    level: float = 0.95,
+) -> AuditTables:
+    """Tabulate what the rows of all machines say of decisions.
+
+    Parameters
+    ----------
+    cells, compiled : Cells and LinearConstraints
+        The constraints on the rows of this machine, as :func:`bind_audited` gives them.
+    scored : mapping of str to ScoredDecisions
+        Decisions of each model on these rows, the audited model first.
+    level : float, default=0.95
+        Level of each interval.
+
+    Returns
+    -------
+    AuditTables
+        The same tables on each machine, without metrics and the history of the model.
+    """
+    measured = {name: _measure(cells, compiled, of, level) for name, of in scored.items()}
+    model, first = next(iter(measured.items()))
     return AuditTables(
-        model=type(model).__name__,
-        n_rows=n,
+        model=model,
+        n_rows=count_rows(cells),
         level=float(level),
-        weighted=weight is not None,
-        classes=tuple(classes.tolist()),
-        accuracy=measured[0].estimates[-1],
-        frame=_frame(compiled, measured[0]),
-        groups=_group_frame(compiled, measured[0]),
-        models=_model_frame(compiled, dict(zip(models, measured, strict=True))),
-        history=find_history(model),
-        metrics=of_metrics,
+        weighted=cells.rows.weight is not None,
+        classes=tuple(cells.classes.tolist()),
+        accuracy=first.estimates[-1],
+        frame=_frame(compiled, first),
+        groups=_group_frame(compiled, first),
+        models=_model_frame(compiled, measured),
     )
 
 
@@ -250,7 +282,8 @@ def _measure(
     weight, mean_loss = cells.rows.weight, np.zeros(len(cells))
     if loss is not None:
         weighted = loss if weight is None else loss * weight
-        np.divide(cells.total(weighted), cells.weight, out=mean_loss, where=cells.weight > 0)
+        (total,) = sum_over_machines(cells.total, [weighted], cells.communicator)
+        np.divide(total, cells.weight, out=mean_loss, where=cells.weight > 0)
     if scored.margin is not None:
         rows = PairRows(compiled, cells, weight, float(cells.weight.sum()))
         pairs = rows.tables(scored.margin)

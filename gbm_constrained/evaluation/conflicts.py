@@ -17,6 +17,7 @@ from gbm_constrained.evaluation.sample_size import MIN_ROWS, rows_of_quotient
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.p_values import find_violated_rows
+from gbm_constrained.statistics.row_sums import count_rows
 
 N_THRESHOLDS = 120  # Thresholds of each prefix, for each class of labels.
 N_BIASES = 150  # Biases of several classes, for each prefix.
@@ -55,7 +56,7 @@ class DecisionPool:
         )
         self.left = N_BIAS_SEARCHES
         if not self.has_several_classes:
-            self.left = int(np.clip(SEARCHED_ROWS // len(rows.cells.rows), 36, 600))
+            self.left = int(np.clip(SEARCHED_ROWS // count_rows(rows.cells), 36, 600))
         self._add_shifted(choice.rounds, [choice.shift])
         for prefix in candidates:
             if self.has_several_classes:

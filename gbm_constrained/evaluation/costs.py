@@ -18,6 +18,7 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
 from gbm_constrained.decision.prefix_choice import standard_error_of
 from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.statistics.row_sums import count_rows
 
 MAX_EXCESS_ERROR = 0.03  # Share of rows decided wrongly beyond what constraints should cost.
 
@@ -62,8 +63,9 @@ def measure_cost(
     needed = group_thresholds.find_error(bounds)
     if np.isnan(unconstrained_error):
         unconstrained_error = group_thresholds.find_error(np.full_like(bounds, np.inf))
-    noise = standard_error_of(needed, len(cells.rows))
-    where = f"{len(cells.rows):,} unseen rows ({rows.source})"
+    n_rows = count_rows(cells)
+    noise = standard_error_of(needed, n_rows)
+    where = f"{n_rows:,} unseen rows ({rows.source})"
     found = Cost(error, needed, unconstrained_error, noise, rows=where)
     names, owners = compiled.names, np.unique(compiled.owner)
     if not found.is_costly or margin.ndim > 1:

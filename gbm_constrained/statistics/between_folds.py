@@ -28,6 +28,7 @@ from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Quotient
 from gbm_constrained.constraints.grouped import Ratio
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.communicator import is_any
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
 
@@ -105,7 +106,7 @@ def estimate_between_fold_deviation(
     # The comparison is False for undefined values, which have no Q.
     apart = (of_rows.p_value < CHANCE / len(compiled)) & of_rows.exceeds_chance
     is_beyond_chance[compiled.owner[apart]] = True
-    if by_others is not None and (by_others != decisions).any():
+    if by_others is not None and is_any(cells.communicator, (by_others != decisions).any()):
         # A deviation from the mean of the others is that much smaller from the mean of all.
         closer = 1.0 - 1.0 / n
         of_rates, of_rows = _by_fold(compiled, cells, folds, by_others)

@@ -24,6 +24,7 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.row_sums import Values, sum_over_machines
 
 EQUAL = 1e-9  # Squared coefficient of variation below which weights are equal.
 
@@ -53,8 +54,9 @@ class CellCounts:
     @classmethod
     def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
         """Count decisions, given the share of each cell that is predicted as a class."""
-        weight = cells.rows.weight
-        squares = cells.count if weight is None else cells.total(weight**2)
+        weight, squares = cells.rows.weight, cells.count
+        if weight is not None:
+            (squares,) = sum_over_machines(cells.total, [weight**2], cells.communicator)
         totals = cells.weight, squares, cells.weighted_count
         return cls(*(shares * total[:, None] for total in totals))
 
@@ -62,12 +64,15 @@ class CellCounts:
     def of_probabilities(cls, cells: Cells, shares: Float) -> CellCounts:
         """Count randomised decisions, given the probability of each decision on each row."""
         w = np.ones(len(shares)) if cells.rows.weight is None else cells.rows.weight
-        tables = [np.zeros((len(cells), shares.shape[1])) for _ in range(3)]
-        for view in cells.views:
-            for table, x in zip(tables, (w, w * w, (w > 0).astype(np.float64)), strict=True):
-                for j, share in enumerate(shares.T):
-                    table[:, j] += np.bincount(view.codes, x * share, len(cells))
-        return cls(*tables)
+
+        def add(x: Float) -> Float:
+            of_classes = [
+                sum_over_machines(cells.total, [x * share], cells.communicator)[0]
+                for share in shares.T
+            ]
+            return np.stack(of_classes, axis=-1)
+
+        return cls(*map(add, (w, w * w, (w > 0).astype(np.float64))))
 
     @classmethod
     def at_thresholds(cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike) -> CellCounts:
@@ -88,12 +93,34 @@ def _tables(cells: Cells, column: Codes, width: int) -> Float:
     """Add up weights, squares and numbers of rows by cell and column; (3, n_cells, width)."""
     w = cells.rows.weight
     of_rows = [None] if w is None else [w, w * w, w > 0]
-    tables = np.zeros((len(of_rows), len(cells) * width))
-    for view in cells.views:
-        at = view.codes * width + column
-        for table, values in zip(tables, of_rows, strict=True):
-            table += np.bincount(at, values, table.size)
-    return np.broadcast_to(tables, (3, tables.shape[1])).reshape(3, len(cells), width)
+    tables = sum_by_column(cells, column, width, of_rows)
+    return np.broadcast_to(tables, (3, len(cells), width))
+
+
+def sum_by_column(cells: Cells, column: Codes, width: int, values: Sequence[Values]) -> Float:
+    """Add up values of rows by cell and by a column of each row, over all machines.
+
+    Parameters
+    ----------
+    column : ndarray of int, shape (n_samples,)
+        Column of each row, below `width`, such as the class that it is decided as.
+    values : sequence of ndarray or None
+        As for :func:`~gbm_constrained.statistics.row_sums.sum_over_machines`.
+
+    Returns
+    -------
+    ndarray of shape (n_values, n_cells, width)
+    """
+    places = [view.codes * width + column for view in cells.views]
+
+    def add(x: Values) -> Float:
+        table = np.zeros(len(cells) * width)
+        for place in places:
+            table += np.bincount(place, x, table.size)
+        return table
+
+    found = sum_over_machines(add, values, cells.communicator)
+    return found.reshape(len(values), len(cells), width)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,8 @@ from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.counts import sum_by_column
+from gbm_constrained.statistics.row_sums import Values
 from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
 
 DRAWS = 2000  # Draws of the value of a constraint of losses that is no single mean.
@@ -36,12 +38,12 @@ class LossIntervals:
     ) -> tuple[Float, Float]:
         """Fill in the intervals of mean losses, which are NaN for counted decisions."""
         intervals, of_functionals = intervals.copy(), of_functionals.copy()
+        moments = None if self.cells.communicator.holds_all_rows else self._moments()
         for j, constraint in enumerate(self.compiled.constraints):
             if not constraint.has_loss:
                 continue
             span = self.compiled.spans[j]
-            f, deviation = functionals[span], self._deviations(j)
-            spread = deviation.T @ deviation
+            f, spread = functionals[span], self._spread(j, moments)
             if not np.isfinite(spread).all() or not np.isfinite(f).all():
                 continue  # A base set has no rows.
             of_functionals[span] = _normal_of_rates(constraint, f, spread, self.level)
@@ -52,6 +54,13 @@ class LossIntervals:
             else:
                 intervals[j] = _loss_interval(constraint, f, spread, self.level)
         return intervals, of_functionals
+
+    def _spread(self, j: int, moments: Float | None) -> Float:
+        """Compute the covariances of the random errors of a constraint's functionals."""
+        if moments is None:
+            deviation = self._deviations(j)
+            return np.asarray(deviation.T @ deviation)
+        return self._spread_by_moments(j, moments)
 
     def _deviations(self, j: int) -> Float:
         """Compute each row's part in the random error of a constraint's functionals.
@@ -79,6 +88,49 @@ class LossIntervals:
                 mean = w @ event / w.sum()
                 result[:, k] += a * w * (event - mean) / w.sum()
         return result
+
+    def _moments(self) -> Float:
+        """Sum w, w e, w^2, w^2 e and w^2 e^2 of the rows of all machines by cell and decision.
+
+        w are weights and e losses. The result has shape (5, n_cells, n_classes).
+        """
+        cells, loss, w = self.cells, self.loss, self.cells.rows.weight
+        first: list[Values] = [None, loss] if w is None else [w, w * loss]
+        second: list[Values] = [None, loss, loss**2]
+        if w is not None:
+            second = [w**2, w**2 * loss, (w * loss) ** 2]
+        return sum_by_column(cells, self.decided, cells.classes.size, [*first, *second])
+
+    def _spread_by_moments(self, j: int, moments: Float) -> Float:
+        """Compute the products of :meth:`_deviations` from sums over the rows of all machines.
+
+        The deviation of a row with loss e is ``w (constant + slope e)``, with a constant and a
+        slope of its cell and decision.
+        """
+        cells, constraint = self.cells, self.compiled.constraints[j]
+        view = cells.views[cells.view_of[j]]
+        w, we, ww, wwe, wwee = moments[:, view.cells]
+        functionals = constraint.expression.functionals(self.compiled.groups[j])
+        levels = cells.levels_of(view)
+        constant = np.zeros((len(functionals), *w.shape))
+        slope = np.zeros_like(constant)
+        for k, (rate, group) in enumerate(functionals):
+            for a, term in rate.terms:
+                inside = cells.select(view, term.base)
+                if group is not None:
+                    inside &= group.holds(view)
+                counted = cells.select(view, term.where)[:, None]
+                is_loss = term.event.is_loss
+                event = 0.0 if is_loss else term.event.cost(levels) * counted
+                of_loss = 1.0 * counted if is_loss else 0.0
+                total = w[inside].sum()
+                mean = (event * w + of_loss * we)[inside].sum() / total
+                constant[k, inside] += a * (event - mean + np.zeros_like(w))[inside] / total
+                slope[k, inside] += a * (of_loss + np.zeros_like(w))[inside] / total
+        crossed = np.einsum("kcd,lcd,cd->kl", constant, slope, wwe)
+        squares = np.einsum("kcd,lcd,cd->kl", constant, constant, ww)
+        squares += np.einsum("kcd,lcd,cd->kl", slope, slope, wwee)
+        return np.asarray(squares + crossed + crossed.T)
 
 
 def _is_worst_of_several(expression: Expression, n_functionals: int) -> bool:

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from gbm_constrained.data.communicator import Communicator, SingleMachine
 from gbm_constrained.data.validation import check_share
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, blocks_of_rows
+from gbm_constrained.statistics.selection import kth_smallest
 
 __all__ = [
     "expected_bounds",
@@ -91,7 +93,12 @@ def umbrella_rank(n: int, bound: float, delta: float) -> int:
     return min(int(stats.binom.isf(delta, n, 1.0 - bound)) + 1, n)
 
 
-def umbrella_threshold(scores: ArrayLike, bound: float, delta: float) -> float:
+def umbrella_threshold(
+    scores: ArrayLike,
+    bound: float,
+    delta: float,
+    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+) -> float:
     """Compute the smallest certified threshold of a rate of scores above it.
 
     For rows of one class that were used for nothing else, with scores that rise with the evidence
@@ -107,9 +114,12 @@ def umbrella_threshold(scores: ArrayLike, bound: float, delta: float) -> float:
         Largest allowed rate.
     delta : float
         Probability that the rate is larger.
+    communicator : Communicator, default=SingleMachine()
+        Machines that hold the scores together.
     """
     values = _checked(scores)
-    return _smallest(values, umbrella_rank(values.size, bound, delta))
+    k = umbrella_rank(_count(values, communicator), bound, delta)
+    return kth_smallest(values, k, communicator)
 
 
 def _checked(scores: ArrayLike) -> NDArray[np.float64]:
@@ -119,9 +129,9 @@ def _checked(scores: ArrayLike) -> NDArray[np.float64]:
     return values
 
 
-def _smallest(values: NDArray[np.float64], k: int) -> float:
-    """Find the k-th smallest value, counted from 1."""
-    return float(np.partition(values, k - 1)[k - 1])
+def _count(values: NDArray[np.float64], communicator: Communicator) -> int:
+    """Count the values of all machines."""
+    return int(communicator.sum(np.array([values.size], dtype=np.float64))[0])
 
 
 def expected_rank(n: int, bound: float) -> int:
@@ -162,7 +172,11 @@ def expected_rank(n: int, bound: float) -> int:
     return k
 
 
-def expected_threshold(scores: ArrayLike, bound: float) -> float:
+def expected_threshold(
+    scores: ArrayLike,
+    bound: float,
+    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+) -> float:
     """Compute the threshold of a rate of scores above it that holds in expectation.
 
     Parameters
@@ -171,9 +185,12 @@ def expected_threshold(scores: ArrayLike, bound: float) -> float:
         A score of each row, as for :func:`umbrella_threshold`.
     bound : float
         Largest allowed rate, in the mean over samples: see :func:`expected_rank`.
+    communicator : Communicator, default=SingleMachine()
+        Machines that hold the scores together.
     """
     values = _checked(scores)
-    return _smallest(values, expected_rank(values.size, bound))
+    k = expected_rank(_count(values, communicator), bound)
+    return kth_smallest(values, k, communicator)
 
 
 def expected_bounds(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:

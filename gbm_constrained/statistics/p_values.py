@@ -11,6 +11,7 @@ hypothesis is true. A p-value of delta at most certifies that the constraint hol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from math import log, sqrt
@@ -54,7 +55,7 @@ def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -
     events = np.ceil(np.round(n * r, 9))  # The mean of n events must give their number back.
     with np.errstate(invalid="ignore"):
         hoeffding = np.exp(-n * h)
-    p = np.minimum(hoeffding, np.e * _tail(events, n, b))
+    p = np.minimum(hoeffding, math.e * _tail(events, n, b))
     return np.where(n > 0, np.minimum(p, 1.0), 1.0)[()]
 
 

@@ -29,6 +29,7 @@ import pandas as pd
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.data.communicator import Communicator, SingleMachine, is_any
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.training.time_limit import GIVEN_UP, TimeLimit
@@ -189,6 +190,8 @@ class CallbackNotifier:
         Time that the fit may take.
     unit : {"rounds", "iterations"}, default="rounds"
         Unit of messages: boosting rounds, or iterations of a linear learner.
+    communicator : Communicator, default=SingleMachine()
+        Machines that fit together. A callback on any of them ends training on all.
 
     Attributes
     ----------
@@ -211,11 +214,13 @@ class CallbackNotifier:
         rounds_per_iteration: int,
         limit: TimeLimit | None = None,
         unit: str = "rounds",
+        communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
     ) -> None:
         self.callbacks = callbacks
         self.n_rounds = self._asked = n_rounds
         self.rounds_per_iteration = rounds_per_iteration
         self.limit = TimeLimit(None) if limit is None else limit
+        self.communicator = self.limit.communicator = communicator
         self.unit = unit
         self.n_growing = self.n_grown = 0
         self.is_stopped = False
@@ -231,7 +236,7 @@ class CallbackNotifier:
         self, phase: Phase, rows: str, compiled: LinearConstraints
     ) -> Callable[[Record], None] | None:
         """Make the callback of a solver; None if nobody is to be notified."""
-        if not self.callbacks:
+        if not is_any(self.communicator, bool(self.callbacks)):
             return None
 
         def notify(record: Record) -> None:
@@ -262,7 +267,8 @@ class CallbackNotifier:
         )
         answers = [callback(state) for callback in self.callbacks]
         # A callback asks for the end by True, and by no other value that is true.
-        return any(isinstance(answer, (bool, np.bool_)) and answer for answer in answers)
+        asked = any(isinstance(answer, (bool, np.bool_)) and answer for answer in answers)
+        return is_any(self.communicator, asked)
 
     def is_over(self, rounds: int) -> bool:
         """Whether a callback or the time limit ends this phase after so many boosting rounds."""

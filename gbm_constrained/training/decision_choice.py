@@ -116,7 +116,7 @@ def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel)
         shift,
         scores.training(model.rounds),
         matched,
-        fit.data.rows.weight,
+        fit.problem.cells,
     )
 
 

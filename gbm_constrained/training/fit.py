@@ -107,6 +107,7 @@ class ConstrainedFit:
             options.rounds_per_iteration,
             limit,
             library.unit,
+            arguments.machine.communicator,
         )
         options, problem = FitProblem.of(options, arguments, library)
         options.method.check_problem(problem.compiled, options.iterate)

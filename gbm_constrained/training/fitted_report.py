@@ -21,6 +21,7 @@ from gbm_constrained.evaluation.report_tables import (
 )
 from gbm_constrained.evaluation.sample_size import rows_of_constraint, rows_of_smallest_group
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
+from gbm_constrained.statistics.row_sums import count_rows
 from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.mixture import MAX_MIXTURE_VIOLATION
@@ -99,7 +100,7 @@ def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> 
     found, compiled = model.feasibility, fit.problem.compiled
     if found is None:
         assert model.record is not None
-        n_rows, error = len(fit.problem.cells.rows), model.record.error
+        n_rows, error = count_rows(fit.problem.cells), model.record.error
         unknown = (None, np.nan, np.nan)
         few = model.too_few_rows
         found = Feasibility((), (), few, (), error, *unknown, TRAINING_ROWS, n_rows)

@@ -69,6 +69,8 @@ class FoldBoosters:
         Positions of each booster's held-out rows among those of the controller.
     rounds : int
         Number of rounds that have been grown.
+    remaining_optimism : float
+        Share of the boosters' optimism that a model of all rows has.
     """
 
     controller: DualController
@@ -78,6 +80,7 @@ class FoldBoosters:
     log_odds: float = 0.0
     positions: list[Codes] = field(init=False)
     rounds: int = field(default=0, init=False)
+    remaining_optimism: float = field(init=False)
     _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
     _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
 
@@ -85,6 +88,10 @@ class FoldBoosters:
         rows = self.controller.rows
         assert rows is not None
         self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
+        sizes = [[fold.training.size, fold.held.size] for fold in self.folds]
+        cells = self.controller.solver.lagrangian.cells
+        training, held = cells.reduce_sum(np.array(sizes, dtype=np.float64)).T
+        self.remaining_optimism = float(np.mean(training / (training + held)))
 
     def grow(
         self, n_rounds: int, rounds_per_iteration: int, is_over: Callable[[int], bool]
@@ -112,12 +119,6 @@ class FoldBoosters:
         k = min(iteration, len(history) - 1)
         own = [solver.history[k].rates for solver in self._solvers]
         return estimate_optimism(history[k].rates, own, self.remaining_optimism), history[k].bounds
-
-    @property
-    def remaining_optimism(self) -> float:
-        """Share of the boosters' optimism that a model of all rows has."""
-        shares = [f.training.size / (f.training.size + f.held.size) for f in self.folds]
-        return float(np.mean(shares))
 
     @property
     def has_multipliers(self) -> bool:

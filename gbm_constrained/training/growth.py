@@ -17,6 +17,7 @@ from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisio
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.statistics.counts import functionals_of
+from gbm_constrained.statistics.row_sums import count_rows
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
 from gbm_constrained.training.pass_search import PassSearch
@@ -59,6 +60,8 @@ class FoldGrowth:
         self.run, self.factory, self.folds, self.source = run, factory, folds, source
         self.rows = np.sort(np.concatenate([fold.held for fold in folds]))
         run.problem.check_has_weight([self.rows, *(fold.training for fold in folds)])
+        n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
+        self._n_trained = float(run.problem.cells.reduce_sum(n_trained)[0])
         self.plain_error = np.nan
         self._n_grown = 0
         self._clock: MeasuringClock
@@ -107,7 +110,7 @@ class FoldGrowth:
             Log-odds that the objective adds to the second class.
         """
         run = self.run
-        share = len(run.problem.data.rows) / sum(fold.training.size for fold in self.folds)
+        share = count_rows(run.problem.cells) / self._n_trained
         clock = self._clock = MeasuringClock(
             run.notifier.limit, share, run.options.rounds_per_iteration
         )

@@ -17,6 +17,7 @@ from gbm_constrained.decision.prefix_choice import (
     violation_penalty,
 )
 from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.statistics.row_sums import count_rows
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.plug_in import choose_by_held_out, cost_of, tighten_bounds
@@ -116,7 +117,7 @@ def measure_pass(
         needed = choice.error
     else:
         needed = GroupThresholds(asked.cells, asked.compiled, margin, shift).find_error()
-    noise = standard_error_of(needed, len(asked.cells.rows))
+    noise = standard_error_of(needed, count_rows(asked.cells))
     cost = cost_of(choice, boosters, tightened)
     if boosters.has_multipliers:
         cost += violation_penalty(held_out.cells) * measure_swing(grown)

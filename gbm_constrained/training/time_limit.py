@@ -13,6 +13,8 @@ import time
 from numbers import Real
 from typing import Any
 
+from gbm_constrained.data.communicator import Communicator, SingleMachine, is_any
+
 # Share of the limit that is left for choosing the decision and for the reports.
 FINALIZING_SHARE = 0.1
 GIVEN_UP = ("has_no_multipliers", "has_fewer_passes")  # Attributes of a limit.
@@ -36,6 +38,8 @@ class TimeLimit:
         The limit; None stands for no limit.
     has_no_multipliers, has_fewer_passes : bool
         Whether boosters with multipliers, or further passes with better ones, were given up.
+    communicator : Communicator
+        Machines that fit together. None of them has time for what another has none for.
     """
 
     def __init__(self, seconds: Any) -> None:
@@ -48,6 +52,7 @@ class TimeLimit:
         self.seconds = seconds
         self.has_no_multipliers = False
         self.has_fewer_passes = False
+        self.communicator: Communicator = SingleMachine()
         self.started = time.perf_counter()
         self._left = math.inf if seconds is None else (1.0 - FINALIZING_SHARE) * float(seconds)
 
@@ -56,7 +61,10 @@ class TimeLimit:
 
     def has_time_for(self, seconds: float) -> bool:
         """Whether there is time for so many more seconds."""
-        return time.perf_counter() - self.started + seconds <= self._left
+        if self.seconds is None:
+            return True
+        is_late = time.perf_counter() - self.started + seconds > self._left
+        return not is_any(self.communicator, is_late)
 
 
 class MeasuringClock:

@@ -1,0 +1,117 @@
+"""Stages of a fit on several machines: one time limit, one end, and folds of all rows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from counted_data import Data
+from dealt_rows import measure_deals, take_rows
+from machines import run_on_machines
+
+import gbm_constrained as gc
+from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.splits import Fold
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.fold_boosters import FoldBoosters
+from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.problem import LibrarySettings
+from gbm_constrained.training.time_limit import MeasuringClock, TimeLimit
+
+N_ROUNDS = 20
+
+
+def begin(communicator, **given):
+    """Begin a fit whose rows are dealt to all machines in turn, one round an iteration."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 100)
+    at = np.arange(communicator.rank, 100, communicator.size)
+    solver = gc.solvers.ABPP(rounds_per_iteration=1)
+    model = gc.ConstrainedXGBClassifier(
+        constraints=[gc.fnr() <= 0.1], measure_on="train", solver=solver
+    )
+    arguments = FitArguments(np.zeros((at.size, 1)), y[at], machine=Machine(communicator, at))
+    options = SolverOptions.of(model)
+    fit = ConstrainedFit(options, arguments, LibrarySettings(0.3, N_ROUNDS), **given)
+    fit.measure()
+    return fit, np.zeros(at.size)
+
+
+def train(fit, margin):
+    """Ask for gradients until training is over; return the rounds."""
+    rounds = 0
+    while rounds < N_ROUNDS and not fit.notifier.is_training_over(rounds):
+        fit.solver(margin)
+        rounds += 1
+    return rounds
+
+
+@pytest.mark.parametrize("asking", [0, 2])
+def test_a_callback_on_one_machine_ends_training_on_all(asking):
+    def work(communicator):
+        callbacks = [lambda state: state.rounds == 6] if communicator.rank == asking else None
+        fit, margin = begin(communicator, constraint_callbacks=callbacks)
+        return train(fit, margin), fit.notifier.message, communicator.n_gathered
+
+    first, *others = run_on_machines(work, 3)
+    assert others == [first] * 2
+    assert first[0] == 7
+    assert first[1] == "A constraint callback ended training after 7 of 20 rounds."
+
+
+def test_a_machine_that_is_late_ends_training_on_all(clock):
+    clock.now = 0.0
+
+    def work(communicator):
+        limit = TimeLimit(100.0)
+        limit.started -= 200.0 * (communicator.rank == 1)
+        fit, margin = begin(communicator, limit=limit)
+        return train(fit, margin), fit.notifier.message, communicator.n_gathered
+
+    first, *others = run_on_machines(work, 3)
+    assert others == [first] * 2
+    assert first[0] == 1
+    assert first[1] == "time_limit=100 ended training after 1 of 20 rounds."
+
+
+def test_a_machine_that_is_late_ends_measuring_on_all(clock):
+    clock.now = 0.0
+
+    def work(communicator):
+        limit = TimeLimit(100.0)
+        limit.communicator = communicator
+        measuring = MeasuringClock(limit, 0.5, 2)
+        before = measuring.is_over(0), measuring.is_over(2), measuring.has_time_again()
+        limit.started -= 200.0 * (communicator.rank == 1)
+        return before, measuring.is_over(4), measuring.has_time_again()
+
+    assert run_on_machines(work, 2) == [((False, False, True), True, False)] * 2
+
+
+def test_a_fit_without_limit_and_callbacks_asks_nobody():
+    def work(communicator):
+        fit, margin = begin(communicator)
+        before = communicator.n_gathered
+        return train(fit, margin), communicator.n_gathered - before
+
+    assert run_on_machines(work, 2) == [(N_ROUNDS, 0)] * 2
+
+
+def test_optimism_that_remains_is_that_of_the_sizes_of_folds_of_all_machines():
+    data = Data(0)
+    part_of = np.random.default_rng(0).choice(3, 200, p=[0.6, 0.3, 0.1])
+
+    def measure(at, communicator):
+        cells, _ = compile_constraints([gc.fnr() <= 0.1], take_rows(data, at, communicator))
+        everyone = np.arange(at.size)
+        held = [np.flatnonzero(part_of[at] == i) for i in range(2)]
+        folds = [Fold(np.setdiff1d(everyone, part), part) for part in held]
+        solver = SimpleNamespace(lagrangian=SimpleNamespace(cells=cells))
+        controller = SimpleNamespace(rows=np.sort(np.concatenate(held)), solver=solver)
+        return [FoldBoosters(controller, folds, []).remaining_optimism]
+
+    sizes = np.bincount(part_of)[:2]
+    assert measure_deals(measure, 200, group=data.sex)[0] == np.mean((200 - sizes) / 200)
