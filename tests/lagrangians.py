@@ -4,7 +4,6 @@ import numpy as np
 from scipy.special import log_softmax
 
 import gbm_constrained as gc
-from gbm_constrained.data.communicator import Machine
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.kernels.ramp import END
@@ -26,14 +25,13 @@ CASES = [(n_classes, proxy) for n_classes in CLASS_COUNTS for proxy in proxies_o
 
 
 def build(
-    y, constraints=(), n_classes=None, weight=None, factor=None, communicator=None, columns=None,
+    y, constraints=(), n_classes=None, weight=None, factor=None, machine=None, columns=None,
     **options,
 ):  # fmt: skip
     """Lagrangian of rows; `factor` multiplies the objective of each class."""
     classes = np.arange(n_classes or y.max() + 1)
-    rows = Rows(y, classes, weight, columns or {})
-    if communicator is not None:
-        rows.machine = Machine(communicator)
+    on = {} if machine is None else {"machine": machine}
+    rows = Rows(y, classes, weight, columns or {}, **on)
     cells, compiled = compile_constraints(constraints, rows)
     if factor is not None:
         weight = (1.0 if weight is None else weight) * factor[y]

@@ -34,6 +34,9 @@ from gbm_constrained.data.devices import look_up, to_host
 from gbm_constrained.data.rows import Rows
 
 MASKED_SUM_CELLS = 12  # Largest number of cells for which sums by masks are the faster ones.
+MASKED_EXACT_SUM_CELLS = (
+    4  # The same of numbers in double precision, which need be added no better.
+)
 VIEW_CELLS = 2048  # Largest number of cells of a view of several constraints.
 MOST_CELLS = 1 << 20  # Largest number of cells of a view of one constraint.
 
@@ -101,7 +104,7 @@ class View:
     @cached_property
     def largest(self) -> int:
         """Cell of the view that has most rows."""
-        return int(np.bincount(self.small_codes).argmax())
+        return int(np.bincount(self.small_codes, minlength=len(self)).argmax())
 
 
 class Cells:
@@ -148,9 +151,7 @@ class Cells:
         self.reduce_sum = self.communicator.sum
         self.needs = needs
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
-        self._sizes = {
-            key: rows.attribute(key).size for keys in (self.base, *needs) for key in keys
-        }
+        self._sizes = self._count_levels()
         keys_of_views, view_of = self._spread_over_views(idle)
         self.view_of = tuple(view_of[j] for j in range(len(needs)))
         self.views = tuple(self._make_views(keys_of_views))
@@ -165,6 +166,15 @@ class Cells:
             self.weight = self.reduce_sum(self.total(rows.weight))
             self.weighted_count = self.reduce_sum(self.total(rows.weight > 0))
         self.whole_weight = self.weight
+
+    def _count_levels(self) -> dict[Key, int]:
+        """Count the levels of each attribute, which are as many on all machines.
+
+        Rows without a level, which have one more, may be on some of the machines.
+        """
+        keys = dict.fromkeys(key for need in (self.base, *self.needs) for key in need)
+        sizes = self.communicator.gather([self.rows.attribute(key).size for key in keys])
+        return dict(zip(keys, map(max, zip(*sizes, strict=True)), strict=True))
 
     def _spread_over_views(self, idle: Collection[int]) -> tuple[list[list[Key]], dict[int, int]]:
         """Choose the attributes of each view, and the view of each constraint."""
@@ -265,7 +275,9 @@ class Cells:
     def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
         """Sum values, or count booleans, of a block of rows by cell, (n_cells,)."""
         first, *others = self.views
-        if len(first) > MASKED_SUM_CELLS or self.n_binding > 1:
+        is_exact = x.dtype != np.bool_ and not self.communicator.holds_all_rows
+        most = MASKED_EXACT_SUM_CELLS if is_exact else MASKED_SUM_CELLS
+        if len(first) > most or self.n_binding > 1:
             return np.concatenate([view.sum(x, rows) for view in self.views])
         # Products with an indicator are faster than bincount, which adds one number after the
         # other. Their sums are pairwise, while a running sum in float32 drifts by 1e-5 when all

@@ -36,6 +36,7 @@ from gbm_constrained.data.attributes import (
     warn_of_similar_values,
 )
 from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import round_weights
 from gbm_constrained.exceptions import UnavailableError
 
 
@@ -47,7 +48,8 @@ class Rows:
     ----------
     y : (n_samples,). Class index of each row; -1 for rows without a label.
     classes : (n_classes,). Sorted class labels.
-    weight : (n_samples,). Weight of each row in rates; ones by default.
+    weight : (n_samples,). Weight of each row in rates; ones by default. Weights of rows on several
+        machines are rounded, so that machines add them without error.
     columns : Sensitive features, (n_samples,) each, by name.
     features : Features of the training rows and of each further data set, for the predictions of
         reference models and for further columns.
@@ -73,6 +75,10 @@ class Rows:
         default_factory=dict, init=False, repr=False
     )
     _whole: tuple[Rows, Codes] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.weight is not None:
+            self.weight = round_weights(self.weight, self.machine.communicator)
 
     def __len__(self) -> int:
         return self.y.size

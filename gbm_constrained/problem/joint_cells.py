@@ -53,6 +53,10 @@ class JointCells:
         """
         codes = np.stack([view.codes for view in cells.views], axis=1)
         of_views, joint = np.unique(codes, axis=0, return_inverse=True)
+        if not cells.communicator.holds_all_rows:  # Other machines may have other combinations.
+            found = np.concatenate([*cells.communicator.gather(of_views), codes])
+            of_views, joint = np.unique(found, axis=0, return_inverse=True)
+            joint = joint.ravel()[len(found) - len(codes) :]
         if len(of_views) > MOST_JOINT_CELLS:
             raise ValueError(
                 f"the metric and its constraints divide the rows into {len(of_views)} "

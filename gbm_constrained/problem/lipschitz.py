@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.devices import to_host
+from gbm_constrained.data.row_hash import hash_numbers
 from gbm_constrained.problem.kernels.base import loss_lipschitz, over_classes, rate_lipschitz
 from gbm_constrained.problem.kernels.pairs import pair_sensitivities
 from gbm_constrained.problem.kernels.proxies import PROXIES
@@ -18,6 +19,8 @@ from gbm_constrained.problem.problem_rows import ProblemRows
 # Numbers of rows, about, that mean slopes of cells are estimated from. In several views each row
 # is in several cells, and half as many rows are enough.
 SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
+SAMPLE_SEED = 1 << 40  # No seed of a split, so that a part has rows in the sample as all rows do.
+LARGEST_SQUARE = 1.0 / 8.0  # Largest sum over classes of squared slopes, of two classes at 1/2.
 
 
 class ProblemConstants:
@@ -87,25 +90,38 @@ class ProblemConstants:
 
     @cached_property
     def _sample(self) -> tuple[Array, Array | None, list[Array], Float]:
-        """Rows, evenly spaced in each cell, with their weights and their cells in each view.
+        """Rows of each cell, about as many, with their weights and their cells in each view.
 
         The last entry is the sampled weight of each cell.
         """
         views = self.rows.cells.views
-        codes = to_host(views[0].small_codes)
-        order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
-        count = np.bincount(codes)
-        start = count.cumsum() - count
-        sampled = SAMPLED_OF_SEVERAL if self.rows.has_several_views else SAMPLED
-        wanted = max(sampled // int(np.count_nonzero(count)), 1)
-        every = -(-count // wanted)
-        chosen = [order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)]
-        rows = np.sort(np.concatenate(chosen))
+        rows = self._choose_rows()
         at = self.rows.array_module.asarray(rows)
         weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
         cells = [to_host(view.small_codes[at]).astype(np.intp) for view in views]
         mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
         return at, weight, cells, np.concatenate(mass).astype(np.float64)
+
+    def _choose_rows(self) -> Codes:
+        """Choose rows of each cell: evenly spaced ones, or on several machines by their hashes.
+
+        A hash stands for a uniform number, so that a cell has about as many rows as are wanted.
+        """
+        cells = self.rows.cells
+        codes = to_host(cells.views[0].small_codes)
+        sampled = SAMPLED_OF_SEVERAL if self.rows.has_several_views else SAMPLED
+        count = cells.count[cells.views[0].cells].astype(np.intp)  # of all machines
+        wanted = max(sampled // int(np.count_nonzero(count)), 1)
+        if self.rows.sums.are_rounded:
+            numbers = cells.rows.machine.numbers
+            assert numbers is not None, "rows of several machines have numbers"
+            share = np.divide(wanted, count, out=np.zeros(count.size), where=count > 0)
+            return np.flatnonzero(hash_numbers(numbers, SAMPLE_SEED) * 2.0**-64 < share[codes])
+        order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
+        start = count.cumsum() - count
+        every = -(-count // wanted)
+        chosen = [order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)]
+        return np.sort(np.concatenate(chosen))
 
     def slopes(self) -> Float:
         """Estimate the root mean square slope of class probabilities in each cell.
@@ -121,6 +137,7 @@ class ProblemConstants:
         square *= square
         square = square if square.ndim == 1 else over_classes(np.add, square)
         square = square if weight is None else square * weight
+        square = problem.sums.round(square, LARGEST_SQUARE * problem.largest_weight)
         total = np.concatenate(
             [
                 np.bincount(at, square, len(view))

@@ -48,7 +48,7 @@ class Point:
             p, labels = problem.probability[rows], problem.labels[rows]
             return to_host(problem.kernel.loss(p, self.margin[rows], labels))
 
-        return np.concatenate(problem.sum_blocks(loss), dtype=np.float64)
+        return np.concatenate([np.zeros(0), *problem.sum_blocks(loss)], dtype=np.float64)
 
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
@@ -60,12 +60,7 @@ class Point:
         problem = self.problem
         t = self.coefficients.tables(multipliers)
 
-        def value(rows: slice) -> float:
-            row_value = problem.kernel.value(self._block(rows, t))
-            return float(problem.apply_weights(row_value, rows).sum())
-
-        total = sum(problem.sum_blocks(value), 0.0)
-        total = float(problem.reduce_sum(np.array([total]))[0]) / problem.total_weight
+        total = problem.mean(lambda rows: problem.kernel.value(self._block(rows, t)))
         if problem.pairs is not None:
             total += problem.pairs.value(multipliers, self.margin)
         if anchor is not None and inverse_tau > 0:

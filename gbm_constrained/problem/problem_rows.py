@@ -11,6 +11,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.exact_sums import ExactSums
 from gbm_constrained.problem.kernels.base import clip_cap
 from gbm_constrained.problem.kernels.binary import BinaryKernel
 from gbm_constrained.problem.kernels.proxies import PROXIES, RAMP, SQUARE, ProxyName
@@ -117,11 +118,14 @@ class ProblemRows:
         self.bounded_proxy = options.bounded_proxy
         self.is_bounded = options.is_bounded(constraints)
         self.reduce_sum = cells.reduce_sum
+        n_of_all_machines = int(cells.count[cells.views[0].cells].sum())
+        self.sums = ExactSums(cells.communicator, n_of_all_machines)
         self.dtype = np.dtype(options.dtype)
         self.n_samples = int(y.size)
         has_threads = xp is np and self.n_samples >= MIN_ROWS
         self.n_threads = options.n_threads if has_threads else 1
         self.n_classes = int(cells.classes.size)
+        self.n_scores = 1 if self.n_classes == 2 else self.n_classes
         self.kernel = options.make_kernel(self.n_classes)
         self.cap = clip_cap(options.outlier_clip)
         self.hessian_floor = options.hessian_floor
@@ -143,10 +147,11 @@ class ProblemRows:
 
     def _set_weight(self, weight: Array | None, cells: Cells) -> None:
         """Store the weights of the rows, and sum them by cell."""
-        self.weight = None
+        self.weight, self.largest_weight = None, 1.0
         self.cell_weight = cells.count  # of all machines
         if weight is not None:
-            weight = np.asarray(weight, dtype=self.dtype)
+            # Fewer bits leave multiples of a step what they are.
+            weight = np.asarray(self._round_weights(weight), dtype=self.dtype)
             self.cell_weight = self.reduce_sum(cells.total(weight))
             self.weight = self.array_module.asarray(weight)
         self.decision_weight = self.weight
@@ -156,6 +161,13 @@ class ProblemRows:
         inside = self.cells.in_objective[first]
         self.objective_weight = np.where(inside, self.cell_weight[first], 0.0)
         self.total_weight = float(self.objective_weight.sum())
+
+    def _round_weights(self, weight: Array) -> Array:
+        """Round weights to what machines add without error."""
+        if self.sums.are_rounded:
+            self.largest_weight = self.sums.largest(float(weight.max(initial=0.0)))
+        rounded: Array = self.sums.round(weight, self.largest_weight)
+        return rounded
 
     def _make_buffers(self, options: KernelOptions) -> None:
         """Make the arrays that probabilities, gradients and Hessians are written to."""
@@ -218,17 +230,39 @@ class ProblemRows:
             x *= weight if x.ndim == 1 else weight[:, None]
         return x
 
+    def mean(self, function: Callable[[slice], Array]) -> float:
+        """Compute ``(1/W) sum_i w_i v_i``, given a function of the values v of a block of rows."""
+
+        def weighted(part: slice) -> Array:
+            return self.apply_weights(function(part), part)
+
+        def size(part: slice) -> float:
+            values = weighted(part)
+            return max(float(values.max()), -float(values.min()))
+
+        bound = 0.0
+        if self.sums.are_rounded:
+            bound = self.sums.largest(max(self.sum_blocks(size), default=0.0))
+        parts = self.sum_blocks(lambda part: float(self.sums.round(weighted(part), bound).sum()))
+        return float(self.reduce_sum(np.array([sum(parts, 0.0)]))[0]) / self.total_weight
+
     def bregman(self, margin: Array, other: Array) -> float:
         """Compute the Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2``."""
 
-        def sum_squares(part: slice) -> float:
+        def square(part: slice) -> Array:
             difference = margin[part] - other[part]
             difference *= difference
-            square = difference if difference.ndim == 1 else difference.sum(axis=1)
-            return float(self.apply_weights(square, part).sum())
+            return difference if difference.ndim == 1 else difference.sum(axis=1)
 
-        total = sum(self.sum_blocks(sum_squares), 0.0)
-        return float(self.reduce_sum(np.array([total]))[0]) / (2.0 * self.total_weight)
+        return self.mean(square) / 2.0
+
+    def gram(self, vectors: Float) -> Float:
+        """Compute the products of vectors with an entry for each score, (m, n_scores)."""
+        if not self.sums.are_rounded:
+            return np.asarray(vectors @ vectors.T)
+        bound = self.n_scores * self.sums.largest(float(np.abs(vectors).max(initial=0.0))) ** 2
+        products = [self.sums.round(vectors * one, bound).sum(axis=1) for one in vectors]
+        return np.asarray(self.reduce_sum(np.array(products)))
 
     @cached_property
     def label_of_row(self) -> Array:

@@ -225,4 +225,4 @@ class RowCoefficients:
             found.append((view, key, of_rows))
         self._ranks = found
         largest = reduce(np.maximum, (of_rows for _, _, of_rows in found))
-        return largest[:1] if (largest == largest[0]).all() else largest
+        return largest[:1] if (largest == largest[:1]).all() else largest

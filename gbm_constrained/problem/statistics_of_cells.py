@@ -23,6 +23,9 @@ from gbm_constrained.problem.kernels.base import over_classes
 from gbm_constrained.problem.pair_rows import PairRows
 from gbm_constrained.problem.problem_rows import ProblemRows
 
+# Cross-entropy above which a row counts as this, in nats, where several machines add losses.
+LARGEST_LOSS = 64.0
+
 
 class CellStatistic(Protocol):
     """A statistic of the rows of each cell, as sums over blocks of rows and over machines."""
@@ -152,8 +155,10 @@ class MeanLosses(CellStatistic):
         """Sum the losses of a block of rows, times their weights in the objective."""
         rows = self.rows
         loss = rows.kernel.loss(rows.probability[block], margin, rows.labels[block])
+        if rows.sums.are_rounded:
+            np.minimum(loss, LARGEST_LOSS, out=loss)
         clipped = np.minimum(loss, rows.cap) if self.is_clipped else None
-        loss = rows.apply_weights(loss, block)
+        loss = self._weigh(loss, block)
         if self.is_by_cell:
             sums = [rows.cells.sum_by_cell(loss, block)]
         else:
@@ -161,8 +166,15 @@ class MeanLosses(CellStatistic):
             total = float((loss if inside is None else loss * inside[block]).sum())
             sums = [np.array([total])]
         if clipped is not None:
-            sums.append(rows.cells.sum_by_cell(rows.apply_weights(clipped, block), block))
+            sums.append(rows.cells.sum_by_cell(self._weigh(clipped, block), block))
         return np.stack(sums)
+
+    def _weigh(self, loss: Array, block: slice) -> Array:
+        """Multiply losses by weights, in place, and round them to what machines add exactly."""
+        rows = self.rows
+        bound = LARGEST_LOSS * rows.largest_weight
+        weighted: Array = rows.sums.round(rows.apply_weights(loss, block), bound)
+        return weighted
 
     def values(self, sums: Float) -> dict[str, Float]:
         """Divide by the weights of the cells, or by that of all rows."""

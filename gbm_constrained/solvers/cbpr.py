@@ -294,10 +294,10 @@ class CBPRSolver(OuterLoop):
         none = np.zeros_like(y)
         origin = point.gradient(none)[0].copy()
         pull = point.gradient(none, self._outer_centre, self.strength)[0] - origin
-        project, reduce_sum = self.project or self._orthonormal, self.lagrangian.rows.reduce_sum
+        project, rows = self.project or self._orthonormal, self.lagrangian.rows
         J = np.array([project(point.gradient(e)[0] - origin + pull) for e in np.eye(y.size)])
         # A learner's coordinates are the same on all machines, and scores belong to one of them.
-        gram = reduce_sum(J @ J.T) if self.project is None else (J := reduce_sum(J)) @ J.T
+        gram = rows.gram(J) if self.project is None else (J := rows.reduce_sum(J)) @ J.T
         S = gram / (self.strength * (1.0 + y.sum()))
         # Equal rows of constraints make S singular.
         return np.asarray(S + max(RIDGE * float(np.trace(S)) / y.size, MIN_RIDGE) * np.eye(y.size))
@@ -307,7 +307,7 @@ class CBPRSolver(OuterLoop):
         lag = self.lagrangian
         weight = lag.rows.apply_weights(np.ones(lag.n_samples), slice(None)) * lag.total_weight
         scale = np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
-        return np.asarray((rows.reshape(lag.n_samples, -1) * scale).ravel())
+        return np.asarray((rows.reshape(lag.n_samples, lag.rows.n_scores) * scale).ravel())
 
     def _is_solved(self, point: Point, statistics: CellStatistics) -> bool:
         assert self.inner_iterations is not None
