@@ -8,9 +8,10 @@ from itertools import combinations, cycle
 
 import numpy as np
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.decision.lines import PAST_LAST_SCORE, sort_along_line
+from gbm_constrained.decision.class_scores import ClassScores
+from gbm_constrained.decision.lines import PAST_LAST_SCORE
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
 
 # Errors that a unit of violation is worth, phase by phase: small ones keep good trade-offs.
@@ -54,35 +55,34 @@ class BiasSearch:
     """
 
     def __init__(
-        self, margin: Float, merits: ErrorAndViolations, violation_penalty: float | None = None
+        self,
+        scores: ClassScores,
+        merits: ErrorAndViolations,
+        violation_penalty: float | None = None,
     ) -> None:
-        self.merits = merits
+        self.scores, self.merits = scores, merits
         self.violation_penalty = violation_penalty
-        self.scores = np.ascontiguousarray(margin.T)
-        self.size = np.abs(self.scores).max(axis=0)
-        k, n = self.scores.shape
-        visits = n * max(merits.right.size / MANY_CONSTRAINTS, 1.0)
+        self.n_classes = merits.linear.decisions.n_classes
+        visits = scores.n_rows * max(merits.right.size / MANY_CONSTRAINTS, 1.0)
         self.lines_left = int(np.clip(VISITS // visits, FEWEST_LINES, MOST_LINES))
-        self.best = self.penalised = self._measure(np.zeros(k))
-
-    def _decide(self, value: Float) -> Codes:
-        return np.asarray((self.scores + value[:, None]).argmax(axis=0))
+        self.best = self.penalised = self._measure(np.zeros(self.n_classes))
 
     def _measure(self, value: Float) -> _Biases:
-        return _Biases(value, *self.merits.measure(self._decide(value)))
+        merits, decided = self.scores.decide(value, self.merits)
+        return _Biases(value, *merits.measure(decided))
 
     def run(self) -> Float:
         """Find the best biases, which sum to zero."""
         classes = self.merits.indistinct_classes
         if len(classes) > 1:
             self._search(classes)
-            if self.best.violation == 0.0 and len(classes) < len(self.scores):
+            if self.best.violation == 0.0 and len(classes) < self.n_classes:
                 together = self.best
-                self._search([(j,) for j in range(len(self.scores))])
+                self._search([(j,) for j in range(self.n_classes)])
                 if not self._is_surely_better(together):
                     self.best = together
-        far = float(np.ptp(self.scores)) + PAST_LAST_SCORE
-        for unit in np.eye(len(self.scores)):
+        far = self.scores.reach + PAST_LAST_SCORE
+        for unit in np.eye(self.n_classes):
             always = self._measure(far * unit)  # All rows are decided as one class.
             if always.beats(self.best):
                 self.best = always
@@ -92,9 +92,8 @@ class BiasSearch:
 
     def _is_surely_better(self, other: _Biases) -> bool:
         """Whether the best biases make fewer errors than others, beyond chance."""
-        errors = self.merits.linear.decisions.errors
-        fewer = errors(self._decide(other.value)) - errors(self._decide(self.best.value))
-        return bool(fewer.sum() > SURELY * np.sqrt((fewer**2).sum()))
+        saved, square = self.scores.errors_saved(self.best.value, other.value, self.merits)
+        return bool(saved > SURELY * np.sqrt(square))
 
     def _search(self, single: Sequence[tuple[int, ...]]) -> None:
         """Search from the best biases, and from others near them, until it stalls."""
@@ -111,7 +110,7 @@ class BiasSearch:
             if self.violation_penalty is not None and self.best.violation > 0.0:
                 self._descend(self.penalised, self.violation_penalty, every)
             stalled = 0 if self.best.beats(before) else stalled + 1
-            noise = np.zeros(len(self.scores))
+            noise = np.zeros(self.n_classes)
             for group in single:
                 noise[list(group)] = rng.normal() * 2.0 * 0.5**stalled
             start = self._measure(self.best.value + noise)
@@ -132,13 +131,8 @@ class BiasSearch:
     def _along(self, at: _Biases, raised: tuple[int, ...], penalty: float | None) -> _Biases:
         """Find the best biases on a line; those it starts from unless others are better."""
         self.lines_left -= 1
-        scores = self.scores + at.value[:, None]
         inside = np.array(raised)
-        outside = np.delete(np.arange(scores.shape[0]), inside)
-        before, low = _highest(scores, outside)
-        after, high = _highest(scores, inside)
-        line = sort_along_line(low - high, self.size, before, after)
-        merits = self.merits
+        merits, line = self.scores.line(at.value, inside, self.merits)
         error, violation, total = merits.measure_along(
             line, merits.largest_violation, merits.total_violation
         )
@@ -162,11 +156,3 @@ class BiasSearch:
         merit = error + penalty * total
         i = int(merit.argmin())
         return biases(i) if merit[i] < at.error + penalty * at.total - ROUNDING else at
-
-
-def _highest(scores: Float, classes: Codes) -> tuple[Codes, Float]:
-    """Find the class of the highest score among some classes, and the score."""
-    if classes.size == 1:
-        return np.full(scores.shape[1], classes[0]), scores[classes[0]]
-    some = scores[classes]
-    return classes[some.argmax(axis=0)], some.max(axis=0)

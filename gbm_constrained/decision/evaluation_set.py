@@ -10,6 +10,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.line_tables import MarginTable
 from gbm_constrained.decision.rule import Choice, Margins
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -108,9 +109,15 @@ class EvaluationSet:
         return 1.0 - right / total if total > 0 else np.nan
 
     def auc(self, margin: Array) -> float:
-        """Compute the AUC of the labelled rows of the objective, of two classes."""
-        rows = self.cells.rows
-        inside = self.cells.labelled[self.cells.codes]
+        """Compute the AUC of the labelled rows of the objective, of two classes.
+
+        Where machines hold different rows, scores in the same bin of a table count as ties.
+        """
+        cells = self.cells
+        if not cells.communicator.holds_all_rows:
+            table = MarginTable.of(margin, cells)
+            cells, margin = table.cells, table.scores
+        rows, inside = cells.rows, cells.labelled[cells.codes]
         weight = None if rows.weight is None else rows.weight[inside]
         return float(pair_table(margin[inside], rows.y[inside], weight, 2)[1, 0])
 

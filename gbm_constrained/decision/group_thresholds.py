@@ -14,6 +14,7 @@ that does not see the groups cannot decide like that, but boosters under multipl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from scipy.optimize import linprog
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.lines import spread_thresholds
+from gbm_constrained.decision.joint_rows import JointRows
+from gbm_constrained.decision.line_tables import MarginTable
+from gbm_constrained.decision.threshold_grid import spread_thresholds
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts
 
@@ -45,6 +48,7 @@ class GroupThresholds:
         self.compiled = compiled
         self.of_decisions = compiled.is_known & ~compiled.has_scores
         self.used = np.unique(compiled.R[self.of_decisions].indices)
+        cells, by_group = _count_by_group(cells, margin, shift)
         n_classes = cells.classes.size
         cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
         total = cells.total(cells.rows.weight)
@@ -53,10 +57,7 @@ class GroupThresholds:
         # Each group has a table of the functionals and a list of the errors of its candidates.
         self.rates: list[Any] = []
         self.errors: list[Float] = []
-        groups = _encode_groups(cells)
-        for group in np.unique(groups):
-            inside = np.flatnonzero(groups == group)
-            weight = _count_candidates(cells.take(inside), margin[inside], shift)
+        for weight in by_group:
             fractions = (weight * share[:, None]).reshape(len(weight), -1)
             self.rates.append(sparse.csr_array(compiled.U[self.used] @ fractions.T))
             self.errors.append((weight * wrong).sum(axis=(1, 2)))
@@ -91,8 +92,44 @@ class GroupThresholds:
         return np.nan if found.status else float(found.fun or 0.0)
 
 
-def _encode_groups(cells: Cells) -> Codes:
-    """Encode the group of each row; small groups are one."""
+def _count_by_group(cells: Cells, margin: Array, shift: Float) -> tuple[Cells, Iterator[Float]]:
+    """Count the candidates of each group by cell and class, (n_candidates, n_cells, n_classes).
+
+    Returned are the cells of the rows that were counted, which stand for those of all machines.
+    """
+    n_rows = None
+    if not cells.communicator.holds_all_rows:
+        if margin.ndim > 1:
+            return _count_joint_cells(JointRows(cells), margin, shift)
+        table = MarginTable.of(margin, cells)
+        cells, margin, n_rows = table.cells, table.scores, table.count
+    groups = _encode_groups(cells, n_rows)
+    members = (np.flatnonzero(groups == group) for group in np.unique(groups))
+    counted = (_count_candidates(cells.take(inside), margin[inside], shift) for inside in members)
+    return cells, counted
+
+
+def _count_joint_cells(
+    rows: JointRows, margin: Float, shift: Float
+) -> tuple[Cells, Iterator[Float]]:
+    """Count biases of several classes on the rows of many machines."""
+    joint, biases = rows.joint, _draw_biases(shift)
+    n, k = len(joint), joint.n_classes
+    n_rows = rows.communicator.sum(np.bincount(joint.codes, minlength=n).astype(np.float64))
+    decided = ((margin + bias).argmax(axis=1) for bias in biases)
+    local = [np.bincount(joint.codes * k + one, rows.weight, n * k) for one in decided]
+    counts = rows.communicator.sum(np.array(local, dtype=np.float64)).reshape(-1, n, k)
+    cells = rows.stand_in(np.arange(n), counts[0].sum(axis=1))
+    groups = _encode_groups(cells, n_rows)
+    counted = (
+        joint.spread(counts * (groups == group)[:, None], len(cells))
+        for group in np.unique(groups)
+    )
+    return cells, counted
+
+
+def _encode_groups(cells: Cells, n_rows: Array | None) -> Codes:
+    """Encode the group of each row, which may stand for several; small groups are one."""
     group, count = np.zeros(len(cells.rows), dtype=np.intp), np.array([len(cells.rows)])
     for view in cells.views:
         of_cell = np.zeros(len(view), dtype=np.intp)
@@ -100,7 +137,8 @@ def _encode_groups(cells: Cells) -> Codes:
             if key != "label":
                 of_cell = of_cell * (view.levels[key].max() + 1) + view.levels[key]
         group = group * (of_cell.max() + 1) + of_cell[view.small_codes]
-        _, group, count = np.unique(group, return_inverse=True, return_counts=True)
+        _, group = np.unique(group, return_inverse=True)
+        count = np.bincount(group, n_rows)
     least = max(MIN_GROUP_ROWS, int(np.sort(count)[::-1][:MAX_GROUPS][-1]))
     return np.where(count < least, -1, np.arange(count.size))[group]
 
@@ -110,7 +148,7 @@ def _count_candidates(cells: Cells, margin: Array, shift: Float) -> Float:
     if margin.ndim > 1:
         decided = [(margin + bias).argmax(axis=1) for bias in _draw_biases(shift)]
         return np.stack([CellCounts.of(cells, one).weight for one in decided])
-    at = spread_thresholds(margin, cells.labels[cells.codes], N_THRESHOLDS)
+    at = spread_thresholds(margin, cells, N_THRESHOLDS)
     return CellCounts.at_thresholds(cells, margin, np.unique(np.append(at, 0.0))).weight
 
 

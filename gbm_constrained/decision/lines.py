@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 
 # Scores closer to each other than this, relative to their size (at least one), count as equal: a
@@ -72,22 +72,24 @@ def sort_along_line(
     order = np.argsort(at)
     at, size = at[order], size[order]
     cut = np.flatnonzero(are_apart(at, size, n_rows))
+    flipped = np.concatenate([[0], cut + 1, [at.size]])
+    return Line(order, before, after, stop_at(at, cut), flipped)
+
+
+def stop_at(at: Float, cut: Codes) -> Float:
+    """Put a shift midway after each of some positions, and one past either end."""
     middle = (at[cut] + at[cut + 1]) / 2
-    shift = np.concatenate([[at[0] - PAST_LAST_SCORE], middle, [at[-1] + PAST_LAST_SCORE]])
-    return Line(order, before, after, shift, np.concatenate([[0], cut + 1, [at.size]]))
-
-
-def spread_thresholds(margin: Array, labels: Codes, n: int) -> Float:
-    """Spread n thresholds over the quantiles of the scores of each class, and one below all."""
-    grid = np.linspace(0.0, 1.0, n)
-    at = [np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)]
-    return np.unique(np.concatenate([*at, [margin.min() - 1.0]]))
+    return np.concatenate([[at[0] - PAST_LAST_SCORE], middle, [at[-1] + PAST_LAST_SCORE]])
 
 
 def threshold_line(margin: Float, n_rows: int = 0) -> Line:
     """List thresholds of two classes, no shift among them, for some of `n_rows` rows."""
     line = sort_along_line(-margin, np.abs(margin), 0, 1, n_rows)
-    positive = int(np.count_nonzero(margin > 0))
+    return with_no_shift(line, int(np.count_nonzero(margin > 0)))
+
+
+def with_no_shift(line: Line, positive: int) -> Line:
+    """Add no shift to the thresholds of two classes, which decides some rows as class 1."""
     i = int(np.searchsorted(line.flipped, positive))
     shift, flipped = line.shift, line.flipped
     if flipped[i] == positive:  # The candidate decides as no shift does.

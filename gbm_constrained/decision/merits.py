@@ -61,6 +61,12 @@ class ErrorAndViolations:
         other._set_bounds(right)
         return other
 
+    def on(self, decisions: DecisionCounts) -> ErrorAndViolations:
+        """Return the same of decisions on other rows, whose cells weigh the same."""
+        other = copy.copy(self)
+        other.linear = self.linear.on(decisions)
+        return other
+
     @property
     def indistinct_classes(self) -> list[tuple[int, ...]]:
         """Sets of classes that no constraint distinguishes in any cell."""
@@ -83,6 +89,17 @@ class ErrorAndViolations:
             np.maximum(worst, part.violation(values).max(axis=0, initial=0.0), out=worst)
         for pairs in self.pairs:
             np.maximum(worst, pairs.violation(values), out=worst)
+        worst[worst <= ROUNDING] = 0.0
+        return worst
+
+    def least_violation(self, low: Float, high: Float) -> Float:
+        """Bound the largest violation from below, for values of the map between two ends."""
+        low, high = low[1:], high[1:]
+        worst = np.zeros(low.shape[1])
+        for part in self.others:
+            np.maximum(worst, part.least(low, high).max(axis=0, initial=0.0), out=worst)
+        for pairs in self.pairs:
+            np.maximum(worst, pairs.least(low, high), out=worst)
         worst[worst <= ROUNDING] = 0.0
         return worst
 
@@ -132,6 +149,13 @@ class _Combined:
         rates = values if self.combine is None else self.combine @ values
         return np.asarray(rates - self.right[:, None])
 
+    def least(self, low: Float, high: Float) -> Float:
+        """Bound the same from below, for values between two ends."""
+        if self.combine is None:
+            return np.asarray(low - self.right[:, None])
+        rates = self.combine.maximum(0.0) @ low + self.combine.minimum(0.0) @ high
+        return np.asarray(rates - self.right[:, None])
+
 
 @dataclass(frozen=True)
 class _Pairs:
@@ -167,6 +191,11 @@ class _Pairs:
         """Compute the violation of the pair that violates most, or holds least."""
         mine = values[self.values]
         return np.asarray(self.up * mine.max(axis=0) - self.down * mine.min(axis=0) - self.right)
+
+    def least(self, low: Float, high: Float) -> Float:
+        """Bound the same from below, for values between two ends."""
+        least, most = low[self.values].max(axis=0), high[self.values].min(axis=0)
+        return np.asarray(self.up * least - self.down * most - self.right)
 
 
 def best_of(error: Float, violation: Float, shift: Float, penalty: float | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -12,6 +13,7 @@ from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.joint_rows import number_of_rows
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -76,11 +78,11 @@ def choose_prefix(
     their best shift by the same scores, and missing ones are added.
     """
     found = {} if found is None else found
-    rows, rounds = scored.rows, prefixes.rounds
+    rows, rounds, criterion = scored.rows, prefixes.rounds, prefixes.criterion
 
     def at(prefix: int) -> Choice:
         if prefix not in found:
-            found[prefix] = _choose_shift(scored, prefix, prefixes.criterion)
+            found[prefix] = _choose_shift(scored, prefix, criterion, is_exact=prefix == rounds)
         return found[prefix]
 
     def with_refit(choice: Choice) -> Choice:
@@ -104,16 +106,22 @@ def choose_prefix(
         if rank(other) > rank(best):
             break  # A violation after refitting only makes the following prefixes worse.
         best = min(best, with_refit(other), key=rank)
-    return best
+    if best.rounds == rounds or rows.cells.communicator.holds_all_rows:
+        return best
+    found[best.rounds] = _choose_shift(scored, best.rounds, criterion, is_exact=True)
+    return with_refit(found[best.rounds])
 
 
-def _choose_shift(scored: ScoredRows, prefix: int, criterion: Criterion) -> Choice:
+def _choose_shift(
+    scored: ScoredRows, prefix: int, criterion: Criterion, *, is_exact: bool
+) -> Choice:
     """Find the best shift of one prefix, its error and violations, and its loss as a prefix."""
     rows, margin = scored.rows, scored.margins(prefix)
     compiled = rows.compiled
     start = functionals_of(compiled, rows.counts(rows.decisions(margin)))
     tightened = tightened_bounds(compiled, rows.cells, start)
-    best, bounds = _search_inside(margin, rows.cells, compiled, tightened)
+    search = ShiftSearch(margin, rows.cells, compiled, is_exact=is_exact)
+    best, bounds = _search_inside(search, tightened)
     left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
     left[list(best.uncalibrated)] = 0.0
     of_pairs = _violation_of_pairs(rows, margin)
@@ -147,20 +155,18 @@ def compares_groups(compiled: LinearConstraints) -> Bool:
     return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
 
 
-def _search_inside(
-    margin: Array, cells: Cells, compiled: LinearConstraints, tightened: Float
-) -> tuple[Shift, Float]:
+def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]:
     """Find the best shift for tightened bounds if that costs little, for the bounds otherwise.
 
     Comparisons of groups have their penalty, unless a standard error of the errors is enough for a
     shift that meets them. The right-hand sides that the shift was chosen by are returned with it.
     """
-    compares = compares_groups(compiled) if margin.ndim == 1 else None
-    search = ShiftSearch(margin, cells, compiled)
+    cells, compiled = search.cells, search.compiled
+    compares = compares_groups(compiled) if cells.classes.size == 2 else None
     found = search.find(penalty=violation_penalty(cells), is_penalised=compares)
     if compares is not None and compares.any() and not found.is_feasible:
         met = search.find()
-        affordable = found.error + standard_error_of(found.error, len(margin))
+        affordable = found.error + standard_error_of(found.error, number_of_rows(cells))
         if met.is_feasible and met.error <= affordable:
             found = met
     if (tightened < compiled.b).any():
@@ -175,7 +181,12 @@ def standard_error_of(error: float, n_rows: int) -> float:
     return float(np.sqrt(error * (1.0 - error) / n_rows))
 
 
-def cross_fitted_decisions(rows: EvaluationSet, margin: Array, choice: Choice) -> Codes:
+def cross_fitted_decisions(
+    rows: EvaluationSet,
+    margin: Array,
+    choice: Choice,
+    search_others: Callable[[int], ShiftSearch] | None = None,
+) -> Codes:
     """Decide each fold by the shift that the other folds would have chosen.
 
     A shift looks a little better on the rows that chose it than on new ones. The other folds
@@ -183,19 +194,26 @@ def cross_fitted_decisions(rows: EvaluationSet, margin: Array, choice: Choice) -
     have gone inside the bound at any penalty. Several classes, whose shifts take longer to find,
     are decided by their common one. So are rows under constraints that the choice violates: a fold
     might choose another way out there.
+
+    `search_others` gives the search of all folds but one, given its position.
     """
     is_common = len(rows.folds) < 2 or not choice.shift.any()
     if margin.ndim > 1 or is_common or choice.violation > 0.0:
         return rows.decisions(shift_scores(margin, choice.shift))
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
+    search_others = search_others or partial(_search_others, rows, margin)
     decisions = np.empty(margin.size, dtype=np.intp)
-    everyone = np.arange(margin.size)
-    for fold in rows.folds:
-        others = np.setdiff1d(everyone, fold, assume_unique=True)
-        cells = rows.cells.take(others)
-        found, _ = _search_inside(margin[others], cells, rows.compiled.on(cells), bounds)
+    for k, fold in enumerate(rows.folds):
+        found, _ = _search_inside(search_others(k), bounds)
         decisions[fold] = rows.decisions(margin[fold] + found.value[0])
     return decisions
+
+
+def _search_others(rows: EvaluationSet, margin: Array, k: int) -> ShiftSearch:
+    """Search all folds but one. Where machines hold different rows, tables are not refined."""
+    others = np.setdiff1d(np.arange(margin.size), rows.folds[k], assume_unique=True)
+    cells = rows.cells.take(others)
+    return ShiftSearch(margin[others], cells, rows.compiled.on(cells), is_exact=False)
 
 
 def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tuple[Choice, Codes]:
@@ -205,14 +223,17 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
     The shift is moved as long as that costs no more than a standard error of the errors. Decisions
     of :func:`cross_fitted_decisions` are returned with the choice.
     """
-    decisions = cross_fitted_decisions(rows, margin, choice)
+    search_others: Callable[[int], ShiftSearch] = partial(_search_others, rows, margin)
+    if not rows.cells.communicator.holds_all_rows:  # Tables are kept, and sorted scores are not.
+        search_others = cache(search_others)
+    decisions = cross_fitted_decisions(rows, margin, choice, search_others)
     if margin.ndim > 1 or choice.violation > 0.0:
         return choice, decisions
     violations = _violations(rows, margin, choice, decisions)
     if violations.max(initial=0.0) <= ROUNDING:
         return choice, decisions
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
-    affordable = choice.error + standard_error_of(choice.error, len(margin))
+    affordable = choice.error + standard_error_of(choice.error, number_of_rows(rows.cells))
     search = ShiftSearch(margin, rows.cells, rows.compiled)
     for share in ROOM:
         tighter = bounds - share * violations
@@ -220,7 +241,7 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
         if not found.is_feasible or found.error > affordable:
             break
         moved = replace(choice, shift=found.value, error=found.error, bounds=tighter)
-        decided = cross_fitted_decisions(rows, margin, moved)
+        decided = cross_fitted_decisions(rows, margin, moved, search_others)
         if _violations(rows, margin, moved, decided).max() <= ROUNDING:
             return moved, decided
     return choice, decisions

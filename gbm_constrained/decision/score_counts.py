@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,9 +65,10 @@ class FunctionalsAlongLine:
         views, k = decisions.cells.views, decisions.n_classes
         self.size = coefficients.shape[0] + 1
         per_weight = self._per_weight(coefficients)
-        # Each view has the cell of each row, the values it has a part in, and the coefficients.
-        self.parts: list[tuple[Codes, Codes, Any]] = []
-        for view in views:
+        self.codes = [view.codes - view.cells.start for view in views]
+        # Of each view, the values it has a part in, and the coefficients.
+        self.parts: list[tuple[int, Codes, Any]] = []
+        for v, view in enumerate(views):
             table: Any = per_weight[:, view.cells.start * k : view.cells.stop * k]
             members = np.unique(table.nonzero()[0]).astype(np.intp)
             if members.size == 0:
@@ -76,7 +78,14 @@ class FunctionalsAlongLine:
                 table = np.asfortranarray(table)  # Columns are looked up.
             elif members.size * table.shape[1] <= DENSE:
                 table = table.toarray()
-            self.parts.append((view.codes - view.cells.start, members, table))
+            self.parts.append((v, members, table))
+
+    def on(self, decisions: DecisionCounts) -> FunctionalsAlongLine:
+        """Return the same values of decisions on other rows, whose cells weigh the same."""
+        other = copy.copy(self)
+        other.decisions = decisions
+        other.codes = [view.codes - view.cells.start for view in decisions.cells.views]
+        return other
 
     def _per_weight(self, coefficients: Any) -> Any:
         """Scale coefficients to sums of weights, the error first; an array if they are few.
@@ -96,8 +105,9 @@ class FunctionalsAlongLine:
         """Compute the values of some decisions, shape (1 + r,); the error comes first."""
         values = np.zeros(self.size)
         k, weight = self.decisions.n_classes, self.decisions.weight
-        for codes, members, table in self.parts:
-            values[members] += table @ np.bincount(codes * k + decided, weight, table.shape[1])
+        for v, members, table in self.parts:
+            at = self.codes[v] * k + decided
+            values[members] += table @ np.bincount(at, weight, table.shape[1])
         return values
 
     def along(self, line: Line) -> Iterator[tuple[slice, Float]]:
@@ -117,13 +127,34 @@ class FunctionalsAlongLine:
                 yield slice(done, stop), running[:, line.flipped[done:stop] - start - 1]
             done = stop
 
+    def between(self, line: Line) -> Iterator[tuple[Float, Float]]:
+        """Yield the lowest and the highest values between consecutive candidates of a line.
+
+        Between candidates, any part of the weight of the rows there may have changed its decision.
+        The arrays are of shape (1 + r, candidates).
+        """
+        values = self.measure(np.broadcast_to(line.before, line.order.size))
+        start, last = 0, line.flipped.size - 1
+        while start < last:
+            first = line.flipped[start]
+            stop = int(np.searchsorted(line.flipped, first + BLOCK, side="right")) - 1
+            stop = max(stop, start + 1)
+            changes = self._changes(line, line.order[first : line.flipped[stop]])
+            at = line.flipped[start:stop] - first
+            total = np.add.reduceat(changes, at, axis=1)
+            falls = np.add.reduceat(np.minimum(changes, 0.0), at, axis=1)
+            after = values[:, None] + total.cumsum(axis=1)
+            before = np.concatenate([values[:, None], after[:, :-1]], axis=1)
+            yield before + falls, before + (total - falls)
+            values, start = after[:, -1], stop
+
     def _changes(self, line: Line, rows: Codes) -> Float:
         """Compute the change of each value when each of the rows changes its decision."""
         changes = np.zeros((self.size, rows.size))
         before = line.before if isinstance(line.before, int) else line.before[rows]
         after = line.after if isinstance(line.after, int) else line.after[rows]
-        for codes, members, table in self.parts:
-            first = codes[rows] * self.decisions.n_classes
+        for v, members, table in self.parts:
+            first = self.codes[v][rows] * self.decisions.n_classes
             part = _columns(table, first + after)
             part -= _columns(table, first + before)
             if members.size == self.size:

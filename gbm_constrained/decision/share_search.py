@@ -7,20 +7,32 @@ from collections.abc import Iterator
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
+from gbm_constrained.data.communicator import Communicator, SingleMachine
+from gbm_constrained.decision.joint_rows import round_weights
+from gbm_constrained.decision.line_tables import LineTable
 from gbm_constrained.decision.lines import threshold_line
+from gbm_constrained.decision.score_tables import ScoredKinds, ScoreTable
 
 # Rows up to which all scores are sorted, and intervals of scores that narrow the search beyond.
 SORTED_ROWS, INTERVALS = 100_000, 4096
 WIDTHS = (2, 32, 512)  # Intervals on each side of the threshold, until the search finds it.
 
 
-def shift_for_share(margin: Array, share: float, weight: Array) -> Float:
+def shift_for_share(
+    margin: Array,
+    share: float,
+    weight: Array,
+    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+) -> Float:
     """Find the shift under which about a given share of the weight is decided as class 1.
 
     Of many rows, only those are sorted whose scores are near the threshold. To sort all of them
-    takes ten times the memory of the scores.
+    takes ten times the memory of the scores. Where machines hold different rows, tables of bins
+    take the place of the sort, and the shift is the same.
     """
     margin = np.asarray(margin)
+    if not communicator.holds_all_rows:
+        return _search_tables(margin.astype(np.float64), share, weight, communicator)
     if margin.size > SORTED_ROWS:
         for within in _surround(margin, share, weight):
             if (found := _search(margin, share, weight, within)) is not None:
@@ -68,3 +80,26 @@ def _search(
     if (has_others_above and missed[0] >= 0) or (has_others_below and missed[-1] <= 0):
         return None
     return shift[[np.abs(missed).argmin()]]
+
+
+def _search_tables(
+    margin: Float, share: float, weight: Array, communicator: Communicator
+) -> Float:
+    """Search thresholds of the rows of all machines."""
+    kinds = np.zeros(margin.size, dtype=np.intp)
+    on_grid = round_weights(np.asarray(weight, dtype=np.float64), communicator)
+    of_rows = ScoredKinds(margin, kinds, np.zeros(1, np.intp), on_grid, None, communicator)
+    table = LineTable(ScoreTable.of(of_rows), 0, 1)
+    while True:
+        line, reached = table.thresholds, np.concatenate([[0.0], np.cumsum(table.weight)])
+        missed = reached / reached[-1] - share
+        chosen = int(np.abs(missed[line.flipped]).argmin())
+        least, shift = abs(missed[line.flipped[chosen]]), line.shift[chosen]
+        # The share grows with the shift: inside of a bin it is between those at its ends.
+        first, last = missed[table.stops.flipped[:-1]], missed[table.stops.flipped[1:]]
+        nearest = np.maximum(np.maximum(first, -last), 0.0)
+        is_before = -table.table.high[table.bins] < shift
+        is_better = (nearest < least) | ((nearest == least) & is_before)
+        if not (is_open := is_better & table.may_be_split).any():
+            return np.array([shift])
+        table = table.split(is_open)

@@ -22,9 +22,12 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.bias_search import BiasSearch
+from gbm_constrained.decision.class_scores import ClassScores, scores_of_classes
+from gbm_constrained.decision.line_tables import MarginTable
 from gbm_constrained.decision.lines import Line, check_margin, threshold_line
-from gbm_constrained.decision.merits import ErrorAndViolations, best_of
+from gbm_constrained.decision.merits import ErrorAndViolations
 from gbm_constrained.decision.score_counts import DecisionCounts, FunctionalsAlongLine
+from gbm_constrained.decision.threshold_aim import ThresholdAim
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
@@ -77,12 +80,31 @@ class ShiftSearch:
 
     Rows of constraints with a mean loss, or with a rate over none of the rows, are left out and
     listed in the result. Where no other rows are left, no shift is applied.
+
+    Where machines hold different rows, all of them find the same shift. That of two classes is the
+    one that a sort of all scores finds, unless the search is not to be exact: then it lies between
+    two bins of a table.
     """
 
-    def __init__(self, margin: NDArray[Any], cells: Cells, compiled: LinearConstraints) -> None:
-        self.margin, self.compiled = check_margin(margin, cells), compiled
-        self.decisions = DecisionCounts(cells)
-        self.merits = ErrorAndViolations(self.decisions, compiled, compiled.b)
+    def __init__(
+        self,
+        margin: NDArray[Any],
+        cells: Cells,
+        compiled: LinearConstraints,
+        *,
+        is_exact: bool = True,
+    ) -> None:
+        self.margin, self.cells = check_margin(margin, cells), cells
+        self.compiled, self.is_exact = compiled, is_exact
+        self.classes: ClassScores | None = None
+        self.table: MarginTable | None = None
+        if self.margin.ndim == 2:
+            self.classes = scores_of_classes(self.margin, cells)
+            cells = self.classes.cells
+        elif not cells.communicator.holds_all_rows:
+            self.table = MarginTable.of(self.margin, cells)
+            self.margin, cells = self.table.scores, self.table.cells
+        self.merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
 
     def find(
         self,
@@ -100,7 +122,7 @@ class ShiftSearch:
         be met: a shift of two classes that violates them is taken if meeting them costs more
         errors.
         """
-        margin, compiled, merits = self.margin, self.compiled, self.merits
+        compiled, merits = self.compiled, self.merits
         if bounds is not None and np.shape(bounds) != (len(compiled),):
             raise ValueError(
                 f"bounds has shape {np.shape(bounds)}, but there are {len(compiled)} rows of "
@@ -108,16 +130,17 @@ class ShiftSearch:
             )
         if bounds is not None:
             merits = merits.with_bounds(np.asarray(bounds, dtype=np.float64))
-        if margin.ndim == 1:
-            value = np.array([self._best_threshold(merits, penalty, is_penalised)])
-            decided = (margin + value > 0).astype(np.intp)
+        if self.classes is None:
+            value, merits = self._find_threshold(ThresholdAim.of(merits, penalty, is_penalised))
+            decided = (self.margin + value > 0).astype(np.intp)
         else:
-            value = BiasSearch(margin, merits, penalty).run()
-            decided = (margin + value).argmax(axis=1)
+            value = BiasSearch(self.classes, merits, penalty).run()
+            merits, decided = self.classes.decide(value, merits)
         error, largest, total = merits.measure(decided)
-        functionals = compiled.U @ self.decisions.fractions(decided).ravel() + compiled.constant
+        fractions = merits.linear.decisions.fractions(decided)
+        functionals = compiled.U @ fractions.ravel() + compiled.constant
         functionals[compiled.is_of_scores] = np.nan
-        penalised = largest if margin.ndim == 1 else total
+        penalised = largest if self.classes is None else total
         loss = largest if penalty is None else error + penalty * penalised
         return Shift(value, error, functionals, largest, loss, merits.uncalibrated)
 
@@ -125,24 +148,17 @@ class ShiftSearch:
     def _thresholds(self) -> Line:
         return threshold_line(self.margin)
 
-    def _best_threshold(
-        self, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
-    ) -> float:
-        """Find the best shift of two classes."""
-        if merits.uncalibrated and not merits.right.size:
-            return 0.0  # Decisions on these rows determine no constraint.
-        line = self._thresholds
-        if is_penalised is None or not is_penalised.any():
-            error, violation = merits.measure_along(line, merits.largest_violation)
-            return float(line.shift[best_of(error, violation, line.shift, penalty)])
-        assert penalty is not None
-        strict = merits.with_bounds(np.where(is_penalised, np.inf, merits.bounds))
-        error, violation, broken = merits.measure_along(
-            line, merits.largest_violation, strict.largest_violation
-        )
-        if (broken == 0.0).any():
-            return float(line.shift[best_of(error + penalty * violation, broken, line.shift)])
-        return float(line.shift[best_of(error, violation, line.shift, penalty)])
+    def _find_threshold(self, aim: ThresholdAim) -> tuple[Float, ErrorAndViolations]:
+        """Find the best shift of two classes, and what measures decisions about the rows."""
+        if aim.merits.uncalibrated and not aim.merits.right.size:
+            return np.zeros(1), aim.merits  # Decisions on these rows determine no constraint.
+        if self.table is None:
+            return np.array([aim.choose(self._thresholds)]), aim.merits
+        while self.is_exact and (bins := aim.find_open_bins(self.table)).any():
+            self.table = self.table.split(bins)
+            self.margin, decisions = self.table.scores, DecisionCounts(self.table.cells)
+            self.merits, aim = self.merits.on(decisions), aim.on(decisions)
+        return np.array([aim.choose(self.table.thresholds)]), aim.merits
 
 
 def threshold_curve(
@@ -155,7 +171,8 @@ def threshold_curve(
     """Compute the error and functionals at every threshold of two classes.
 
     With `most`, so many thresholds at most are kept, evenly spread over the rows. No shift, and a
-    shift to either side of all rows, are always among them.
+    shift to either side of all rows, are always among them. Where machines hold different rows,
+    the thresholds are those between the bins of a table.
     """
     margin = check_margin(margin, cells)
     if margin.ndim == 2:
@@ -164,10 +181,16 @@ def threshold_curve(
         )
     if most is not None and most < 3:
         raise ValueError(f"most={most!r}: keep at least three thresholds.")
-    line = threshold_line(margin)
+    table = None
+    if cells.communicator.holds_all_rows:
+        line = threshold_line(margin)
+    else:
+        table = MarginTable.of(margin, cells)
+        line, cells = table.thresholds, table.cells
     if most is not None and line.shift.size > most:
         line = line.thin(most)
     measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.U)
     values = np.concatenate([block for _, block in measure.along(line)], axis=1)
     constant = np.where(compiled.is_of_scores, np.nan, compiled.constant)
-    return Curve(line.shift, line.flipped, values[0], values[1:].T + constant, compiled)
+    n_positive = line.flipped if table is None else table.count_rows(line)
+    return Curve(line.shift, n_positive, values[0], values[1:].T + constant, compiled)

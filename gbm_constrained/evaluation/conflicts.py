@@ -9,9 +9,9 @@ import numpy as np
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.decision.evaluation_set import ScoredRows
-from gbm_constrained.decision.lines import spread_thresholds
 from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
 from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.threshold_grid import spread_thresholds
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.evaluation.sample_size import MIN_ROWS, rows_of_quotient
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -81,7 +81,7 @@ class DecisionPool:
     def _add_thresholds(self, prefix: int) -> None:
         """Add thresholds that are dense where either class has its scores."""
         margin, cells = self.margins(prefix), self.rows.cells
-        thresholds = spread_thresholds(margin, cells.labels[cells.codes], N_THRESHOLDS)
+        thresholds = spread_thresholds(margin, cells, N_THRESHOLDS)
         self._add(CellCounts.at_thresholds(cells, margin, thresholds))
 
     def _add(self, counts: CellCounts) -> None:
