@@ -145,7 +145,7 @@ class Weights:
         if communicator.holds_all_rows:
             return np.asarray(leaning * (weight.sum() / leaning.sum()))
 
-        def by_class(values: Float) -> Float:
+        def by_class(values: Float) -> Any:
             return np.bincount(rows.y, values, 2)
 
         (of_class,) = sum_over_machines(by_class, [weight], communicator)
