@@ -1,0 +1,153 @@
+"""Rows of a fit as Dask collections, and the workers that hold their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+from dask.delayed import Delayed, delayed
+from distributed import Client, Future, wait
+
+from gbm_constrained.distributed.shards import count_rows, make_shard, without_rows
+
+
+def is_collection(values: Any) -> bool:
+    """Whether values are an array or a table of Dask."""
+    return isinstance(values, da.Array | dd.DataFrame | dd.Series)
+
+
+def partitions_of(values: Any, name: str) -> list[Delayed]:
+    """List the partitions of a Dask collection; each holds all columns of its rows.
+
+    Raises
+    ------
+    TypeError
+        If the values are no Dask collection.
+    ValueError
+        If categories are unknown, so that partitions may number them differently.
+    """
+    if isinstance(values, da.Array):
+        if values.ndim == 2 and values.numblocks[1] > 1:
+            values = values.rechunk({1: -1})
+        return list(values.to_delayed().ravel())
+    if not is_collection(values):
+        raise TypeError(
+            f"{name} is a {type(values).__name__}, and no Dask array or Dask DataFrame: make one "
+            f"with dask.array.from_array or dask.dataframe.from_pandas, or fit the classifier of "
+            f"one machine, gbm_constrained.ConstrainedXGBClassifier or ConstrainedLGBMClassifier."
+        )
+    _refuse_unknown_categories(values, name)
+    return list(values.to_delayed())
+
+
+def _refuse_unknown_categories(table: dd.DataFrame | dd.Series, name: str) -> None:
+    columns = [table] if isinstance(table, dd.Series) else [table[c] for c in table.columns]
+    for column in columns:
+        if str(column.dtype) == "category" and not column.cat.known:
+            raise ValueError(
+                f"{name}: the categories of column {column.name!r} are unknown, and may differ "
+                f"between partitions: call .categorize() first."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class DaskRows:
+    """Arguments of ``fit`` about rows, as Dask collections with the same partitions.
+
+    Parameters
+    ----------
+    X, y, sample_weight : Dask DataFrame, Series or Array
+        Features, labels and weights; None for no weights.
+    sensitive_features : Dask DataFrame, Series or Array, or dict of these, default=None
+        Columns that constraints group by.
+    name : str, default=""
+        Evaluation set in messages, such as ``"eval_set[0]"``; empty for the training rows.
+    """
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+    sensitive_features: Any = None
+    name: str = ""
+
+    def shards(self) -> list[Delayed]:
+        """Make a shard of each partition, on the worker that holds the partition."""
+        X = self._partitions("X", self.X)
+        n = len(X)
+        y, weight = (self._aligned(part, n) for part in ("y", "sample_weight"))
+        columns = self._columns(n)
+        where = f"partition {{}} of {self.name or 'the training rows'}"
+        make = delayed(make_shard, pure=False)
+        return [make(X[i], y[i], weight[i], columns[i], where=where.format(i)) for i in range(n)]
+
+    def _partitions(self, argument: str, values: Any) -> list[Delayed]:
+        return partitions_of(values, f"{argument} of {self.name}" if self.name else argument)
+
+    def _aligned(self, argument: str, n: int, values: Any = None) -> Sequence[Delayed | None]:
+        """List the partitions of an argument, None for each without values."""
+        values = getattr(self, argument) if values is None else values
+        if values is None and argument != "y":
+            return [None] * n
+        found = self._partitions(argument, values)
+        if len(found) != n:
+            raise ValueError(
+                f"{argument} has {len(found)} partitions and X has {n}: divide both collections "
+                f"at the same rows, with repartition or rechunk."
+            )
+        return found
+
+    def _columns(self, n: int) -> Sequence[Any]:
+        """List the sensitive features of each partition."""
+        if not isinstance(self.sensitive_features, Mapping):
+            return self._aligned("sensitive_features", n)
+        found = {
+            name: self._aligned(f"sensitive_features[{name!r}]", n, values)
+            for name, values in self.sensitive_features.items()
+        }
+        return [{name: parts[i] for name, parts in found.items()} for i in range(n)]
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedRows:
+    """Partitions in the memory of workers.
+
+    Parameters
+    ----------
+    shards : list of Future
+        Shard of each partition.
+    offsets : list of int
+        Number of the first row of each partition among all rows.
+    workers : list of str
+        Address of the worker that holds each partition.
+    empty : Future
+        Shard with all columns and no row, for workers that hold no partition.
+    """
+
+    shards: list[Future]
+    offsets: list[int]
+    workers: list[str]
+    empty: Future
+
+    @classmethod
+    def of(cls, client: Client, rows: DaskRows) -> PlacedRows:
+        """Compute the partitions where the scheduler places them, and ask where that is."""
+        shards = client.compute(rows.shards())
+        wait(shards)
+        lengths = client.gather(client.map(count_rows, shards, pure=False))
+        empty = client.submit(without_rows, shards[0], pure=False)
+        wait(empty)
+        held = client.who_has([*shards, empty])
+        workers = [min(held[shard.key]) for shard in shards]
+        offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+        return cls(shards, [int(offset) for offset in offsets], workers, empty)
+
+    def on(self, worker: str) -> tuple[list[Future], list[int]]:
+        """List the shards that a worker holds and their offsets; one without rows if none."""
+        held = [i for i, address in enumerate(self.workers) if address == worker]
+        if not held:
+            return [self.empty], [0]
+        return [self.shards[i] for i in held], [self.offsets[i] for i in held]
