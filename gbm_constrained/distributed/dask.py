@@ -7,22 +7,24 @@ them, and workers that hold none take part without rows.
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
-from distributed import Client, Future, MultiLock, get_worker, wait
+from distributed import Client, Future, MultiLock, Scheduler, Worker, get_worker, wait
 from distributed.comm import get_address_host
 
+from gbm_constrained.data.communicator import Communicator
 from gbm_constrained.distributed.dask_rows import DaskRows, PlacedRows
 from gbm_constrained.distributed.outcomes import (
     Outcome,
     RankFunction,
     Seat,
     lightgbm_networks,
-    make_tracker,
     result_of,
+    tracking,
 )
 from gbm_constrained.distributed.rank import Plan, RankResult, Shard, train_rank
 from gbm_constrained.distributed.shards import join_shards, renumber
@@ -63,66 +65,68 @@ def train(
     MachineError
         If the function raises on a worker, or a worker is lost; names the worker.
     """
-    placed = PlacedRows.of(client, rows)
-    sets = [PlacedRows.of(client, one) for one in evaluation]
-    # The worker of the first partition comes first. Others follow in an order of no meaning.
-    workers = sorted(client.nthreads(), key=lambda worker: (worker != placed.workers[0], worker))
-    with MultiLock(workers, client):  # Two fits that each hold some workers would never end.
+    placed, *sets = [PlacedRows.of(client, one) for one in (rows, *evaluation)]
+    workers = placed.holders()
+    if plan.library == "xgboost":  # LightGBM refuses machines without rows.
+        workers += sorted(client.nthreads().keys() - workers)
+    held = zip(*(one.assign(workers) for one in (placed, *sets)), strict=True)
+    # Two fits that each hold some of the workers would never end.
+    with MultiLock(workers, client), _tracking(client, len(workers)) as tracker:
+        networks: list[dict[str, Any]] = [{}] * len(workers)
+        if plan.library == "lightgbm":
+            found = client.run(_find_address, workers=workers)
+            networks = lightgbm_networks([found[worker] for worker in workers])
         ranks = []
-        for worker, seat in zip(workers, _seats(client, workers, plan), strict=True):
-            held = placed.on(worker), [one.on(worker) for one in sets]
-            # A key of its own makes the scheduler compute anew, and a retry would find no peers.
-            ranks.append(
-                client.submit(
-                    _run, seat, function, plan, *held, workers=[worker], pure=False, retries=0
-                )
-            )
+        for rank, (worker, parts) in enumerate(zip(workers, held, strict=True)):
+            seat = Seat(rank, len(workers), tracker, networks[rank])
+            given = (_run, seat, list(parts), function, plan)
+            ranks.append(client.submit(*given, workers=[worker], pure=False, retries=0))
         try:
             return result_of(_collect(client, ranks, workers))
         finally:
             client.cancel(ranks)
 
 
-def _seats(client: Client, workers: list[str], plan: Plan) -> list[Seat]:
-    """Give each worker its place among the others."""
-    n = len(workers)
-    host = get_address_host(client.scheduler.address)
-    tracker = client.run_on_scheduler(_track, n, host)
-    networks: list[dict[str, Any]] = [{}] * n
-    if plan.library == "lightgbm":
-        found = client.run(_find_address, workers=workers)
-        networks = lightgbm_networks([found[worker] for worker in workers])
-    return [Seat(rank, n, tracker, networks[rank]) for rank in range(n)]
+@contextmanager
+def _tracking(client: Client, size: int) -> Iterator[dict[str, Any]]:
+    """Track the ranks from the machine of the scheduler, which all workers can reach."""
+    name = f"gbm_constrained-{uuid4()}"
+    try:
+        yield client.run_on_scheduler(_start_tracker, name, size)
+    finally:
+        client.run_on_scheduler(_stop_tracker, name)
 
 
-def _track(size: int, host: str) -> dict[str, Any]:
-    """Start a tracker that lives as long as the ranks do."""
-    tracker = make_tracker(size, host)
-    threading.Thread(target=tracker.wait_for, daemon=True).start()
-    return dict(tracker.worker_args())
+_TRACKERS: dict[str, ExitStack] = {}  # In the process of a scheduler: the trackers of its fits.
 
 
-def _find_address() -> tuple[str, int]:
-    """Find the host of this worker, and a port of it that is free."""
-    host = get_worker().ip
-    with socket.create_server((host, 0)) as server:
-        return host, server.getsockname()[1]
+def _start_tracker(name: str, size: int, dask_scheduler: Scheduler) -> dict[str, Any]:
+    host = get_address_host(dask_scheduler.address)
+    _TRACKERS[name] = ExitStack()
+    return _TRACKERS[name].enter_context(tracking(size, host))
+
+
+def _stop_tracker(name: str) -> None:
+    _TRACKERS.pop(name).close()
+
+
+def _find_address(dask_worker: Worker) -> tuple[str, int]:
+    """Find the host of a worker, and a port of it that is free; Dask gives the argument."""
+    with socket.create_server((dask_worker.ip, 0)) as server:
+        return dask_worker.ip, server.getsockname()[1]
 
 
 def _run(
-    seat: Seat,
-    function: RankFunction,
-    plan: Plan,
-    held: tuple[list[Shard], list[int]],
-    sets: list[tuple[list[Shard], list[int]]],
+    seat: Seat, held: list[list[tuple[Shard, int]]], function: RankFunction, plan: Plan
 ) -> Outcome:
-    """Train on the partitions of this worker."""
-    shard = replace(_join(*held), evaluation=[_join(*one) for one in sets])
-    return seat.run(function, shard, plan, get_worker().state.nthreads)
+    """Train on the rows of this worker; `held` are its partitions of each set of rows."""
 
+    def work(communicator: Communicator) -> RankResult:
+        shard, *sets = [join_shards([renumber(*part) for part in parts]) for parts in held]
+        completed = seat.complete(plan, get_worker().state.nthreads)
+        return function(replace(shard, evaluation=sets), completed, communicator)
 
-def _join(shards: list[Shard], offsets: list[int]) -> Shard:
-    return join_shards(list(map(renumber, shards, offsets)))
+    return seat.run(work)
 
 
 def _collect(client: Client, ranks: list[Future], workers: list[str]) -> list[Outcome]:

@@ -12,8 +12,8 @@ from gbm_constrained.boosters.lightgbm import classifier as of_lightgbm
 from gbm_constrained.boosters.xgboost import classifier as of_xgboost
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.distributed.dask import train
-from gbm_constrained.distributed.dask_prediction import by_partition
-from gbm_constrained.distributed.dask_rows import DaskRows
+from gbm_constrained.distributed.dask_prediction import by_partition, score_partitions
+from gbm_constrained.distributed.dask_rows import DaskRows, is_collection
 from gbm_constrained.distributed.rank import Library, Plan
 from gbm_constrained.training.fitted_report import remove_report
 
@@ -45,6 +45,22 @@ class DaskClassifierMixin:
         local = self._local_class()
         vars(local).update(vars(self))
         return local
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the accuracy on Dask collections, or on tables in memory as the parent does.
+
+        Parameters
+        ----------
+        X : Dask DataFrame or Array, or table of shape (n_samples, n_features)
+            Features.
+        y : Dask Series or Array, or array of shape (n_samples,)
+            Labels; those of Dask in the partitions of X.
+        sample_weight : Dask Series or Array, or array of shape (n_samples,), default=None
+            Weights; those of Dask in the partitions of X.
+        """
+        if is_collection(X):
+            return score_partitions(self.to_local(), DaskRows(X, y, sample_weight))
+        return float(super().score(X, y, sample_weight))  # type: ignore[misc]
 
     def _train(
         self: Fitted,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import delayed
@@ -14,7 +15,9 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained._typing import Array
-from gbm_constrained.distributed.dask_rows import is_collection, partitions_of
+from gbm_constrained.distributed.dask_rows import DaskRows, is_collection, partitions_of
+from gbm_constrained.distributed.rank import Shard
+from gbm_constrained.distributed.shards import count_rows
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -90,3 +93,19 @@ def _predict(
     if number_of_rows(X) == 0:
         return like
     return np.asarray(getattr(model, method)(X, *args, **options))
+
+
+def score_partitions(local: Any, rows: DaskRows) -> float:
+    """Compute the accuracy of a classifier on the rows of Dask collections, where these are."""
+    model = delayed(local, name=f"classifier-{uuid4()}", traverse=False)
+    counts = dask.compute(*(delayed(_count_right)(model, shard) for shard in rows.shards()))
+    right, total = np.sum(counts, axis=0)
+    return float(right / total)
+
+
+def _count_right(model: Any, shard: Shard) -> tuple[float, float]:
+    """Sum the weights of the rows that are decided right, and of all rows."""
+    if count_rows(shard) == 0:
+        return 0.0, 0.0
+    weight = np.ones(shard.y.size) if shard.sample_weight is None else shard.sample_weight
+    return float(weight[model.predict(shard.X) == shard.y].sum()), float(weight.sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import dask.array as da
 import dask.dataframe as dd
@@ -111,6 +111,10 @@ class DaskRows:
         return [{name: parts[i] for name, parts in found.items()} for i in range(n)]
 
 
+HeldRows: TypeAlias = list[tuple[Future, int]]
+"""Shards that a worker holds, each with the number of its first row among all rows."""
+
+
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
     """Partitions in the memory of workers.
@@ -119,8 +123,8 @@ class PlacedRows:
     ----------
     shards : list of Future
         Shard of each partition.
-    offsets : list of int
-        Number of the first row of each partition among all rows.
+    lengths : list of int
+        Number of rows of each partition.
     workers : list of str
         Address of the worker that holds each partition.
     empty : Future
@@ -128,7 +132,7 @@ class PlacedRows:
     """
 
     shards: list[Future]
-    offsets: list[int]
+    lengths: list[int]
     workers: list[str]
     empty: Future
 
@@ -142,12 +146,17 @@ class PlacedRows:
         wait(empty)
         held = client.who_has([*shards, empty])
         workers = [min(held[shard.key]) for shard in shards]
-        offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        return cls(shards, [int(offset) for offset in offsets], workers, empty)
+        return cls(shards, lengths, workers, empty)
 
-    def on(self, worker: str) -> tuple[list[Future], list[int]]:
-        """List the shards that a worker holds and their offsets; one without rows if none."""
-        held = [i for i, address in enumerate(self.workers) if address == worker]
-        if not held:
-            return [self.empty], [0]
-        return [self.shards[i] for i in held], [self.offsets[i] for i in held]
+    def holders(self) -> list[str]:
+        """List the workers that hold rows, in the order of their first rows."""
+        given = zip(self.workers, self.lengths, strict=True)
+        return list(dict.fromkeys(worker for worker, length in given if length))
+
+    def assign(self, workers: Sequence[str]) -> list[HeldRows]:
+        """Give each worker the partitions that it holds; the first takes those of no worker."""
+        offsets = [0, *np.cumsum(self.lengths)[:-1].tolist()]
+        given: dict[str, HeldRows] = {worker: [] for worker in workers}
+        for shard, offset, worker in zip(self.shards, offsets, self.workers, strict=True):
+            given[worker if worker in given else workers[0]].append((shard, offset))
+        return [given[worker] or [(self.empty, 0)] for worker in workers]

@@ -7,7 +7,8 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from gbm_constrained.distributed.collective import CollectiveCommunicator
 from gbm_constrained.distributed.failures import describe_failure
 from gbm_constrained.distributed.rank import Plan, RankResult, Shard
 from gbm_constrained.exceptions import MachineError
+
+TIME_OUT = 2  # Minutes in which LightGBM's machines must have found each other.
 
 RankFunction = Callable[[Shard, Plan, Communicator], RankResult]
 """Trains on the rows of one machine."""
@@ -68,28 +71,45 @@ class Seat:
     tracker: Mapping[str, Any]
     network: Mapping[str, Any]
 
-    def run(self, function: RankFunction, shard: Shard, plan: Plan, n_jobs: int) -> Outcome:
-        """Run a function of the rank inside the communicator of all ranks.
-
-        `n_jobs` are the threads of the engine for this rank, used where the plan has no number.
-        """
+    def complete(self, plan: Plan, n_jobs: int) -> Plan:
+        """Complete a plan by the network of this rank, and threads of the engine if it has none."""
         params = {**plan.params, "n_jobs": plan.params.get("n_jobs") or n_jobs}
-        plan = replace(plan, params=params, network={**plan.network, **self.network})
-        # The tracker orders ranks by the text of the task.
-        task = f"{self.rank:09d}"
+        return replace(plan, params=params, network=self.network)
+
+    def run(self, work: Callable[[Communicator], RankResult]) -> Outcome:
+        """Do the work of this rank inside the communicator of all ranks."""
+        task = f"{self.rank:09d}"  # The tracker orders ranks by this text.
         try:
             with CommunicatorContext(**self.tracker, dmlc_task_id=task):
-                return Outcome(function(shard, plan, CollectiveCommunicator()))
+                return Outcome(work(CollectiveCommunicator()))
         except Exception as error:
             is_echo = isinstance(error, XGBoostError)
             return Outcome(failure=describe_failure(error, self.rank, self.size), is_echo=is_echo)
 
 
-def make_tracker(size: int, host: str) -> RabitTracker:
-    """Start the tracker through which the ranks find each other, at an address of this machine."""
+@contextmanager
+def tracking(size: int, host: str) -> Iterator[dict[str, Any]]:
+    """Track ranks while they find each other and until they end, at an address of this machine.
+
+    Parameters
+    ----------
+    size : int
+        Number of ranks.
+    host : str
+        Address of this machine that the ranks can reach.
+
+    Yields
+    ------
+    dict
+        Arguments by which the communicator of a rank finds the tracker.
+    """
     tracker = RabitTracker(n_workers=size, host_ip=host, sortby="task")
     tracker.start()
-    return tracker
+    try:
+        yield tracker.worker_args()
+    finally:
+        with suppress(XGBoostError):  # The tracker complains of ranks that have not come.
+            tracker.free()
 
 
 def lightgbm_networks(addresses: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
@@ -101,7 +121,7 @@ def lightgbm_networks(addresses: Sequence[tuple[str, int]]) -> list[dict[str, An
         Host and free port of each rank.
     """
     machines = ",".join(f"{host}:{port}" for host, port in addresses)
-    shared = {"machines": machines, "num_machines": len(addresses)}
+    shared = {"machines": machines, "num_machines": len(addresses), "time_out": TIME_OUT}
     return [{**shared, "local_listen_port": port} for _, port in addresses]
 
 
