@@ -14,17 +14,17 @@ from typing import Any
 from uuid import uuid4
 
 from distributed import Client, Future, MultiLock, Scheduler, Worker, get_worker, wait
-from distributed.comm import get_address_host
+from distributed.comm.addressing import get_address_host
 
-from gbm_constrained.data.communicator import Communicator
 from gbm_constrained.distributed.dask_rows import DaskRows, PlacedRows
+from gbm_constrained.distributed.networks import XGBoostSeat, xgboost_network
 from gbm_constrained.distributed.outcomes import (
+    TIME_LIMIT,
     Outcome,
     RankFunction,
-    Seat,
+    RankTask,
     lightgbm_networks,
     result_of,
-    tracking,
 )
 from gbm_constrained.distributed.rank import Plan, RankResult, Shard, train_rank
 from gbm_constrained.distributed.shards import join_shards, renumber
@@ -71,16 +71,17 @@ def train(
         workers += sorted(client.nthreads().keys() - workers)
     held = zip(*(one.assign(workers) for one in (placed, *sets)), strict=True)
     # Two fits that each hold some of the workers would never end.
-    with MultiLock(workers, client), _tracking(client, len(workers)) as tracker:
+    with MultiLock(workers, client), _network(client, len(workers)) as seats:
         networks: list[dict[str, Any]] = [{}] * len(workers)
-        if plan.library == "lightgbm":
+        if plan.library == "lightgbm" and len(workers) > 1:
             found = client.run(_find_address, workers=workers)
             networks = lightgbm_networks([found[worker] for worker in workers])
         ranks = []
-        for rank, (worker, parts) in enumerate(zip(workers, held, strict=True)):
-            seat = Seat(rank, len(workers), tracker, networks[rank])
-            given = (_run, seat, list(parts), function, plan)
-            ranks.append(client.submit(*given, workers=[worker], pure=False, retries=0))
+        for seat, network, parts, worker in zip(seats, networks, held, workers, strict=True):
+            task = RankTask(seat, plan, function, network)
+            ranks.append(
+                client.submit(_run, task, list(parts), workers=[worker], pure=False, retries=0)
+            )
         try:
             return result_of(_collect(client, ranks, workers))
         finally:
@@ -88,26 +89,26 @@ def train(
 
 
 @contextmanager
-def _tracking(client: Client, size: int) -> Iterator[dict[str, Any]]:
-    """Track the ranks from the machine of the scheduler, which all workers can reach."""
+def _network(client: Client, size: int) -> Iterator[list[XGBoostSeat]]:
+    """Run the tracker of a network beside the scheduler, which all workers can reach."""
     name = f"gbm_constrained-{uuid4()}"
     try:
-        yield client.run_on_scheduler(_start_tracker, name, size)
+        yield client.run_on_scheduler(_open_network, name, size)
     finally:
-        client.run_on_scheduler(_stop_tracker, name)
+        client.run_on_scheduler(_close_network, name)
 
 
-_TRACKERS: dict[str, ExitStack] = {}  # In the process of a scheduler: the trackers of its fits.
+_NETWORKS: dict[str, ExitStack] = {}  # In the process of a scheduler: those of running fits.
 
 
-def _start_tracker(name: str, size: int, dask_scheduler: Scheduler) -> dict[str, Any]:
+def _open_network(name: str, size: int, dask_scheduler: Scheduler) -> list[XGBoostSeat]:
     host = get_address_host(dask_scheduler.address)
-    _TRACKERS[name] = ExitStack()
-    return _TRACKERS[name].enter_context(tracking(size, host))
+    _NETWORKS[name] = ExitStack()
+    return _NETWORKS[name].enter_context(xgboost_network(size, TIME_LIMIT, host))
 
 
-def _stop_tracker(name: str) -> None:
-    _TRACKERS.pop(name).close()
+def _close_network(name: str) -> None:
+    _NETWORKS.pop(name).close()
 
 
 def _find_address(dask_worker: Worker) -> tuple[str, int]:
@@ -116,20 +117,17 @@ def _find_address(dask_worker: Worker) -> tuple[str, int]:
         return dask_worker.ip, server.getsockname()[1]
 
 
-def _run(
-    seat: Seat, held: list[list[tuple[Shard, int]]], function: RankFunction, plan: Plan
-) -> Outcome:
+def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> Outcome:
     """Train on the rows of this worker; `held` are its partitions of each set of rows."""
 
-    def work(communicator: Communicator) -> RankResult:
+    def read() -> Shard:
         shard, *sets = [join_shards([renumber(*part) for part in parts]) for parts in held]
-        completed = seat.complete(plan, get_worker().state.nthreads)
-        return function(replace(shard, evaluation=sets), completed, communicator)
+        return replace(shard, evaluation=sets)
 
-    return seat.run(work)
+    return task.run(read, get_worker().state.nthreads)
 
 
-def _collect(client: Client, ranks: list[Future], workers: list[str]) -> list[Outcome]:
+def _collect(client: Client, ranks: list[Future[Outcome]], workers: list[str]) -> list[Outcome]:
     """Wait for the outcome of each rank, as long as there are all workers."""
     waiting = dict(enumerate(ranks))
     outcomes: dict[int, Outcome] = {}

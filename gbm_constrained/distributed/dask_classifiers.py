@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from distributed import Client, get_client
 
+from gbm_constrained.boosters.base import ConstrainedBoosterMixin
 from gbm_constrained.boosters.lightgbm import classifier as of_lightgbm
 from gbm_constrained.boosters.xgboost import classifier as of_xgboost
 from gbm_constrained.data.validation import preserve_random_state
@@ -34,7 +35,7 @@ OF_ONE_MACHINE = (
 )
 
 
-class DaskClassifierMixin:
+class DaskClassifierMixin(ConstrainedBoosterMixin):
     """A classifier of one machine that is trained on the workers of a Dask cluster."""
 
     _local_class: ClassVar[type]
@@ -46,7 +47,7 @@ class DaskClassifierMixin:
         vars(local).update(vars(self))
         return local
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **columns: Any) -> float:
         """Compute the accuracy on Dask collections, or on tables in memory as the parent does.
 
         Parameters
@@ -57,10 +58,12 @@ class DaskClassifierMixin:
             Labels; those of Dask in the partitions of X.
         sample_weight : Dask Series or Array, or array of shape (n_samples,), default=None
             Weights; those of Dask in the partitions of X.
+        **columns
+            Arguments of the parent for tables in memory.
         """
         if is_collection(X):
             return score_partitions(self.to_local(), DaskRows(X, y, sample_weight))
-        return float(super().score(X, y, sample_weight))  # type: ignore[misc]
+        return super().score(X, y, sample_weight, **columns)
 
     def _train(
         self: Fitted,
@@ -150,7 +153,7 @@ class ConstrainedXGBClassifier(DaskClassifierMixin, of_xgboost.ConstrainedXGBCla
     _local_class = of_xgboost.ConstrainedXGBClassifier
     _library = "xgboost"
 
-    def fit(  # type: ignore[override]
+    def fit(
         self,
         X: Any,
         y: Any,

@@ -7,17 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from uuid import uuid4
 
-import dask
 import dask.array as da
 import numpy as np
+from dask.base import compute
 from dask.delayed import delayed
 from sklearn.utils import check_random_state
 
 from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained._typing import Array
 from gbm_constrained.distributed.dask_rows import DaskRows, is_collection, partitions_of
-from gbm_constrained.distributed.rank import Shard
-from gbm_constrained.distributed.shards import count_rows
+from gbm_constrained.distributed.shards import count_rows, make_shard
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -78,7 +77,8 @@ def predict_partitions(
         rows = X.chunks[0][i] if isinstance(X, da.Array) else np.nan
         found = delayed(_predict, pure=False)(model, method, part, args, own, like)
         chunks.append(da.from_delayed(found, (rows, *like.shape[1:]), meta=like))
-    return da.concatenate(chunks, allow_unknown_chunksizes=True)
+    predicted: da.Array = da.concatenate(chunks, allow_unknown_chunksizes=True)
+    return predicted
 
 
 def _sample(X: Any) -> Any:
@@ -98,14 +98,16 @@ def _predict(
 def score_partitions(local: Any, rows: DaskRows) -> float:
     """Compute the accuracy of a classifier on the rows of Dask collections, where these are."""
     model = delayed(local, name=f"classifier-{uuid4()}", traverse=False)
-    counts = dask.compute(*(delayed(_count_right)(model, shard) for shard in rows.shards()))
+    count = delayed(_count_right, pure=False)
+    counts = compute(*(count(model, X, y, weight) for X, y, weight, _ in rows.partitions()))
     right, total = np.sum(counts, axis=0)
     return float(right / total)
 
 
-def _count_right(model: Any, shard: Shard) -> tuple[float, float]:
+def _count_right(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
     """Sum the weights of the rows that are decided right, and of all rows."""
+    shard = make_shard(X, y, sample_weight, where="a partition")
     if count_rows(shard) == 0:
         return 0.0, 0.0
     weight = np.ones(shard.y.size) if shard.sample_weight is None else shard.sample_weight
-    return float(weight[model.predict(shard.X) == shard.y].sum()), float(weight.sum())
+    return float(weight[model.predict(X) == shard.y].sum()), float(weight.sum())

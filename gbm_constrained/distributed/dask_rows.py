@@ -9,9 +9,11 @@ from typing import Any, TypeAlias
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
-from dask.delayed import Delayed, delayed
+from dask.base import unpack_collections
+from dask.delayed import Delayed
 from distributed import Client, Future, wait
 
+from gbm_constrained.distributed.rank import Shard
 from gbm_constrained.distributed.shards import count_rows, make_shard, without_rows
 
 
@@ -54,6 +56,10 @@ def _refuse_unknown_categories(table: dd.DataFrame | dd.Series, name: str) -> No
             )
 
 
+Partition: TypeAlias = tuple[Any, Any, Any, Any]
+"""X, y, weights and sensitive features of some rows, each None or what stands for its values."""
+
+
 @dataclass(frozen=True, eq=False)
 class DaskRows:
     """Arguments of ``fit`` about rows, as Dask collections with the same partitions.
@@ -74,15 +80,20 @@ class DaskRows:
     sensitive_features: Any = None
     name: str = ""
 
-    def shards(self) -> list[Delayed]:
-        """Make a shard of each partition, on the worker that holds the partition."""
+    def partitions(self) -> list[Partition]:
+        """Divide all arguments at the same rows; nothing is computed.
+
+        Raises
+        ------
+        TypeError
+            If an argument is no Dask collection.
+        ValueError
+            If an argument has another number of partitions than X, or unknown categories.
+        """
         X = self._partitions("X", self.X)
         n = len(X)
         y, weight = (self._aligned(part, n) for part in ("y", "sample_weight"))
-        columns = self._columns(n)
-        where = f"partition {{}} of {self.name or 'the training rows'}"
-        make = delayed(make_shard, pure=False)
-        return [make(X[i], y[i], weight[i], columns[i], where=where.format(i)) for i in range(n)]
+        return list(zip(X, y, weight, self._columns(n), strict=True))
 
     def _partitions(self, argument: str, values: Any) -> list[Delayed]:
         return partitions_of(values, f"{argument} of {self.name}" if self.name else argument)
@@ -111,7 +122,7 @@ class DaskRows:
         return [{name: parts[i] for name, parts in found.items()} for i in range(n)]
 
 
-HeldRows: TypeAlias = list[tuple[Future, int]]
+HeldRows: TypeAlias = list[tuple[Future[Shard], int]]
 """Shards that a worker holds, each with the number of its first row among all rows."""
 
 
@@ -131,21 +142,27 @@ class PlacedRows:
         Shard with all columns and no row, for workers that hold no partition.
     """
 
-    shards: list[Future]
+    shards: list[Future[Shard]]
     lengths: list[int]
     workers: list[str]
-    empty: Future
+    empty: Future[Shard]
 
     @classmethod
     def of(cls, client: Client, rows: DaskRows) -> PlacedRows:
-        """Compute the partitions where the scheduler places them, and ask where that is."""
-        shards = client.compute(rows.shards())
-        wait(shards)
+        """Compute the partitions where the scheduler places them, and make shards there."""
+        parts, repack = unpack_collections(rows.partitions())
+        computed = client.compute(parts)
+        wait(computed)
+        (partitions,) = repack(computed)
+        held = client.who_has([X for X, *_ in partitions])
+        workers = [min(held[X.key]) for X, *_ in partitions]
+        where = f"partition {{}} of {rows.name or 'the training rows'}"
+        shards = [
+            client.submit(make_shard, *part, where=where.format(i), workers=[worker], pure=False)
+            for i, (part, worker) in enumerate(zip(partitions, workers, strict=True))
+        ]
         lengths = client.gather(client.map(count_rows, shards, pure=False))
         empty = client.submit(without_rows, shards[0], pure=False)
-        wait(empty)
-        held = client.who_has([*shards, empty])
-        workers = [min(held[shard.key]) for shard in shards]
         return cls(shards, lengths, workers, empty)
 
     def holders(self) -> list[str]:

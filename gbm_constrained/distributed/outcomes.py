@@ -1,31 +1,26 @@
 """Work of a rank that an engine runs, and what the engine brings back to the driver.
 
-A rank that fails breaks the sums of all others. An engine would report any of these errors, and run
-the work again. So a rank returns its failure as a value, and the driver raises the one that was
-first.
+A rank that fails breaks the sums of all others. An engine would report any of these errors, and
+run the work again. So a rank returns its failure as a value, and the driver raises the one that
+was first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xgboost.collective import CommunicatorContext
-from xgboost.core import XGBoostError
-from xgboost.tracker import RabitTracker
-
 from gbm_constrained.data.communicator import Communicator
-from gbm_constrained.distributed.collective import CollectiveCommunicator
 from gbm_constrained.distributed.failures import describe_failure
+from gbm_constrained.distributed.networks import XGBoostSeat
 from gbm_constrained.distributed.rank import Plan, RankResult, Shard
 from gbm_constrained.exceptions import MachineError
 
-TIME_OUT = 2  # Minutes in which LightGBM's machines must have found each other.
-
 RankFunction = Callable[[Shard, Plan, Communicator], RankResult]
 """Trains on the rows of one machine."""
+
+TIME_LIMIT = 600.0  # Seconds that a rank waits for the others before it fails.
 
 
 @dataclass(frozen=True)
@@ -53,63 +48,47 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Place of a rank among the others.
+class RankTask:
+    """Task of an engine that trains on the rows of one machine.
 
     Parameters
     ----------
-    rank, size : int
-        Number of the rank, and number of ranks.
-    tracker : mapping
-        Arguments by which XGBoost's communicator finds the tracker.
+    seat : XGBoostSeat
+        Place in the network over which tables are added, also those of LightGBM's machines.
+    plan : Plan
+        The same for all ranks.
+    function : callable
+        Trains on the rows.
     network : mapping
-        Parameters by which LightGBM finds the other ranks; empty for XGBoost.
+        Parameters by which LightGBM finds the other machines; empty for XGBoost.
     """
 
-    rank: int
-    size: int
-    tracker: Mapping[str, Any]
+    seat: XGBoostSeat
+    plan: Plan
+    function: RankFunction
     network: Mapping[str, Any]
 
-    def complete(self, plan: Plan, n_jobs: int) -> Plan:
-        """Complete a plan by the network of this rank, and threads of the engine if it has none."""
-        params = {**plan.params, "n_jobs": plan.params.get("n_jobs") or n_jobs}
-        return replace(plan, params=params, network=self.network)
+    def run(self, read: Callable[[], Shard], n_jobs: int) -> Outcome:
+        """Train on the rows that a function reads.
 
-    def run(self, work: Callable[[Communicator], RankResult]) -> Outcome:
-        """Do the work of this rank inside the communicator of all ranks."""
-        task = f"{self.rank:09d}"  # The tracker orders ranks by this text.
+        `n_jobs` are the threads that the engine has for the task, used where the plan names none.
+        """
+        params = {**self.plan.params, "n_jobs": self.plan.params.get("n_jobs") or n_jobs}
+        plan = replace(self.plan, params=params, network=self.network)
         try:
-            with CommunicatorContext(**self.tracker, dmlc_task_id=task):
-                return Outcome(work(CollectiveCommunicator()))
+            with self.seat.join() as (communicator, _):
+                return Outcome(self.function(read(), plan, communicator))
         except Exception as error:
-            is_echo = isinstance(error, XGBoostError)
-            return Outcome(failure=describe_failure(error, self.rank, self.size), is_echo=is_echo)
+            failure = describe_failure(error, self.seat.rank, self.seat.size)
+            return Outcome(failure=failure, is_echo=isinstance(error, self._echoes()))
 
+    def _echoes(self) -> tuple[type[Exception], ...]:
+        """List the errors that the end of another rank may cause."""
+        if not self.network:
+            return self.seat.echoes()
+        from lightgbm.basic import LightGBMError
 
-@contextmanager
-def tracking(size: int, host: str) -> Iterator[dict[str, Any]]:
-    """Track ranks while they find each other and until they end, at an address of this machine.
-
-    Parameters
-    ----------
-    size : int
-        Number of ranks.
-    host : str
-        Address of this machine that the ranks can reach.
-
-    Yields
-    ------
-    dict
-        Arguments by which the communicator of a rank finds the tracker.
-    """
-    tracker = RabitTracker(n_workers=size, host_ip=host, sortby="task")
-    tracker.start()
-    try:
-        yield tracker.worker_args()
-    finally:
-        with suppress(XGBoostError):  # The tracker complains of ranks that have not come.
-            tracker.free()
+        return (*self.seat.echoes(), LightGBMError)
 
 
 def lightgbm_networks(addresses: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
@@ -120,8 +99,11 @@ def lightgbm_networks(addresses: Sequence[tuple[str, int]]) -> list[dict[str, An
     addresses : sequence of (str, int)
         Host and free port of each rank.
     """
-    machines = ",".join(f"{host}:{port}" for host, port in addresses)
-    shared = {"machines": machines, "num_machines": len(addresses), "time_out": TIME_OUT}
+    shared = {
+        "machines": ",".join(f"{host}:{port}" for host, port in addresses),
+        "num_machines": len(addresses),
+        "time_out": round(TIME_LIMIT / 60),  # In minutes.
+    }
     return [{**shared, "local_listen_port": port} for _, port in addresses]
 
 
@@ -133,10 +115,9 @@ def result_of(outcomes: Sequence[Outcome]) -> RankResult:
     MachineError
         The failure of a rank, of one that failed by itself if there is one.
     """
-    failures = sorted((o for o in outcomes if o.failure is not None), key=lambda o: o.is_echo)
-    for outcome in failures:
-        assert outcome.failure is not None
-        raise outcome.failure
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.is_echo):
+        if outcome.failure is not None:
+            raise outcome.failure
     result = outcomes[0].result
     assert result is not None
     return result

@@ -17,8 +17,8 @@ from pyspark import BarrierTaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from gbm_constrained.data.communicator import Communicator
-from gbm_constrained.distributed.outcomes import Outcome, RankFunction, Seat, result_of, tracking
+from gbm_constrained.distributed.networks import xgboost_network
+from gbm_constrained.distributed.outcomes import TIME_LIMIT, RankFunction, RankTask, result_of
 from gbm_constrained.distributed.rank import Plan, RankResult, Shard, train_rank
 from gbm_constrained.distributed.shards import join_shards
 from gbm_constrained.distributed.spark_rows import SparkRows
@@ -66,31 +66,30 @@ def train(
     none = rows.read(selected.limit(0).toPandas())
     host = dataset.sparkSession.conf.get("spark.driver.host")
     assert host is not None
-    with tracking(n_tasks, host) as tracker:
-        seats = [Seat(rank, n_tasks, tracker, {}) for rank in range(n_tasks)]
-        task = _make_task(seats, rows, none, plan, function)
-        found = selected.mapInPandas(task, "rank long, outcome binary", barrier=True)
+    with xgboost_network(n_tasks, TIME_LIMIT, host) as seats:
+        tasks = [RankTask(seat, plan, function, {}) for seat in seats]
+        work = _make_work(tasks, rows, none)
+        found = selected.mapInPandas(work, "rank long, outcome binary", barrier=True)
         outcomes = {row["rank"]: pickle.loads(row["outcome"]) for row in _collect(found, n_tasks)}
     return result_of([outcomes[rank] for rank in range(n_tasks)])
 
 
-def _make_task(
-    seats: list[Seat], rows: SparkRows, none: Shard, plan: Plan, function: RankFunction
+def _make_work(
+    tasks: list[RankTask], rows: SparkRows, none: Shard
 ) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
     """Make the function that Spark calls with the rows of each partition."""
 
-    def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         context = BarrierTaskContext.get()
-        seat = seats[context.partitionId()]
+        rank = context.partitionId()
 
-        def work(communicator: Communicator) -> RankResult:
-            shard = join_shards([rows.read(frame) for frame in frames] or [none])
-            return function(shard, seat.complete(plan, context.cpus()), communicator)
+        def read() -> Shard:
+            return join_shards([rows.read(frame) for frame in frames] or [none])
 
-        outcome: Outcome = seat.run(work)
-        yield pd.DataFrame({"rank": [seat.rank], "outcome": [pickle.dumps(outcome)]})
+        outcome = tasks[rank].run(read, context.cpus())
+        yield pd.DataFrame({"rank": [rank], "outcome": [pickle.dumps(outcome)]})
 
-    return task
+    return work
 
 
 def _collect(found: DataFrame, n_tasks: int) -> list[Any]:

@@ -12,8 +12,8 @@ from pyspark.ml import Estimator, Model
 from pyspark.ml.functions import array_to_vector
 from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.param.shared import HasLabelCol, HasPredictionCol, HasProbabilityCol, HasWeightCol
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, functions
+from pyspark.sql.pandas.functions import pandas_udf
 
 from gbm_constrained.boosters.xgboost import classifier as of_xgboost
 from gbm_constrained.data.validation import check_integer
@@ -83,9 +83,9 @@ class ConstrainedXGBClassificationModel(Model, _ColumnParams):
                     }
                 )
 
-        of_rows = F.pandas_udf(predict, "prediction double, probability array<double>")  # type: ignore[call-overload]
+        of_rows = pandas_udf(predict, "prediction double, probability array<double>")  # type: ignore[call-overload]
         name = f"predicted-{uuid4()}"
-        predicted = dataset.withColumn(name, of_rows(F.struct(*features.select(dataset))))
+        predicted = dataset.withColumn(name, of_rows(functions.struct(*features.select(dataset))))
         return predicted.withColumns(
             {
                 self.getPredictionCol(): predicted[name]["prediction"],

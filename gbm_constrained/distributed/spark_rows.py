@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import VectorUDT
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DecimalType, NumericType
 
 from gbm_constrained.distributed.rank import Shard
@@ -45,7 +44,7 @@ class FeatureColumns:
         check_columns(dataset, "featuresCol", names)
         types = [dataset.schema[name].dataType for name in names]
         if len(names) == 1 and isinstance(types[0], VectorUDT | ArrayType):
-            first = dataset.select(F.size(_as_number(dataset[names[0]], types[0]))).first()
+            first = dataset.select(functions.size(_as_number(dataset[names[0]], types[0]))).first()
             if first is None:
                 raise ValueError("The DataFrame has no rows.")
             return cls(names, first[0])
@@ -135,7 +134,7 @@ class SparkRows:
         if self.weight:
             columns.append(dataset[self.weight].cast("double").alias("weight"))
         columns += [dataset[name].alias(f"s{j}") for j, name in enumerate(self.sensitive)]
-        number = F.monotonically_increasing_id() if self.id is None else dataset[self.id]
+        number = functions.monotonically_increasing_id() if self.id is None else dataset[self.id]
         return dataset.select(*columns, number.cast("long").alias("number"))
 
     def read(self, frame: pd.DataFrame) -> Shard:
