@@ -30,12 +30,14 @@ from gbm_constrained.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from gbm_constrained import dask as dask
     from gbm_constrained import datasets as datasets
     from gbm_constrained import lightgbm as lightgbm
     from gbm_constrained import metrics as metrics
     from gbm_constrained import plotting as plotting
     from gbm_constrained import presets as presets
     from gbm_constrained import solvers as solvers
+    from gbm_constrained import spark as spark
     from gbm_constrained import xgboost as xgboost
     from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
     from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
@@ -63,7 +65,17 @@ _PLACES = {
     "np_roc_band": "evaluation.np_roc",
     "tradeoff_curve": "tradeoff",
 }
-_MODULES = ("datasets", "lightgbm", "metrics", "plotting", "presets", "solvers", "xgboost")
+_MODULES = (
+    "dask",
+    "datasets",
+    "lightgbm",
+    "metrics",
+    "plotting",
+    "presets",
+    "solvers",
+    "spark",
+    "xgboost",
+)
 
 __all__ = [
     "Audit",

@@ -133,7 +133,7 @@ class CombinedRows:
         library_weight = np.zeros(stacked.size)
         library_weight[training] = np.ravel(weight)  # XGBoost also takes a column.
         return cls(
-            _concatenate(features),
+            concatenate_rows(features),
             classes[np.maximum(stacked, 0)],
             library_weight,
             stacked,
@@ -270,7 +270,8 @@ def _set_categories(table: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _concatenate(features: Sequence[Any]) -> Any:
+def concatenate_rows(features: Sequence[Any]) -> Any:
+    """Stack tables of one kind; columns of the later ones take the categories of the first."""
     first = features[0]
     if isinstance(first, pd.DataFrame):
         return pd.concat([first, *(_set_categories(f, first) for f in features[1:])])

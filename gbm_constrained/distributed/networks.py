@@ -1,4 +1,4 @@
-"""Networks of processes on one computer: how each of them joins those of its library."""
+"""Networks of processes: how each of them joins those of its library."""
 
 from __future__ import annotations
 
@@ -100,12 +100,14 @@ class LightGBMSeat:
 
 
 @contextmanager
-def xgboost_network(size: int, time_limit: float) -> Iterator[list[XGBoostSeat]]:
-    """Run XGBoost's tracker, by which its processes find each other."""
+def xgboost_network(
+    size: int, time_limit: float, host: str = LOOPBACK
+) -> Iterator[list[XGBoostSeat]]:
+    """Run XGBoost's tracker, by which processes find each other, at an address of this host."""
     from xgboost.core import XGBoostError
     from xgboost.tracker import RabitTracker
 
-    tracker = RabitTracker(size, LOOPBACK, sortby="task", timeout=round(time_limit))
+    tracker = RabitTracker(size, host, sortby="task", timeout=round(time_limit))
     tracker.start()
     address = tracker.worker_args()
     try:

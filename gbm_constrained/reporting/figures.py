@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gbm_constrained._optional import import_optional
 from gbm_constrained.reporting.plotting.history import (
     ConstraintHistoryDisplay,
     MultipliersDisplay,
 )
 from gbm_constrained.reporting.plotting.intervals import ConstraintIntervalsDisplay
-from gbm_constrained.reporting.plotting.style import COLOURS, import_optional, literal, shorten
+from gbm_constrained.reporting.plotting.style import COLOURS, literal, shorten
 from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay
 
 MAX_NAME = 80  # Most characters of a name in a legend.

@@ -10,8 +10,8 @@ import importlib.util
 import math
 from typing import Any
 
+from gbm_constrained._optional import import_optional
 from gbm_constrained.evaluation.audit import VERDICTS
-from gbm_constrained.reporting.plotting.style import import_optional
 
 SYMBOLS: dict[str, str] = {
     "met": "\N{CHECK MARK}",

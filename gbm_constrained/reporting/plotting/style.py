@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import Any
 
 from gbm_constrained._docstrings import Function, document_parameters
+from gbm_constrained._optional import import_optional
 
 # Okabe and Ito's palette differs for any colour vision. Tol's wine is in the place of its black,
 # which dark styles hide, and its yellow is left out, which light styles hide.
@@ -50,19 +50,6 @@ def colour_and_marker(i: int) -> tuple[str, str]:
     """Choose the colour and the marker of the i-th series; the first 49 differ."""
     again, j = divmod(i, len(COLOURS))
     return COLOURS[j], MARKERS[(j + again) % len(MARKERS)]
-
-
-def import_optional(module: str, user: str, extra: str) -> Any:
-    """Import a module that is an optional dependency, or name the extra that installs the module.
-
-    `user` is the first word of the error message: "Plots need matplotlib".
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f'{user} need {module.partition(".")[0]}: pip install "gbm_constrained[{extra}]".'
-        ) from error
 
 
 def matplotlib(module: str) -> Any:

@@ -1,0 +1,282 @@
+"""Classifiers of both libraries whose rows are Dask collections."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from distributed import Client, get_client
+
+from gbm_constrained.boosters.base import ConstrainedBoosterMixin
+from gbm_constrained.boosters.lightgbm import classifier as of_lightgbm
+from gbm_constrained.boosters.xgboost import classifier as of_xgboost
+from gbm_constrained.data.validation import preserve_random_state
+from gbm_constrained.distributed.dask import train
+from gbm_constrained.distributed.dask_prediction import by_partition, score_partitions
+from gbm_constrained.distributed.dask_rows import DaskRows, is_collection
+from gbm_constrained.distributed.rank import Library, Plan
+from gbm_constrained.training.fitted_report import remove_report
+
+Fitted = TypeVar("Fitted", bound="DaskClassifierMixin")
+
+# Arguments with a value for each row, or with rows of their own, that machines do not share.
+OF_ONE_MACHINE = (
+    "base_margin",
+    "base_margin_eval_set",
+    "datasets",
+    "eval_X",
+    "eval_init_score",
+    "eval_y",
+    "evaluation",
+    "groups",
+    "init_score",
+    "validation",
+)
+
+
+class DaskClassifierMixin(ConstrainedBoosterMixin):
+    """A classifier of one machine that is trained on the workers of a Dask cluster."""
+
+    _local_class: ClassVar[type]
+    _library: ClassVar[Library]
+
+    def to_local(self) -> Any:
+        """Return the classifier of one machine with the same parameters and the same model."""
+        local = self._local_class()
+        vars(local).update(vars(self))
+        return local
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **columns: Any) -> float:
+        """Compute the accuracy on Dask collections, or on tables in memory as the parent does.
+
+        Parameters
+        ----------
+        X : Dask DataFrame or Array, or table of shape (n_samples, n_features)
+            Features.
+        y : Dask Series or Array, or array of shape (n_samples,)
+            Labels; those of Dask in the partitions of X.
+        sample_weight : Dask Series or Array, or array of shape (n_samples,), default=None
+            Weights; those of Dask in the partitions of X.
+        **columns
+            Arguments of the parent for tables in memory.
+        """
+        if is_collection(X):
+            return score_partitions(self.to_local(), DaskRows(X, y, sample_weight))
+        return super().score(X, y, sample_weight, **columns)
+
+    def _train(
+        self: Fitted,
+        client: Client | None,
+        rows: DaskRows,
+        evaluation: Sequence[DaskRows],
+        fit: Mapping[str, Any],
+    ) -> Fitted:
+        """Train on the cluster, and take over what the classifier of one machine has learned."""
+        self._check_arguments(fit)
+        with preserve_random_state(self):
+            params = self.get_params(deep=False)  # type: ignore[attr-defined]
+        plan = Plan(self._library, params, fit)
+        result = train(_find_client(client), rows, evaluation, plan)
+        learned = vars(result.load())
+        remove_report(self)
+        vars(self).update((name, learned[name]) for name in learned.keys() - params.keys())
+        return self
+
+    def _check_arguments(self, fit: Mapping[str, Any]) -> None:
+        """Refuse further arguments of ``fit`` that are unknown, or about rows."""
+        known = inspect.signature(self._local_class.fit).parameters  # type: ignore[attr-defined]
+        for name, value in fit.items():
+            if name not in known:
+                raise TypeError(f"fit() has no argument {name!r}: it takes {', '.join(known)}.")
+            if name in OF_ONE_MACHINE and value is not None:
+                raise ValueError(
+                    f"{name}= is not supported where rows are on several machines: leave it out, "
+                    f"or fit gbm_constrained.{self._local_class.__name__} on one machine."
+                )
+
+
+def _find_client(client: Client | None) -> Client:
+    if client is not None:
+        return client
+    try:
+        return get_client()
+    except ValueError:
+        raise ValueError(
+            "client: there is no Dask client. Make one with dask.distributed.Client(...), or "
+            "give it as client=."
+        ) from None
+
+
+def _evaluation_rows(
+    eval_set: Sequence[tuple[Any, Any]] | None,
+    sample_weight: Sequence[Any] | None,
+    sensitive_features: Sequence[Any] | None,
+) -> list[DaskRows]:
+    """Collect the collections of each evaluation set."""
+    sets = eval_set or []
+    for name, values in (("weights", sample_weight), ("sensitive features", sensitive_features)):
+        if values is not None and len(values) != len(sets):
+            raise ValueError(
+                f"eval_set has {len(sets)} sets, and {name} are given for {len(values)}: give one "
+                f"entry for each set."
+            )
+    none: list[Any] = [None] * len(sets)
+    given = zip(sets, sample_weight or none, sensitive_features or none, strict=True)
+    return [
+        DaskRows(X, y, weight, columns, f"eval_set[{i}]")
+        for i, ((X, y), weight, columns) in enumerate(given)
+    ]
+
+
+class ConstrainedXGBClassifier(DaskClassifierMixin, of_xgboost.ConstrainedXGBClassifier):
+    """XGBoost classifier under constraints, trained on the workers of a Dask cluster.
+
+    Parameters, attributes, reports and saved files are those of
+    :class:`gbm_constrained.ConstrainedXGBClassifier`. Tables in memory are predicted as there,
+    and Dask collections partition by partition.
+
+    Parameters
+    ----------
+    **kwargs
+        Parameters of :class:`gbm_constrained.ConstrainedXGBClassifier`. ``n_jobs`` is by default
+        the number of threads of a worker.
+
+    Examples
+    --------
+    >>> from gbm_constrained import fpr, gap
+    >>> from gbm_constrained.dask import ConstrainedXGBClassifier
+    >>> constraints = [fpr() <= 0.05, gap(fpr(), by="sex") <= 0.02]
+    >>> clf = ConstrainedXGBClassifier(constraints=constraints, n_estimators=300)
+    """
+
+    _local_class = of_xgboost.ConstrainedXGBClassifier
+    _library = "xgboost"
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        eval_set: Sequence[tuple[Any, Any]] | None = None,
+        sample_weight_eval_set: Sequence[Any] | None = None,
+        sensitive_features: Any = None,
+        sensitive_features_eval_set: Sequence[Any] | None = None,
+        client: Client | None = None,
+        **fit: Any,
+    ) -> ConstrainedXGBClassifier:
+        """Fit the classifier on Dask collections, each partition on the worker that holds it.
+
+        Parameters
+        ----------
+        X : Dask DataFrame or Array of shape (n_samples, n_features)
+            Features; categories must be known.
+        y : Dask Series or Array of shape (n_samples,)
+            Labels, in the partitions of X.
+        sample_weight : Dask Series or Array of shape (n_samples,), default=None
+            Weights, in the partitions of X.
+        eval_set : list of (X, y), default=None
+            Evaluation sets of Dask collections.
+        sample_weight_eval_set : list, default=None
+            Weights of each evaluation set.
+        sensitive_features : Dask DataFrame, Series or Array, or dict of these, default=None
+            Columns that constraints may group by, in the partitions of X.
+        sensitive_features_eval_set : list, default=None
+            Sensitive features of each evaluation set.
+        client : distributed.Client, default=None
+            Cluster to train on; by default that of the current client.
+        **fit
+            Arguments of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit` that are not about
+            rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is no Dask collection, has other partitions than X, or is one that only
+            one machine takes.
+        MachineError
+            If a worker raises an error or is lost; names the worker.
+        """
+        rows = DaskRows(X, y, sample_weight, sensitive_features)
+        sets = _evaluation_rows(eval_set, sample_weight_eval_set, sensitive_features_eval_set)
+        return self._train(client, rows, sets, fit)
+
+    predict = by_partition(of_xgboost.ConstrainedXGBClassifier.predict)
+    predict_proba = by_partition(of_xgboost.ConstrainedXGBClassifier.predict_proba)
+
+
+class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBMClassifier):
+    """LightGBM classifier under constraints, trained on the workers of a Dask cluster.
+
+    Parameters, attributes, reports and saved files are those of
+    :class:`gbm_constrained.ConstrainedLGBMClassifier`. Tables in memory are predicted as there,
+    and Dask collections partition by partition.
+
+    Parameters
+    ----------
+    **kwargs
+        Parameters of :class:`gbm_constrained.ConstrainedLGBMClassifier`. ``n_jobs`` is by default
+        the number of threads of a worker.
+
+    Examples
+    --------
+    >>> from gbm_constrained import fnr
+    >>> from gbm_constrained.dask import ConstrainedLGBMClassifier
+    >>> clf = ConstrainedLGBMClassifier(constraints=[fnr() <= 0.05], n_estimators=300)
+    """
+
+    _local_class = of_lightgbm.ConstrainedLGBMClassifier
+    _library = "lightgbm"
+
+    def fit(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: Sequence[tuple[Any, Any]] | None = None,
+        eval_sample_weight: Sequence[Any] | None = None,
+        sensitive_features: Any = None,
+        sensitive_features_eval_set: Sequence[Any] | None = None,
+        client: Client | None = None,
+        **fit: Any,
+    ) -> ConstrainedLGBMClassifier:
+        """Fit the classifier on Dask collections, each partition on the worker that holds it.
+
+        Parameters
+        ----------
+        X : Dask DataFrame or Array of shape (n_samples, n_features)
+            Features; categories must be known.
+        y : Dask Series or Array of shape (n_samples,)
+            Labels, in the partitions of X.
+        sample_weight : Dask Series or Array of shape (n_samples,), default=None
+            Weights, in the partitions of X.
+        eval_set : list of (X, y), default=None
+            Evaluation sets of Dask collections.
+        eval_sample_weight : list, default=None
+            Weights of each evaluation set.
+        sensitive_features : Dask DataFrame, Series or Array, or dict of these, default=None
+            Columns that constraints may group by, in the partitions of X.
+        sensitive_features_eval_set : list, default=None
+            Sensitive features of each evaluation set.
+        client : distributed.Client, default=None
+            Cluster to train on; by default that of the current client.
+        **fit
+            Arguments of :meth:`gbm_constrained.ConstrainedLGBMClassifier.fit` that are not about
+            rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is no Dask collection, has other partitions than X, or is one that only
+            one machine takes.
+        MachineError
+            If a worker raises an error or is lost; names the worker.
+        """
+        rows = DaskRows(X, y, sample_weight, sensitive_features)
+        sets = _evaluation_rows(eval_set, eval_sample_weight, sensitive_features_eval_set)
+        return self._train(client, rows, sets, fit)
+
+    predict = by_partition(of_lightgbm.ConstrainedLGBMClassifier.predict)
+    predict_proba = by_partition(of_lightgbm.ConstrainedLGBMClassifier.predict_proba)
