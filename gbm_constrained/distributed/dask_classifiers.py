@@ -16,7 +16,6 @@ from gbm_constrained.distributed.dask import train
 from gbm_constrained.distributed.dask_prediction import by_partition, score_partitions
 from gbm_constrained.distributed.dask_rows import DaskRows, is_collection
 from gbm_constrained.distributed.rank import Library, Plan
-from gbm_constrained.training.fitted_report import remove_report
 
 Fitted = TypeVar("Fitted", bound="DaskClassifierMixin")
 
@@ -77,10 +76,7 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
         with preserve_random_state(self):
             params = self.get_params(deep=False)  # type: ignore[attr-defined]
         plan = Plan(self._library, params, fit)
-        result = train(_find_client(client), rows, evaluation, plan)
-        learned = vars(result.load())
-        remove_report(self)
-        vars(self).update((name, learned[name]) for name in learned.keys() - params.keys())
+        train(_find_client(client), rows, evaluation, plan).hand_over_to(self)
         return self
 
     def _check_arguments(self, fit: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from gbm_constrained._findings import Issued, collect_warnings, issue_again
 from gbm_constrained._typing import Codes
 from gbm_constrained.data.communicator import Communicator, Machine
+from gbm_constrained.training.fitted_report import remove_report
 
 Library: TypeAlias = Literal["xgboost", "lightgbm"]
 
@@ -90,6 +91,12 @@ class RankResult:
         assert self.model is not None
         issue_again(self.issued)
         return pickle.loads(self.model)
+
+    def hand_over_to(self, classifier: Any) -> None:
+        """Give what was learned to a classifier of the same parameters, and issue the warnings."""
+        learned, params = vars(self.load()), classifier.get_params(deep=False)
+        remove_report(classifier)
+        vars(classifier).update((name, learned[name]) for name in learned.keys() - params.keys())
 
 
 def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResult:
