@@ -20,6 +20,8 @@ from gbm_constrained.data.communicator import Communicator
 
 Values: TypeAlias = NDArray[Any] | None  # One number or boolean for each row; None for ones.
 
+HALF = 2.0**26  # Whole numbers up to it are added without rounding, 2^27 of them.
+TINY = 2.0**-1000  # Least unit, by which values can be divided.
 BITS = 53  # Bits of the integers that float64 holds without error.
 # The trick of rounding by a sum needs this factor between the step and the largest value.
 ROOM = 2
@@ -101,7 +103,15 @@ def round_weights(weight: Float, communicator: Communicator) -> Float:
 def sum_over_machines(
     add: Callable[[Any], Any], values: Sequence[Values], communicator: Communicator
 ) -> Float:
-    """Sum values of the rows of all machines.
+    r"""Sum values of the rows of all machines.
+
+    Each value x is split into two whole numbers, the higher and the lower half of its digits,
+
+    .. math:: 2^{52 - e} x \approx 2^{26} h + l , \qquad |h| \le 2^{26}, \quad 0 \le l < 2^{26} ,
+
+    with :math:`2^e` above every value. Sums of up to :math:`2^{27}` of them are exact. Unlike by
+    :class:`ExactSums`, a value is off by :math:`2^{-52}` of the largest one, however many rows
+    there are, so that tests of equal weights have their results of one machine.
 
     Parameters
     ----------
@@ -109,7 +119,7 @@ def sum_over_machines(
         Adds values of the rows of this machine up in a table, whose shape all machines share.
     values : sequence of ndarray or None
         Values that are added up, each in a table of its own. Booleans and None, which stands for
-        ones, are counted; other values are rounded as by :class:`ExactSums`.
+        ones, are counted.
     communicator : Communicator
         Adds tables over the machines.
 
@@ -120,17 +130,16 @@ def sum_over_machines(
     """
     if communicator.holds_all_rows:
         return np.array([add(x) for x in values], dtype=np.float64)
-    sums, bounds = ExactSums(communicator, 1), [1.0] * len(values)
-    if not all(map(_is_counted, values)):
-        own = [(1, 1.0) if x is None else _describe(x) for x in values]
-        sizes, largest = np.moveaxis(np.array(communicator.gather(own)), -1, 0)
-        sums = ExactSums(communicator, int(sizes.sum(axis=0).max()))
-        bounds = largest.max(axis=0).tolist()
-    tables = [
-        add(x if x is None or _is_counted(x) else sums.round(x, bound))
-        for x, bound in zip(values, bounds, strict=True)
-    ]
-    return communicator.sum(np.array(tables, dtype=np.float64))
+    units = _find_units(values, communicator)
+    parts: list[Float] = []
+    for x, unit in zip(values, units, strict=True):
+        parts += [add(x)] if _is_counted(x) else map(add, _split(np.asarray(x), unit))
+    tables = iter(communicator.sum(np.array(parts, dtype=np.float64)))
+    found = []
+    for x, unit in zip(values, units, strict=True):
+        table = next(tables)
+        found.append(table if _is_counted(x) else (HALF * table + next(tables)) * unit)
+    return np.array(found)
 
 
 def _is_counted(x: Values) -> bool:
@@ -138,6 +147,17 @@ def _is_counted(x: Values) -> bool:
     return x is None or x.dtype == np.bool_
 
 
-def _describe(x: NDArray[Any]) -> tuple[int, float]:
-    """Find the number of values, and the size of the largest one."""
-    return x.size, float(np.abs(x).max(initial=0.0))
+def _find_units(values: Sequence[Values], communicator: Communicator) -> list[float]:
+    """Find a power of two for each kind of values, of which they are less than 2^52 times."""
+    if all(map(_is_counted, values)):
+        return [1.0] * len(values)
+    own = [1.0 if x is None else float(np.abs(x).max(initial=0.0)) for x in values]
+    largest = [max(found) for found in zip(*communicator.gather(own), strict=True)]
+    return [max(math.ldexp(1.0, math.frexp(x)[1] - 52), TINY) for x in largest]
+
+
+def _split(x: NDArray[Any], unit: float) -> tuple[Float, Float]:
+    """Split values into whole numbers, the higher and the lower half of their digits."""
+    whole = np.rint(x / unit)
+    high = np.floor(whole / HALF)
+    return high, whole - HALF * high

@@ -38,7 +38,11 @@ from gbm_constrained.boosters.xgboost.fold_features import FoldFeatures, read_fe
 from gbm_constrained.boosters.xgboost.folds import make_fold_booster_factory
 from gbm_constrained.boosters.xgboost.kernel_options import kernel_options
 from gbm_constrained.boosters.xgboost.merging import best_rounds
-from gbm_constrained.boosters.xgboost.model import keep_first_rounds, shift_intercept
+from gbm_constrained.boosters.xgboost.model import (
+    as_scores,
+    keep_first_rounds,
+    shift_intercept,
+)
 from gbm_constrained.boosters.xgboost.native import (
     find_classes,
     find_intercept,
@@ -339,7 +343,7 @@ class XGBoostAdapter:
         model, fit = self.model, self.fit
 
         def objective(y_true: Array, margin: Array, sample_weight: Any = None) -> Any:
-            return fit.solver(margin)
+            return fit.solver(as_scores(margin, fit.data.columns))
 
         names = ("objective", "eval_metric", "callbacks", "early_stopping_rounds")
         own = {name: getattr(model, name) for name in names}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.xgboost.checks import list_stoppers
+from gbm_constrained.boosters.xgboost.model import as_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.early_stopping import EarlyStoppingOn, StoppingByConstraints
 from gbm_constrained.training.fit import ConstrainedFit
@@ -34,7 +34,7 @@ class Observer(xgb.callback.TrainingCallback):
         """Count the rounds of a continued model, and observe its scores."""
         self.grown_before = model.num_boosted_rounds()
         if self._is_moved_by(self.fit.evaluation_sets[-1:]):
-            self.fit.measured.observe(model.predict(self.matrices[-1], output_margin=True))
+            self.fit.measured.observe(self._score(model, self.matrices[-1]))
         return model
 
     def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
@@ -54,14 +54,18 @@ class Observer(xgb.callback.TrainingCallback):
         return model
 
     def _training_margin(self, model: Any) -> Array:
-        return np.asarray(model.predict(self.matrices[0], output_margin=True))
+        return self._score(model, self.matrices[0])
+
+    def _score(self, model: Any, matrix: Any) -> Array:
+        scores = model.predict(matrix, output_margin=True)
+        return as_scores(scores, self.fit.data.columns)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Measure the evaluation sets."""
         rounds = self.fit.solver.rounds
         if self.fit.is_measured_after(rounds):
             for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
-                margin = model.predict(matrix, output_margin=True)
+                margin = self._score(model, matrix)
                 held.measure(rounds, margin)
                 if self.fit.is_iteration_end(rounds) and self._is_moved_by([held]):
                     self.fit.measured.observe(margin)

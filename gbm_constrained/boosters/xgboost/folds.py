@@ -9,6 +9,7 @@ import xgboost as xgb
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.xgboost.fold_features import FoldFeatures
+from gbm_constrained.boosters.xgboost.model import as_scores
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.solvers.base import Solver
@@ -66,6 +67,7 @@ class _FoldBooster:
     ) -> None:
         self.solver, self.matrix, self.held = solver, training, held
         self.native, self.names = native, training.feature_names
+        self.columns = native.get("num_class", 1)
         self.booster = self._make_booster()
         # All other callbacks are about the model that is returned.
         schedulers = xgb.callback.LearningRateScheduler
@@ -102,15 +104,14 @@ class _FoldBooster:
         return self._predict(self.matrix, rounds)
 
     def _predict(self, matrix: Any, rounds: int = 0, *, training: bool = False) -> Array:
-        return np.asarray(
-            self.booster.predict(
-                matrix,
-                output_margin=True,
-                iteration_range=(0, rounds),
-                validate_features=False,
-                training=training,
-            )
+        scores = self.booster.predict(
+            matrix,
+            output_margin=True,
+            iteration_range=(0, rounds),
+            validate_features=False,
+            training=training,
         )
+        return as_scores(scores, self.columns)
 
     def state(self) -> State:
         return {"model": np.frombuffer(self.booster.save_raw("ubj"), np.uint8)}

@@ -104,3 +104,9 @@ def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
         base_score = base_score + shift
     parameters["base_score"] = json.dumps(base_score.tolist())
     parameters["boost_from_average"] = "0"
+
+
+def as_scores(predicted: Any, columns: int) -> Array:
+    """Give scores their shape, (n_samples,) or (n_samples, n_classes), without rows as well."""
+    scores = np.asarray(predicted)
+    return scores.reshape(0, columns) if not scores.size and columns > 1 else scores

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array
-from gbm_constrained.boosters.xgboost.model import keep_first_rounds, shift_intercept
+from gbm_constrained.boosters.xgboost.model import as_scores, keep_first_rounds, shift_intercept
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.fit import ConstrainedFit
 
@@ -71,7 +70,8 @@ class TrainedXGBModel:
 
     def _predict(self, matrix: Any, rounds: int) -> Array:
         span = (0, self.grown_before + rounds)
-        return np.asarray(self.booster.predict(matrix, output_margin=True, iteration_range=span))
+        scores = self.booster.predict(matrix, output_margin=True, iteration_range=span)
+        return as_scores(scores, self.fit.data.columns)
 
     def truncate(self, rounds: int) -> None:
         end = self.grown_before + rounds
