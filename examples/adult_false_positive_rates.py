@@ -3,8 +3,8 @@ Equal false positive rates on Adult
 ===================================
 
 A plain model of who earns more than $50,000 has a false positive rate that is 6 points higher for
-men than for women. This example bounds the difference, ``gap(fpr(), by="sex") <= bound``, for three
-bounds and both libraries. The column ``sex`` is not a feature: training takes it as
+men than for women. This example bounds the difference, ``gap(fpr(), by="sex") <= bound``, for
+three bounds and both libraries. The column ``sex`` is not a feature: training takes it as
 ``sensitive_features``, and prediction needs no group.
 """
 
