@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 MATRIX_PYTHONS ?= python3.11 python3.12 python3.13
 MATRIX_TESTS ?= tests
 
-.PHONY: demo test test-matrix check layers coverage docs evidence clean
+.PHONY: demo test test-slow test-matrix check layers coverage docs evidence clean
 
 demo:
 	$(PYTHON) -m venv --clear $(VENV)
@@ -36,7 +36,11 @@ check:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto
+	OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+# What is too long for every day, in the .venv that make test has made.
+test-slow:
+	OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m slow
 
 # The layers of packages alone, and the share of lines that the suite runs, at least 95 %.
 layers:
@@ -44,7 +48,7 @@ layers:
 
 coverage:
 	$(BIN)/python -m pip install --quiet "pytest-cov>=5"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --cov gbm_constrained --cov-report term:skip-covered --cov-fail-under 95
+	OMP_NUM_THREADS=1 LOKY_MAX_CPU_COUNT=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal --cov gbm_constrained --cov-report term:skip-covered --cov-fail-under 95
 
 docs:
 	rm -rf build/docs docs/gallery docs/generated

@@ -3,8 +3,8 @@ Equal false positive rates on Adult
 ===================================
 
 A plain model of who earns more than $50,000 has a false positive rate that is 6 points higher for
-men than for women. This example bounds the difference, ``gap(fpr(), by="sex") <= bound``, for four
-bounds and both libraries. The column ``sex`` is not a feature: training takes it as
+men than for women. This example bounds the difference, ``gap(fpr(), by="sex") <= bound``, for
+three bounds and both libraries. The column ``sex`` is not a feature: training takes it as
 ``sensitive_features``, and prediction needs no group.
 """
 
@@ -44,7 +44,7 @@ for library, (plain, constrained) in libraries.items():
     errors = np.array([np.mean((scores >= t) != y[train]) for t in thresholds])
     rates = np.array([[np.mean(scores[rows] >= t) for rows in negatives] for t in thresholds])
     plain.fit(X[train], y[train])
-    for bound in (0.05, 0.03, 0.02, 0.01):
+    for bound in (0.03, 0.02, 0.01):
         constraint = gc.gap(gc.fpr(), by="sex") <= bound
         constrained.set_params(constraints=[constraint])
         constrained.fit(X[train], y[train], sensitive_features=groups[train])

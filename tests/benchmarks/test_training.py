@@ -18,7 +18,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.datasets import load_adult
 
-OPTIONS = {"n_jobs": 2, "measure_on": "train"}
+OPTIONS = {"n_jobs": 1, "measure_on": "train"}
 MODELS = {
     "xgboost": lambda rules, **k: ConstrainedXGBClassifier(
         constraints=rules, enable_categorical=True, verbosity=0, **OPTIONS, **k
@@ -77,7 +77,7 @@ def test_multipliers_settle_at_a_large_learning_rate():
     )  # fmt: skip
     model = ConstrainedLGBMClassifier(
         constraints=[gap(error_rate(), by="sex") <= 0.01], n_estimators=160, learning_rate=0.3,
-        measure_on="crossfit", n_jobs=2, verbose=-1,
+        measure_on="crossfit", n_jobs=1, verbose=-1,
     )  # fmt: skip
     history = model.fit(X, y, sensitive_features=sex).history_
     late = history.filter(like="multiplier").iloc[-len(history) // 3 :].to_numpy()
@@ -93,7 +93,7 @@ def test_the_best_prefix_is_none_that_multipliers_were_still_on_their_way_in():
     model = ConstrainedXGBClassifier(
         constraints=[gap(error_rate(), by="sex") <= 0.02], iterate="best", n_estimators=179,
         learning_rate=0.245, max_leaves=70, max_depth=22, min_child_weight=0.745,
-        colsample_bytree=0.701, reg_alpha=0.193, gamma=1.155, random_state=99, n_jobs=2,
+        colsample_bytree=0.701, reg_alpha=0.193, gamma=1.155, random_state=99, n_jobs=1,
         verbosity=0,
     )  # fmt: skip
     model.fit(coded[known], data.target[known], sensitive_features=sex[known])

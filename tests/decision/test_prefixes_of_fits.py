@@ -64,7 +64,7 @@ def test_last_steps_back_to_where_rules_were_met(library, rules, problem):
     X, y, sex = problem
     bounds = [rule.bound for rule in rules]
     stepped_back = 0
-    for n in range(20, 62, 2):
+    for n in range(20, 62, 4):
         clf = make(library, rules, n_estimators=n).fit(X, y, sensitive_features=sex)
         whole = make(library, rules, n_estimators=n, iterate="randomized")
         whole.fit(X, y, sensitive_features=sex)

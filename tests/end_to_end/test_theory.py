@@ -26,6 +26,7 @@ CASES = [
     for l2 in (0.0, 0.3)
 ]
 NAMES = [f"{k}-{kind}-{'mu>0' if l2 else 'mu=0'}" for k, kind, l2 in CASES]
+SLOW = ("7-linear-mu=0", "7-dictionary-mu>0")
 # About the multipliers of the three constraints, over the fractions of their rows; small where
 # convergence is slow (mu = 0), so that it reaches 1e-4.
 EMPHASIS = {(2, 0.0): (0.1, 0.1, 0.1), (2, 0.3): (0.5, 0.5, 0.5)}
@@ -132,7 +133,14 @@ def test_reference_satisfies_the_optimality_conditions(case):
     assert learner.objective(p.weights) == pytest.approx(p.optimum, abs=1e-8)
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
+# Of seven classes, the everyday suite takes each learner and each rate once.
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[pytest.mark.slow] * (name in SLOW))
+        for case, name in zip(CASES, NAMES, strict=True)
+    ],
+)
 def test_rates_of_the_theory(case):
     """Corollary 1: O(1/k) for mu = 0 and O(1/k^2) for mu > 0, down to 1e-4; exact multipliers."""
     p, accelerated = problem(*case), case[-1] > 0

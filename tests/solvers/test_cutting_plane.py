@@ -186,7 +186,7 @@ def test_a_search_ends_when_it_is_told():
 def test_problem_3_against_a_conic_solver(m):
     """Problem 3 at random scores, and the same with slack for rules that these violate."""
     cp = pytest.importorskip("cvxpy")
-    for seed in range(20):
+    for seed in range(10):
         draw = RateProblemDraw(seed, m)
         reference = draw.rng.normal(size=draw.zeros.size) * 0.2 * (seed > 0)
         oracle = ConvexProblem(draw.problem, draw.model, reference)

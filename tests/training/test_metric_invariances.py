@@ -1,5 +1,6 @@
 """Decisions of a metric do not depend on weights or copies, order, names and idle constraints."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -33,9 +34,9 @@ class Scores:
         return b""
 
 
-def draw(seed=0):
+def draw():
     """Scores of three classes, labels drawn by their probabilities, and weights."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     scores = log_softmax(random.normal(size=(N, 3)) * 1.5 + [1.5, 0.0, -1.0], axis=1)
     uniform = random.random((N, 1))
     y = (uniform > np.exp(scores).cumsum(axis=1)).sum(axis=1).clip(max=2)
@@ -50,6 +51,12 @@ def find(name, X, y, weight=None, constraints=()):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of training rows
         return fit.run(lambda part: Scores())
+
+
+@functools.cache
+def find_weighted(name, is_constrained):
+    """Fit the rows as they are drawn, which most tests compare with."""
+    return find(name, *draw(), constraints_of(is_constrained))
 
 
 def assert_equal(one, other):
@@ -77,7 +84,7 @@ def constraints_of(is_constrained, label=2):
 def test_weights_are_copies(name, is_constrained):
     X, y, weight = draw()
     constraints = constraints_of(is_constrained)
-    weighted = find(name, X, y, weight, constraints)
+    weighted = find_weighted(name, is_constrained)
     copied = find(
         name, np.repeat(X, weight, axis=0), np.repeat(y, weight), constraints=constraints
     )
@@ -90,11 +97,11 @@ def test_weights_are_copies(name, is_constrained):
 @EACH
 @CONSTRAINED
 def test_the_order_of_rows_does_not_matter(name, is_constrained):
-    X, y, weight = draw(1)
+    X, y, weight = draw()
     order = np.random.default_rng(0).permutation(N)
     constraints = constraints_of(is_constrained)
     assert_equal(
-        find(name, X, y, weight, constraints),
+        find_weighted(name, is_constrained),
         find(name, X[order], y[order], weight[order], constraints),
     )
 
@@ -102,10 +109,10 @@ def test_the_order_of_rows_does_not_matter(name, is_constrained):
 @pytest.mark.parametrize("name", ["g_mean", "h_mean", "q_mean", "min_recall"])
 @CONSTRAINED
 def test_names_of_classes_do_not_matter(name, is_constrained):
-    X, y, weight = draw(2)
+    X, y, weight = draw()
     names = np.array(["a", "m", "z"])
     assert_equal(
-        find(name, X, y, weight, constraints_of(is_constrained)),
+        find_weighted(name, is_constrained),
         find(name, X, names[y], weight, constraints_of(is_constrained, "z")),
     )
 
@@ -116,9 +123,9 @@ def test_the_order_of_classes_does_not_matter_to_the_optimum_by_probabilities(
     name, is_constrained
 ):
     """Ties go to the larger class, so that the rules themselves may be others."""
-    X, y, weight = draw(2)
+    X, y, weight = draw()
     names = np.array(["z", "m", "a"])
-    one = find(name, X, y, weight, constraints_of(is_constrained))
+    one = find_weighted(name, is_constrained)
     other = find(name, X[:, ::-1], names[y], weight, constraints_of(is_constrained, "a"))
     assert one.bound == pytest.approx(other.bound, abs=SOLVED)
     for of_one, of_other in zip(one.candidates[:2], other.candidates[:2], strict=True):
@@ -127,16 +134,16 @@ def test_the_order_of_classes_does_not_matter_to_the_optimum_by_probabilities(
 
 @EACH
 def test_a_constraint_that_never_binds_does_not_matter(name):
-    X, y, weight = draw(3)
+    X, y, weight = draw()
     idle = [gc.selection_rate(1) <= 0.99, gc.error_rate() <= 0.99]
-    assert_equal(find(name, X, y, weight), find(name, X, y, weight, idle))
+    assert_equal(find_weighted(name, False), find(name, X, y, weight, idle))
 
 
 @EACH
 @CONSTRAINED
 def test_the_same_fit_gives_the_same_mixture(name, is_constrained):
-    X, y, weight = draw(4)
-    one, two = (find(name, X, y, weight, constraints_of(is_constrained)) for _ in range(2))
+    one = find_weighted(name, is_constrained)
+    two = find(name, *draw(), constraints_of(is_constrained))
     np.testing.assert_array_equal(one.chosen.costs, two.chosen.costs)
     np.testing.assert_array_equal(one.chosen.probability, two.chosen.probability)
 
@@ -145,7 +152,7 @@ def test_the_same_fit_gives_the_same_mixture(name, is_constrained):
 @pytest.mark.parametrize("metric", ["g_mean", "min_recall"])
 def test_boosters_decide_alike(library, metric):
     """Names of classes, an idle constraint and weights of one change no tree."""
-    X, y, _ = draw(5)
+    X, y, _ = draw()
     names = np.array(["a", "b", "c"])
     own = {"n_estimators": 8, "n_jobs": 1, "maximize": metric, "random_state": 0, "n_folds": 3}
     own |= {"verbose": -1} if library == "lightgbm" else {"max_depth": 3}
