@@ -3,7 +3,7 @@ Fair rankings on Adult
 ======================
 
 A score may be used to rank persons, without a threshold. This example bounds three differences
-between women and men that depend on the ranking alone: two bounds of each, and both libraries.
+between women and men that depend on the ranking alone: three bounds of each, and both libraries.
 The column ``sex`` is not a feature: training takes it as
 ``sensitive_features``, and prediction needs no group.
 """
@@ -20,7 +20,7 @@ from gbm_constrained.plotting import GroupROCDisplay, TradeoffDisplay
 adult = load_adult()
 train, test = adult.split == "train", adult.split == "test"
 X, y, groups = adult.data.drop(columns="sex"), adult.target, adult.sensitive_features[["sex"]]
-common = {"n_estimators": 50, "learning_rate": 0.1, "n_jobs": 1}
+common = {"n_estimators": 100, "learning_rate": 0.1, "n_jobs": 1}
 xgboost = {**common, "max_depth": 4, "enable_categorical": True}
 lightgbm = {**common, "num_leaves": 15, "verbose": -1}
 libraries = {
@@ -35,9 +35,9 @@ libraries = {
 # compares those of one sex who earn more with those of the other who do not. ``auc`` compares how
 # well the ranking is within each sex. Adult's own test rows measure all models.
 metrics = {
-    "mean_rank": (gc.mean_rank(), (0.05, 0.02)),
-    "cross_auc": (gc.cross_auc(), (0.04, 0.02)),
-    "auc": (gc.auc(), (0.02, 0.01)),
+    "mean_rank": (gc.mean_rank(), (0.1, 0.05, 0.02)),
+    "cross_auc": (gc.cross_auc(), (0.08, 0.04, 0.02)),
+    "auc": (gc.auc(), (0.03, 0.02, 0.01)),
 }
 measured = {"X_test": X[test], "y_test": y[test], "sensitive_features_test": groups[test]}
 tables = []

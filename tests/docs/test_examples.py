@@ -169,7 +169,7 @@ def test_adult_auc_fairness(run):
     table, test, X, y = (space[name] for name in ("table", "test", "X", "y"))
     plain, bound = table[table["label"] == "plain"], table[table["label"] != "plain"]
     assert len(plain) == 6
-    assert len(bound) == 12
+    assert len(bound) == 18
     assert (bound["value_low"] <= bound["bound"]).all()  # no constraint is missed beyond doubt
     before = bound.merge(plain, on=["library", "metric"], suffixes=("", "_plain"))
     assert (before["value"] < before["value_plain"]).all()
