@@ -94,7 +94,8 @@ def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
     weight = rows.cells.rows.weight
     if weight is not None:
         taken = taken[weight[taken] > 0]
-        ends = weight[taken].min(initial=np.inf), weight[taken].max(initial=0.0)
+        own = weight[taken]
+        ends = float(own.min(initial=np.inf)), float(own.max(initial=0.0))
         lowest, highest = zip(*rows.cells.communicator.gather(ends), strict=True)
         if max(highest) > min(lowest):
             return None  # The binomial argument is for rows of equal weight.

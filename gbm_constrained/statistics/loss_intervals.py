@@ -112,21 +112,22 @@ class LossIntervals:
         w, we, ww, wwe, wwee = moments[:, view.cells]
         functionals = constraint.expression.functionals(self.compiled.groups[j])
         levels = cells.levels_of(view)
-        constant = np.zeros((len(functionals), *w.shape))
-        slope = np.zeros_like(constant)
+        constant, slope = np.zeros((2, len(functionals), *w.shape))
         for k, (rate, group) in enumerate(functionals):
             for a, term in rate.terms:
                 inside = cells.select(view, term.base)
                 if group is not None:
                     inside &= group.holds(view)
                 counted = cells.select(view, term.where)[:, None]
-                is_loss = term.event.is_loss
-                event = 0.0 if is_loss else term.event.cost(levels) * counted
-                of_loss = 1.0 * counted if is_loss else 0.0
+                event, of_loss = np.zeros((2, *w.shape))
+                if term.event.is_loss:
+                    of_loss += counted
+                else:
+                    event += term.event.cost(levels) * counted
                 total = w[inside].sum()
                 mean = (event * w + of_loss * we)[inside].sum() / total
-                constant[k, inside] += a * (event - mean + np.zeros_like(w))[inside] / total
-                slope[k, inside] += a * (of_loss + np.zeros_like(w))[inside] / total
+                constant[k, inside] += a * (event - mean)[inside] / total
+                slope[k, inside] += a * of_loss[inside] / total
         crossed = np.einsum("kcd,lcd,cd->kl", constant, slope, wwe)
         squares = np.einsum("kcd,lcd,cd->kl", constant, constant, ww)
         squares += np.einsum("kcd,lcd,cd->kl", slope, slope, wwee)
