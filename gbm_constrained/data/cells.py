@@ -34,9 +34,7 @@ from gbm_constrained.data.devices import look_up, to_host
 from gbm_constrained.data.rows import Rows
 
 MASKED_SUM_CELLS = 12  # Largest number of cells for which sums by masks are the faster ones.
-MASKED_EXACT_SUM_CELLS = (
-    4  # The same of numbers in double precision, which need be added no better.
-)
+MASKED_EXACT_SUM_CELLS = 4  # The same where any order of additions gives the exact sum.
 VIEW_CELLS = 2048  # Largest number of cells of a view of several constraints.
 MOST_CELLS = 1 << 20  # Largest number of cells of a view of one constraint.
 

@@ -19,7 +19,7 @@ from gbm_constrained.problem.problem_rows import ProblemRows
 # Numbers of rows, about, that mean slopes of cells are estimated from. In several views each row
 # is in several cells, and half as many rows are enough.
 SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
-SAMPLE_SEED = 1 << 40  # No seed of a split, so that a part has rows in the sample as all rows do.
+SAMPLE_SEED = 1 << 40  # Not that of a split, whose parts would be in the sample or not as a whole.
 LARGEST_SQUARE = 1.0 / 8.0  # Largest sum over classes of squared slopes, of two classes at 1/2.
 
 
@@ -90,7 +90,7 @@ class ProblemConstants:
 
     @cached_property
     def _sample(self) -> tuple[Array, Array | None, list[Array], Float]:
-        """Rows of each cell, about as many, with their weights and their cells in each view.
+        """About as many rows of each cell, with their weights and their cells in each view.
 
         The last entry is the sampled weight of each cell.
         """
