@@ -135,7 +135,7 @@ def _choose_shift(
     has_violation = bool((left[~compares_groups(compiled)] > ROUNDING).any())
     loss = best.loss if best.violation > 0.0 else best.error
     if criterion == "auc":
-        loss += (1.0 - rows.auc(margin)) - best.error
+        loss += (1.0 - rows.auc(margin, search.table)) - best.error
     return Choice(
         prefix,
         best.value,

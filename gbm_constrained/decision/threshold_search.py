@@ -155,9 +155,9 @@ class ShiftSearch:
             return np.zeros(1), aim.merits  # Decisions on these rows determine no constraint.
         if self.table is None:
             return np.array([aim.choose(self._thresholds)]), aim.merits
-        for split in itertools.count():
-            bins = aim.find_open_bins(self.table)
-            if split == self.most_splits or not bins.any():
+        most = self.most_splits
+        for _ in itertools.count() if most is None else range(most):
+            if not (bins := aim.find_open_bins(self.table)).any():
                 break
             self.table = self.table.split(bins)
             self.margin, decisions = self.table.scores, DecisionCounts(self.table.cells)

@@ -120,7 +120,8 @@ def test_cross_fitted_decisions_are_nearly_those_of_a_sort():
             assert (decisions != expected[index]).sum() <= 0.005 * problem.n
 
 
-def test_a_whole_choice_sends_at_most_two_mebibytes():
+@pytest.mark.parametrize("criterion", ["error", "auc"])
+def test_a_whole_choice_sends_at_most_two_mebibytes(criterion):
     """With group-wise thresholds for the report; it does not grow with the rows."""
     n_bytes = []
     for n in (20_000, 200_000):
@@ -131,7 +132,7 @@ def test_a_whole_choice_sends_at_most_two_mebibytes():
             scored = problem.scored(np.arange(problem.n), counting)
             assert len(scored.rows.cells) == 12
             counting.n_bytes = 0
-            choice = choose_prefix(scored, Prefixes(100, 1, has_free_choice=True))
+            choice = choose_prefix(scored, Prefixes(100, 1, True, criterion))
             margin = scored.margins(choice.rounds)
             choose_with_room(scored.rows, margin, choice)
             GroupThresholds(scored.rows.cells, scored.rows.compiled, margin, choice.shift)

@@ -258,6 +258,6 @@ def test_entries_count_all_rows():
     for of_ranks in problem.on_machines(work):
         for table in of_ranks:
             assert table.count.sum() == problem.n
-            assert table.weight.sum() == problem.weight.sum()
-            assert table.cells.rows.weight.sum() == problem.weight.sum()
+            assert table.weight.sum() == pytest.approx(problem.weight.sum())
+            assert table.cells.rows.weight.sum() == table.weight.sum()
             assert (np.diff(table.scores) <= 0).all()
