@@ -36,6 +36,8 @@ class Dealt(Problem):
             "u": np.append(np.arange(LEVELS), rng.integers(0, LEVELS, n - LEVELS)),
             "v": np.append(np.arange(LEVELS)[::-1], rng.integers(0, LEVELS, n - LEVELS)),
         }
+        if weighted and seed % 2:
+            self.weight = rng.gamma(1.0, size=n)
         if seed % 3 == 0:
             self.margin = self.margin.astype(np.float32)
 

@@ -6,12 +6,14 @@ import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.joint_rows import JointRows, number_of_rows, round_weights
+from gbm_constrained.data.exact_sums import round_weights
+from gbm_constrained.decision.joint_rows import JointRows
 from gbm_constrained.decision.line_tables import LineTable
 from gbm_constrained.decision.lines import Line, sort_along_line
 from gbm_constrained.decision.merits import ErrorAndViolations
 from gbm_constrained.decision.score_counts import DecisionCounts
 from gbm_constrained.decision.score_tables import ScoredKinds, ScoreTable
+from gbm_constrained.statistics.row_sums import count_rows
 
 LINE_BINS = 128  # Bins of a line whose rows are on many machines.
 
@@ -75,7 +77,7 @@ class ClassScoreTables(ClassScores):
 
     def __init__(self, margin: Float, cells: Cells) -> None:
         super().__init__(margin, cells)
-        self._rows, self.n_rows = JointRows(cells), number_of_rows(cells)
+        self._rows, self.n_rows = JointRows(cells), count_rows(cells)
         kinds = np.arange(len(self._rows.joint))
         self.cells = self._rows.stand_in(kinds, self._rows.add(self._rows.joint.codes, kinds.size))
 
@@ -104,8 +106,9 @@ class ClassScoreTables(ClassScores):
         cells, one, two = kinds // (k * k), kinds // k % k, kinds % k
         labels, cost = rows.joint.labels[cells], decisions.cost[rows.joint.of_views[cells, 0]]
         fewer = cost * ((two != labels) * 1.0 - (one != labels))
-        square = None if rows.weight is None else rows.weight**2
-        square = round_weights(square, rows.communicator)
+        square = None
+        if rows.weight is not None:
+            square = round_weights(rows.weight**2, rows.communicator)
         squares = rows.communicator.sum(np.bincount(at, square, kinds.size).astype(np.float64))
         return float(fewer @ rows.add(at, kinds.size)), float(fewer**2 @ squares)
 
@@ -125,6 +128,7 @@ class ClassScoreTables(ClassScores):
             self._rows.weight,
             self.size,
             self._rows.communicator,
+            self.n_rows,
             LINE_BINS,
         )
         classes = others[kinds // raised.size % others.size], raised[kinds % raised.size]

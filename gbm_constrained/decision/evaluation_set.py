@@ -108,14 +108,15 @@ class EvaluationSet:
         right, total = self._sum_right(self.counts(decisions).weight * of_class)
         return 1.0 - right / total if total > 0 else np.nan
 
-    def auc(self, margin: Array) -> float:
+    def auc(self, margin: Array, table: MarginTable | None = None) -> float:
         """Compute the AUC of the labelled rows of the objective, of two classes.
 
-        Where machines hold different rows, scores in the same bin of a table count as ties.
+        Where machines hold different rows, scores in the same bin of a table count as ties. The
+        table of a search of these scores may be given.
         """
         cells = self.cells
         if not cells.communicator.holds_all_rows:
-            table = MarginTable.of(margin, cells)
+            table = table or MarginTable.of(margin, cells)
             cells, margin = table.cells, table.scores
         rows, inside = cells.rows, cells.labelled[cells.codes]
         weight = None if rows.weight is None else rows.weight[inside]

@@ -12,12 +12,10 @@ import copy
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
-from gbm_constrained.data.cells import Cells, View
-from gbm_constrained.data.communicator import Communicator, SingleMachine
+from gbm_constrained.data.cells import MOST_CELLS, Cells, View
+from gbm_constrained.data.communicator import SingleMachine
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.joint_cells import JointCells
-
-GRID_BITS = 26  # Weights are multiples of the largest one's power of two divided by 2 to this.
 
 
 class JointRows:
@@ -28,15 +26,14 @@ class JointRows:
     joint : JointCells
         The joint cells, and that of each row of this machine.
     weight : ndarray of shape (n_samples,) or None
-        Weights of the rows of this machine, on a grid; ones where None.
+        Weights of the rows of this machine, which add up without rounding; ones where None.
     communicator : Communicator
         Adds tables over machines.
     """
 
     def __init__(self, cells: Cells) -> None:
         self._cells, self.communicator = cells, cells.communicator
-        self.joint = _divide_jointly(cells)
-        self.weight = round_weights(cells.rows.weight, cells.communicator)
+        self.joint, self.weight = _divide_jointly(cells), cells.rows.weight
 
     def add(self, codes: Codes, n_codes: int) -> Float:
         """Add up the weights of the rows of all machines by a code of each row."""
@@ -64,7 +61,8 @@ def _divide_jointly(cells: Cells) -> JointCells:
     """Divide the rows by all views, into the joint cells that occur on any of the machines."""
     codes, of_views = np.zeros(len(cells.rows), dtype=np.intp), np.zeros((1, 0), dtype=np.intp)
     for view in cells.views:
-        occurring, codes = _number(codes * len(view) + view.small_codes)
+        size = len(of_views) * len(view)
+        occurring, codes = _number(codes * len(view) + view.small_codes, size)
         own = occurring % len(view) + view.cells.start
         of_views = np.column_stack([of_views[occurring // len(view)], own])
     found = cells.communicator.gather(of_views)
@@ -74,23 +72,10 @@ def _divide_jointly(cells: Cells) -> JointCells:
     return JointCells(codes, united, cells.labels[united[:, 0]], cells.classes.size)
 
 
-def _number(codes: Codes) -> tuple[Codes, Codes]:
-    """List the codes that occur, and find the position of each code among them."""
+def _number(codes: Codes, size: int) -> tuple[Codes, Codes]:
+    """List the codes that occur, of so many, and find the position of each code among them."""
+    if size <= MOST_CELLS:  # A table of all codes is faster than a sort.
+        has_rows = np.bincount(codes, minlength=size) > 0
+        return np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[codes]
     occurring, position = np.unique(codes, return_inverse=True)
     return occurring, np.asarray(np.ravel(position), dtype=np.intp)
-
-
-def round_weights(weight: Float | None, communicator: Communicator) -> Float | None:
-    """Round weights to a grid on which float64 adds up to 2^27 of them without an error."""
-    if weight is None:
-        return None
-    largest = max(communicator.gather(float(np.max(weight, initial=0.0))))
-    if not largest > 0.0:
-        return weight
-    unit = 2.0 ** (int(np.frexp(largest)[1]) - GRID_BITS)
-    return np.asarray(np.rint(weight / unit) * unit)
-
-
-def number_of_rows(cells: Cells) -> int:
-    """Count the rows of all machines."""
-    return int(cells.count[cells.views[0].cells].sum())

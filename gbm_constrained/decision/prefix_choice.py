@@ -13,11 +13,11 @@ from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.joint_rows import number_of_rows
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import functionals_of
+from gbm_constrained.statistics.row_sums import count_rows
 
 Criterion: TypeAlias = Literal["error", "auc"]
 CRITERIA: tuple[Criterion, ...] = ("error", "auc")
@@ -27,6 +27,8 @@ N_PREFIXES_OF_SEVERAL_CLASSES = 3  # The same for several classes, whose searche
 # classes, and for a violation on the training rows of the model; and for two classes, where a
 # comparison of groups has this penalty also if it can be met (evidence, Decisions).
 VIOLATION_PENALTY, VIOLATION_PENALTY_BINARY = 3.0, 10.0
+# Times that a table of scores is split for shifts that are compared and not returned.
+FEW_SPLITS = 1
 # Multiples of the cross-fitted violation by which a shift leaves room, tried one after the other.
 ROOM = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Further errors by a shift, as a share of rows, beyond which other prefixes are searched as well.
@@ -82,7 +84,7 @@ def choose_prefix(
 
     def at(prefix: int) -> Choice:
         if prefix not in found:
-            found[prefix] = _choose_shift(scored, prefix, criterion, is_exact=prefix == rounds)
+            found[prefix] = _choose_shift(scored, prefix, criterion, is_final=prefix == rounds)
         return found[prefix]
 
     def with_refit(choice: Choice) -> Choice:
@@ -108,19 +110,24 @@ def choose_prefix(
         best = min(best, with_refit(other), key=rank)
     if best.rounds == rounds or rows.cells.communicator.holds_all_rows:
         return best
-    found[best.rounds] = _choose_shift(scored, best.rounds, criterion, is_exact=True)
+    found[best.rounds] = _choose_shift(scored, best.rounds, criterion, is_final=True)
     return with_refit(found[best.rounds])
 
 
 def _choose_shift(
-    scored: ScoredRows, prefix: int, criterion: Criterion, *, is_exact: bool
+    scored: ScoredRows, prefix: int, criterion: Criterion, *, is_final: bool
 ) -> Choice:
-    """Find the best shift of one prefix, its error and violations, and its loss as a prefix."""
+    """Find the best shift of one prefix, its error and violations, and its loss as a prefix.
+
+    Where machines hold different rows, the shift is exact only of a prefix that may be the final
+    one.
+    """
     rows, margin = scored.rows, scored.margins(prefix)
     compiled = rows.compiled
     start = functionals_of(compiled, rows.counts(rows.decisions(margin)))
     tightened = tightened_bounds(compiled, rows.cells, start)
-    search = ShiftSearch(margin, rows.cells, compiled, is_exact=is_exact)
+    most_splits = None if is_final else FEW_SPLITS
+    search = ShiftSearch(margin, rows.cells, compiled, most_splits=most_splits)
     best, bounds = _search_inside(search, tightened)
     left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
     left[list(best.uncalibrated)] = 0.0
@@ -128,7 +135,7 @@ def _choose_shift(
     has_violation = bool((left[~compares_groups(compiled)] > ROUNDING).any())
     loss = best.loss if best.violation > 0.0 else best.error
     if criterion == "auc":
-        loss += (1.0 - rows.auc(margin)) - best.error
+        loss += (1.0 - rows.auc(margin, search.table)) - best.error
     return Choice(
         prefix,
         best.value,
@@ -166,7 +173,7 @@ def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]
     found = search.find(penalty=violation_penalty(cells), is_penalised=compares)
     if compares is not None and compares.any() and not found.is_feasible:
         met = search.find()
-        affordable = found.error + standard_error_of(found.error, number_of_rows(cells))
+        affordable = found.error + standard_error_of(found.error, count_rows(cells))
         if met.is_feasible and met.error <= affordable:
             found = met
     if (tightened < compiled.b).any():
@@ -210,10 +217,10 @@ def cross_fitted_decisions(
 
 
 def _search_others(rows: EvaluationSet, margin: Array, k: int) -> ShiftSearch:
-    """Search all folds but one. Where machines hold different rows, tables are not refined."""
+    """Search all folds but one, not to the last score where machines hold different rows."""
     others = np.setdiff1d(np.arange(margin.size), rows.folds[k], assume_unique=True)
     cells = rows.cells.take(others)
-    return ShiftSearch(margin[others], cells, rows.compiled.on(cells), is_exact=False)
+    return ShiftSearch(margin[others], cells, rows.compiled.on(cells), most_splits=FEW_SPLITS)
 
 
 def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tuple[Choice, Codes]:
@@ -233,7 +240,7 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
     if violations.max(initial=0.0) <= ROUNDING:
         return choice, decisions
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
-    affordable = choice.error + standard_error_of(choice.error, number_of_rows(rows.cells))
+    affordable = choice.error + standard_error_of(choice.error, count_rows(rows.cells))
     search = ShiftSearch(margin, rows.cells, rows.compiled)
     for share in ROOM:
         tighter = bounds - share * violations

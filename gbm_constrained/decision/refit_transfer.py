@@ -132,7 +132,7 @@ def match_positive_rate(
     if not 0.0 < held_out < 1.0:  # Many thresholds have this rate.
         return shift
     wanted = held_out - float(estimate_optimism(held_out, training, scores.share))
-    return shift_for_share(margin[inside], wanted, weight[inside])
+    return shift_for_share(margin[inside], wanted, weight[inside], cells.communicator)
 
 
 def refit_violation(

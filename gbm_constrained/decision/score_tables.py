@@ -7,7 +7,8 @@ evenly, so that bins are narrow where a rare class has its scores. Zero is alway
 table also has the smallest and the largest score of each bin, so that a threshold between two bins
 lies midway between scores, as one between two rows does.
 
-Tables add up over machines in any order to the same floats, since weights are on a grid.
+Tables add up over machines in any order to the same floats, since weights of rows on many machines
+are rounded to a grid (:mod:`gbm_constrained.data.exact_sums`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.communicator import Communicator
 
 MOST_BINS, FEWEST_BINS = 512, 64  # Bins of a table, and of what a step splits bins into.
 MOST_ENTRIES = 1 << 15  # Entries of a table beyond which it has fewer bins.
+PACKED = 2.0**26  # Rows below which two counts travel in one number, of 53 bits.
 FINER = 2  # Bins of equal width for each bin, whose counts choose the edges of a table.
 
 
@@ -33,27 +35,30 @@ class ScoredKinds:
     Parameters
     ----------
     scores : ndarray of shape (n_samples,)
-        Score of each row.
+        Score of each row, in single or double precision.
     kinds : ndarray of shape (n_samples,), intp
         Kind of each row, such as its joint cell.
     strata : ndarray of shape (n_kinds,), intp
         Stratum of each kind, such as its label. Each of them is divided about evenly.
     weight : ndarray of shape (n_samples,) or None
-        Weight of each row, on a grid; ones where None.
+        Weight of each row, which add up without rounding; ones where None.
     size : ndarray of shape (n_samples,) or None
         Magnitude by which scores count as equal; that of the score itself where None.
     communicator : Communicator
         Adds tables over machines.
+    n_rows : int
+        Number of rows of all machines.
     most : int, default=512
         Number of bins of a table, unless there are very many kinds.
     """
 
-    scores: Float
+    scores: Array
     kinds: Codes
     strata: Codes
     weight: Float | None
     size: Float | None
     communicator: Communicator
+    n_rows: int
     most: int = MOST_BINS
 
     @property
@@ -71,21 +76,32 @@ class ScoredKinds:
 
         The result is of shape (1 or 2, n_kinds, n_columns); weights come last.
         """
-        at = self.kinds[rows] * n_columns + column
-        of_rows = [None] if self.weight is None else [None, self.weight[rows]]
-        table = [np.bincount(at, x, self.n_kinds * n_columns) for x in of_rows]
-        total = self.communicator.sum(np.asarray(table, dtype=np.float64))
-        return total.reshape(len(of_rows), self.n_kinds, n_columns)
+        at, size = self.kinds[rows] * n_columns + column, self.n_kinds * n_columns
+        tables = [self.add_counts(np.bincount(at, minlength=size))]
+        if self.weight is not None:
+            weight = np.bincount(at, self.weight[rows], size).astype(np.float64)
+            tables.append(self.communicator.sum(weight))
+        return np.reshape(tables, (len(tables), self.n_kinds, n_columns))
+
+    def add_counts(self, counts: Codes) -> Float:
+        """Add numbers of rows of this machine up over all machines."""
+        if self.n_rows >= PACKED:
+            return self.communicator.sum(counts.astype(np.float64))
+        padded: Float = np.append(counts, np.zeros(counts.size % 2)).astype(np.float64)
+        first, second = np.split(padded, 2)
+        packed = self.communicator.sum(first + PACKED * second)
+        second = np.floor(packed / PACKED)
+        return np.concatenate([packed - PACKED * second, second])[: counts.size]
 
     def find_ends(self, column: Codes, n_columns: int, rows: Any = slice(None)) -> Float:
         """Find the smallest and largest score, and the largest size if given, by column."""
-        ends = np.full((2 if self.size is None else 3, n_columns), -np.inf)
         scores = self.scores[rows]
+        ends = np.full((2 if self.size is None else 3, n_columns), -np.inf, scores.dtype)
         np.maximum.at(ends[0], column, -scores)  # The smallest one, with its sign changed.
         np.maximum.at(ends[1], column, scores)
         if self.size is not None:
             np.maximum.at(ends[2], column, self.size[rows])
-        found: Float = np.max(self.communicator.gather(ends), axis=0)
+        found = np.max(self.communicator.gather(ends), axis=0).astype(np.float64)
         return np.concatenate([-found[:1], found[1:]])
 
 
@@ -146,8 +162,7 @@ def _divide_evenly(rows: ScoredKinds) -> Float:
     width = edges.size + 1
     at = strata[rows.kinds] * width + np.searchsorted(edges, scores)
     counted = np.bincount(at, minlength=(strata.max(initial=0) + 1) * width)
-    counts = communicator.sum(counted.astype(np.float64)).reshape(-1, width)
-    reached = counts.cumsum(axis=1).T
+    reached = rows.add_counts(counted).reshape(-1, width).cumsum(axis=1).T
     share = (reached / np.maximum(reached[-1], 1.0)).sum(axis=1)
     wanted = np.arange(1, rows.most_bins) * (share[-1] / rows.most_bins)
     kept = np.searchsorted(share[:-1], wanted)

@@ -8,7 +8,6 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.communicator import Communicator, SingleMachine
-from gbm_constrained.decision.joint_rows import round_weights
 from gbm_constrained.decision.line_tables import LineTable
 from gbm_constrained.decision.lines import threshold_line
 from gbm_constrained.decision.score_tables import ScoredKinds, ScoreTable
@@ -27,12 +26,12 @@ def shift_for_share(
     """Find the shift under which about a given share of the weight is decided as class 1.
 
     Of many rows, only those are sorted whose scores are near the threshold. To sort all of them
-    takes ten times the memory of the scores. Where machines hold different rows, tables of bins
-    take the place of the sort, and the shift is the same.
+    takes ten times the memory of the scores. Where machines hold different rows, whose weights add
+    up without rounding, tables of bins take the place of the sort, and the shift is the same.
     """
     margin = np.asarray(margin)
     if not communicator.holds_all_rows:
-        return _search_tables(margin.astype(np.float64), share, weight, communicator)
+        return _search_tables(margin, share, weight, communicator)
     if margin.size > SORTED_ROWS:
         for within in _surround(margin, share, weight):
             if (found := _search(margin, share, weight, within)) is not None:
@@ -83,12 +82,11 @@ def _search(
 
 
 def _search_tables(
-    margin: Float, share: float, weight: Array, communicator: Communicator
+    margin: Array, share: float, weight: Array, communicator: Communicator
 ) -> Float:
     """Search thresholds of the rows of all machines."""
-    kinds = np.zeros(margin.size, dtype=np.intp)
-    on_grid = round_weights(np.asarray(weight, dtype=np.float64), communicator)
-    of_rows = ScoredKinds(margin, kinds, np.zeros(1, np.intp), on_grid, None, communicator)
+    kinds, n_rows = np.zeros(margin.size, dtype=np.intp), sum(communicator.gather(margin.size))
+    of_rows = ScoredKinds(margin, kinds, np.zeros(1, np.intp), weight, None, communicator, n_rows)
     table = LineTable(ScoreTable.of(of_rows), 0, 1)
     while True:
         line, reached = table.thresholds, np.concatenate([[0.0], np.cumsum(table.weight)])

@@ -12,6 +12,7 @@ between its neighbours' scores. Two classes have one line, several are searched 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -82,8 +83,8 @@ class ShiftSearch:
     listed in the result. Where no other rows are left, no shift is applied.
 
     Where machines hold different rows, all of them find the same shift. That of two classes is the
-    one that a sort of all scores finds, unless the search is not to be exact: then it lies between
-    two bins of a table.
+    one that a sort of all scores finds, unless bins of a table are split at most `most_splits`
+    times: then it lies between two of them, and may not be the best one.
     """
 
     def __init__(
@@ -92,17 +93,17 @@ class ShiftSearch:
         cells: Cells,
         compiled: LinearConstraints,
         *,
-        is_exact: bool = True,
+        most_splits: int | None = None,
     ) -> None:
         self.margin, self.cells = check_margin(margin, cells), cells
-        self.compiled, self.is_exact = compiled, is_exact
+        self.compiled, self.most_splits = compiled, most_splits
         self.classes: ClassScores | None = None
         self.table: MarginTable | None = None
         if self.margin.ndim == 2:
             self.classes = scores_of_classes(self.margin, cells)
             cells = self.classes.cells
         elif not cells.communicator.holds_all_rows:
-            self.table = MarginTable.of(self.margin, cells)
+            self.table = MarginTable.of(margin, cells)
             self.margin, cells = self.table.scores, self.table.cells
         self.merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
 
@@ -154,7 +155,10 @@ class ShiftSearch:
             return np.zeros(1), aim.merits  # Decisions on these rows determine no constraint.
         if self.table is None:
             return np.array([aim.choose(self._thresholds)]), aim.merits
-        while self.is_exact and (bins := aim.find_open_bins(self.table)).any():
+        most = self.most_splits
+        for _ in itertools.count() if most is None else range(most):
+            if not (bins := aim.find_open_bins(self.table)).any():
+                break
             self.table = self.table.split(bins)
             self.margin, decisions = self.table.scores, DecisionCounts(self.table.cells)
             self.merits, aim = self.merits.on(decisions), aim.on(decisions)

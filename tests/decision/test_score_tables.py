@@ -12,7 +12,7 @@ from machines import run_on_machines
 from shift_problems import EXACT, Problem, random, seeds
 
 from gbm_constrained.data.communicator import SingleMachine
-from gbm_constrained.decision.joint_rows import round_weights
+from gbm_constrained.data.exact_sums import round_weights
 from gbm_constrained.decision.line_tables import MarginTable
 from gbm_constrained.decision.lines import Line
 from gbm_constrained.decision.merits import ErrorAndViolations
@@ -29,13 +29,13 @@ def draw(seed, n):
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=n) * 10.0 ** rng.uniform(-3, 3, n)
     scores[::4] = np.round(scores[::4])
-    return scores, rng.integers(0, 3, n), rng.gamma(1.0, size=n)
+    return scores, rng.integers(0, 3, n), rng.integers(1, 2**20, n) / 2**10
 
 
 def kinds_of(data, index, communicator, size=None):
     scores, kinds, weight = (x[index] for x in data)
     weight = round_weights(weight, communicator)
-    return ScoredKinds(scores, kinds, KINDS, weight, size, communicator)
+    return ScoredKinds(scores, kinds, KINDS, weight, size, communicator, data[0].size)
 
 
 @random(60)
@@ -50,8 +50,7 @@ def test_bins_have_the_rows_between_their_edges(seed, n, splits):
             table = table.split(rng.choice(wide, min(wide.size, 5), replace=False))
     assert 0.0 in table.edges
     assert (np.diff(table.edges) > 0).all()
-    scores, kinds, _ = data
-    weight = round_weights(data[2], SingleMachine())
+    scores, kinds, weight = data
     bins = np.searchsorted(table.edges, scores)
     for b in range(table.edges.size + 1):
         inside = bins == b
@@ -90,7 +89,9 @@ def test_bins_divide_each_stratum_evenly():
     n, rare = 100_000, 500
     scores = np.concatenate([rng.normal(size=n), rng.normal(4.0, 0.3, rare)])
     kinds = np.repeat([0, 2], [n, rare])
-    table = ScoreTable.of(ScoredKinds(scores, kinds, KINDS, None, None, SingleMachine()))
+    table = ScoreTable.of(
+        ScoredKinds(scores, kinds, KINDS, None, None, SingleMachine(), scores.size)
+    )
     assert table.edges.size <= 512
     assert (table.count[0] / n).max() < 0.01
     assert (table.count[2] / rare).max() < 0.04
@@ -112,30 +113,13 @@ def test_three_splits_separate_any_two_scores_that_count_as_different():
     scores = np.array([-1e300, -1.00002, -1.0, 0.0, 2e-5, 1e-3, 5.0, 5.0001, 1e300])
     kinds = np.zeros(scores.size, dtype=np.intp)
     table = ScoreTable.of(
-        ScoredKinds(scores, kinds, np.zeros(1, int), None, None, SingleMachine())
+        ScoredKinds(scores, kinds, np.zeros(1, int), None, None, SingleMachine(), 9)
     )
     for _ in range(3):
         wide = np.flatnonzero(table.high > table.low)
         if wide.size:
             table = table.split(wide)
     assert (table.low == table.high)[table.count[0] > 0].all()
-
-
-@random(100)
-@given(
-    weight=st.lists(st.floats(0, 1e6), min_size=1, max_size=40),
-    scale=st.sampled_from([1e-9, 1, 1e9]),
-)  # fmt: skip
-def test_weights_are_rounded_so_that_sums_are_exact(weight, scale):
-    """By less than the largest one over 2^26, and not at all where they are few small integers."""
-    weight = scale * np.array(weight)
-    rounded = round_weights(weight, SingleMachine())
-    assert np.abs(rounded - weight).max() <= weight.max() * 2.0**-26
-    backwards = sum(rounded[::-1].tolist())
-    assert np.cumsum(rounded)[-1] == backwards
-    whole = np.arange(1000.0)
-    np.testing.assert_array_equal(round_weights(whole, SingleMachine()), whole)
-    assert round_weights(None, SingleMachine()) is None
 
 
 @random(30)
@@ -182,3 +166,21 @@ def test_a_machine_that_holds_few_rows_has_a_table(n):
     index = np.arange(n)
     table = MarginTable.of(problem.margin[index], cells.take(index))
     assert table.count.sum() == n
+
+
+@pytest.mark.parametrize("n_rows", [2**26 - 1, 2**26])
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_counts_add_up_exactly_however_many_rows_there_are(n_rows, size):
+    """Two counts travel in one number while both fit in, and each one by itself beyond that."""
+    counts = np.zeros((2, size), dtype=np.intp)
+    counts[0, -1], counts[1, -1] = n_rows - 10, 3
+    counts[1, 0] += 7
+
+    def work(communicator):
+        none = np.zeros(0)
+        rows = ScoredKinds(none, none, KINDS, None, None, communicator, n_rows)
+        return rows.add_counts(counts[communicator.rank]), communicator.shapes[0]
+
+    for total, shape in run_on_machines(work, 2):
+        np.testing.assert_array_equal(total, counts.sum(axis=0))
+        assert shape == ((size + 1) // 2 if n_rows < 2**26 else size,)

@@ -103,7 +103,7 @@ def test_a_coarse_search_is_near_and_the_same_on_any_machines(weighted):
 
         def work(communicator, index, problem=problem, rules=rules):
             cells, compiled = problem.compiled(rules, index, communicator)
-            search = ShiftSearch(problem.margin[index], cells, compiled, is_exact=False)
+            search = ShiftSearch(problem.margin[index], cells, compiled, most_splits=0)
             return search.find(penalty=10.0)
 
         found = [one for of_ranks in problem.on_machines(work) for one in of_ranks]
@@ -258,6 +258,6 @@ def test_entries_count_all_rows():
     for of_ranks in problem.on_machines(work):
         for table in of_ranks:
             assert table.count.sum() == problem.n
-            assert table.weight.sum() == problem.weight.sum()
-            assert table.cells.rows.weight.sum() == problem.weight.sum()
+            assert table.weight.sum() == pytest.approx(problem.weight.sum())
+            assert table.cells.rows.weight.sum() == table.weight.sum()
             assert (np.diff(table.scores) <= 0).all()
