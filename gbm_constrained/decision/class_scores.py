@@ -13,7 +13,6 @@ from gbm_constrained.decision.lines import Line, sort_along_line
 from gbm_constrained.decision.merits import ErrorAndViolations
 from gbm_constrained.decision.score_counts import DecisionCounts
 from gbm_constrained.decision.score_tables import ScoredKinds, ScoreTable
-from gbm_constrained.statistics.row_sums import count_rows
 
 LINE_BINS = 128  # Bins of a line whose rows are on many machines.
 
@@ -77,7 +76,7 @@ class ClassScoreTables(ClassScores):
 
     def __init__(self, margin: Float, cells: Cells) -> None:
         super().__init__(margin, cells)
-        self._rows, self.n_rows = JointRows(cells), count_rows(cells)
+        self._rows, self.n_rows = JointRows(cells), cells.n_rows
         kinds = np.arange(len(self._rows.joint))
         self.cells = self._rows.stand_in(kinds, self._rows.add(self._rows.joint.codes, kinds.size))
 

@@ -13,7 +13,6 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.joint_rows import JointRows
 from gbm_constrained.decision.lines import Line, are_apart, stop_at, with_no_shift
 from gbm_constrained.decision.score_tables import ScoredKinds, ScoreTable
-from gbm_constrained.statistics.row_sums import count_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +136,7 @@ class MarginTable(LineTable):
     def of(cls, margin: Array, cells: Cells) -> MarginTable:
         """Count the rows of all machines, given margins and cells of those of this one."""
         rows, scores = JointRows(cells), np.asarray(margin)
-        joint, machines, n_rows = rows.joint, cells.communicator, count_rows(cells)
+        joint, machines, n_rows = rows.joint, cells.communicator, cells.n_rows
         kinds = ScoredKinds(scores, joint.codes, joint.labels, rows.weight, None, machines, n_rows)
         return cls(ScoreTable.of(kinds), 0, 1, rows)
 

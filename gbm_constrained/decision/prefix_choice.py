@@ -17,7 +17,6 @@ from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import functionals_of
-from gbm_constrained.statistics.row_sums import count_rows
 
 Criterion: TypeAlias = Literal["error", "auc"]
 CRITERIA: tuple[Criterion, ...] = ("error", "auc")
@@ -173,7 +172,7 @@ def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]
     found = search.find(penalty=violation_penalty(cells), is_penalised=compares)
     if compares is not None and compares.any() and not found.is_feasible:
         met = search.find()
-        affordable = found.error + standard_error_of(found.error, count_rows(cells))
+        affordable = found.error + standard_error_of(found.error, cells.n_rows)
         if met.is_feasible and met.error <= affordable:
             found = met
     if (tightened < compiled.b).any():
@@ -240,7 +239,7 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
     if violations.max(initial=0.0) <= ROUNDING:
         return choice, decisions
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
-    affordable = choice.error + standard_error_of(choice.error, count_rows(rows.cells))
+    affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
     search = ShiftSearch(margin, rows.cells, rows.compiled)
     for share in ROOM:
         tighter = bounds - share * violations
