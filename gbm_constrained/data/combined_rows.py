@@ -8,7 +8,7 @@ they follow the training rows, with gradients of the constraints alone.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,19 +160,19 @@ class CombinedRows:
             [part.size for part in parts],
         )
 
-    def _extend(self, weight: Float | None, fill: float) -> Float | None:
+    def _extend(self, weight: Float | None, fill: Callable[[Float], float]) -> Float | None:
         n = self.sizes[0]
         if weight is None or not self.names:
             return weight
-        return np.concatenate([np.ravel(weight), np.full(self.codes.size - n, fill)])
+        return np.concatenate([np.ravel(weight), np.full(self.codes.size - n, fill(weight))])
 
     def with_ones(self, weight: Float | None) -> Float | None:
         """Extend weights in rates by ones for further rows."""
-        return self._extend(weight, 1.0)
+        return self._extend(weight, lambda _: 1.0)
 
     def with_mean(self, weight: Float | None) -> Float | None:
         """Extend weights in the distance of scores by the mean weight for further rows."""
-        return self._extend(weight, 1.0 if weight is None else float(weight.mean()))
+        return self._extend(weight, lambda found: float(found.mean()))
 
     def refuse_with(self, **given: Any) -> None:
         """Refuse arguments with a value for each row, which further rows do not have."""
