@@ -18,7 +18,11 @@ CASES = {
     "crossfit": (2, {"constraints": RULES, "measure_on": "crossfit"}),
     "holdout, guarantee": (
         2,
-        {"constraints": RULES[:1], "measure_on": "holdout", "guarantee": "high_probability"},
+        {
+            "constraints": [gc.fpr() <= 0.15],
+            "measure_on": "holdout",
+            "guarantee": "high_probability",
+        },
     ),
     "mean losses": (
         2,
