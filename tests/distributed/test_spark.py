@@ -30,7 +30,7 @@ from gbm_constrained.spark import ConstrainedXGBClassifier  # noqa: E402
 ROWS = table(1000).assign(id=lambda rows: np.arange(len(rows))[::-1])
 PARAMETERS = {
     "constraints": [fpr() <= 0.2, gap(fpr(), by="group") <= 0.1],
-    "measure_on": "train",
+    "measure_on": "crossfit",
     "n_estimators": 10,
     "max_depth": 3,
 }
