@@ -1,0 +1,220 @@
+"""Classifiers of Dask collections are those of one machine, trained elsewhere."""
+
+import pickle
+
+import dask.array as da
+import dask.dataframe as dd
+import lightgbm as lgb
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost as xgb
+from clusters import dask_cluster
+from engine_ranks import table
+from networks import run_on_collective
+from sklearn.base import clone
+
+import gbm_constrained
+from gbm_constrained import MissedConstraintsWarning, fpr, gap
+from gbm_constrained.dask import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
+from gbm_constrained.distributed.rank import Plan, Shard, train_rank
+from gbm_constrained.exceptions import MachineError
+
+ROWS = table(2000)
+X, Y = ROWS[["a", "b"]], ROWS["y"].to_numpy()
+FRAME = dd.from_pandas(ROWS, npartitions=3)
+PARAMETERS = {
+    "constraints": [fpr() <= 0.2, gap(fpr(), by="group") <= 0.1],
+    "measure_on": "train",
+    "n_estimators": 12,
+    "max_depth": 3,
+}
+BOTH = pytest.mark.parametrize("cls", [ConstrainedXGBClassifier, ConstrainedLGBMClassifier])
+
+
+@pytest.fixture(scope="module")
+def client():
+    with dask_cluster(2) as client:
+        yield client
+
+
+def make(cls, **others):
+    return cls(**{**PARAMETERS, **others})
+
+
+def fit(model, frame=FRAME, **others):
+    given = {"sensitive_features": frame[["group"]], **others}
+    return model.fit(frame[["a", "b"]], frame["y"], **given)
+
+
+@pytest.fixture(scope="module")
+def fitted(client):
+    """A fitted classifier of each library."""
+    return {cls: fit(make(cls)) for cls in (ConstrainedXGBClassifier, ConstrainedLGBMClassifier)}
+
+
+def fit_in_one_process(params):
+    """Fit on one machine of the distributed path, without an engine."""
+    columns = {"group": ROWS["group"].to_numpy()}
+    shard = Shard(X, Y, np.arange(len(Y)), None, columns)
+    (result,) = run_on_collective(
+        lambda ranks: train_rank(shard, Plan("xgboost", params), ranks), 1
+    )
+    return pickle.loads(result.model)
+
+
+def test_a_fit_without_a_cluster_says_what_to_do():
+    with pytest.raises(ValueError, match=r"there is no Dask client\. Make one with dask"):
+        fit(make(ConstrainedXGBClassifier))
+
+
+@pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
+@pytest.mark.parametrize("n_partitions", [1, 5])
+def test_workers_find_the_model_of_one_machine(client, measure_on, n_partitions):
+    alone = fit_in_one_process({**PARAMETERS, "measure_on": measure_on, "n_jobs": 1})
+    frame = dd.from_pandas(ROWS, npartitions=n_partitions)
+    together = fit(make(ConstrainedXGBClassifier, measure_on=measure_on), frame)
+    assert (together.multipliers_ == alone.multipliers_).all()
+    assert alone.multipliers_.any()
+    assert (together.predict(X) == alone.predict(X)).all()
+    pd.testing.assert_frame_equal(together.constraint_report_, alone.constraint_report_)
+
+
+@BOTH
+def test_predictions_of_collections_are_those_of_tables(fitted, cls):
+    model = fitted[cls]
+    for method in ("predict", "predict_proba"):
+        expected = getattr(model.to_local(), method)(X)
+        found = getattr(model, method)(FRAME[["a", "b"]])
+        assert isinstance(found, da.Array)
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found.compute(), expected)
+        assert np.array_equal(getattr(model, method)(X), expected)
+
+
+def test_predictions_of_arrays_know_their_shape(fitted):
+    model = fitted[ConstrainedXGBClassifier]
+    given = da.from_array(X.to_numpy(dtype=float), chunks=(300, 1))
+    found = model.predict_proba(given)
+    assert found.shape == (2000, 2)
+    assert np.array_equal(found.compute(), model.predict_proba(X.to_numpy(dtype=float)))
+    margins = model.predict(given, output_margin=True)
+    assert margins.dtype == np.float32
+    assert np.array_equal(margins.compute(), model.to_local().predict(X, output_margin=True))
+
+
+@BOTH
+def test_partitions_without_rows_are_predicted(fitted, cls):
+    few = FRAME.map_partitions(lambda part: part[part.index < 10])
+    found = fitted[cls].predict_proba(few[["a", "b"]]).compute()
+    assert np.array_equal(found, fitted[cls].predict_proba(X[:10]))
+
+
+@BOTH
+def test_the_accuracy_is_that_of_all_rows(fitted, cls):
+    model = fitted[cls]
+    found = model.score(FRAME[["a", "b"]], FRAME["y"], FRAME["weight"])
+    expected = model.score(X, Y, ROWS["weight"])
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert found != pytest.approx(model.score(FRAME[["a", "b"]], FRAME["y"]), abs=1e-12)
+
+
+@BOTH
+def test_a_fitted_classifier_is_one_of_one_machine(fitted, cls, tmp_path):
+    model = fitted[cls]
+    local = model.to_local()
+    assert type(local) is getattr(gbm_constrained, cls.__name__)
+    assert local.get_params() == model.get_params()
+    assert (local.multipliers_ == model.multipliers_).all()
+    path = tmp_path / "model.json"
+    model.save_model(path)
+    again = cls().load_model(path)
+    assert np.array_equal(again.predict(X), local.predict(X))
+    pd.testing.assert_frame_equal(again.constraint_report_, model.constraint_report_)
+    if cls is ConstrainedXGBClassifier:
+        plain = xgb.XGBClassifier()
+        plain.load_model(path)
+        decided = plain.predict(X)
+    else:
+        decided = lgb.Booster(model_file=path).predict(X) > 0.5
+    assert np.array_equal(decided, local.predict(X))
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict(X), local.predict(X))
+
+
+@BOTH
+def test_parameters_are_those_of_one_machine(cls):
+    model = make(cls, n_folds=7)
+    local = make(getattr(gbm_constrained, cls.__name__), n_folds=7)
+    assert model.get_params() == local.get_params()
+    assert clone(model).get_params() == model.get_params()
+    assert model.set_params(n_folds=3).n_folds == 3
+
+
+def test_a_second_fit_forgets_the_first(client):
+    model = fit(make(ConstrainedXGBClassifier))
+    first = model.constraint_report_
+    model.set_params(constraints=[fpr() <= 0.5])
+    fit(model)
+    assert len(model.constraint_report_) == 1
+    assert len(first) == 2
+
+
+def test_warnings_of_the_fit_reach_the_user_once(client):
+    with pytest.warns(MissedConstraintsWarning) as issued:
+        fit(make(ConstrainedXGBClassifier, constraints=[fpr() <= 0.001], n_estimators=1))
+    missed = [one for one in issued if one.category is MissedConstraintsWarning]
+    assert len(missed) == 1
+
+
+def test_evaluation_sets_are_recorded(client):
+    further = dd.from_pandas(table(500, seed=1), npartitions=2)
+    model = fit(
+        make(ConstrainedXGBClassifier),
+        eval_set=[(further[["a", "b"]], further["y"])],
+        sensitive_features_eval_set=[further[["group"]]],
+        verbose=False,
+    )
+    assert len(model.evals_result()["validation_0"]["logloss"]) == 12
+    assert model.constraint_report_["held_out"].notna().all()
+
+
+REFUSED = {
+    "base_margin": (FRAME["b"], ValueError, "base_margin= is not supported where rows are on sev"),
+    "groups": (FRAME["b"], ValueError, "groups= is not supported where rows are on several mach"),
+    "datasets": ({"new": FRAME[["a"]]}, ValueError, "datasets= .* one machine"),
+    "sampel_weight": (
+        FRAME["b"],
+        TypeError,
+        "fit\\(\\) has no argument 'sampel_weight': it takes",
+    ),
+    "sample_weight": (ROWS["weight"], TypeError, "sample_weight is a Series, and no Dask array"),
+    "eval_set": ([(X, Y)], TypeError, r"X of eval_set\[0\] is a DataFrame, and no Dask array"),
+    "sample_weight_eval_set": ([None], ValueError, "eval_set has 0 sets, and weights are given"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_arguments_are_refused_before_training(client, name):
+    value, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        fit(make(ConstrainedXGBClassifier), **{name: value})
+
+
+def test_lightgbm_refuses_scores_to_start_from(client):
+    with pytest.raises(ValueError, match="init_score= is not supported where rows are on several"):
+        fit(make(ConstrainedLGBMClassifier), init_score=FRAME["b"])
+
+
+def test_a_collection_beside_x_is_refused_by_predictions(fitted):
+    with pytest.raises(TypeError, match="base_margin is a Dask collection, and predict takes no"):
+        fitted[ConstrainedXGBClassifier].predict(FRAME[["a", "b"]], base_margin=FRAME["b"])
+
+
+def test_tables_in_memory_are_not_trained_on(client):
+    with pytest.raises(TypeError, match=r"X is a DataFrame, and no Dask array.*from_pandas"):
+        make(ConstrainedXGBClassifier).fit(X, Y)
+
+
+def test_bad_parameters_are_named_with_the_rank_that_found_them(client):
+    with pytest.raises(MachineError, match=r"^rank \d of 2 .*ValueError: n_folds must be"):
+        fit(make(ConstrainedXGBClassifier, measure_on="crossfit", n_folds=1))
