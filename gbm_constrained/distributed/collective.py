@@ -33,11 +33,23 @@ class CollectiveCommunicator:
         self.size: int = collective.get_world_size()
 
     def sum(self, table: Float) -> Float:
-        """Add the tables of all machines; each machine is given the same bits."""
+        """Add the tables of all machines; each machine is given the same bits.
+
+        Parameters
+        ----------
+        table : ndarray of float
+            Table of this machine, of the same shape on all.
+        """
         return np.asarray(self._reduce(np.asarray(table)).reshape(table.shape))
 
     def gather(self, value: Any) -> list[Any]:
-        """Collect a small value of each machine, by rank, in two reductions of any size."""
+        """Collect a small value of each machine, by rank, in two reductions of any size.
+
+        Parameters
+        ----------
+        value : any
+            Value of this machine, which is pickled.
+        """
         content = np.frombuffer(pickle.dumps(value), dtype=np.uint8)
         lengths = np.zeros(self.size, dtype=np.int64)
         lengths[self.rank] = content.size

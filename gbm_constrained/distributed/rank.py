@@ -93,7 +93,13 @@ class RankResult:
         return pickle.loads(self.model)
 
     def hand_over_to(self, classifier: Any) -> None:
-        """Give what was learned to a classifier of the same parameters, and issue the warnings."""
+        """Give what was learned to a classifier of the same parameters, and issue the warnings.
+
+        Parameters
+        ----------
+        classifier : ConstrainedXGBClassifier or ConstrainedLGBMClassifier
+            Classifier that takes over the fitted attributes.
+        """
         learned, params = vars(self.load()), classifier.get_params(deep=False)
         remove_report(classifier)
         vars(classifier).update((name, learned[name]) for name in learned.keys() - params.keys())

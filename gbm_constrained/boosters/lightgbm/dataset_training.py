@@ -133,9 +133,9 @@ def train(
         Evaluation sets and their names, as of :func:`lightgbm.train`.
     sensitive_features_valid : list, default=None
         Columns of each evaluation set, as `sensitive_features`.
-    init_model, callbacks
+    init_model, callbacks : optional
         As of :func:`lightgbm.train`.
-    constraint_callbacks, time_limit
+    constraint_callbacks, time_limit : optional
         As of :meth:`gbm_constrained.ConstrainedLGBMClassifier.fit`.
     **others
         Parameters of :class:`gbm_constrained.ConstrainedLGBMClassifier` about constraints, such as

@@ -318,9 +318,9 @@ def train(
     make_matrix : callable, default=None
         Makes the matrix of some of the training rows, given a boolean for each row. With it
         constraints are measured by boosters on parts of the rows. A stream may skip rows for it.
-    early_stopping_rounds, evals_result, verbose_eval, xgb_model, callbacks
+    early_stopping_rounds, evals_result, verbose_eval, xgb_model, callbacks : optional
         As of :func:`xgboost.train`.
-    constraint_callbacks, time_limit
+    constraint_callbacks, time_limit : optional
         As of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit`.
     **others
         Parameters of :class:`gbm_constrained.ConstrainedXGBClassifier` about constraints, such as
