@@ -32,9 +32,9 @@ def test_a_missing_engine_is_named_with_its_extra(module, missing, message):
 
 
 def test_the_first_error_is_kept():
-    with pytest.raises(ImportError, match="Maps need atlas_of") as raised:
-        with explain_missing("Maps", "maps"):
-            import atlas_of.nowhere  # noqa: F401
+    expected = pytest.raises(ImportError, match="Maps need atlas_of")
+    with expected as raised, explain_missing("Maps", "maps"):
+        import atlas_of.nowhere  # noqa: F401
     assert isinstance(raised.value.__cause__, ModuleNotFoundError)
 
 

@@ -194,9 +194,9 @@ class FitData:
         check_features(X)
         check_consistent_length(X, y)
         communicator = arguments.machine.communicator
-        if arguments.datasets and not communicator.holds_all_rows:
+        if arguments.datasets is not None and not communicator.holds_all_rows:
             raise ValueError(
-                f"datasets= {list(arguments.datasets)} cannot be used where rows are on several "
+                f"datasets= cannot be used where rows are on several "
                 f"machines: train on one machine, or append their rows with a column that says "
                 f"which data set a row is of, and give on= that column."
             )

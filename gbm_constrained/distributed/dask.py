@@ -7,6 +7,7 @@ them, and workers that hold none take part without rows.
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -108,7 +109,8 @@ def _open_network(name: str, size: int, dask_scheduler: Scheduler) -> list[XGBoo
 
 
 def _close_network(name: str) -> None:
-    _NETWORKS.pop(name).close()
+    # The tracker may wait for ranks that do not know yet of the loss of another one.
+    threading.Thread(target=_NETWORKS.pop(name).close, daemon=True).start()
 
 
 def _find_address(dask_worker: Worker) -> tuple[str, int]:

@@ -39,8 +39,6 @@ COLUMNS = {"featuresCol": ["a", "b"], "labelCol": "y", "sensitiveCols": ["group"
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
     pytest.mark.filterwarnings("ignore:The copy keyword is deprecated"),  # by toPandas
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # sockets of Py4J
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 
