@@ -196,9 +196,9 @@ class FitData:
         communicator = arguments.machine.communicator
         if arguments.datasets is not None and not communicator.holds_all_rows:
             raise ValueError(
-                f"datasets= cannot be used where rows are on several "
-                f"machines: train on one machine, or append their rows with a column that says "
-                f"which data set a row is of, and give on= that column."
+                "datasets= cannot be used where rows are on several "
+                "machines: train on one machine, or append their rows with a column that says "
+                "which data set a row is of, and give on= that column."
             )
         classes, labels = check_labels(y, communicator=communicator)
         weight = check_weight(arguments.sample_weight, labels.size, communicator=communicator)
