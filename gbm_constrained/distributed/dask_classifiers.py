@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -15,23 +14,10 @@ from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.distributed.dask import train
 from gbm_constrained.distributed.dask_prediction import by_partition, score_partitions
 from gbm_constrained.distributed.dask_rows import DaskRows, is_collection
+from gbm_constrained.distributed.fit_arguments import check_fit_arguments
 from gbm_constrained.distributed.rank import Library, Plan
 
 Fitted = TypeVar("Fitted", bound="DaskClassifierMixin")
-
-# Arguments with a value for each row, or with rows of their own, that machines do not share.
-OF_ONE_MACHINE = (
-    "base_margin",
-    "base_margin_eval_set",
-    "datasets",
-    "eval_X",
-    "eval_init_score",
-    "eval_y",
-    "evaluation",
-    "groups",
-    "init_score",
-    "validation",
-)
 
 
 class DaskClassifierMixin(ConstrainedBoosterMixin):
@@ -72,24 +58,12 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
         fit: Mapping[str, Any],
     ) -> Fitted:
         """Train on the cluster, and take over what the classifier of one machine has learned."""
-        self._check_arguments(fit)
+        check_fit_arguments(self._local_class, fit)
         with preserve_random_state(self):
             params = self.get_params(deep=False)  # type: ignore[attr-defined]
         plan = Plan(self._library, params, fit)
         train(_find_client(client), rows, evaluation, plan).hand_over_to(self)
         return self
-
-    def _check_arguments(self, fit: Mapping[str, Any]) -> None:
-        """Refuse further arguments of ``fit`` that are unknown, or about rows."""
-        known = inspect.signature(self._local_class.fit).parameters  # type: ignore[attr-defined]
-        for name, value in fit.items():
-            if name not in known:
-                raise TypeError(f"fit() has no argument {name!r}: it takes {', '.join(known)}.")
-            if name in OF_ONE_MACHINE and value is not None:
-                raise ValueError(
-                    f"{name}= is not supported where rows are on several machines: leave it out, "
-                    f"or fit gbm_constrained.{self._local_class.__name__} on one machine."
-                )
 
 
 def _find_client(client: Client | None) -> Client:

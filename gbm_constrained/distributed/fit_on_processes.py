@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,17 @@ from gbm_constrained.data.validation import (
     check_sensitive_sets,
     preserve_random_state,
 )
+from gbm_constrained.distributed.fit_arguments import check_fit_arguments
 from gbm_constrained.distributed.processes import run_processes
-from gbm_constrained.distributed.rank import Plan, Shard, train_rank
+from gbm_constrained.distributed.rank import Library, Plan, Shard, train_rank
 from gbm_constrained.distributed.shards import make_shard
+
+LIBRARIES: dict[str, Library] = {
+    "ConstrainedXGBClassifier": "xgboost",
+    "ConstrainedLGBMClassifier": "lightgbm",
+}
+# Arguments of ``fit`` with the weights of evaluation sets.
+SET_WEIGHTS = {"xgboost": "sample_weight_eval_set", "lightgbm": "eval_sample_weight"}
 
 
 def fit_on_processes(
@@ -69,40 +77,43 @@ def fit_on_processes(
     ------
     MachineError
         If a process fails or is lost; the error names it.
+    TypeError
+        If `classifier` is none, or its ``fit`` has no argument of a name in `fit`.
     ValueError
-        If there are more processes than rows, or an argument has another number of rows than X.
+        If an argument is about the rows of one machine or has another number of rows than X, or
+        if there are more processes than rows.
     """
     check_integer("n_processes", n_processes, 1)
     n = number_of_rows(X)
     if n_processes > n:
         raise ValueError(f"n_processes={n_processes} is more than the {n} rows: give fewer.")
+    check_fit_arguments(type(classifier), fit)
+    plan = _plan_of(classifier, fit)
     sets = list(eval_set or ())
     check_sensitive_sets(sensitive_features_eval_set, len(sets))
     columns = sensitive_features_eval_set or [None] * len(sets)
+    weights = fit.pop(SET_WEIGHTS[plan.library], None) or [None] * len(sets)
     whole = _divide(X, y, sample_weight, sensitive_features, n_processes, "fit")
     held = [
-        _divide(X_i, y_i, None, of_set, n_processes, f"eval_set[{i}]")
-        for i, ((X_i, y_i), of_set) in enumerate(zip(sets, columns, strict=True))
+        _divide(X_i, y_i, weight, of_set, n_processes, f"eval_set[{i}]")
+        for i, ((X_i, y_i), weight, of_set) in enumerate(zip(sets, weights, columns, strict=True))
     ]
     shards = [
         replace(shard, evaluation=[parts[rank] for parts in held])
         for rank, shard in enumerate(whole)
     ]
-    with preserve_random_state(classifier):
-        params = classifier.get_params(deep=False)
-    plan = Plan(_library_of(classifier), params, fit)
     results = run_processes(train_rank, shards, plan)
     results[0].hand_over_to(classifier)
     return classifier
 
 
-def _library_of(classifier: Any) -> Literal["xgboost", "lightgbm"]:
-    """Find the library of a classifier, without loading the other one."""
+def _plan_of(classifier: Any, fit: dict[str, Any]) -> Plan:
+    """Make the plan of a classifier, without loading the other library."""
     kinds = {base.__name__ for base in type(classifier).__mro__}
-    if "ConstrainedXGBClassifier" in kinds:
-        return "xgboost"
-    if "ConstrainedLGBMClassifier" in kinds:
-        return "lightgbm"
+    for name, library in LIBRARIES.items():
+        if name in kinds:
+            with preserve_random_state(classifier):
+                return Plan(library, classifier.get_params(deep=False), fit)
     raise TypeError(
         f"classifier is a {type(classifier).__name__}: give a ConstrainedXGBClassifier or a "
         f"ConstrainedLGBMClassifier."
