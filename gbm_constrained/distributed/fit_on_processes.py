@@ -17,15 +17,13 @@ from gbm_constrained.data.validation import (
 )
 from gbm_constrained.distributed.fit_arguments import check_fit_arguments
 from gbm_constrained.distributed.processes import run_processes
-from gbm_constrained.distributed.rank import Library, Plan, Shard, train_rank
+from gbm_constrained.distributed.rank import SET_WEIGHTS, Library, Plan, Shard, train_rank
 from gbm_constrained.distributed.shards import make_shard
 
 LIBRARIES: dict[str, Library] = {
     "ConstrainedXGBClassifier": "xgboost",
     "ConstrainedLGBMClassifier": "lightgbm",
 }
-# Arguments of ``fit`` with the weights of evaluation sets.
-SET_WEIGHTS = {"xgboost": "sample_weight_eval_set", "lightgbm": "eval_sample_weight"}
 
 
 def fit_on_processes(

@@ -18,6 +18,8 @@ from gbm_constrained.data.communicator import Communicator, Machine
 from gbm_constrained.training.fitted_report import remove_report
 
 Library: TypeAlias = Literal["xgboost", "lightgbm"]
+# Arguments of ``fit`` with the weights of evaluation sets.
+SET_WEIGHTS = {"xgboost": "sample_weight_eval_set", "lightgbm": "eval_sample_weight"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +155,10 @@ def _arguments(shard: Shard, library: Library) -> dict[str, Any]:
         "sample_weight": shard.sample_weight,
         "sensitive_features": shard.sensitive_features,
     }
-    weights = "sample_weight_eval_set" if library == "xgboost" else "eval_sample_weight"
-    names = {"sample_weight": weights, "sensitive_features": "sensitive_features_eval_set"}
+    names = {
+        "sample_weight": SET_WEIGHTS[library],
+        "sensitive_features": "sensitive_features_eval_set",
+    }
     if sets := shard.evaluation:
         given["eval_set"] = [(one.X, one.y) for one in sets]
         for name, of_sets in names.items():
