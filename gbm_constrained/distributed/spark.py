@@ -93,12 +93,21 @@ def _make_work(
 
 
 def _collect(found: DataFrame, n_tasks: int) -> list[Any]:
-    """Collect what the tasks return; a task that is lost ends the stage."""
+    """Collect what the tasks return; a task that is lost, or cannot start, ends the stage."""
     try:
         return found.collect()
     except (Py4JError, PySparkException) as error:
         lost = re.search(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully", str(error))
         if lost is None:
             raise
-        reason = "this task of Spark was lost: its process was killed, or ran out of memory"
-        raise MachineError(int(lost[1]), n_tasks, "an executor of Spark", reason) from error
+        raise MachineError(
+            int(lost[1]), n_tasks, "an executor of Spark", _find_reason(str(error))
+        ) from error
+
+
+def _find_reason(message: str) -> str:
+    """Find why a task has ended: the error of its Python process, unless that was killed."""
+    raised = re.search(r"Traceback \(most recent call last\):\n(?: .*\n)+(\w.*)", message)
+    if raised is None or raised[1].startswith("EOFError"):
+        return "this task of Spark was lost: its process was killed, or ran out of memory"
+    return f"{raised[1]} (before training, in the Python of the executor)"

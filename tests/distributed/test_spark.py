@@ -2,7 +2,9 @@
 
 import pickle
 import shutil
+import sys
 import time
+import types
 
 import numpy as np
 import pandas as pd
@@ -103,6 +105,17 @@ def test_a_killed_task_is_named(frame):
     with pytest.raises(MachineError, match=r"^rank \d of 2 .*this task of Spark was lost"):
         train(frame, rows, Plan("xgboost", {}, {"failure": "kill"}), 2, boost)
     assert time.monotonic() - start < 30
+
+
+def test_a_task_that_cannot_start_says_why(frame, monkeypatch):
+    """The function is of a module that the executors do not have."""
+    elsewhere = types.ModuleType("elsewhere")
+    elsewhere.fit = types.FunctionType(boost.__code__, vars(elsewhere), "fit")
+    elsewhere.fit.__module__, elsewhere.fit.__qualname__ = "elsewhere", "fit"
+    monkeypatch.setitem(sys.modules, "elsewhere", elsewhere)
+    rows = SparkRows(FeatureColumns.of(frame, ["a"]), "y")
+    with pytest.raises(MachineError, match="ModuleNotFoundError: No module named 'elsewhere'"):
+        train(frame, rows, Plan("xgboost", {}), 2, elsewhere.fit)
 
 
 def test_missing_numbers_are_refused(spark):
