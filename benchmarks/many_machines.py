@@ -14,7 +14,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ DEALS = (
     ("2 processes", 2, "runs", 0), ("4 processes", 4, "runs", 0), ("dealt 1", 4, "random", 1),
     ("dealt 2", 4, "random", 2), ("dealt 3", 4, "random", 3), ("one without rows", 4, "empty", 4),
     ("one of a group", 4, "group", 5),
+)  # fmt: skip
+# Libraries, tables and numbers of machines where trees depend on the machines.
+CASES_OF_CUTS = (
+    ("xgboost", "adult", 4), ("xgboost", "continuous", 4), ("lightgbm", "binned", 2),
 )  # fmt: skip
 DEALT_SEEDS = 2  # Seeds of which all ways to deal are measured, not only runs of rows.
 
@@ -86,22 +91,20 @@ def fit_reference(table: str, library: str, measured: str, seed: int) -> Any:
 
 def measure_equal(file: Measurements, given: Any) -> None:
     """Compare models of 2 and 4 processes, and of other deals of the rows, with that of one."""
+    for seed, measured in product(range(given.seeds), MEASURED_ON):
+        for name, *way in DEALS if seed < DEALT_SEEDS else DEALS[:2]:
+            once = partial(compare_deal, seed, measured, *way)
+            print_row(file.once(once, name, measured, seed), name, measured, seed)
+
+
+def compare_deal(seed: int, measured: str, n: int, way: str, dealt: int) -> dict[str, float]:
+    """Compare the model of a deal of the rows to n processes with that of one."""
     table = bin_adult()
-    for seed in range(given.seeds):
-        train, _ = table.split(seed)
-        for measured in MEASURED_ON:
-            for name, n, way, dealt in DEALS if seed < DEALT_SEEDS else DEALS[:2]:
-
-                def once(
-                    n: int = n, way: str = way, dealt: int = dealt, measured: str = measured
-                ) -> dict[str, float]:
-                    params = parameters(measured, random_state=seed)
-                    parts = deal(train, way, n, dealt)
-                    model, traces = fit_on_processes(train, parts, "xgboost", params)
-                    reference = fit_reference("binned", "xgboost", measured, seed)
-                    return compare(model, reference, table.X) | agree(traces)
-
-                print_row(file.once(once, name, measured, seed), name, measured, seed)
+    train, _ = table.split(seed)
+    params = parameters(measured, random_state=seed)
+    model, traces = fit_on_processes(train, deal(train, way, n, dealt), "xgboost", params)
+    reference = fit_reference("binned", "xgboost", measured, seed)
+    return compare(model, reference, table.X) | agree(traces)
 
 
 def agree(traces: Sequence[RankTrace]) -> dict[str, float]:
@@ -112,27 +115,25 @@ def agree(traces: Sequence[RankTrace]) -> dict[str, float]:
 
 def measure_engines(file: Measurements, given: Any) -> None:
     """Compare models of Dask's workers and Spark's tasks with that of one process."""
-    table = bin_adult()
     with ExitStack() as stack:
-        engines: list[tuple[str, Callable[..., Any]]] = []
+        engines: dict[str, Callable[..., Any]] = {}
         for n in (1, 2, 4):
             client = stack.enter_context(dask_cluster(n))
-            engines.append((f"{n} workers of Dask", lambda t, p, c=client: fit_on_dask(t, c, p)))
+            engines[f"{n} workers of Dask"] = partial(fit_on_dask, client)
         session = stack.enter_context(spark_session(2))
-        engines.append(("2 tasks of Spark", lambda t, p: fit_on_spark(t, session, 2, p)))
-        for seed in range(given.seeds):
-            train, _ = table.split(seed)
-            for measured in MEASURED_ON:
-                for name, fit in engines:
+        engines["2 tasks of Spark"] = partial(fit_on_spark, session, 2)
+        for seed, measured in product(range(given.seeds), MEASURED_ON):
+            for name, fit in engines.items():
+                once = partial(compare_engine, fit, seed, measured)
+                print_row(file.once(once, name, measured, seed), name, measured, seed)
 
-                    def once(
-                        fit: Callable[..., Any] = fit, measured: str = measured
-                    ) -> dict[str, float]:
-                        model = fit(train, parameters(measured, random_state=seed))
-                        reference = fit_reference("binned", "xgboost", measured, seed)
-                        return compare(model, reference, table.X)
 
-                    print_row(file.once(once, name, measured, seed), name, measured, seed)
+def compare_engine(fit: Callable[..., Any], seed: int, measured: str) -> dict[str, float]:
+    """Compare the model of an engine with that of one process."""
+    table = bin_adult()
+    train, _ = table.split(seed)
+    model = fit(train, parameters(measured, random_state=seed))
+    return compare(model, fit_reference("binned", "xgboost", measured, seed), table.X)
 
 
 def measure_rates(model: Any, test: Table) -> dict[str, float]:
@@ -153,35 +154,25 @@ def measure_rates(model: Any, test: Table) -> dict[str, float]:
 
 def measure_cuts(file: Measurements, given: Any) -> None:
     """Compare one machine with several where the libraries themselves find other trees."""
-    cases = [("xgboost", "adult", 4), ("xgboost", "continuous", 4), ("lightgbm", "binned", 2)]
-    for library, name, n in cases:
-        for measured in ("plain", *MEASURED_ON):
-            found = []
-            for seed in range(given.seeds):
-
-                def once(
-                    case: tuple[str, str, int] = (library, name, n),
-                    measured: str = measured,
-                    seed: int = seed,
-                ) -> dict[str, float]:
-                    return measure_cut(*case, measured, seed)
-
-                found.append(file.once(once, library, name, n, measured, seed))
-            rates = {rule: column(found, f"{rule}_change") for rule in ("fpr", "gap", "accuracy")}
-            errors = {rule: column(found, f"{rule}_error") for rule in ("fpr", "gap")}
-            parts = [f"{library}, {name}, 1 against {n}, {measured}: decisions the same on"]
-            parts.append(f"{column(found, 'same_decisions').mean():.4f}; accuracy")
-            parts.append(f"{rates['accuracy'].mean():+.4f}, at most")
-            parts.append(f"{np.abs(rates['accuracy']).max():.4f}")
-            for rule, error in errors.items():
-                apart = np.abs(rates[rule]) / error
-                parts.append(f"; {rule} {rates[rule].mean():+.4f} (error {error.mean():.4f}),")
-                parts.append(f"at most {apart.max():.2f} errors")
-            parts.append(f"; ranks agree {column(found, 'same_on_ranks').min():.0f}")
-            print(" ".join(parts), flush=True)
+    for case, measured in product(CASES_OF_CUTS, ("plain", *MEASURED_ON)):
+        found = [
+            file.once(partial(compare_cuts, *case, measured, seed), *case, measured, seed)
+            for seed in range(given.seeds)
+        ]
+        library, name, n = case
+        print(f"{library}, {name}, 1 against {n}, {measured}:")
+        print(f"    decisions the same on {column(found, 'same_decisions').mean():.4f}")
+        for rate in ("accuracy", "fpr", "gap"):
+            change = column(found, f"{rate}_change")
+            print(f"    {rate} {change.mean():+.4f}, at most {np.abs(change).max():.4f}", end="")
+            if rate != "accuracy":
+                errors = np.abs(change) / column(found, f"{rate}_error")
+                print(f", {errors.max():.2f} standard errors", end="")
+            print(flush=True)
+        print(f"    ranks agree: {column(found, 'same_on_ranks').all()}", flush=True)
 
 
-def measure_cut(library: str, name: str, n: int, measured: str, seed: int) -> dict[str, float]:
+def compare_cuts(library: str, name: str, n: int, measured: str, seed: int) -> dict[str, float]:
     """Compare one machine with n on test rows."""
     train, test = TABLES[name]().split(seed)
     params = parameters(measured, random_state=seed)
@@ -198,64 +189,58 @@ def measure_cut(library: str, name: str, n: int, measured: str, seed: int) -> di
 
 def measure_traffic(file: Measurements, given: Any) -> None:
     """Count the bytes that a machine sends, with twelve cells, of some rows and of ten times."""
-    for library in LIBRARIES:
-        for measured in MEASURED_ON:
-            for n in (5_000, 50_000):
+    for named in product(LIBRARIES, MEASURED_ON, (5_000, 50_000)):
+        print_row(file.once(partial(count_bytes, *named), *named), *named)
 
-                def once(
-                    library: str = library, measured: str = measured, n: int = n
-                ) -> dict[str, float]:
-                    table = draw_continuous(n, 10, GROUPS)
-                    params = parameters(measured, constraints=list(RULES_OF_CELLS))
-                    parts = deal(table, "runs", 2)
-                    trace = fit_on_processes(table, parts, library, params)[1][1]
-                    return {
-                        "bytes_a_round": trace.bytes_of_round(),
-                        "bytes_beside": float(trace.bytes_beside_rounds()),
-                        "calls": float(trace.n_calls),
-                    }
 
-                print_row(file.once(once, library, measured, n), library, measured, n)
+def count_bytes(library: str, measured: str, n: int) -> dict[str, float]:
+    """Count the bytes that the second of two machines sends."""
+    table = draw_continuous(n, 10, GROUPS)
+    params = parameters(measured, constraints=list(RULES_OF_CELLS))
+    trace = fit_on_processes(table, deal(table, "runs", 2), library, params)[1][1]
+    return {
+        "bytes_a_round": trace.bytes_of_round(),
+        "bytes_beside": float(trace.bytes_beside_rounds()),
+        "calls": float(trace.n_calls),
+    }
 
 
 def measure_time(file: Measurements, given: Any) -> None:
     """Measure the time in sums after a barrier, of 300,000 rows on two processes."""
+    for named in product(LIBRARIES, MEASURED_ON):
+        found = file.once(partial(time_sums, *named), *named)
+        share = found["reduction_seconds"] / found["fit_seconds"]
+        print(f"{', '.join(named)}: {share:.2%} of {found['fit_seconds']:.1f} s in sums")
+
+
+def time_sums(library: str, measured: str) -> dict[str, float]:
+    """Fit with a barrier before each sum."""
     table = draw_continuous(300_000, 30)
-    for library in LIBRARIES:
-        for measured in MEASURED_ON:
-
-            def once(library: str = library, measured: str = measured) -> dict[str, float]:
-                parts = deal(table, "runs", 2)
-                params = parameters(measured)
-                traces = fit_on_processes(table, parts, library, params, barrier=True)[1]
-                return {
-                    "reduction_seconds": max(trace.reduction_seconds for trace in traces),
-                    "fit_seconds": max(trace.seconds for trace in traces),
-                }
-
-            found = file.once(once, library, measured)
-            share = found["reduction_seconds"] / found["fit_seconds"]
-            print(f"{library}, {measured}: {share:.2%} of {found['fit_seconds']:.1f} s in sums")
+    parts, params = deal(table, "runs", 2), parameters(measured)
+    traces = fit_on_processes(table, parts, library, params, barrier=True)[1]
+    return {
+        "reduction_seconds": max(trace.reduction_seconds for trace in traces),
+        "fit_seconds": max(trace.seconds for trace in traces),
+    }
 
 
 def measure_files(file: Measurements, given: Any) -> None:
     """Load saved models in the plain libraries and in ours, and compare decisions and reports."""
-    table = bin_adult()
-    train, test = table.split(0)
     for library in LIBRARIES:
+        print_row(file.once(partial(compare_file, library), library), library)
 
-        def once(library: str = library) -> dict[str, float]:
-            parts = deal(train, "runs", 2)
-            model = fit_on_processes(train, parts, library, parameters("crossfit"))[0]
-            with tempfile.TemporaryDirectory() as folder:
-                path = f"{folder}/model.{'json' if library == 'xgboost' else 'txt'}"
-                model.save_model(path)
-                plain, loaded = load_plain(library, path), type(model)().load_model(path)
-            same = (plain.predict(test.X) > 0.5) == (model.predict(test.X) == 1)
-            report = model.constraint_report_.equals(loaded.constraint_report_)
-            return {"same_decisions": float(same.mean()), "same_report": float(report)}
 
-        print_row(file.once(once, library), library)
+def compare_file(library: str) -> dict[str, float]:
+    """Fit on two processes, save the model, and load it."""
+    train, test = bin_adult().split(0)
+    model = fit_on_processes(train, deal(train, "runs", 2), library, parameters("crossfit"))[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model.{'json' if library == 'xgboost' else 'txt'}"
+        model.save_model(path)
+        plain, loaded = load_plain(library, path), type(model)().load_model(path)
+    same = (plain.predict(test.X) > 0.5) == (model.predict(test.X) == 1)
+    report = model.constraint_report_.equals(loaded.constraint_report_)
+    return {"same_decisions": float(same.mean()), "same_report": float(report)}
 
 
 def load_plain(library: str, path: str) -> Any:
@@ -273,28 +258,27 @@ def load_plain(library: str, path: str) -> Any:
 
 def measure_killed(file: Measurements, given: Any) -> None:
     """Kill a process in mid-fit, fit again with its checkpoint, and compare with one fit."""
+    for named in product(LIBRARIES, (0.5, 0.95)):
+        print_row(file.once(partial(compare_resumed, *named), *named), *named)
+
+
+def compare_resumed(library: str, after: float) -> dict[str, float]:
+    """Kill a process after a share of the rounds; what the second fit restores, and its model."""
     table = bin_adult()
     train, _ = table.split(0)
-    parts = deal(train, "runs", 2)
-    for library in LIBRARIES:
-        for after in (0.5, 0.95):
-
-            def once(library: str = library, after: float = after) -> dict[str, float]:
-                params, named = parameters("crossfit", random_state=0), False
-                undisturbed, whole = fit_on_processes(train, parts, library, params)
-                with tempfile.TemporaryDirectory() as folder:
-                    fit = {"checkpoint": f"{folder}/fit.checkpoint"}
-                    try:
-                        fit_on_processes(train, parts, library, params, fit=fit, lost_after=after)
-                    except MachineError as error:
-                        named = str(error).startswith("rank 1 of 2")
-                    model, rest = fit_on_processes(train, parts, library, params, fit=fit)
-                done = 1 - len(rest[0].steps) / len(whole[0].steps)
-                return {"named": float(named), "restored": done} | compare(
-                    model, undisturbed, table.X
-                )
-
-            print_row(file.once(once, library, after), library, after)
+    fit = partial(fit_on_processes, train, deal(train, "runs", 2), library)
+    params, named = parameters("crossfit", random_state=0), False
+    undisturbed, whole = fit(params)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = {"checkpoint": f"{folder}/fit.checkpoint"}
+        try:
+            fit(params, fit=checkpoint, lost_after=after)
+        except MachineError as error:
+            named = str(error).startswith("rank 1 of 2")
+        model, rest = fit(params, fit=checkpoint)
+    restored = 1 - len(rest[0].steps) / len(whole[0].steps)
+    compared = compare(model, undisturbed, table.X)
+    return {"named": float(named), "restored": restored, **compared}
 
 
 def print_row(found: Mapping[str, float], *named: object) -> None:

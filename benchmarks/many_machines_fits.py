@@ -147,7 +147,7 @@ def dask_cluster(n_workers: int) -> Iterator[Any]:
         yield client
 
 
-def fit_on_dask(table: Table, client: Any, params: Mapping[str, Any]) -> Any:
+def fit_on_dask(client: Any, table: Table, params: Mapping[str, Any]) -> Any:
     """Fit on the workers of Dask, with two partitions for each; the classifier of one machine."""
     import dask.dataframe as dd
 
@@ -190,7 +190,7 @@ def spark_session(n_tasks: int) -> Iterator[Any]:
         session.stop()
 
 
-def fit_on_spark(table: Table, session: Any, n_tasks: int, params: Mapping[str, Any]) -> Any:
+def fit_on_spark(session: Any, n_tasks: int, table: Table, params: Mapping[str, Any]) -> Any:
     """Fit in the tasks of a barrier stage; the classifier of one machine."""
     from gbm_constrained.spark import ConstrainedXGBClassifier
 
