@@ -76,7 +76,7 @@ def draw_continuous(n: int = 20_000, columns: int = 10, groups: int = 2, seed: i
     return Table(pd.DataFrame(X).add_prefix("x"), y, group.astype(str))
 
 
-TABLES = {"adult": read_adult, "binned": bin_adult, "continuous": draw_continuous}
+TABLES = {"adult": read_adult, "binned": bin_adult}
 RULES = (fpr() <= 0.05, gap(fpr(), by="group") <= 0.02)
 # Of six groups: twelve cells.
 RULES_OF_CELLS = (gap(fpr(), by="group") <= 0.05, gap(tpr(), by="group") <= 0.1)

@@ -1,0 +1,89 @@
+"""The benchmark of many machines deals every row once, and tells equal models from others."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gbm_constrained import ConstrainedXGBClassifier
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+if not BENCHMARKS.is_dir():
+    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
+sys.path.insert(0, str(BENCHMARKS))
+
+import many_machines as benchmark  # noqa: E402
+import many_machines_data as data  # noqa: E402
+import many_machines_fits as fits  # noqa: E402
+
+TABLE = data.draw_continuous(400, 6)
+
+
+@pytest.mark.parametrize("way", ["runs", "random", "empty", "group"])
+@pytest.mark.parametrize("seed", range(3))
+def test_each_row_is_dealt_to_one_machine(way, seed):
+    parts = data.deal(TABLE, way, 4, seed)
+    assert len(parts) == 4
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(400))
+    if way == "empty":
+        assert parts[-1].size == 0
+    if way == "group":
+        assert np.unique(TABLE.group[parts[-1]]).size == 1
+
+
+def test_binned_features_have_as_many_values_as_xgboost_has_bins():
+    binned = data.bin_adult().X
+    assert binned.nunique().max() <= data.MAX_BIN
+    order = np.argsort(data.read_adult().X["fnlwgt"].to_numpy(), kind="stable")
+    assert (np.diff(binned["fnlwgt"].to_numpy()[order]) >= 0).all()
+
+
+def step(phase, rounds, n_bytes):
+    return fits.Step((phase, "rows"), rounds, np.zeros(1), n_bytes)
+
+
+def test_bytes_of_rounds_and_beside_them_add_up():
+    steps = [
+        step("measuring", 0, 1000), step("measuring", 2, 1100), step("measuring", 4, 1500),
+        step("training", 0, 9500), step("training", 2, 9600),
+    ]  # fmt: skip
+    trace = fits.RankTrace(None, steps, 20_000, 7, 0.0, 0.0)
+    assert trace.bytes_of_round() == 200
+    assert trace.bytes_beside_rounds() == 20_000 - 500 - 100
+
+
+def test_rates_of_a_model_by_hand():
+    """Of the negatives of two groups 1/2 and 0 are predicted positive."""
+
+    class Model:
+        def predict(self, X):
+            return np.array([1, 0, 0, 0, 1, 1])
+
+    table = data.Table(None, np.array([0, 0, 0, 0, 1, 0]), np.array(list("aabbba")))
+    found = benchmark.measure_rates(Model(), table)
+    assert found["accuracy"] == pytest.approx(4 / 6)
+    assert found["fpr"] == pytest.approx(2 / 5)
+    assert found["fpr_error"] == pytest.approx(np.sqrt(0.4 * 0.6 / 5))
+    assert found["gap"] == pytest.approx(2 / 3)
+    assert found["gap_error"] == pytest.approx(np.sqrt(2 / 9 / 3))
+
+
+def test_two_processes_agree_with_one_on_few_values():
+    X = (TABLE.X * 2).round()
+    table = data.Table(X, TABLE.y, TABLE.group)
+    params = fits.parameters("train", n_estimators=6)
+    (one, _), (two, traces) = [
+        fits.fit_on_processes(table, data.deal(table, "random", n, 1), "xgboost", params)
+        for n in (1, 2)
+    ]
+    assert benchmark.compare(two, one, X) == {
+        "same_multipliers": 1.0,
+        "scores_apart": 0.0,
+        "same_decisions": 1.0,
+    }
+    assert benchmark.agree(traces) == {"same_on_ranks": 1.0}
+    assert traces[1].bytes_of_round() > 0
+    other = ConstrainedXGBClassifier(**fits.parameters("train", n_estimators=4))
+    other.fit(X, TABLE.y, sensitive_features={"group": TABLE.group})
+    assert benchmark.compare(other, one, X)["same_multipliers"] == 0.0
