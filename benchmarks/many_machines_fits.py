@@ -174,10 +174,10 @@ def spark_session(n_tasks: int) -> Iterator[Any]:
     settings = {
         "spark.driver.bindAddress": LOOPBACK,
         "spark.driver.host": LOOPBACK,
-        "spark.pyspark.python": sys.executable,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark would take the first on the path.
     for name, value in settings.items():
         builder = builder.config(name, value)
     with warnings.catch_warnings():
