@@ -1,5 +1,6 @@
 """Clusters of Dask and Spark on this computer, on the loopback address."""
 
+import os
 import sys
 import warnings
 from contextlib import contextmanager
@@ -25,14 +26,16 @@ def dask_cluster(n_workers, *, processes=False):
 
 @contextmanager
 def spark_session(n_cores):
-    """Run a session of Spark with some cores of this computer."""
+    """Run a session of Spark with some cores of this computer, and tasks of this interpreter."""
     from pyspark.sql import SparkSession
+
+    before = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark would take the first on the path.
 
     builder = SparkSession.builder.master(f"local[{n_cores}]")
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.pyspark.python": sys.executable,
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -47,3 +50,7 @@ def spark_session(n_cores):
         yield session
     finally:
         session.stop()
+        if before is None:
+            del os.environ["PYSPARK_PYTHON"]
+        else:
+            os.environ["PYSPARK_PYTHON"] = before
