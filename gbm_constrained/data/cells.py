@@ -83,7 +83,7 @@ class View:
         codes = self.small_codes[rows]
         return to_host(np.bincount(codes, x, len(self))).astype(np.float64)
 
-    @cached_property
+    @property
     def codes(self) -> Codes:
         """Cell of each row, counted over all views, (n_samples,)."""
         codes: Codes = self.small_codes.astype(np.intp)

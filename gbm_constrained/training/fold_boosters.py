@@ -11,7 +11,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.refit_transfer import FoldScores, estimate_optimism
-from gbm_constrained.solvers.base import Solver
+from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.training.checkpoint import State
 from gbm_constrained.training.dual_controller import DualController
 
@@ -41,6 +41,9 @@ class FoldBooster(Protocol):
 
     def restore(self, state: State) -> None:
         """Take over the trees and scores of an equal booster."""
+
+    def release(self) -> None:
+        """Free what growing alone needs; the scores after all rounds are kept."""
 
 
 FoldBoosterFactory: TypeAlias = Callable[[Fold, Solver | None], FoldBooster]
@@ -81,6 +84,7 @@ class FoldBoosters:
     positions: list[Codes] = field(init=False)
     rounds: int = field(default=0, init=False)
     remaining_optimism: float = field(init=False)
+    _histories: list[list[Record]] = field(init=False, repr=False)
     _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
     _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
 
@@ -92,6 +96,7 @@ class FoldBoosters:
         cells = self.controller.solver.lagrangian.cells
         training, held = cells.reduce_sum(np.array(sizes, dtype=np.float64)).T
         self.remaining_optimism = float(np.mean(training / (training + held)))
+        self._histories = [solver.history for solver in self._solvers]
 
     def grow(
         self, n_rounds: int, rounds_per_iteration: int, is_over: Callable[[int], bool]
@@ -117,7 +122,7 @@ class FoldBoosters:
         """
         history = self.controller.solver.history
         k = min(iteration, len(history) - 1)
-        own = [solver.history[k].rates for solver in self._solvers]
+        own = [records[k].rates for records in self._histories]
         return estimate_optimism(history[k].rates, own, self.remaining_optimism), history[k].bounds
 
     @property
@@ -145,9 +150,14 @@ class FoldBoosters:
             solver.restore(of_solver)
         self._held = {int(rounds): margin for rounds, margin in state["held"].items()}
 
+    def release(self) -> None:
+        """Free what growing alone needs, such as bins, gradients and buffers of the solvers."""
+        for member in self.members:
+            member.release()
+
     @property
     def _solvers(self) -> list[Solver]:
-        """Solvers of the boosters; none if these have the library's own objective."""
+        """Solvers of boosters that grow; none if these have the library's own objective."""
         return [member.solver for member in self.members if member.solver is not None]
 
     def held_margin(self, rounds: int | None = None) -> Array:

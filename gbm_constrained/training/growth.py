@@ -131,6 +131,7 @@ class FoldGrowth:
         boosters = FoldBoosters(controller, self.folds, members, self._kept_rounds(), log_odds)
         run.notifier.begin_pass(len(members))
         self._grow_or_restore(boosters, clock)
+        boosters.release()  # Other boosters may follow, and the model of all rows does.
         compiled = run.problem.compiled.on(lagrangian.cells)
         held_out = EvaluationSet(lagrangian.cells, compiled, self.source, boosters.positions)
         held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}

@@ -174,7 +174,7 @@ class FitProblem:
         part = None if weight is None else weight[index]
         cells = self.cells.take(index)
         compiled = self.compiled.on(cells) if is_restricted else self.compiled
-        return Lagrangian(rows.y[index], cells, compiled, weight=part, **self.kernel)
+        return Lagrangian(cells.rows.y, cells, compiled, weight=part, **self.kernel)
 
     def own_gradient(self, index: Codes) -> Callable[[Array], tuple[Array, Array]]:
         """Make the library's own objective of some rows: gradient and Hessian at their scores."""

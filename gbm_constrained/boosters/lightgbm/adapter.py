@@ -259,9 +259,7 @@ class LightGBMAdapter:
 
     def make_factory(self) -> FoldBoosterFactory:
         given = self.arguments
-        start = _repeat(self.intercept, self.fit.data.combined.codes.size)
-        if self.has_offset:
-            start = given["init_score"]
+        start = given["init_score"] if self.has_offset else self.intercept
         with self._driven({"metric": ["None"]}):
             return make_fold_booster_factory(
                 self.model,
@@ -290,6 +288,7 @@ class LightGBMAdapter:
         given["callbacks"] = [*others, *observer.callbacks(), *stopping]
         with self._driven(params):
             self.native(combined.X, combined.y, combined.sample_weight, **given)
+        del given["init_score"]  # The library has a copy, and nothing else asks for the scores.
         make_native(model, fit.data.classes.size, self.intercept)
         best, rounds = model._Booster.best_iteration, fit.solver.rounds
         if best > 0:

@@ -36,9 +36,7 @@ class _SharedData:
     X : array-like
         Features of all rows, for scores of prefixes.
     start : ndarray
-        Scores of all rows that training starts from.
-    predicted : ndarray
-        The part of `start` that ``predict`` adds as well.
+        Scores that training starts from: of all rows, or an intercept that they share.
     schedules : list of callable
         Callbacks that change parameters before a round.
     """
@@ -47,7 +45,6 @@ class _SharedData:
     params: dict[str, Any]
     X: Any
     start: Array
-    predicted: Array
     schedules: list[Callable[..., Any]]
 
 
@@ -59,7 +56,11 @@ def make_fold_booster_factory(
     categorical_feature: Any,
     callbacks: list[Callable[..., Any]] | None,
 ) -> FoldBoosterFactory:
-    """Make the factory of a fit, for scores `start` of all rows that training starts from."""
+    """Make the factory of a fit.
+
+    Training begins at the scores `start`: of the user for all rows, which ``predict`` does not
+    add, or at the intercept of all.
+    """
     # LightGBM derives num_class from this attribute, which is of an earlier fit until the end.
     before, parent._n_classes = parent._n_classes, fit.data.classes.size
     try:
@@ -79,11 +80,10 @@ def make_fold_booster_factory(
         params=params,
     ).construct()
     start = np.asarray(start, dtype=np.float64)
-    predicted = np.zeros_like(start) if fit.has_offset else start
     # All other callbacks are about the model that is returned.
     schedules = [c for c in callbacks or () if getattr(c, "before_iteration", False)]
     features = as_numbers(X) if isinstance(X, pd.DataFrame) else X
-    shared = _SharedData(whole, params, features, start, predicted, schedules)
+    shared = _SharedData(whole, params, features, start, schedules)
     return functools.partial(_FoldBooster, shared, fit)
 
 
@@ -93,35 +93,30 @@ class _FoldBooster:
     def __init__(
         self, shared: _SharedData, fit: ConstrainedFit, fold: Fold, solver: Solver | None
     ) -> None:
-        self.shared, self.solver = shared, solver
+        self.solver = solver
         self.rows = {"training": fold.training, "held": fold.held}
-        self.predicted = {name: shared.predicted[rows] for name, rows in self.rows.items()}
         # Under an objective of its own, LightGBM would hand out probabilities and no scores.
-        self.gradient = fit.problem.own_gradient(fold.training) if solver is None else solver
+        self.gradient: Any = fit.problem.own_gradient(fold.training) if solver is None else solver
         self.params, self.n_rounds = dict(shared.params), fit.run.library.n_rounds
-        self.start = shared.start[fold.training]
+        self.start = shared.start[fold.training] if fit.has_offset else shared.start
+        self.predicted = 0.0 if fit.has_offset else shared.start
+        self.X, self.schedules = shared.X, shared.schedules
         self.trees_after = [0]
-        self.booster = self._make_booster()
+        self.booster = self._make_booster(shared.whole)
         self._final: dict[str, Array] = {}
 
-    def _make_booster(self) -> lgb.Booster:
-        training, held = map(self._take, self.rows.values())
+    def _make_booster(self, whole: lgb.Dataset) -> lgb.Booster:
+        training, held = (_take(whole, rows) for rows in self.rows.values())
         booster = lgb.Booster(self.params, training)
         booster.add_valid(held, "held")
         booster._Booster__set_objective_to_none = True  # as in Observer
         return booster
 
-    def _take(self, rows: Codes) -> lgb.Dataset:
-        """Take some of the rows, whose numbers LightGBM keeps as a list of Python's integers."""
-        part = self.shared.whole.subset(rows.tolist()).construct()
-        part.used_indices = rows  # It takes a tenth of the memory of the list.
-        return part
-
     def grow(self, rounds: int) -> None:
         def objective(margin: Array, _: Any) -> Any:
             return self.gradient(margin + self.start)
 
-        for schedule in self.shared.schedules:
+        for schedule in self.schedules:
             schedule(CallbackEnv(self.booster, self.params, rounds, 0, self.n_rounds, None))
         self.booster.update(fobj=objective)
         self.trees_after.append(self.booster.current_iteration())
@@ -137,6 +132,11 @@ class _FoldBooster:
         self.trees_after, self._final = state["trees_after"], state["margins"]
         self.booster = lgb.Booster(model_str=state["model"])
 
+    def release(self) -> None:
+        self._final = {name: self._margin(name, None) for name in self.rows}
+        self.booster = lgb.Booster(model_str=self.booster.model_to_string(num_iteration=-1))
+        self.solver = self.gradient = None
+
     def held_margin(self, rounds: int | None = None) -> Array:
         return self._margin("held", rounds)
 
@@ -147,19 +147,26 @@ class _FoldBooster:
         """Score rows that the booster has, which LightGBM hands out after all rounds only."""
         if rounds is not None and self.trees_after[rounds] != self.trees_after[-1]:
             of_prefix = self.booster.predict(
-                take_rows(self.shared.X, self.rows[name]),
+                take_rows(self.X, self.rows[name]),
                 raw_score=True,
                 num_iteration=self.trees_after[rounds],
             )
-            return np.asarray(of_prefix) + self.predicted[name]
-        if name in self._final:  # A restored booster has no rows.
+            return np.asarray(of_prefix) + self.predicted
+        if name in self._final:  # A booster that is restored or released has no rows.
             return self._final[name]
         kept: list[Array] = []
 
         def keep(margin: Array, _: Any) -> list[Any]:
-            kept.append(margin + self.predicted[name])
+            kept.append(margin + self.predicted)
             return []
 
         evaluate = self.booster.eval_valid if name == "held" else self.booster.eval_train
         evaluate(feval=keep)
         return kept[0]
+
+
+def _take(whole: lgb.Dataset, rows: Codes) -> lgb.Dataset:
+    """Take some of the rows, whose numbers LightGBM keeps as a list of Python's integers."""
+    part = whole.subset(rows.tolist()).construct()
+    part.used_indices = rows  # It takes a tenth of the memory of the list.
+    return part

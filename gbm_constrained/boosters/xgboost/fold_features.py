@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -17,8 +18,42 @@ MakeMatrix: TypeAlias = Callable[[Bool], xgb.DMatrix]
 BATCH = 1 << 19  # Rows that are taken to a graphics card together.
 
 
+SCORED = 1 << 16  # Rows of which a matrix of values is made to score them.
+
+
+def read_rows(parent: xgb.XGBClassifier, X: Any, base_margin: Any, rows: Codes) -> xgb.DMatrix:
+    """Make the matrix of some rows of a table, to score them."""
+    return xgb.DMatrix(
+        take_rows(X, rows),
+        base_margin=None if base_margin is None else take_rows(base_margin, rows),
+        missing=parent.missing,
+        enable_categorical=parent.enable_categorical,
+        feature_types=parent.feature_types,
+        nthread=parent.n_jobs,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RowReader:
+    """Reads rows of a table once more, in parts, for scores that are seldom asked for."""
+
+    parent: xgb.XGBClassifier
+    X: Any
+    base_margin: Any
+
+    def matrices(self, rows: Codes) -> Iterator[xgb.DMatrix]:
+        """Make one matrix after the other."""
+        X = with_rows(self.X)
+        for start in range(0, max(rows.size, 1), SCORED):
+            yield read_rows(self.parent, X, self.base_margin, rows[start : start + SCORED])
+
+
 class FoldFeatures(Protocol):
     """Features of all rows of a fit, from which matrices of some rows are made."""
+
+    @property
+    def reader(self) -> RowReader | None:
+        """Reader of rows that makes it needless to keep a matrix; None where it takes long."""
 
     def training(self, rows: Codes, bins: Any, **of_rows: Any) -> Any:
         """Make the matrix that trees are grown on, with the `bins` of another if given.
@@ -26,8 +61,11 @@ class FoldFeatures(Protocol):
         Labels, weights and weights of features are further arguments.
         """
 
+    def keep_bins(self, training: Any) -> Any:
+        """Make the smallest matrix that has the bins of a training matrix."""
+
     def held(self, rows: Codes, bins: Any) -> Any:
-        """Make the matrix of held-out rows, given the matrix whose bins the trees split at."""
+        """Make the matrix of held-out rows, given a matrix whose bins the trees split at."""
 
 
 class HostFeatures:
@@ -38,6 +76,7 @@ class HostFeatures:
 
     def __init__(self, parent: xgb.XGBClassifier, X: Any, base_margin: Any) -> None:
         self.parent, self.base_margin = parent, base_margin
+        self.reader = RowReader(parent, X, base_margin)
         self.described = {"enable_categorical": parent.enable_categorical}
         if type(X) is np.ndarray:
             self.values = X
@@ -71,6 +110,11 @@ class HostFeatures:
             self.parent, bins, **self._of_rows(rows), **of_rows
         )
 
+    def keep_bins(self, training: Any) -> Any:
+        """Make a matrix of one row with the bins of a training matrix."""
+        one_row = {"data": self.values[:1], **self.described}
+        return xgb.XGBClassifier._create_dmatrix(self.parent, training, **one_row)
+
     def held(self, rows: Codes, bins: Any) -> Any:
         """Make the matrix of held-out rows, of values, which are scored faster than bins."""
         return xgb.DMatrix(**self._of_rows(rows), nthread=self.parent.n_jobs)
@@ -82,6 +126,8 @@ class CardFeatures:
     XGBoost bins an array in main memory on the processor, which takes longer than to grow the
     trees. The matrix of the returned model is made so, as its parent makes it.
     """
+
+    reader = None
 
     def __init__(
         self, parent: xgb.XGBClassifier, X: Array, base_margin: Any, array_module: Any
@@ -111,6 +157,10 @@ class CardFeatures:
         if feature_weights is not None:
             matrix.set_info(feature_weights=feature_weights)
         return matrix
+
+    def keep_bins(self, training: Any) -> Any:
+        """Keep the training matrix, which has the bins."""
+        return training
 
     def held(self, rows: Codes, bins: Any) -> Any:
         """Make the matrix of held-out rows, binned as the trees split."""
@@ -152,6 +202,8 @@ class _Batches(xgb.DataIter):
 class MatrixFeatures:
     """Features of which the user makes the matrix of some rows."""
 
+    reader = None
+
     def __init__(self, make_matrix: MakeMatrix, n_rows: int) -> None:
         self.make_matrix, self.n_rows = make_matrix, n_rows
 
@@ -174,6 +226,9 @@ class MatrixFeatures:
             )
         matrix.set_info(feature_weights=feature_weights, **of_rows)
         return matrix
+
+    def keep_bins(self, training: Any) -> Any:
+        """Keep nothing: the user's function decides about bins."""
 
     def held(self, rows: Codes, bins: Any) -> Any:
         """Make the matrix of held-out rows."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import xgboost as xgb
 
-from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array
+from gbm_constrained.boosters.xgboost.fold_features import read_rows
 from gbm_constrained.boosters.xgboost.model import as_scores, keep_first_rounds, shift_intercept
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.training.fit import ConstrainedFit
@@ -53,20 +53,12 @@ class TrainedXGBModel:
 
     def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
         if rows not in self.matrices:  # Certification rows are no evaluation set of the user.
-            self.matrices[rows] = self._make_matrix(self.fit.data.certification)
+            data = self.fit.data
+            assert data.certification is not None
+            self.matrices[rows] = read_rows(
+                self.parent, data.whole.X, self.base_margin, data.certification
+            )
         return self._predict(self.matrices[rows], rounds)
-
-    def _make_matrix(self, rows: Any) -> xgb.DMatrix:
-        """Make the matrix of some rows of the fit."""
-        parent, margin = self.parent, self.base_margin
-        return xgb.DMatrix(
-            take_rows(self.fit.data.whole.X, rows),
-            base_margin=None if margin is None else take_rows(margin, rows),
-            missing=parent.missing,
-            enable_categorical=parent.enable_categorical,
-            feature_types=parent.feature_types,
-            nthread=parent.n_jobs,
-        )
 
     def _predict(self, matrix: Any, rounds: int) -> Array:
         span = (0, self.grown_before + rounds)
