@@ -21,7 +21,8 @@ sensitive_features_eval_set : list, default=None
     values of an evaluation set, and a warning names them; ``measure_on="holdout"`` refuses an
     evaluation set with such groups.
 groups : array-like of shape (n_samples,), default=None
-    Rows of one group are kept together where rows are split to measure constraints.
+    Rows of one group are kept together where rows are split to measure constraints. A splitter
+    given as `cv` gets them.
 validation : tuple (X, y) or (X, y, sensitive_features), default=None
     Rows that an objective which is only a function to call
     (:class:`~gbm_constrained.metrics.BlackBox`) is called with, and that choose the model. Weights
@@ -30,6 +31,9 @@ validation : tuple (X, y) or (X, y, sensitive_features), default=None
 evaluation : tuple (X, y) or (X, y, sensitive_features), default=None
     Further rows for ``blackbox_report_``, which choose nothing. By default a third of the
     validation rows is kept for it.
+time : str or array-like of shape (n_samples,), default=None
+    With ``measure_on="forward"``, the time of each row: numbers, dates or texts that sort as time
+    does, or the name of a column of X or of `sensitive_features`.
 constraint_callbacks : sequence of callable, default=None
     Called in each outer iteration with a
     :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, training

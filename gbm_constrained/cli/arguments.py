@@ -8,7 +8,7 @@ from typing import Any
 
 from gbm_constrained._version import __version__
 from gbm_constrained.decision.guarantees import GUARANTEES
-from gbm_constrained.training.options import MEASURE_ON
+from gbm_constrained.training.given_folds import MEASURE_ON
 
 PROGRAM = "gbm-constrained"
 LIBRARIES = {"xgboost": "XGBoost", "lightgbm": "LightGBM"}

@@ -19,9 +19,11 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.combined_rows import CombinedRows, encode
 from gbm_constrained.data.communicator import Machine
 from gbm_constrained.data.exact_sums import sum_over_machines
+from gbm_constrained.data.given_folds import GivenFolds
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.splits import parts_by_cell, parts_by_group, parts_by_hash
+from gbm_constrained.data.times import Times
 from gbm_constrained.data.validation import (
     as_groups,
     check_features,
@@ -41,8 +43,8 @@ class FitArguments:
 
     Constraints may group by `sensitive_features`, and be about the rows of `datasets`. Rows of one
     of the `groups` stay together where rows are split. A black-box metric chooses by the rows of
-    `validation`, and is reported on those of `evaluation`. The `machine` may hold a part of the
-    rows.
+    `validation`, and is reported on those of `evaluation`. The `time` of each row orders them. The
+    `machine` may hold a part of the rows.
     """
 
     X: Any
@@ -53,12 +55,14 @@ class FitArguments:
     groups: Any = None
     validation: Any = None
     evaluation: Any = None
+    time: Any = None
     machine: Machine = field(default_factory=Machine)
 
     def by_row(self) -> dict[str, Any]:
         """Collect the arguments with one value for each training row, by name."""
         names = ("X", "y", "sample_weight", "sensitive_features", "groups")
-        return {name: getattr(self, name) for name in names}
+        found = {name: getattr(self, name) for name in names}
+        return found if isinstance(self.time, str) else {**found, "time": self.time}
 
     def by_name(self) -> dict[str, Any]:
         """Collect the arguments as the user gave them, by name."""
@@ -168,6 +172,8 @@ class FitData:
     groups : (n_rows,). Groups of rows that stay together where rows are split.
     random_state : Source of randomness of the splits.
     alignment : Comparison of the row labels of all arguments.
+    times : Times of the rows of `combined`; None where the user gave none.
+    given_folds : Folds by the user's splitter or by times; None where rows are divided at random.
     training, certification : Positions in `whole` of the rows that are trained on, and of those
         set aside.
     """
@@ -182,6 +188,8 @@ class FitData:
     groups: NDArray[Any] | None
     random_state: np.random.RandomState
     alignment: RowAlignment
+    times: Times | None = None
+    given_folds: GivenFolds | None = None
     training: Codes | None = None
     certification: Codes | None = None
 
@@ -221,9 +229,11 @@ class FitData:
         _check_data_sets(alignment, arguments.datasets)
         groups = arguments.groups
         groups = None if groups is None else as_groups(groups, labels.size, len(rows))
+        times = None if arguments.time is None else Times.of(arguments.time, rows)
         return cls(
-            arguments, classes, combined, combined, rows, rows, weight, groups, source, alignment
-        )
+            arguments, classes, combined, combined, rows, rows, weight, groups, source, alignment,
+            times,
+        )  # fmt: skip
 
     def without_other_data_sets(self, constraints: Sequence[Constraint]) -> FitData:
         """Leave out the data sets that no constraint is about."""
@@ -246,8 +256,13 @@ class FitData:
         return 1 if self.classes.size == 2 else self.classes.size
 
     def without_certification_rows(self, cells: Cells, share: float) -> FitData:
-        """Set a share of the rows of each cell aside for certificates alone."""
-        certification, training = self.split(np.arange(len(self.rows)), cells, share)
+        """Set a share of the rows of each cell, or the latest rows, aside for certificates."""
+        if self.times is None:
+            certification, training = self.split(np.arange(len(self.rows)), cells, share)
+        else:
+            remedy = "calibration_fraction= sets the latest rows aside; give finer times"
+            earlier, latest = self.times.cut([1.0 - share, share], remedy)
+            training, certification = earlier.rows, latest.rows
         combined = self.combined.take(training)
         n = combined.sizes[0]
         weight = self.sample_weight
@@ -256,6 +271,7 @@ class FitData:
             combined=combined,
             rows=self.rows.take(training),
             sample_weight=None if weight is None else weight[training[:n]],
+            times=None if self.times is None else self.times.take(training),
             training=training,
             certification=certification,
         )
@@ -293,6 +309,13 @@ class FitData:
         reached = np.cumsum([part.size for part in parts[:-1]])
         joined = int(np.abs(reached - share * rows.size).argmin()) + 1
         return [np.sort(np.concatenate(some)) for some in (parts[:joined], parts[joined:])]
+
+    def with_folds(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add given folds to the arguments of ``fit``: a splitter may draw others each time."""
+        if self.given_folds is None:
+            return arguments
+        folds = [(fold.training, fold.held) for fold in self.given_folds.folds]
+        return {**arguments, "folds": folds}
 
     def evaluation_rows(
         self,

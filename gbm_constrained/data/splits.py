@@ -26,6 +26,12 @@ class Fold:
     held: Codes
 
 
+def folds_of(parts: Sequence[Codes], n_rows: int) -> list[Fold]:
+    """Make a fold of each part that is held out; all other rows are trained on."""
+    everyone = np.arange(n_rows)
+    return [Fold(np.setdiff1d(everyone, part, assume_unique=True), part) for part in parts]
+
+
 def parts_by_cell(
     rows: Codes, cells: Cells, shares: Sequence[float], random_state: np.random.RandomState
 ) -> list[Codes]:

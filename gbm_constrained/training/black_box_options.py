@@ -22,6 +22,7 @@ from gbm_constrained.training.problem import HOLDOUT_FRACTION
 UNUSED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("iterate", ("last",)),
     ("measure_on", ("auto", "holdout")),
+    ("cv", (None,)),
     ("guarantee", (None,)),
     ("probabilities", ("shifted",)),
     ("early_stopping_on", ("metric",)),

@@ -20,6 +20,7 @@ from gbm_constrained.training.callbacks import CallbackNotifier, check_callbacks
 from gbm_constrained.training.checkpoint import open_checkpoint
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 from gbm_constrained.training.measurement import (
+    DIVIDING,
     EvaluationRows,
     HeldOutRows,
     Measured,
@@ -210,6 +211,7 @@ class ConstrainedFit:
         the file. With a `path` of None nothing is saved.
         """
         compiled, cells = self.problem.compiled, self.problem.cells
+        arguments = self.data.with_folds(arguments)
         file = open_checkpoint(path, estimator, arguments, compiled, cells)
         self.run = replace(self.run, checkpoint=file)
 
@@ -232,9 +234,9 @@ class ConstrainedFit:
             has_evaluation_set=bool(self.evaluation_sets),
         )
         strategy: MeasurementStrategy = TrainingRows()
-        if kind in ("holdout", "crossfit"):
+        if kind in DIVIDING:
             assert make_factory is not None
-            n_folds = self.options.n_folds if kind == "crossfit" else 1
+            n_folds = 1 if kind == "holdout" else self.options.n_folds
             strategy = HeldOutRows(make_factory(), n_folds, has_offset)
         elif self.run.checkpoint is not None:
             raise ValueError(

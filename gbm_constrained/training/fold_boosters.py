@@ -61,6 +61,8 @@ class FoldBoosters:
         Rows of each booster.
     members : sequence of FoldBooster
         The boosters.
+    n_rows : int
+        Number of rows that the model is trained on.
     kept_rounds : collection of int, default=()
         Rounds of the prefixes that a choice may look at, whose held-out scores are kept.
     log_odds : float, default=0
@@ -70,6 +72,9 @@ class FoldBoosters:
     ----------
     positions : list of ndarray of int
         Positions of each booster's held-out rows among those of the controller.
+    compared : list of ndarray of int
+        Positions of those training rows of each booster that others hold out, if some rows are
+        never held out: rates on these differ by optimism alone. Empty otherwise.
     rounds : int
         Number of rounds that have been grown.
     remaining_optimism : float
@@ -79,9 +84,11 @@ class FoldBoosters:
     controller: DualController
     folds: Sequence[Fold]
     members: Sequence[FoldBooster]
+    n_rows: int
     kept_rounds: Collection[int] = ()
     log_odds: float = 0.0
     positions: list[Codes] = field(init=False)
+    compared: list[Codes] = field(init=False)
     rounds: int = field(default=0, init=False)
     remaining_optimism: float = field(init=False)
     _histories: list[list[Record]] = field(init=False, repr=False)
@@ -92,10 +99,14 @@ class FoldBoosters:
         rows = self.controller.rows
         assert rows is not None
         self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
-        sizes = [[fold.training.size, fold.held.size] for fold in self.folds]
         cells = self.controller.solver.lagrangian.cells
-        training, held = cells.reduce_sum(np.array(sizes, dtype=np.float64)).T
-        self.remaining_optimism = float(np.mean(training / (training + held)))
+        is_whole = not cells.communicator.holds_all_rows  # Several machines divide all rows.
+        self.compared = [] if is_whole else _find_compared(self.folds, rows)
+        sizes = np.array([fold.training.size for fold in self.folds], dtype=np.float64)
+        sizes = cells.reduce_sum(sizes)
+        if self.compared:
+            sizes = sizes[[part.size > 0 for part in self.compared]]
+        self.remaining_optimism = float(1.0 / np.mean(self.n_rows / sizes))
         self._histories = [solver.history for solver in self._solvers]
 
     def grow(
@@ -175,16 +186,32 @@ class FoldBoosters:
 
     def scores(self, rounds: int) -> FoldScores:
         """Scores after some rounds, out of fold and of each booster's training rows."""
-        assert self.controller.rows is not None
-        own = [fold.training for fold in self.folds]
-        return FoldScores(
-            (self.controller.rows, self.held_margin(rounds)),
-            list(zip(own, self.own_margins(rounds), strict=True)),
-            self.remaining_optimism,
-        )
+        held, margin = self.controller.rows, self.held_margin(rounds)
+        assert held is not None
+        training = [fold.training for fold in self.folds]
+        own = list(zip(training, self.own_margins(rounds), strict=True))
+        if not self.compared:
+            return FoldScores((held, margin), own, self.remaining_optimism)
+        both = [
+            (part, scores[np.searchsorted(rows, part)])
+            for part, (rows, scores) in zip(self.compared, own, strict=True)
+            if part.size
+        ]
+        unseen = [(part, margin[np.searchsorted(held, part)]) for part, _ in both]
+        return FoldScores((held, margin), both, self.remaining_optimism, unseen)
 
     def own_margins(self, rounds: int) -> list[Array]:
         """Scores of the rows that each booster is grown on; the last asked for are kept."""
         if self._own is None or self._own[0] != rounds:
             self._own = rounds, [member.own_margin(rounds) for member in self.members]
         return self._own[1]
+
+
+def _find_compared(folds: Sequence[Fold], held: Codes) -> list[Codes]:
+    """Find the training rows of each fold that others hold out, if some rows are never held out.
+
+    The result is empty as well if no training row is held out, as of a single fold.
+    """
+    found = [np.intersect1d(fold.training, held, assume_unique=True) for fold in folds]
+    is_whole = all(part.size == f.training.size for part, f in zip(found, folds, strict=True))
+    return [] if is_whole or not any(part.size for part in found) else found

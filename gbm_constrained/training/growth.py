@@ -16,7 +16,7 @@ from gbm_constrained.decision.prefix_choice import N_PREFIXES_OF_SEVERAL_CLASSES
 from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.solvers.base import Solver
-from gbm_constrained.statistics.counts import functionals_of
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
 from gbm_constrained.training.pass_search import PassSearch
@@ -128,7 +128,10 @@ class FoldGrowth:
             )
             for fold in self.folds
         ]
-        boosters = FoldBoosters(controller, self.folds, members, self._kept_rounds(), log_odds)
+        n_rows = run.problem.cells.n_rows
+        boosters = FoldBoosters(
+            controller, self.folds, members, n_rows, self._kept_rounds(), log_odds
+        )
         run.notifier.begin_pass(len(members))
         self._grow_or_restore(boosters, clock)
         boosters.release()  # Other boosters may follow, and the model of all rows does.
@@ -226,11 +229,15 @@ def measure_optimism(run: FitRun, grown: Grown, choice: Choice) -> Float:
     def decisions(margin: Array) -> Codes:
         return held_out.decisions(shift_scores(margin, choice.shift))
 
-    held = held_out.counts(decisions(boosters.held_margin(choice.rounds)))
-    own = zip(boosters.folds, boosters.own_margins(choice.rounds), strict=True)
-    return estimate_optimism_of_decisions(
-        run.problem.compiled,
-        run.problem.cells,
-        [(fold.training, decisions(margin)) for fold, margin in own],
-        functionals_of(held_out.compiled, held),
-    )
+    scores, compiled = boosters.scores(choice.rounds), run.problem.compiled
+    cells = run.problem.cells
+    if scores.compared:
+        on_each = [
+            functionals_of(compiled, CellCounts.of(cells.take(rows), decisions(margin)))
+            for rows, margin in scores.compared
+        ]
+        unseen = np.mean(on_each, axis=0)
+    else:
+        unseen = functionals_of(held_out.compiled, held_out.counts(decisions(scores.held_out[1])))
+    own = [(rows, decisions(margin)) for rows, margin in scores.training]
+    return estimate_optimism_of_decisions(compiled, cells, own, unseen)

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.cell_scores import OTHER_DATA, CellScores
 from gbm_constrained.decision.cost_rule import probabilities_of
 from gbm_constrained.decision.score_calibration import calibrate_scores
@@ -30,7 +31,6 @@ from gbm_constrained.training.native_models import NativeModel, PartRows
 Move: TypeAlias = Callable[[Float, Float], Float]
 """Given the weights of the joint cells in a stage, and the held-out probabilities after it, finds
 the weights of the next stage."""
-NOBODY: Codes = np.zeros(0, dtype=np.intp)  # The fold that a model of all rows leaves out.
 
 
 class Grown(NamedTuple):
@@ -70,9 +70,9 @@ class HeldOutBoosters:
         The metric and the constraints on all rows.
     growth : NativeGrowth
         Trains the library's own models on some of the rows.
-    folds : sequence of ndarray of int
-        Rows that each booster scores. One fold of all rows is scored by the model that is trained
-        on them.
+    folds : sequence of Fold
+        Rows that each booster is trained on, and that it scores. These are all rows, both times,
+        where the model that is trained on them scores them.
     source : str
         Name of the held-out rows in reports.
     are_log_odds : bool, default=True
@@ -81,7 +81,7 @@ class HeldOutBoosters:
 
     problem: MetricProblem
     growth: NativeGrowth
-    folds: Sequence[Codes]
+    folds: Sequence[Fold]
     source: str
     are_log_odds: bool = True
     _grown: dict[tuple[bool, bytes], Grown] = field(default_factory=dict, init=False, repr=False)
@@ -94,19 +94,19 @@ class HeldOutBoosters:
     @property
     def rows(self) -> Codes:
         """Positions of the held-out rows, in order."""
-        return np.sort(np.concatenate(self.folds))
+        return np.sort(np.concatenate([fold.held for fold in self.folds]))
 
     @property
     def parts(self) -> list[Codes]:
         """Positions in `rows` of those of each booster; empty for a single one."""
         rows = self.rows
         folds = self.folds if len(self.folds) > 1 else ()
-        return [np.searchsorted(rows, held) for held in folds]
+        return [np.searchsorted(rows, fold.held) for fold in folds]
 
     @property
     def work(self) -> float:
         """Work of a round of the boosters of all folds."""
-        return sum(self._part(held, None, is_joint=kind).work for kind, held in self._members)
+        return sum(self._part(fold, None, is_joint=kind).work for kind, fold in self._members)
 
     @property
     def _kinds(self) -> tuple[bool, ...]:
@@ -114,7 +114,13 @@ class HeldOutBoosters:
         return (False, True) if self.is_joint else (False,)
 
     @property
-    def _members(self) -> list[tuple[bool, Codes]]:
+    def _everyone(self) -> Fold:
+        """The fold of a model of all rows, which holds none out."""
+        everyone = np.arange(len(self.problem.data.rows))
+        return Fold(everyone, everyone[:0])
+
+    @property
+    def _members(self) -> list[tuple[bool, Fold]]:
         """Kind and fold of each booster."""
         return list(itertools.product(self._kinds, self.folds))
 
@@ -122,8 +128,8 @@ class HeldOutBoosters:
         """Say how much work all boosters are, with the library's own on all rows."""
         members = self._members
         if not self._merges:
-            members += [(kind, NOBODY) for kind in self._kinds]
-        parts = [self._part(held, None, is_joint=kind) for kind, held in members]
+            members += [(kind, self._everyone) for kind in self._kinds]
+        parts = [self._part(fold, None, is_joint=kind) for kind, fold in members]
         self.growth.planned = sum(part.work for part in parts)
 
     def train_labels(self, weights: Float | None = None) -> NativeModel:
@@ -269,42 +275,43 @@ class HeldOutBoosters:
     def _stages(self, weights: Float | None, *, is_joint: bool) -> list[PartRows]:
         """List the stages in which the model of all rows is trained."""
         if weights is None or weights.ndim == 1:
-            return [self._part(NOBODY, weights, is_joint=is_joint)]
+            return [self._part(self._everyone, weights, is_joint=is_joint)]
         stages = self._grown[is_joint, weights.tobytes()].stages
         before = [sum(stages[:i]) for i in range(len(stages))]
         return [
-            replace(self._part(NOBODY, one, is_joint=is_joint), n_before=n, rounds=rounds)
+            replace(self._part(self._everyone, one, is_joint=is_joint), n_before=n, rounds=rounds)
             for one, n, rounds in zip(weights, before, stages, strict=True)
         ]
 
     def _parts(self, weights: Float | None, *, is_joint: bool) -> list[PartRows]:
-        return [self._part(held, weights, is_joint=is_joint) for held in self.folds]
+        return [self._part(fold, weights, is_joint=is_joint) for fold in self.folds]
 
     def _score(
         self, parts: Sequence[PartRows], *, is_kept: bool
     ) -> tuple[Array, list[NativeModel | None]]:
         """Score the held-out rows in order, each by a model that has not seen it."""
         margins, models = [], []
-        for held, part in zip(self.folds, parts, strict=True):
+        for fold, part in zip(self.folds, parts, strict=True):
             if part.is_joint:
                 known = np.unique(self.problem.joint.codes[part.rows])
                 check_cells(self.problem, known)
-            margin, model = self.growth.score(part, held, is_kept=is_kept)
+            margin, model = self.growth.score(part, fold.held, is_kept=is_kept)
             if part.is_joint:
                 margin = spread_margin(margin, known, len(self.problem.joint))
             margins.append(margin)
             models.append(model)
-        return np.concatenate(margins)[np.argsort(np.concatenate(self.folds))], models
+        order = np.argsort(np.concatenate([fold.held for fold in self.folds]))
+        return np.concatenate(margins)[order], models
 
-    def _part(self, held: Codes, weights: Float | None, *, is_joint: bool) -> PartRows:
-        """Take the rows that a model is trained on: all but a fold, unless the fold is all rows.
+    def _part(self, fold: Fold, weights: Float | None, *, is_joint: bool) -> PartRows:
+        """Take the rows that a model is trained on.
 
         The objective of the labels leaves out the rows of further data sets.
         """
         data, joint = self.problem.data, self.problem.joint
-        rows = np.arange(len(data.rows) if is_joint else data.y.size)
-        if held.size < len(data.rows):
-            rows = np.setdiff1d(rows, held, assume_unique=True)
+        rows = fold.training
+        if not is_joint:
+            rows = rows[rows < data.y.size]
         target = None
         if is_joint:  # A small cell may have no rows outside of one fold.
             target = np.zeros(len(joint.codes), dtype=np.intp)

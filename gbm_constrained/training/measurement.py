@@ -10,7 +10,12 @@ Four strategies choose the rows that move the multipliers:
   scoring of the folds.
 - ``"holdout"``: the same with one booster and the rows of one part, at less than the cost of one
   further fit. With an evaluation set of the user the cost is nothing.
+- ``"forward"``: as ``"crossfit"``, with windows that expand. Rows are divided into K + 1 periods
+  of about equal numbers, and each booster is grown on all periods before the one that it holds
+  out. The first period is never held out.
 - ``"train"``: the training rows.
+
+A splitter of the user may take the place of the folds, and need not hold out every row either.
 
 ``"auto"`` takes the holdout if every rate is taken over
 :data:`~gbm_constrained.training.problem.MIN_ROWS_FOR_HOLDOUT` rows, and cross-fitting otherwise.
@@ -26,7 +31,7 @@ import numpy as np
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes
-from gbm_constrained.data.splits import Fold
+from gbm_constrained.data.splits import Fold, folds_of
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.solvers.base import Solver
@@ -128,7 +133,7 @@ class EvaluationRows:
 class HeldOutRows:
     """Boosters on parts of the rows are grown first, and find the path of the multipliers.
 
-    With `n_folds` of one, a share of the rows is held out.
+    With `n_folds` of one, a share of the rows is held out. Folds of the user come before both.
     """
 
     factory: FoldBoosterFactory
@@ -137,8 +142,12 @@ class HeldOutRows:
 
     def measure(self, run: FitRun) -> Measured:
         """Grow the boosters of the folds, and make the solver that follows their multipliers."""
-        source = "holdout" if self.n_folds == 1 else "out of fold"
-        growth = FoldGrowth(run, self.factory, self._folds(run), source)
+        given = run.problem.data.given_folds
+        if given is not None:
+            folds, source = given.folds, given.source
+        else:
+            folds, source = self._folds(run), "holdout" if self.n_folds == 1 else "out of fold"
+        growth = FoldGrowth(run, self.factory, folds, source)
         boosters, held_out = growth.find_best()
         if boosters.rounds < run.notifier.n_rounds:
             run.notifier.end_for_time(boosters.rounds, "measuring")
@@ -149,7 +158,7 @@ class HeldOutRows:
             initial_multipliers=controller.solver.start.copy(),
         )
         run.notify_of(solver, "training", "training rows")
-        if boosters.has_multipliers and not self.has_offset:
+        if boosters.has_multipliers and not (self.has_offset or boosters.compared):
             _correct(solver, boosters, run)
         return Measured(
             solver, held_out, controller, boosters, growth.plain_error, boosters.has_multipliers
@@ -165,7 +174,7 @@ class HeldOutRows:
             held = data.split(everyone, cells, 1.0 / n, n)
         else:
             held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
-        folds = [Fold(np.setdiff1d(everyone, part, assume_unique=True), part) for part in held]
+        folds = folds_of(held, everyone.size)
         sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
         if not cells.reduce_sum(sizes).all():
             raise ValueError(
@@ -186,7 +195,8 @@ def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
     solver.corrected = compiled.must_reward_errors & (errors <= MAX_STANDARD_ERROR)
 
 
-Measurement: TypeAlias = Literal["train", "evaluation set", "holdout", "crossfit"]
+Measurement: TypeAlias = Literal["train", "evaluation set", "holdout", "crossfit", "forward"]
+DIVIDING = ("holdout", "crossfit", "forward")  # Values that grow boosters on parts of the rows.
 
 
 def resolve_measurement(
@@ -201,14 +211,20 @@ def resolve_measurement(
     if asked == "holdout" and has_evaluation_set and options.holdout_fraction is None:
         return "evaluation set"
     if asked == "auto" and is_divisible:
-        return "holdout" if run.problem.has_many_rows else "crossfit"
-    if asked in ("holdout", "crossfit") and not is_divisible:
+        is_holdout = run.problem.has_many_rows and options.cv is None
+        return "holdout" if is_holdout else "crossfit"
+    if options.cv is not None and not is_divisible:
+        raise ValueError(
+            f"cv={options.cv!r} divides the rows, which a model to continue from (it has seen all "
+            f"rows) does not allow: leave cv out."
+        )
+    if asked in DIVIDING and not is_divisible:
         raise ValueError(
             f"measure_on={asked!r} grows boosters on part of the rows, which a model to continue "
             f"from (it has seen all rows) does not allow: use measure_on='train', or 'holdout' "
             f"with an evaluation set."
         )
-    if asked in ("holdout", "crossfit"):
+    if asked in ("holdout", "crossfit", "forward"):
         return asked
     _refuse_without_held_out_rows(run)
     if asked == "auto":

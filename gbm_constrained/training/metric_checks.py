@@ -8,6 +8,7 @@ import numpy as np
 
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.splits import Fold
 from gbm_constrained.metrics.callables import FunctionMetric, check_convexity
 from gbm_constrained.reductions.bisection import ZeroDenominatorError
 from gbm_constrained.training.metric_problem import MetricProblem
@@ -82,15 +83,15 @@ def _functionals_of(problem: MetricProblem, shares: Float) -> Float:
     return coefficients.functionals(weight[:, None] * shares)
 
 
-def check_folds(problem: MetricProblem, folds: Sequence[Codes], source: str) -> None:
+def check_folds(problem: MetricProblem, folds: Sequence[Fold], source: str) -> None:
     """Refuse parts of the rows whose boosters would not know a class, or measure none of it.
 
     Parameters
     ----------
     problem : MetricProblem
         The metric and the constraints.
-    folds : sequence of ndarray of int
-        Rows that are held out, by each booster.
+    folds : sequence of Fold
+        Rows that each booster is trained on, and holds out.
     source : str
         Name of the held-out rows in reports.
 
@@ -101,11 +102,12 @@ def check_folds(problem: MetricProblem, folds: Sequence[Codes], source: str) -> 
     """
     labels, options = problem.data.y, problem.options
     n_rows = np.bincount(labels, minlength=problem.data.classes.size)
-    for held in folds:  # Rows of further data sets follow the training rows.
-        inside = np.bincount(labels[held[held < labels.size]], minlength=n_rows.size)
-        if (inside == n_rows).any():
-            lost = problem.data.classes[inside == n_rows].tolist()
-            n = int(n_rows[inside == n_rows][0])
+    for rows in (fold.training for fold in folds):
+        # Rows of further data sets follow the training rows.
+        learned = np.bincount(labels[rows[rows < labels.size]], minlength=n_rows.size)
+        if (learned == 0).any():
+            lost = problem.data.classes[learned == 0].tolist()
+            n = int(n_rows[learned == 0][0])
             how = f"n_folds={options.n_folds}" if len(folds) > 1 else "measure_on='holdout'"
             raise ValueError(
                 f"{how} holds out the {f'{n} rows' if n > 1 else 'only row'} of class "
@@ -113,7 +115,7 @@ def check_folds(problem: MetricProblem, folds: Sequence[Codes], source: str) -> 
                 f"there without having seen the class: give more rows of it, or merge it with "
                 f"another class."
             )
-    problem.on(np.sort(np.concatenate(folds))).check(source)
+    problem.on(np.sort(np.concatenate([fold.held for fold in folds]))).check(source)
 
 
 def check_cells(problem: MetricProblem, known: Codes) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.splits import Fold, folds_of
 from gbm_constrained.decision.cell_scores import CellScores
 from gbm_constrained.decision.cost_rule import CostRule, mixture_shares
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
@@ -165,7 +166,7 @@ class MetricFit:
         """
         problem = self.problem
         self.checkpoint = open_checkpoint(
-            path, estimator, arguments, problem.compiled, problem.cells
+            path, estimator, problem.data.with_folds(arguments), problem.compiled, problem.cells
         )
 
     def run(self, fit_part: FitPart, merger: Merger | None = None) -> MetricResult:
@@ -298,8 +299,12 @@ class MetricFit:
         """Decide which rows are held out."""
         problem = self.problem
         if self.options.measure_on != "train":
-            folds = self._folds()
-            source = "out of fold" if len(folds) > 1 else "holdout"
+            given = problem.data.given_folds
+            if given is not None:
+                folds, source = given.folds, given.source
+            else:
+                folds = folds_of(self._held_parts(), len(problem.data.rows))
+                source = "out of fold" if len(folds) > 1 else "holdout"
             check_folds(problem, folds, source)
             return self._held_out(growth, folds, source)
         if not self.library.has_few_parameters:
@@ -309,15 +314,15 @@ class MetricFit:
                 f"'crossfit' or 'holdout'.",
                 "GC118",
             )
-        folds = [np.arange(len(problem.data.rows))]
-        return self._held_out(growth, folds, TRAINING_ROWS)
+        everyone = np.arange(len(problem.data.rows))
+        return self._held_out(growth, [Fold(everyone, everyone)], TRAINING_ROWS)
 
     def _held_out(
-        self, growth: NativeGrowth, folds: Sequence[Codes], source: str
+        self, growth: NativeGrowth, folds: Sequence[Fold], source: str
     ) -> HeldOutBoosters:
         return HeldOutBoosters(self.problem, growth, folds, source, are_log_odds=self.are_log_odds)
 
-    def _folds(self) -> list[Codes]:
+    def _held_parts(self) -> list[Codes]:
         """Split the rows into parts that are held out, each by another booster."""
         problem, options = self.problem, self.options
         everyone = np.arange(len(problem.data.rows))

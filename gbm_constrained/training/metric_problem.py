@@ -23,6 +23,7 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.reductions.base import Programme
 from gbm_constrained.reductions.plug_in import PlugIn
 from gbm_constrained.statistics.counts import functionals_of_weights
+from gbm_constrained.training.given_folds import check_measurable, check_rows, divide_as_given
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import LibrarySettings
 
@@ -82,6 +83,7 @@ class MetricProblem:
         TypeError, ValueError
             If rows, constraints and metric do not fit together.
         """
+        check_rows(options, arguments)
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
         shares = np.bincount(data.y, data.sample_weight, data.classes.size)
@@ -92,7 +94,7 @@ class MetricProblem:
         bound = metric.bind(data.classes, shares / shares.sum())
         bound = bound.with_positive_class(data.classes, options.positive)
         constraints = [*options.constraints, *bound.constraints]
-        data = data.without_other_data_sets(constraints)
+        data = divide_as_given(data.without_other_data_sets(constraints), options)
         n_own = len(options.constraints)
         try:
             cells, compiled = compile_constraints(
@@ -106,6 +108,7 @@ class MetricProblem:
                 raise
             name = "minimize" if options.maximize is None else "maximize"
             raise type(error)(f"{name}={metric}: {error}") from None
+        check_measurable(data, cells, compiled)
         bound = bound.with_groups(compiled.groups[n_own:])
         return cls(options, bound, data, factors, cells, compiled, JointCells.of(cells))
 

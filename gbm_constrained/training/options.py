@@ -15,7 +15,7 @@ from sklearn.base import clone
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints, check_decisions, check_linear
 from gbm_constrained.constraints.positive_class import resolve_positive_class
-from gbm_constrained.data.validation import check_choice, check_integer, check_share
+from gbm_constrained.data.validation import check_choice, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
 from gbm_constrained.decision.prefix_choice import CRITERIA, Criterion, Prefixes
 from gbm_constrained.metrics.base import Metric
@@ -26,6 +26,7 @@ from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
+from gbm_constrained.training.given_folds import MeasureOn, check_measurement
 
 Init = TypeVar("Init", bound=Callable[..., None])
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
@@ -40,8 +41,6 @@ PLUG_IN: tuple[SolverName, ...] = ("auto", "threshold")  # Solvers without multi
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
 Ensemble: TypeAlias = Literal["folds"] | None
 ENSEMBLES: tuple[Ensemble, ...] = (None, "folds")
-MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit"]
-MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit")
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
 PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
 OracleName: TypeAlias = Literal["auto", "plug_in", "refit", "in_training"]
@@ -61,6 +60,7 @@ class SolverOptions:
     iterate: Iterate = "last"
     measure_on: MeasureOn = "train"
     n_folds: int = 4
+    cv: Any = None
     holdout_fraction: float | None = None
     guarantee: Guarantee = None
     delta: float = 0.05
@@ -99,10 +99,7 @@ class SolverOptions:
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
         check_choice("iterate", options.iterate, ITERATES)
-        check_choice("measure_on", options.measure_on, MEASURE_ON)
-        check_integer("n_folds", options.n_folds, 2)
-        if options.holdout_fraction is not None:
-            check_share("holdout_fraction", options.holdout_fraction)
+        check_measurement(options)
         check_choice("guarantee", options.guarantee, GUARANTEES)
         check_share("delta", options.delta)
         check_share("calibration_fraction", options.calibration_fraction)
@@ -181,10 +178,7 @@ class SolverOptions:
 
     def _check_of_metric(self, metric: str) -> SolverOptions:
         """Check what a metric as the objective allows."""
-        check_choice("measure_on", self.measure_on, MEASURE_ON)
-        check_integer("n_folds", self.n_folds, 2)
-        if self.holdout_fraction is not None:
-            check_share("holdout_fraction", self.holdout_fraction)
+        check_measurement(self)
         check_choice("on_infeasible", self.on_infeasible, ON_INFEASIBLE)
         check_choice("probabilities", self.probabilities, PROBABILITIES)
         check_choice("oracle", self.oracle, ORACLES)

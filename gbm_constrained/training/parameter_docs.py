@@ -32,14 +32,19 @@ SOLVER_PARAMETERS_DOC = """
         :mod:`gbm_constrained.training.plug_in`. With a black box as the objective, "auto" or
         :class:`~gbm_constrained.solvers.AdaptiveSurrogates` with other options."""
 UNSEEN_PARAMETERS_DOC = """
-    measure_on : {"auto", "train", "holdout", "crossfit"}, default="auto"
+    measure_on : {"auto", "train", "holdout", "crossfit", "forward"}, default="auto"
         The rows whose rates move the multipliers; see :mod:`gbm_constrained.training.measurement`.
         "crossfit" grows `n_folds` boosters in step, "holdout" one, and the model is then trained
         on all rows with the multipliers found. "auto" takes "holdout" if every rate is taken over
         50,000 rows, and "crossfit" if not; "train" in continued training, where neither is
-        possible.
+        possible. "forward" needs `time` in ``fit``: it grows each of `n_folds` boosters on all
+        periods before the one that it is measured on. Rows of a guarantee are then the latest.
     n_folds : int, default=4
-        Folds of "crossfit", stratified by cell.
+        Folds of "crossfit", stratified by cell. "forward" has one more period than folds.
+    cv : splitter or sequence of (train, test), default=None
+        Folds that take the place of those of "crossfit": a splitter of scikit-learn, which gets
+        `X`, `y` and `groups` of ``fit``, or pairs of positions of rows. Each row is held out once
+        at most. Rows that are never held out do not measure the constraints.
     holdout_fraction : float, default=None
         Share of the rows of "holdout". By default the last evaluation set given to ``fit``, which
         then costs nothing and is no longer unseen; a quarter of the rows without one.

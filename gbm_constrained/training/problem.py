@@ -20,6 +20,7 @@ from gbm_constrained.problem.functionals import MeanLoss
 from gbm_constrained.problem.grouping import FEW_NAMED, SmallGroupWarning
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.training.given_folds import check_measurable, check_rows, divide_as_given
 from gbm_constrained.training.options import SolverOptions
 
 MIN_ROWS_FOR_HOLDOUT = 50_000
@@ -118,12 +119,14 @@ class FitProblem:
 
         Returns the options with the positive class of rates named, and the problem.
         """
+        check_rows(options, arguments)
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
         idle = _find_idle(options.constraints)
         whole = data
         if options.guarantee is not None:
             data = _set_aside(data, options, idle)
+        data = divide_as_given(data, options)
         factors = ClassFactors.of(
             data.classes, data.y, library.library_factor, library.objective_factor
         )
@@ -140,6 +143,7 @@ class FitProblem:
                 f"that it needs are all among those set aside: give more of them or a smaller "
                 f"calibration_fraction, or leave the guarantee out."
             ) from None
+        check_measurable(data, cells, compiled)
         hessian = library.softmax_hessian
         kernel = {
             "proxy": options.method.proxy,

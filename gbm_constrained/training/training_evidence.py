@@ -54,9 +54,13 @@ def add_record(
 
 
 def is_refutable(fit: ConstrainedFit, model: FinalModel) -> bool:
-    """Whether the fold boosters gave the verdicts, rather than the model itself."""
+    """Whether the fold boosters gave the verdicts, rather than the model itself.
+
+    Training rows that are never held out, such as those of an early period, contradict no verdict.
+    """
     return (
         fit.measured.boosters is not None
+        and not fit.measured.boosters.compared
         and fit.run.certification is None
         and model.feasibility is not None
     )

@@ -8,6 +8,7 @@ from helpers import CLASSIFIERS
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.splits import folds_of
 from gbm_constrained.decision.cell_scores import OTHER_DATA
 from gbm_constrained.decision.score_calibration import calibrate_scores
 from gbm_constrained.metrics import g_mean
@@ -63,7 +64,7 @@ def hold_out(data, trained, *, n_rounds=6, are_log_odds=True, datasets=None, con
         return _Scores(part)
 
     n = len(problem.data.rows)
-    folds = [np.arange(0, n, 2), np.arange(1, n, 2)]
+    folds = folds_of([np.arange(0, n, 2), np.arange(1, n, 2)], n)
     growth = NativeGrowth(fit_part, None, SearchNotifier([], n_rounds, 1), None)
     return HeldOutBoosters(problem, growth, folds, "out of fold", are_log_odds=are_log_odds)
 

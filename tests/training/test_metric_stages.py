@@ -10,6 +10,7 @@ from helpers import BOTH, CLASSIFIERS, PARENTS, fit_linear, margins_of, quiet
 from sklearn.base import clone
 
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.splits import folds_of
 from gbm_constrained.decision.score_calibration import calibrate_scores
 from gbm_constrained.metrics import cost, h_mean
 from gbm_constrained.training.held_out_boosters import HeldOutBoosters
@@ -114,7 +115,7 @@ def _held_out(X, y, n_rounds, trained):
         trained.append(part)
         return _Scores(part)
 
-    folds = [np.arange(0, len(y), 2), np.arange(1, len(y), 2)]
+    folds = folds_of([np.arange(0, len(y), 2), np.arange(1, len(y), 2)], len(y))
     growth = NativeGrowth(fit_part, None, SearchNotifier([], n_rounds, 1), None)
     return HeldOutBoosters(problem, growth, folds, "out of fold")
 

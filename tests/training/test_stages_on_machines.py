@@ -112,7 +112,8 @@ def test_optimism_that_remains_is_that_of_the_sizes_of_folds_of_all_machines():
         folds = [Fold(np.setdiff1d(everyone, part), part) for part in held]
         solver = SimpleNamespace(lagrangian=SimpleNamespace(cells=cells))
         controller = SimpleNamespace(rows=np.sort(np.concatenate(held)), solver=solver)
-        return [FoldBoosters(controller, folds, []).remaining_optimism]
+        return [FoldBoosters(controller, folds, [], cells.n_rows).remaining_optimism]
 
     sizes = np.bincount(part_of)[:2]
-    assert measure_deals(measure, 200, group=data.sex)[0] == np.mean((200 - sizes) / 200)
+    expected = 1.0 / np.mean(200 / (200 - sizes))
+    assert measure_deals(measure, 200, group=data.sex)[0] == expected

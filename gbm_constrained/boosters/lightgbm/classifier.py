@@ -42,10 +42,10 @@ from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fit import weight_of_rows
 from gbm_constrained.training.fitted_report import remove_report
+from gbm_constrained.training.given_folds import MeasureOn
 from gbm_constrained.training.options import (
     Ensemble,
     Iterate,
-    MeasureOn,
     OnInfeasible,
     OracleName,
     Probabilities,
@@ -121,6 +121,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         iterate: Iterate = "last",
         measure_on: MeasureOn = "auto",
         n_folds: int = 4,
+        cv: Any = None,
         holdout_fraction: float | None = None,
         guarantee: Guarantee = None,
         delta: float = 0.05,
@@ -165,6 +166,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.iterate = iterate
         self.measure_on = measure_on
         self.n_folds = n_folds
+        self.cv = cv
         self.holdout_fraction = holdout_fraction
         self.guarantee = guarantee
         self.delta = delta
@@ -217,6 +219,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         groups: Any = None,
         validation: Any = None,
         evaluation: Any = None,
+        time: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
         time_limit: float | None = None,
@@ -256,13 +259,12 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         check_spelling(self, self._other_params, known)
         sample_weight = weight_of_rows(sample_weight, y)
         is_observed = bool(constraint_callbacks) or time_limit is not None
+        others = groups, validation, evaluation, time
         self._fit_constrained(
             self._adapter_class(
                 self, super().fit, (X, y, sample_weight), given, is_observed=is_observed
             ),
-            FitArguments(
-                X, y, sample_weight, sensitive_features, datasets, groups, validation, evaluation
-            ),
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, *others),
             sensitive_features_eval_set,
             constraint_callbacks,
             checkpoint,

@@ -30,10 +30,10 @@ from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fitted_report import remove_report
+from gbm_constrained.training.given_folds import MeasureOn
 from gbm_constrained.training.options import (
     Ensemble,
     Iterate,
-    MeasureOn,
     OnInfeasible,
     OracleName,
     Probabilities,
@@ -117,6 +117,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         iterate: Iterate = "last",
         measure_on: MeasureOn = "auto",
         n_folds: int = 4,
+        cv: Any = None,
         holdout_fraction: float | None = None,
         guarantee: Guarantee = None,
         delta: float = 0.05,
@@ -141,6 +142,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.iterate = iterate
         self.measure_on = measure_on
         self.n_folds = n_folds
+        self.cv = cv
         self.holdout_fraction = holdout_fraction
         self.guarantee = guarantee
         self.delta = delta
@@ -185,6 +187,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         groups: Any = None,
         validation: Any = None,
         evaluation: Any = None,
+        time: Any = None,
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
         time_limit: float | None = None,
@@ -219,11 +222,10 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
             "base_margin_eval_set": base_margin_eval_set,
             "feature_weights": feature_weights,
         }
+        others = groups, validation, evaluation, time
         self._fit_constrained(
             self._adapter_class(self, super().fit, X, y, arguments),
-            FitArguments(
-                X, y, sample_weight, sensitive_features, datasets, groups, validation, evaluation
-            ),
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, *others),
             sensitive_features_eval_set,
             constraint_callbacks,
             checkpoint,

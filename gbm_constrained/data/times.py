@@ -1,0 +1,111 @@
+"""Times of rows, and the periods that rows are divided into by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gbm_constrained._dataframes import as_column
+from gbm_constrained._typing import Codes
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.exceptions import UnavailableError
+
+
+class Period(NamedTuple):
+    """Rows of consecutive times."""
+
+    rows: Codes  # Positions, ascending.
+    first: Any  # First time.
+    last: Any  # Last time.
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Times of the rows.
+
+    Parameters
+    ----------
+    codes : (n_samples,). Position of each row's time in `values`.
+    values : (n_times,). The different times, ascending.
+    """
+
+    codes: Codes
+    values: NDArray[Any]
+
+    @classmethod
+    def of(cls, time: Any, rows: Rows) -> Times:
+        """Read times that are given as an array, or as the name of a column of the rows."""
+        name = "time"
+        if isinstance(time, str):
+            name = f"time={time!r}"
+            try:
+                given = rows.column(time)
+            except UnavailableError as error:
+                raise ValueError(f"{name}: {error}") from None
+        else:
+            given = as_column(time)
+        if np.shape(given) != (len(rows),):
+            raise ValueError(
+                f"{name} has shape {np.shape(given)}, but there are {len(rows)} rows: give one "
+                f"time per row."
+            )
+        series = pd.Series(given).infer_objects()
+        if n_missing := int(series.isna().sum()):
+            raise ValueError(
+                f"{name} is missing in {n_missing} of {len(rows)} rows: leave these rows out, or "
+                f"give their times."
+            )
+        try:
+            values = np.sort(np.asarray(series.unique()))
+        except TypeError:
+            kinds = sorted({type(value).__name__ for value in series})
+            raise TypeError(
+                f"{name} has values of the types {', '.join(kinds)}, which have no order: give "
+                f"numbers, dates, or texts that sort as time does."
+            ) from None
+        return cls(np.searchsorted(values, np.asarray(series)), values)
+
+    def take(self, index: Codes) -> Times:
+        """Take the times of some rows."""
+        found, codes = np.unique(self.codes[index], return_inverse=True)
+        return Times(codes, self.values[found])
+
+    def cut(self, shares: Sequence[float], remedy: str) -> list[Period]:
+        """Divide the rows into periods with about these shares of them.
+
+        A cut is between two times, so that rows of one time stay together.
+
+        Parameters
+        ----------
+        shares : sequence of float
+            Share of each period, in the order of time.
+        remedy : str
+            What asks for so many periods, and what to do.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer different times than periods.
+        """
+        n_times, n_periods = self.values.size, len(shares)
+        if n_times < n_periods:
+            raise ValueError(
+                f"time has {n_times} different values, and the rows are to be divided into "
+                f"{n_periods} periods: {remedy}."
+            )
+        reached = np.bincount(self.codes).cumsum()
+        wanted = np.cumsum(shares)[:-1] * self.codes.size
+        ends, first = [], 0
+        for k, target in enumerate(wanted):
+            # Each period that follows needs a time of its own.
+            allowed = slice(first, n_times - (n_periods - 1 - k))
+            first += int(np.abs(reached[allowed] - target).argmin()) + 1
+            ends.append(first)
+        parts = np.searchsorted(ends, self.codes, side="right")
+        firsts, lasts = self.values[[0, *ends]], self.values[np.array([*ends, n_times]) - 1]
+        return [Period(np.flatnonzero(parts == k), firsts[k], lasts[k]) for k in range(n_periods)]
