@@ -95,6 +95,9 @@ _TABLE = (
     Finding("GC120", "warning", UserWarning,
             "The search for the best decisions ended before its optimum was certain",
             "Use solver='auto', or 'columns'."),
+    Finding("GC121", "warning", FragileConstraintsWarning,
+            "A constraint drifts",
+            "Train on recent rows again, and audit the model by time."),
     # Data.
     Finding("GC201", "warning", UserWarning,
             "Rows are taken by position although the indexes differ",

@@ -75,11 +75,10 @@ class GivenFolds:
 
     def check_classes(self, y: Codes, classes: Any) -> None:
         """Refuse folds whose boosters would not know a class, or none of whose rows has it."""
-        held = np.concatenate([fold.held for fold in self.folds])
         named = [
             (f"fold {k} of {self.name} trains on", f.training) for k, f in enumerate(self.folds)
         ]
-        for what, rows in [*named, (f"{self.name} holds out", held)]:
+        for what, rows in [*named, (f"{self.name} holds out", self.held)]:
             lacking = np.bincount(y[rows], minlength=len(classes)) == 0
             if lacking.any():
                 names = join_truncated([repr(c) for c in classes[lacking].tolist()], NAMED)
@@ -87,6 +86,11 @@ class GivenFolds:
                     f"{what} no row of class {names}: {self._remedy}, or merge the class with "
                     f"another one."
                 )
+
+    @property
+    def held(self) -> Codes:
+        """Positions of all rows that are held out, ascending."""
+        return np.sort(np.concatenate([fold.held for fold in self.folds]))
 
     @property
     def _remedy(self) -> str:
@@ -104,8 +108,7 @@ class GivenFolds:
                     raise ValueError(
                         f"fold {k} of {self.name} {what} none of the rows: give another splitter."
                     )
-        held = np.concatenate([fold.held for fold in self.folds])
-        rows, times = np.unique(held, return_counts=True)
+        rows, times = np.unique(self.held, return_counts=True)
         if (twice := rows[times > 1]).size:
             names = join_truncated(list(map(str, twice.tolist())), NAMED)
             raise ValueError(

@@ -17,11 +17,11 @@ from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.constraints.rates import accuracy
 from gbm_constrained.data.alignment import check_alignment, row_labels_of
-from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.data.exact_sums import sum_over_machines
+from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.validation import as_labels, check_share, check_weight
+from gbm_constrained.data.times import Period, Times
+from gbm_constrained.data.validation import as_labels, check_integer, check_share, check_weight
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.classifiers import (
     check_scored,
@@ -34,7 +34,9 @@ from gbm_constrained.evaluation.classifiers import (
     predict_labels,
     ranking_scores,
 )
+from gbm_constrained.evaluation.measured_rows import MeasuredRows
 from gbm_constrained.evaluation.metric_value import MetricOnRows
+from gbm_constrained.evaluation.periods import PERIOD_COLUMNS, period_frame, set_period_types
 from gbm_constrained.evaluation.report_tables import list_groups, tabulate_satisfied
 from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict
@@ -43,9 +45,7 @@ from gbm_constrained.metrics.reading import read_metrics
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.pair_rows import PairRows
-from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
+from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 
 # An audit knows the decisions of a model, and not those that the model might have made.
 VERDICTS = tuple(kind for kind in KINDS if kind != "cannot be met")
@@ -75,6 +75,9 @@ class AuditTables:
     metrics: pd.DataFrame = field(  # One row per model and metric, with METRIC_COLUMNS.
         default_factory=lambda: set_column_types(pd.DataFrame(columns=list(METRIC_COLUMNS)))
     )
+    periods: pd.DataFrame = field(  # One row per constraint and period, with PERIOD_COLUMNS.
+        default_factory=lambda: set_period_types(pd.DataFrame(columns=list(PERIOD_COLUMNS)))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,8 @@ class AuditRows:
     y: Any
     sensitive_features: Any = None  # Groups, as in ``fit``.
     sample_weight: Any = None  # Weights of the rows in all rates.
+    time: Any = None  # Time of each row, or the name of a column of times.
+    n_periods: int = 5  # Periods that the rows are divided into by time.
 
     def check(self, constraints: Sequence[Constraint]) -> NDArray[Any]:
         """Check lengths and row labels, and return the labels."""
@@ -98,8 +103,20 @@ class AuditRows:
         check_weight(self.sample_weight, n)
         columns_of(self.sensitive_features, n)
         _check_rows(constraints, n)
-        check_alignment({**vars(self), **row_labels_of(constraints)})
+        by_row = {name: v for name, v in vars(self).items() if name not in ("time", "n_periods")}
+        if not isinstance(self.time, str):
+            by_row["time"] = self.time
+        check_alignment({**by_row, **row_labels_of(constraints)})
+        check_integer("n_periods", self.n_periods, 2)
         return labels
+
+    def divide(self, rows: Rows) -> list[Period]:
+        """Divide the rows into periods; none without times."""
+        if self.time is None:
+            return []
+        n = self.n_periods
+        remedy = f"n_periods={n} asks for them; give finer times, or a smaller n_periods"
+        return Times.of(self.time, rows).cut([1.0 / n] * n, remedy)
 
 
 def _count_rows(X: Any) -> int | None:
@@ -143,6 +160,7 @@ def measure_classifier(
     codes = encode_labels(labels, classes, "y holds", remedy)
     weight = check_weight(given.sample_weight, n)
     rows = Rows(codes, classes, weight, columns_of(given.sensitive_features, n), [X])
+    periods = given.divide(rows)
     cells, compiled = bind_audited(checked, rows)
     needs_loss = [str(c) for c in checked if c.has_loss]
     remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
@@ -160,7 +178,12 @@ def measure_classifier(
             margin = ranking_scores(each, name, X, n, classes)
         scored[name] = ScoredDecisions(decided[name], loss, margin)
     tables = tabulate_decisions(cells, compiled, scored, level)
-    return replace(tables, history=find_history(model), metrics=of_metrics)
+    tables = replace(tables, history=find_history(model), metrics=of_metrics)
+    if not periods:
+        return tables
+    stated = compile_constraints(checked, rows, warning=None)[1]
+    first = next(iter(scored.values()))
+    return replace(tables, periods=period_frame(rows, stated, first, periods, level))
 
 
 def bind_audited(constraints: Sequence[Constraint], rows: Rows) -> tuple[Cells, LinearConstraints]:
@@ -278,22 +301,13 @@ def _measure(
     cells: Cells, compiled: LinearConstraints, scored: ScoredDecisions, level: float
 ) -> _Measured:
     """Measure one model by its decisions, and by losses and scores of rows if needed."""
-    counts, loss, pairs = CellCounts.of(cells, scored.decided), scored.loss, None
-    weight, mean_loss = cells.rows.weight, np.zeros(len(cells))
-    if loss is not None:
-        weighted = loss if weight is None else loss * weight
-        (total,) = sum_over_machines(cells.total, [weighted], cells.communicator)
-        np.divide(total, cells.weight, out=mean_loss, where=cells.weight > 0)
-    if scored.margin is not None:
-        rows = PairRows(compiled, cells, weight, float(cells.weight.sum()))
-        pairs = rows.tables(scored.margin)
-    functionals = compiled.functionals(CellStatistics(counts.shares, mean_loss, mean_loss, pairs))
-    sampled = Sampled.of(compiled, counts, level)
-    intervals, at = sampled.complete(cells, compiled, functionals, scored, level)
-    found = find_too_few_rows(cells, compiled, counts, functionals, intervals, at)
+    measured = MeasuredRows.of(cells, compiled, scored, level)
+    functionals, (intervals, at) = measured.functionals, measured.sampled
+    found = find_too_few_rows(cells, compiled, measured.counts, functionals, intervals, at)
     few = {rate.constraint: rate.reason for rate in reversed(found)}
-    values = compiled.values(functionals)
-    estimates = [Estimate(value, *ends) for value, ends in zip(values, intervals, strict=True)]
+    estimates = [
+        Estimate(value, *ends) for value, ends in zip(measured.values, intervals, strict=True)
+    ]
     verdicts = [
         Verdict.of(
             constraint,

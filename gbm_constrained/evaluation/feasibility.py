@@ -86,6 +86,8 @@ class Feasibility:
         Whether the constraints leave a model that is hardly better than a constant decision.
     cost : Cost, default=Cost()
         Errors that the constraints cost, and should cost.
+    drifting : tuple of ConstraintResult, default=()
+        Constraints whose value in the last period is outside of what earlier periods leave.
     rounds_trained, rounds_asked : int, default=0
         Boosting rounds (iterations of a linear model) that were trained, and that were asked for.
         Fewer were trained where a callback or early stopping ended the fit.
@@ -107,6 +109,7 @@ class Feasibility:
     left: tuple[ConstraintResult, ...] = ()
     is_fragile: bool = False
     cost: Cost = field(default_factory=Cost)
+    drifting: tuple[ConstraintResult, ...] = ()
     rounds_trained: int = 0
     rounds_asked: int = 0
 
@@ -256,6 +259,7 @@ class Feasibility:
             describe_too_few_rows(self.too_few_rows),
             describe("unsteady", self.unsteady),
             describe("refuted", self.refuted, rows=self._rows),
+            describe("drifting", self.drifting),
         ]
 
     @property

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gbm_constrained._findings import FINDINGS, Finding
@@ -29,17 +31,22 @@ def findings_of_fit(feasibility: Any) -> tuple[Finding, ...]:
         "GC117": f.cost.is_costly,
         "GC118": any(result.verdict.source == "training rows" for result in f.rules),
         "GC119": f.rounds_trained < f.rounds_asked,
+        "GC121": bool(f.drifting),
     }
     return tuple(FINDINGS[code] for code, is_found in found.items() if is_found)
 
 
-def findings_of_audit(frame: pd.DataFrame) -> tuple[Finding, ...]:
-    """List the findings of an audit, by its table of constraints, ordered by code."""
+def findings_of_audit(frame: pd.DataFrame, drifting: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """List the findings of an audit, by its table of constraints, ordered by code.
+
+    `drifting` names the constraints that drift.
+    """
     verdict, is_undefined = frame["verdict"], frame["value"].isna()
     found = {
         "GC103": verdict == "missed",
         "GC111": verdict == "missed within sampling error",
         "GC112": (verdict == "cannot be told") & ~is_undefined,
         "GC113": (verdict == "cannot be told") & is_undefined,
+        "GC121": np.array([bool(drifting)]),
     }
     return tuple(FINDINGS[code] for code, is_found in found.items() if is_found.any())

@@ -70,6 +70,11 @@ MESSAGES = {
         "may bring them together.",
         f"The boosters of the folds miss these constraints together, and {_DIFFER}",
     ),
+    "drifting": Message(
+        "The last period is outside of the interval that earlier ones leave (period_report_) for:",
+        "{constraint}",
+        "Train on recent rows again, and audit the model by time.",
+    ),
     "fragile": Message(
         "Fragile: the constraints {hold} only by decisions that are hardly better than always "
         "class {constant_class!r}: error {error:.4f}, against {constant_error:.4f} of that, and "

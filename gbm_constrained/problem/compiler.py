@@ -72,7 +72,7 @@ def compile_constraints(
     rows: Rows,
     like: LinearConstraints | None = None,
     idle: Collection[int] = (),
-    warning: SmallGroupWarning = SmallGroupWarning(),  # noqa: B008 - immutable
+    warning: SmallGroupWarning | None = SmallGroupWarning(),  # noqa: B008 - immutable
 ) -> tuple[Cells, LinearConstraints]:
     """Partition rows into cells and compile constraints against them.
 
@@ -81,6 +81,7 @@ def compile_constraints(
     like : The same constraints on training rows. Their groups are kept, and further groups follow
         them. What these rows do not have (a mask, a data set, a column, a group) has the value
         NaN; without `like`, it is an error.
+    warning : Warns of small groups; None where a compilation of more rows has done so.
     idle : Positions of constraints that every decision satisfies. They are reported, have no rows,
         and leave the others as they would be without them.
     """
@@ -107,7 +108,8 @@ def compile_constraints(
             else:
                 programme.add(constraint, view, None if like is None else like.groups[j])
     finally:  # An error may be about what small groups leave.
-        warning.warn(programme.small)
+        if warning is not None:
+            warning.warn(programme.small)
     return cells, programme.assemble(constraints).without_rows_of(idle)
 
 

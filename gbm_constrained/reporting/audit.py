@@ -44,6 +44,7 @@ from gbm_constrained.evaluation.audit import (
     to_float,
 )
 from gbm_constrained.evaluation.findings import findings_of_audit
+from gbm_constrained.evaluation.periods import PERIOD_COLUMNS, drifting, set_period_types
 
 __all__ = ["Audit", "audit"]
 
@@ -86,6 +87,12 @@ class Audit(AuditTables):
     metrics : DataFrame
         One row per model and metric: ``model``, ``metric``, ``value`` and its interval ``low`` to
         ``high``.
+    periods : DataFrame
+        One row per constraint and period of time of the audited model: ``constraint``,
+        ``sense``, ``bound``, the number ``period``, its ``first`` and ``last`` time, ``rows``,
+        ``value``, ``low`` and ``high``. In the last period also the interval ``expected_low`` to
+        ``expected_high`` that the earlier ones leave for the value, and whether the value is
+        outside (``drifts``). Empty without times.
     """
 
     @property
@@ -110,7 +117,7 @@ class Audit(AuditTables):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings of the audit, by the codes that ``docs/warnings.md`` explains."""
-        return findings_of_audit(self.frame)
+        return findings_of_audit(self.frame, drifting(self.periods))
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Write everything as JSON; missing values become null, infinite ones strings.
@@ -134,6 +141,7 @@ class Audit(AuditTables):
             "models": self.models.to_dict("records"),
             "history": None if self.history is None else self.history.to_dict("list"),
             "metrics": self.metrics.to_dict("records"),
+            "periods": self.periods.to_dict("records"),
         }
         return json.dumps(_to_plain(content), indent=indent, allow_nan=False, ensure_ascii=False)
 
@@ -178,6 +186,9 @@ class Audit(AuditTables):
             ),
             set_column_types(
                 pd.DataFrame(content.get("metrics", ()), columns=list(METRIC_COLUMNS))
+            ),
+            set_period_types(
+                pd.DataFrame(content.get("periods", ()), columns=list(PERIOD_COLUMNS))
             ),
         )  # fmt: skip
 
@@ -227,6 +238,14 @@ class Audit(AuditTables):
             lines += ["", self.groups.to_string(index=False, float_format="{:.4f}".format)]
         if len(self.metrics):
             lines += ["", self.metrics.to_string(index=False, float_format="{:.4f}".format)]
+        if len(self.periods):
+            shown = self.periods[["constraint", "period", "last", "rows", "value", "low", "high"]]
+            lines += ["", shown.to_string(index=False, float_format="{:.4f}".format)]
+        if drift := drifting(self.periods):
+            lines += [
+                "",
+                f"The last period leaves the interval of those before: {', '.join(drift)}",
+            ]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -244,6 +263,8 @@ def audit(
     level: float = 0.95,
     others: Mapping[str, Any] | None = None,
     metrics: Any = None,
+    time: Any = None,
+    n_periods: int = 5,
 ) -> Audit:
     """Measure constraints on the decisions of any fitted classifier, on held-out rows.
 
@@ -278,6 +299,11 @@ def audit(
     metrics : metric, rate, quotient, str or sequence of them, default=None
         What is measured besides, such as ``[g_mean(), "recall"]``
         (see :mod:`gbm_constrained.metrics`), with an interval by the bootstrap of rows.
+    time : str or array-like of shape (n_samples,), default=None
+        Time of each row, or the name of a column of `X` or `sensitive_features`. Constraints are
+        then measured in each of several periods as well.
+    n_periods : int, default=5
+        Periods of about equal numbers of rows. Rows of one time are in one period.
 
     Returns
     -------
@@ -308,7 +334,7 @@ def audit(
     """
     tables = measure_classifier(
         model,
-        AuditRows(X, y, sensitive_features, sample_weight),
+        AuditRows(X, y, sensitive_features, sample_weight, time, n_periods),
         constraints,
         positive=positive,
         level=level,

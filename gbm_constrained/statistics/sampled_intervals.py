@@ -32,6 +32,12 @@ class ScoredDecisions:
     loss: Float | None = None
     margin: Array | None = None
 
+    def take(self, index: Codes) -> ScoredDecisions:
+        """Take the decisions of some rows."""
+        loss = None if self.loss is None else self.loss[index]
+        margin = None if self.margin is None else self.margin[index]
+        return ScoredDecisions(self.decided[index], loss, margin)
+
 
 class Sampled(NamedTuple):
     """Intervals by the sampling of rows alone."""

@@ -44,6 +44,8 @@ class FinalModel:
         State of the solver at the model.
     functionals : ndarray of shape (n_functionals,), default=None
         Rates on the training rows.
+    periods : DataFrame, default=None
+        Values of the constraints by period, if the held-out rows are of several.
     training_intervals : ndarray of shape (n_constraints, 2), default=None
         Intervals of values on the training rows, if these are reported.
     """
@@ -59,6 +61,7 @@ class FinalModel:
     too_few_rows: tuple[TooFewRows, ...] = ()
     record: Record | None = None
     functionals: Float | None = None
+    periods: pd.DataFrame | None = None
     training_intervals: Float | None = None
 
     @property

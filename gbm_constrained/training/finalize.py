@@ -14,6 +14,7 @@ from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.mixture import describe_mixture
 from gbm_constrained.training.model_scores import ModelScores, TrainedModel
+from gbm_constrained.training.period_report import report_periods
 from gbm_constrained.training.records import find_record
 from gbm_constrained.training.training_evidence import describe_training_rows, is_refutable
 
@@ -29,6 +30,7 @@ def finalize(
     known = {} if margin is None or fit.has_offset else {rounds: margin}
     scores = ModelScores(trained, fit.measured, known)
     model = choose_decision(fit, scores, rounds)
+    model = replace(model, periods=report_periods(fit, scores, model))
     for held in fit.evaluation_sets:
         model = _measure_evaluation_set(fit, scores, model, held)
     record = _find_sufficient_record(fit, model)

@@ -13,6 +13,7 @@ from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
 from gbm_constrained.decision.outcome import find_incomplete
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.periods import drifting
 from gbm_constrained.evaluation.report_tables import (
     constraints_frame,
     groups_frame,
@@ -29,7 +30,7 @@ FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
     "shift_", "unseen_accuracy_", "feasibility_", "small_groups_", "stopping_message_",
     "metric_report_", "mixture_", "achieved_rates_", "certificate_", "ramp_values_",
-    "blackbox_report_", "blackbox_parameters_", "_rules", "_threshold", "_group_offsets",
+    "period_report_", "blackbox_report_", "blackbox_parameters_", "_rules", "_threshold", "_group_offsets",
 )  # fmt: skip
 
 
@@ -70,6 +71,8 @@ def report(
     estimator.history_ = _make_history(fit, model)
     estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy
     estimator.feasibility_ = feasibility
+    if model.periods is not None:
+        estimator.period_report_ = model.periods
     estimator.stopping_message_ = fit.notifier.message
     found = pd.Series(multipliers, list(compiled.rows), name="multiplier")
     estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
@@ -104,8 +107,13 @@ def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> 
         few = model.too_few_rows
         found = Feasibility((), (), few, (), error, *unknown, TRAINING_ROWS, n_rows)
     rules = tuple(_assess_rule(fit, model, found, j) for j in range(len(compiled.constraints)))
+    drift = () if model.periods is None else drifting(model.periods)
     return replace(
-        found, rules=rules, rounds_trained=rounds, rounds_asked=fit.run.library.n_rounds
+        found,
+        rules=rules,
+        drifting=tuple(rule for rule in rules if str(rule.constraint) in drift),
+        rounds_trained=rounds,
+        rounds_asked=fit.run.library.n_rounds,
     )
 
 

@@ -127,8 +127,7 @@ def check_measurable(data: FitData, cells: Cells, compiled: LinearConstraints) -
     given = data.given_folds
     if given is None:
         return
-    held = np.sort(np.concatenate([fold.held for fold in given.folds]))
-    is_lost = np.isnan(compiled.on(cells.take(held)).constant) & ~np.isnan(compiled.constant)
+    is_lost = np.isnan(compiled.on(cells.take(given.held)).constant) & ~np.isnan(compiled.constant)
     lost = [
         str(constraint)
         for constraint, span in zip(compiled.constraints, compiled.spans, strict=True)

@@ -119,6 +119,13 @@ FITTED_ATTRIBUTES_DOC = """
         One row per group of each constraint that compares groups: its training rows and its
         rates, with the interval of that on held-out rows. Groups of the last evaluation set that
         no training row is of have no training rows.
+    period_report_ : DataFrame
+        With ``measure_on="forward"``: one row per constraint and held-out period, with its number
+        (``period``), its ``first`` and ``last`` time, its ``rows``, and the ``value`` of the
+        constraint with its 95% interval (``low``, ``high``), by the decisions of the boosters
+        before the period. In the last period also the interval that earlier ones leave for the
+        value (``expected_low``, ``expected_high``), and whether the value is outside
+        (``drifts``).
     small_groups_ : DataFrame
         One row per group of each constraint that compares groups, in which its rate is taken over
         fewer than `min_group_size` training rows: their number, and whether the group is kept,
