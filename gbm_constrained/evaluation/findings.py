@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from gbm_constrained._findings import FINDINGS, Finding
@@ -47,6 +46,6 @@ def findings_of_audit(frame: pd.DataFrame, drifting: Sequence[str] = ()) -> tupl
         "GC111": verdict == "missed within sampling error",
         "GC112": (verdict == "cannot be told") & ~is_undefined,
         "GC113": (verdict == "cannot be told") & is_undefined,
-        "GC121": np.array([bool(drifting)]),
+        "GC121": pd.Series([bool(drifting)]),
     }
     return tuple(FINDINGS[code] for code, is_found in found.items() if is_found.any())
