@@ -12,6 +12,7 @@ from gbm_constrained.reporting.plotting.groups import GroupRatesDisplay
 from gbm_constrained.reporting.plotting.history import ConstraintHistoryDisplay, MultipliersDisplay
 from gbm_constrained.reporting.plotting.intervals import ConstraintIntervalsDisplay
 from gbm_constrained.reporting.plotting.metric_history import MetricHistoryDisplay
+from gbm_constrained.reporting.plotting.periods import plot_periods
 from gbm_constrained.reporting.plotting.recalls import ClassRecallsDisplay
 from gbm_constrained.reporting.plotting.roc import GroupROCDisplay
 from gbm_constrained.reporting.plotting.style import COLOURS
@@ -35,6 +36,7 @@ __all__ = [
     "SurrogateTargetsDisplay",
     "TradeoffDisplay",
     "plot_np_roc",
+    "plot_periods",
     "plot_threshold_curve",
     "plot_tradeoff",
 ]

@@ -45,8 +45,9 @@ class GivenFolds:
         try:
             pairs = list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
         except Exception as error:  # A splitter may be anybody's.
+            reason = str(error).rstrip(".")
             raise ValueError(
-                f"{name} cannot split the rows: {error} Give what the splitter needs, such as "
+                f"{name} cannot split the rows: {reason}. Give what the splitter needs, such as "
                 f"groups= of fit, or another splitter."
             ) from error
         position = np.full(n, -1)
