@@ -119,7 +119,7 @@ def summarise(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Write the mean errors of each stream, library and rule, with their standard errors."""
     table = pd.DataFrame(rows)
     for name in ("reported", "latest", "later"):
-        table[name] = pd.to_numeric(table[name])
+        table[name] = table[name].astype(object).astype(float)
     lines = []
     for key, part in table.groupby(["stream", "library", "rule", "measure_on"]):
         lines.append(" ".join(key) + f", {len(part)} fits, later {part['later'].mean():.3f}")

@@ -12,8 +12,8 @@ with different shares it is the harmonic mean.
 
 Folds of the user, such as periods of time, need not hold out every row. Rows that are held out and
 rows that are trained on then differ by more than optimism. So the rates of each booster are
-compared on those of its training rows that others hold out, and the threshold is transferred by
-the rows that are held out.
+compared on those of its training rows that others hold out. A threshold stays as the boosters
+chose it: that the model decides its own training rows as often says nothing of later ones.
 
 **Transfer of a threshold.** Where constraints bound one class alone, as the bound of a miss rate
 does, its few rows are weighted and memorised. The model of all rows gives rows that look like them
@@ -134,20 +134,12 @@ def match_positive_rate(
         positive, total = sum_over_machines(np.sum, [positive, w], cells.communicator)
         return float(positive / total) if total > 0 else np.nan
 
-    held_out, *others = (
-        positive_rate(*part) for part in (scores.held_out, *scores.training, *scores.compared)
-    )
-    training, compared = others[: len(scores.training)], others[len(scores.training) :]
-    if np.isnan([held_out, *others]).any():
+    held_out, *training = (positive_rate(*part) for part in (scores.held_out, *scores.training))
+    if np.isnan([held_out, *training]).any():
         return shift  # Folds of whole groups may leave a booster without such rows.
     if not 0.0 < held_out < 1.0:  # Many thresholds have this rate.
         return shift
-    expected = float(np.mean(compared)) if compared else held_out
-    wanted = held_out - float(estimate_optimism(expected, training, scores.share))
-    if compared:
-        is_held = np.zeros(inside.size, dtype=bool)
-        is_held[scores.held_out[0]] = True
-        inside = inside & is_held
+    wanted = held_out - float(estimate_optimism(held_out, training, scores.share))
     return shift_for_share(margin[inside], wanted, weight[inside], cells.communicator)
 
 

@@ -104,9 +104,17 @@ def _score(scores: ModelScores, rows: EvaluationSet) -> ScoredRows:
 
 
 def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> Float:
-    """Transfer a shift that was chosen on the folds to the model of all rows."""
+    """Transfer a shift that was chosen on the folds to the model of all rows.
+
+    The shift stays as it is where some rows are never held out, such as those of an early period.
+    """
     boosters, shift = fit.measured.boosters, model.shift
-    if boosters is None or fit.run.certification is not None or not shift.any():
+    if (
+        boosters is None
+        or boosters.compared
+        or fit.run.certification is not None
+        or not shift.any()
+    ):
         return shift
     matched = rows_to_match(fit.problem.compiled, fit.problem.cells)
     if matched is None:
