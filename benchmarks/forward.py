@@ -105,14 +105,14 @@ def simulate(
 
 def read_credit(library: str, rule: str) -> Iterator[dict[str, Any]]:
     """Measure both ways on the card transactions by their time."""
-    X, y = load_credit()
-    order = np.argsort(X["Time"].to_numpy(), kind="stable")
-    X, y = X.iloc[order], np.asarray(y)[order]
-    n = 4 * y.size // 5
-    rows = X[:n].drop(columns="Time"), y[:n], X["Time"].to_numpy()[:n]
+    credit = load_credit(full=True)
+    table = credit.data.assign(is_fraud=np.asarray(credit.target)).sort_values(
+        "Time", kind="stable"
+    )
+    time, y = table["Time"].to_numpy(), table["is_fraud"].to_numpy().astype(int)
+    X, n = table.drop(columns=["Time", "is_fraud"]), 4 * y.size // 5
     for measure_on in ("crossfit", "forward"):
-        later = X[n:].drop(columns="Time"), y[n:]
-        yield measure(library, rule, measure_on, rows, later)
+        yield measure(library, rule, measure_on, (X[:n], y[:n], time[:n]), (X[n:], y[n:]))
 
 
 def summarise(rows: Sequence[Mapping[str, str]]) -> list[str]:
