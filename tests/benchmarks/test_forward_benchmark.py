@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-from forward import draw, rate_of, simulate, summarise
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+if not BENCHMARKS.is_dir():
+    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
+sys.path.insert(0, str(BENCHMARKS))
+
+from forward import draw, rate_of, simulate, summarise  # noqa: E402
 
 
 def test_rates_are_shares_of_one_class():
