@@ -95,6 +95,10 @@ _TABLE = (
     Finding("GC120", "warning", UserWarning,
             "The search for the best decisions ended before its optimum was certain",
             "Use solver='auto', or 'columns'."),
+    Finding("GC121", "warning", UserWarning,
+            "Decisions use the group",
+            "Make sure that this is allowed where the model is used, or set "
+            "group_thresholds=False."),
     # Data.
     Finding("GC201", "warning", UserWarning,
             "Rows are taken by position although the indexes differ",
