@@ -57,7 +57,7 @@ def begin_groups(problem: FitProblem) -> GroupOffsets:
     _check_columns(data, columns)
     groups = GroupOffsets.none(columns, data.whole_rows)
     _check_values(data.arguments.X, groups)
-    _warn_of_groups()
+    warn_of_groups()
     return groups
 
 
@@ -106,7 +106,7 @@ def _check_values(X: Any, groups: GroupOffsets) -> None:
 
 
 @functools.cache
-def _warn_of_groups() -> None:
+def warn_of_groups() -> None:
     """Warn once in a process that decisions use the group."""
     issue_warning(
         f"{ASKED} lets the group of a person decide, by a threshold for each group. That is "
