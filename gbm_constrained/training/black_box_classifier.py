@@ -179,7 +179,7 @@ class BlackBoxMixin:
         except UnavailableError as error:
             raise ValueError(
                 f"The groups of {kept['columns']} have offsets that are kept beside the model: "
-                f"give a table or sensitive_features with these columns, or train without "
+                f"give sensitive_features with these columns, or train a model without "
                 f"offsets beside the model. {error}"
             ) from None
         known = {level: i for i, level in enumerate(kept["levels"])}

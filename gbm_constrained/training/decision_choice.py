@@ -57,8 +57,9 @@ def _choose_by_held_out_rows(
     prefixes = options.prefixes(model.rounds)
     is_idle = not any(r.multipliers.any() for r in fit.solver.history)
     choice, decisions, offsets = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
-    scores = scores.with_offsets(offsets, fit.data.rows)
-    scored = _score(scores, held_out)
+    if offsets is not None:
+        scores = scores.with_offsets(offsets, fit.data.rows)
+        scored = _score(scores, held_out)
     reported, margin, bounds = held_out, scored.margins(choice.rounds), None
     if fit.run.certification is not None:
         reported = fit.run.certification

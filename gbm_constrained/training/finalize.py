@@ -29,7 +29,8 @@ def finalize(
     known = {} if margin is None or fit.has_offset else {rounds: margin}
     scores = ModelScores(trained, fit.measured, known)
     model = choose_decision(fit, scores, rounds)
-    scores = scores.with_offsets(model.offsets, fit.data.rows)
+    if model.offsets is not None:
+        scores = scores.with_offsets(model.offsets, fit.data.rows)
     for held in fit.evaluation_sets:
         model = _measure_evaluation_set(fit, scores, model, held)
     record = _find_sufficient_record(fit, model)

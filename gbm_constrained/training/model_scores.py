@@ -51,10 +51,8 @@ class ModelScores:
         self._offsets: GroupOffsets | None = None
         self._added: Float | None = None  # Offsets of the training rows.
 
-    def with_offsets(self, offsets: GroupOffsets | None, training: Rows) -> ModelScores:
+    def with_offsets(self, offsets: GroupOffsets, training: Rows) -> ModelScores:
         """Give the scores with what is added to those of groups; `training` are all rows."""
-        if offsets is None:
-            return self
         moved, added = copy.copy(self), offsets.of(training)
         moved._offsets, moved._added = offsets, added
         moved._training = {rounds: margin + added for rounds, margin in self._training.items()}
