@@ -98,6 +98,10 @@ _TABLE = (
     Finding("GC121", "warning", FragileConstraintsWarning,
             "A constraint drifts",
             "Train on recent rows again, and audit the model by time."),
+    Finding("GC122", "warning", UserWarning,
+            "Decisions use the group",
+            "Make sure that this is allowed where the model is used, or set "
+            "group_thresholds=False."),
     # Data.
     Finding("GC201", "warning", UserWarning,
             "Rows are taken by position although the indexes differ",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import sklearn
 from npmc import NPMC
 from sklearn.metrics import make_scorer
@@ -79,6 +80,30 @@ class OursXGBoost(_Ours):
         return ConstrainedXGBClassifier(
             constraints=rules, n_jobs=1, random_state=0, verbosity=0, **shared
         )
+
+
+class _WithGroups(_Ours):
+    """Ours with thresholds of groups; the group is one more column of the features."""
+
+    def fit(self, rule: Rule, asked: float) -> Fitted:
+        split = self._split
+        rules = [gap(RATES[rate](), by="group") <= asked for rate in rule.rates]
+        clf = self._classifier(rules).set_params(group_thresholds=True)
+        clf.fit(_with_group(split.X, split.groups), split.y)
+        held_out = float(clf.constraint_report_["held_out"].max())
+        return Fitted(lambda X, groups: clf.predict(_with_group(X, groups)), held_out)
+
+
+def _with_group(X: np.ndarray, groups: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(X, columns=[f"f{j}" for j in range(X.shape[1])]).assign(group=groups)
+
+
+class GroupsLightGBM(_WithGroups, OursLightGBM):
+    """Thresholds of groups over LightGBM."""
+
+
+class GroupsXGBoost(_WithGroups, OursXGBoost):
+    """Thresholds of groups over XGBoost."""
 
 
 class TunedThreshold:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .rules import NEYMAN_PEARSON, TASKS
 
+GAPS = tuple(task for task in TASKS if task != NEYMAN_PEARSON)
 ODDS_AND_RATES = ("selection_rate_gap", "fpr_gap", "tpr_gap", "equalized_odds")
 
 
@@ -52,6 +53,8 @@ PEERS = {
         Peer("plain", "beside.Plain", asks=(float("inf"),)),
         Peer("ours_lightgbm", "beside.OursLightGBM"),
         Peer("ours_xgboost", "beside.OursXGBoost"),
+        Peer("groups_lightgbm", "beside.GroupsLightGBM", GAPS, needs_group=True),
+        Peer("groups_xgboost", "beside.GroupsXGBoost", GAPS, needs_group=True),
         Peer("tuned_threshold", "beside.TunedThreshold", calibrates=True),
         Peer("umbrella", "beside.Umbrella", (NEYMAN_PEARSON,), calibrates=True),
         Peer("npmc_cx", "beside.NPMCCX", (NEYMAN_PEARSON,)),
@@ -65,7 +68,7 @@ PEERS = {
         Peer(
             "exponentiated_gradient",
             "fairlearn_peers.Reduction",
-            tuple(task for task in TASKS if task != NEYMAN_PEARSON),
+            GAPS,
             "fairlearn",
             is_one_model=False,
             is_slow=True,

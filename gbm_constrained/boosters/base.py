@@ -25,6 +25,7 @@ from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.group_decisions import tabulate_shifts
 from gbm_constrained.training.metric_classifier import Interruptions, MetricMixin, NativeAdapter
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.model_scores import TrainedModel
@@ -145,7 +146,8 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
         """
         if margins is not None and is_whole and hasattr(self, "_group_offsets"):
             scores = margins(0) + self._find_offsets(X, sensitive_features)
-            return MarginShift(np.zeros(1)).decide(lambda _: scores)
+            shift = getattr(self, "_threshold", np.zeros(1))
+            return MarginShift(shift).decide(lambda _: scores)
         if margins is not None and is_whole and hasattr(self, "prefixes_"):
             mixture = Mixture.of_prefixes(self.prefixes_, len(self.classes_), random_state)
             return mixture.decide(margins)
@@ -235,8 +237,14 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
                 rounds = prefixes["rounds"].map(trained.library_rounds)
                 self.prefixes_ = prefixes.assign(rounds=rounds)
             self.shift_ = model.shift
-            if model.shift.any() and fit.options.probabilities == "calibrated":
+            is_beside = fit.options.probabilities == "calibrated"
+            if model.shift.any() and is_beside:
                 self._threshold = model.shift
+            if (offsets := model.offsets) is not None:
+                groups = offsets.groups_of(fit.data.rows)
+                self.group_shifts_ = tabulate_shifts(model.shift, offsets, groups)
+                if model.has_offsets and is_beside:
+                    self._group_offsets = offsets.as_attribute()
             feasibility = report(self, fit, model)
             adapter.finish()
         fit.notifier.warn()

@@ -15,13 +15,13 @@ from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import preserve_random_state
+from gbm_constrained.decision.group_shifts import GroupOffsets, take_offsets
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.training.black_box_fit import (
     RETURNED,
     BlackBoxFit,
     BlackBoxResult,
-    take_offsets,
 )
 from gbm_constrained.training.black_box_model import AdjustableModel, Parameters
 from gbm_constrained.training.black_box_options import BlackBoxOptions
@@ -138,9 +138,8 @@ class BlackBoxMixin:
             if np.abs(self._raw_margin(table) - expected).max() < MAX_ROUNDING:
                 return
             vars(self).update(before)
-        self._group_offsets = {
-            "columns": columns, "levels": list(fit.levels), "offsets": parameters.offsets
-        }  # fmt: skip
+        kept = GroupOffsets(columns, fit.levels, parameters.offsets)
+        self._group_offsets = kept.as_attribute()
 
     def decision_scores(self, X: Any, sensitive_features: Any = None) -> Float:
         """Compute the scores that decide, which are log odds of the last class.
@@ -180,8 +179,8 @@ class BlackBoxMixin:
         except UnavailableError as error:
             raise ValueError(
                 f"The groups of {kept['columns']} have offsets that are kept beside the model: "
-                f"give sensitive_features with these columns, or train with "
-                f"AdaptiveSurrogates(offsets=False). {error}"
+                f"give sensitive_features with these columns, or train a model without "
+                f"offsets beside the model. {error}"
             ) from None
         known = {level: i for i, level in enumerate(kept["levels"])}
         position = np.array([known.get(level, len(known)) for level in found.levels], np.intp)

@@ -24,6 +24,7 @@ from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import parts_by_cell
+from gbm_constrained.decision.group_shifts import take_offsets
 from gbm_constrained.metrics.measured_black_box import CallBudget
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveResult, minimize_black_box
 from gbm_constrained.solvers.parameter_spaces import (
@@ -275,20 +276,3 @@ class BlackBoxFit:
     def _columns(self, model: AdjustableModel, X: Any, rows: Rows) -> ScoreColumns:
         groups = self.groups_of(rows) if self.n_offsets else None
         return model.score_columns(X, columns_beside(groups, self.n_offsets, len(rows)))
-
-
-def take_offsets(offsets: Float, groups: Codes) -> Float:
-    """Take the offset of each row's group; zero for groups without one.
-
-    Parameters
-    ----------
-    offsets : ndarray of shape (n_groups,)
-        Offset of each group.
-    groups : ndarray of int of shape (n_samples,)
-        Group of each row; rows of no group have numbers from ``n_groups`` on.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-    """
-    return np.append(offsets, 0.0)[np.minimum(groups, offsets.size)]

@@ -10,6 +10,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.group_shifts import GroupOffsets, choose_prefix_for_groups
 from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
 from gbm_constrained.decision.mixtures import find_best_prefix, find_last_prefix
 from gbm_constrained.decision.outcome import Outcome
@@ -19,6 +20,7 @@ from gbm_constrained.decision.rule import Choice, Scores
 from gbm_constrained.evaluation.assessment import ReturnedModel, assess
 from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.group_decisions import transfer_offsets
 from gbm_constrained.training.mixture import choose_mixture, training_prefixes
 from gbm_constrained.training.model_scores import ModelScores
 from gbm_constrained.training.records import errors_and_violations
@@ -35,7 +37,7 @@ def choose_decision(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> Fi
         return replace(model, prefixes=prefixes, mixture_violations=violations)
     if fit.measured.rows is not None:
         model = _choose_by_held_out_rows(fit, scores, model, fit.measured.rows)
-        return replace(model, shift=_transfer_shift(fit, scores, model))
+        return _transfer_shift(fit, scores, model)
     if fit.options.iterate == "best" or _may_swing(fit, rounds):
         return replace(model, rounds=_choose_prefix(fit, scores, rounds))
     return model
@@ -54,7 +56,10 @@ def _choose_by_held_out_rows(
     scored = _score(scores, held_out)
     prefixes = options.prefixes(model.rounds)
     is_idle = not any(r.multipliers.any() for r in fit.solver.history)
-    choice, decisions = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
+    choice, decisions, offsets = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
+    if offsets is not None:
+        scores = scores.with_offsets(offsets, fit.data.rows)
+        scored = _score(scores, held_out)
     reported, margin, bounds = held_out, scored.margins(choice.rounds), None
     if fit.run.certification is not None:
         reported = fit.run.certification
@@ -67,11 +72,11 @@ def _choose_by_held_out_rows(
         margin = certification.margins(choice.rounds)
         decisions = reported.decisions(final_scores(fit, margin, choice.shift).for_decisions)
     outcome = Outcome.of(reported, final_scores(fit, margin, choice.shift), decisions)
-    is_unconstrained = is_idle and not choice.shift.any() and choice.rounds == model.rounds
+    model = replace(model, rounds=choice.rounds, shift=choice.shift, offsets=offsets)
+    is_unconstrained = is_idle and not model.is_shifted and choice.rounds == prefixes.rounds
     returned = ReturnedModel(choice, reported, decisions, outcome, bounds, is_unconstrained)
     feasibility = assess(scored, prefixes, returned, fit.measured.plain_error)
     held_out.functionals_in[choice.rounds] = outcome.functionals
-    model = replace(model, rounds=choice.rounds, shift=choice.shift)
     return replace(model, choice=choice, outcome=outcome, feasibility=feasibility)
 
 
@@ -82,20 +87,26 @@ def _choose_shift(
     prefixes: Prefixes,
     *,
     is_idle: bool,
-) -> tuple[Choice, Codes]:
-    """Choose prefix and shift without regard to a guarantee, and decide the held-out rows."""
-    held_out, rounds = scored.rows, prefixes.rounds
+) -> tuple[Choice, Codes, GroupOffsets | None]:
+    """Choose prefix and shift without regard to a guarantee, and decide the held-out rows.
+
+    With thresholds of groups, their offsets come third.
+    """
+    held_out, rounds, groups = scored.rows, prefixes.rounds, fit.run.groups
     margin = scored.margins(rounds)
     decisions = held_out.decisions(margin)
     # Errors decide about a threshold only if a constraint stands in the way of the model's own.
     is_at_rest = is_idle or not (prefixes.has_free_choice or fit.solver.multipliers.any())
     if is_at_rest and held_out.violations(margin).max(initial=0.0) <= ROUNDING:
-        return Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0), decisions
+        return Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0), decisions, groups
+    if groups is not None:
+        choice, groups, decisions = choose_prefix_for_groups(scored, prefixes, groups)
+        return choice, decisions, groups
     refit_violation = functools.partial(find_refit_violation, fit, scores)
     choice = choose_prefix(
         scored, prefixes, refit_violation=refit_violation, found=held_out.choices
     )
-    return choose_with_room(held_out, scored.margins(choice.rounds), choice)
+    return *choose_with_room(held_out, scored.margins(choice.rounds), choice), None
 
 
 def _score(scores: ModelScores, rows: EvaluationSet) -> ScoredRows:
@@ -103,29 +114,25 @@ def _score(scores: ModelScores, rows: EvaluationSet) -> ScoredRows:
     return ScoredRows(rows, functools.cache(functools.partial(scores.held_out, rows)))
 
 
-def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> Float:
-    """Transfer a shift that was chosen on the folds to the model of all rows.
+def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> FinalModel:
+    """Transfer shifts that were chosen on the folds to the model of all rows.
 
-    The shift stays as it is where some rows are never held out, such as those of an early period.
+    Shifts stay as they are where some rows are never held out, such as those of an early period.
     """
-    boosters, shift = fit.measured.boosters, model.shift
-    if (
-        boosters is None
-        or boosters.compared
-        or fit.run.certification is not None
-        or not shift.any()
-    ):
-        return shift
-    matched = rows_to_match(fit.problem.compiled, fit.problem.cells)
+    boosters, cells = fit.measured.boosters, fit.problem.cells
+    if boosters is None or boosters.compared:
+        return model
+    if fit.run.certification is not None or not model.is_shifted:
+        return model
+    matched = rows_to_match(fit.problem.compiled, cells)
     if matched is None:
-        return shift
-    return match_positive_rate(
-        boosters.scores(model.rounds),
-        shift,
-        scores.training(model.rounds),
-        matched,
-        fit.problem.cells,
-    )
+        return model
+    of_folds, margin = boosters.scores(model.rounds), scores.training(model.rounds)
+    if model.offsets is None:
+        shift = match_positive_rate(of_folds, model.shift, margin, matched, cells)
+        return replace(model, shift=shift)
+    shift, offsets = transfer_offsets(of_folds, model.shift, model.offsets, margin, matched, cells)
+    return replace(model, shift=shift, offsets=offsets)
 
 
 def _may_swing(fit: ConstrainedFit, rounds: int) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._typing import Float
+from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.rule import Choice
 from gbm_constrained.evaluation.feasibility import Feasibility
@@ -28,6 +29,8 @@ class FinalModel:
         Shift of the scores.
     layout : ReportLayout
         Order of constraints and groups in reports.
+    offsets : GroupOffsets, default=None
+        What is added to the scores of groups, if these have thresholds of their own.
     prefixes : DataFrame, default=None
         Rounds and probability of each prefix of a randomised classifier.
     choice : Choice, default=None
@@ -53,6 +56,7 @@ class FinalModel:
     rounds: int
     shift: Float
     layout: ReportLayout
+    offsets: GroupOffsets | None = None
     prefixes: pd.DataFrame | None = None
     choice: Choice | None = None
     outcome: Outcome | None = None
@@ -63,6 +67,16 @@ class FinalModel:
     functionals: Float | None = None
     periods: pd.DataFrame | None = None
     training_intervals: Float | None = None
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether a group has a threshold of its own."""
+        return self.offsets is not None and bool(self.offsets.values.any())
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether decisions differ from those of the trained booster."""
+        return bool(self.shift.any()) or self.has_offsets
 
     @property
     def has_training_verdicts(self) -> bool:

@@ -30,6 +30,8 @@ def finalize(
     known = {} if margin is None or fit.has_offset else {rounds: margin}
     scores = ModelScores(trained, fit.measured, known)
     model = choose_decision(fit, scores, rounds)
+    if model.offsets is not None:
+        scores = scores.with_offsets(model.offsets, fit.data.rows)
     model = replace(model, periods=report_periods(fit, scores, model))
     for held in fit.evaluation_sets:
         model = _measure_evaluation_set(fit, scores, model, held)
@@ -38,8 +40,11 @@ def finalize(
     final = None if record is not None else scores.training(model.rounds)
     if model.rounds != rounds:
         trained.truncate(model.rounds)
-    if model.shift.any() and fit.options.probabilities != "calibrated":
+    is_folded = fit.options.probabilities != "calibrated"
+    if model.shift.any() and is_folded:
         trained.add_to_margin(model.shift)
+    if model.offsets is not None and model.has_offsets and is_folded:
+        trained.add_to_groups(model.offsets)
     if final is None:
         assert record is not None
         model = replace(model, record=record, functionals=record.functionals)
@@ -59,7 +64,7 @@ def _find_sufficient_record(fit: ConstrainedFit, model: FinalModel) -> Record | 
     from bins of scores where rows are many
     (:meth:`gbm_constrained.problem.pair_rows.PairRows.tables`), and exact in all other reports.
     """
-    is_changed = bool(model.shift.any()) or model.prefixes is not None
+    is_changed = model.is_shifted or model.prefixes is not None
     if is_changed or is_refutable(fit, model) or model.has_training_verdicts:
         return None
     if not fit.is_divisible or fit.has_offset or fit.options.method.outlier_clip is not None:
@@ -72,7 +77,7 @@ def _measure_evaluation_set(
 ) -> FinalModel:
     """Measure an evaluation set at the scores of the returned model."""
     is_last = held is fit.evaluation_sets[-1]
-    if not (is_last or model.rounds not in held.functionals_in or model.shift.any()):
+    if not (is_last or model.rounds not in held.functionals_in or model.is_shifted):
         return model
     final = final_scores(fit, scores.held_out(held, model.rounds), model.shift)
     # Rows that moved the multipliers report if nothing was chosen by them.

@@ -19,6 +19,7 @@ from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import CallbackNotifier, check_callbacks
 from gbm_constrained.training.checkpoint import open_checkpoint
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
+from gbm_constrained.training.group_decisions import begin_groups
 from gbm_constrained.training.measurement import (
     DIVIDING,
     EvaluationRows,
@@ -121,7 +122,10 @@ class ConstrainedFit:
             fraction, delta = options.calibration_fraction, options.delta
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
             check_guarantee(certification, problem.compiled, asked)
-        self.run = FitRun(options, problem, library, notifier, certification, progress=progress)
+        groups = begin_groups(problem) if options.group_thresholds else None
+        self.run = FitRun(
+            options, problem, library, notifier, certification, groups, progress=progress
+        )
         self.evaluation_sets: list[EvaluationSet] = []
         self.measured: Measured
         self.is_divisible = self.has_offset = False

@@ -40,6 +40,7 @@ class ConstrainedFitAttributes:
     feasibility_: Any = FittedAttribute()
     stopping_message_: Any = FittedAttribute()
     shift_: Any = FittedAttribute()
+    group_shifts_: Any = FittedAttribute()
     prefixes_: Any = FittedAttribute()
     metric_report_: Any = FittedAttribute()
     mixture_: Any = FittedAttribute()

@@ -11,7 +11,8 @@ import numpy as np
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.group_shifts import GroupOffsets, choose_for_groups
 from gbm_constrained.decision.prefix_choice import N_PREFIXES_OF_SEVERAL_CLASSES, Prefixes
 from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
 from gbm_constrained.decision.rule import Choice, shift_scores
@@ -68,6 +69,8 @@ class FoldGrowth:
     def find_best(self) -> Grown:
         """Grow boosters, and others if these cost more errors than the constraints should."""
         run, options, problem = self.run, self.run.options, self.run.problem
+        if run.groups is not None:
+            return self._find_for_groups(run.groups)
         is_plain = may_do_without_multipliers(
             options, problem.compiled, has_many_rows=problem.has_many_rows
         )
@@ -86,6 +89,26 @@ class FoldGrowth:
             may_be_plain=options.solver == "auto" and not problem.compiled.has_pairs_alone,
             plain=plain,
         ).run(grown)
+
+    def _find_for_groups(self, groups: GroupOffsets) -> Grown:
+        """Grow boosters without and with multipliers, and return those that groups need fewer of.
+
+        Where the group is at hand, thresholds of groups close most gaps without multipliers.
+        """
+        asked = self.run.options.solver
+        kinds = {"auto": (False, True), "threshold": (False,)}.get(asked, (True,))
+        grown = [self.grow(has_multipliers=kinds[0])]
+        if len(kinds) > 1 and self._has_time_again():
+            others = self.grow(has_multipliers=kinds[1])
+            grown += [others] * (others[0].rounds == grown[0][0].rounds)
+        prefixes = self.run.options.prefixes
+        costs = [
+            choose_for_groups(
+                ScoredRows(rows, boosters.held_margin), prefixes(boosters.rounds), groups
+            )[0].loss
+            for boosters, rows in grown
+        ]
+        return grown[int(np.argmin(costs))]
 
     def grow(
         self,
@@ -219,25 +242,33 @@ class FoldGrowth:
         return has_time and not self.run.notifier.is_stopped
 
 
-def measure_optimism(run: FitRun, grown: Grown, choice: Choice) -> Float:
+def measure_optimism(
+    run: FitRun, grown: Grown, choice: Choice, offsets: GroupOffsets | None = None
+) -> Float:
     """Estimate by how much rows of constraints are higher on held-out than on training rows.
 
-    `choice` gives prefix and shift of the decisions that are compared; the result is (m,).
+    `choice` gives prefix and shift of the decisions that are compared, and `offsets` what is added
+    to the scores of groups; the result is (m,).
     """
     boosters, held_out = grown
 
-    def decisions(margin: Array) -> Codes:
-        return held_out.decisions(shift_scores(margin, choice.shift))
+    everyone = run.problem.data.rows
+    added = np.zeros(len(everyone)) if offsets is None else offsets.of(everyone)
+
+    def decisions(margin: Array, rows: Codes) -> Codes:
+        shifted = shift_scores(margin, choice.shift)
+        return held_out.decisions(shifted if offsets is None else shifted + added[rows])
 
     scores, compiled = boosters.scores(choice.rounds), run.problem.compiled
     cells = run.problem.cells
     if scores.compared:
         on_each = [
-            functionals_of(compiled, CellCounts.of(cells.take(rows), decisions(margin)))
+            functionals_of(compiled, CellCounts.of(cells.take(rows), decisions(margin, rows)))
             for rows, margin in scores.compared
         ]
         unseen = np.mean(on_each, axis=0)
     else:
-        unseen = functionals_of(held_out.compiled, held_out.counts(decisions(scores.held_out[1])))
-    own = [(rows, decisions(margin)) for rows, margin in scores.training]
+        rows, margin = scores.held_out
+        unseen = functionals_of(held_out.compiled, held_out.counts(decisions(margin, rows)))
+    own = [(rows, decisions(margin, rows)) for rows, margin in scores.training]
     return estimate_optimism_of_decisions(compiled, cells, own, unseen)

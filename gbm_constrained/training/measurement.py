@@ -253,6 +253,12 @@ def _refuse_without_held_out_rows(run: FitRun) -> None:
             f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
             f"(for continued training with an evaluation set), or 'warn'."
         )
+    if options.group_thresholds:
+        raise ValueError(
+            f"group_thresholds=True chooses thresholds on rows that the trees have not seen, and "
+            f"measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
+            f"(for continued training with an evaluation set), or group_thresholds=False."
+        )
     if options.solver == "threshold":
         raise ValueError(
             f"solver='threshold' is moved on rows that the trees have not seen, and "

@@ -213,7 +213,8 @@ def _check(content: dict[str, Any], cls: type, n_classes: int) -> Note:
         if not isinstance(name, str) or hasattr(cls, name):  # It would take a method's place.
             raise ValueError(f"{name!r} is no parameter.")
     check_constraints(note.parameters.get("constraints"))
-    tables = {"constraint_report_": pd.DataFrame, "prefixes_": pd.DataFrame}
+    tables = {"constraint_report_": pd.DataFrame, "prefixes_": pd.DataFrame,
+              "group_shifts_": pd.DataFrame}  # fmt: skip
     _check_types("fitted", note.fitted, {**dict.fromkeys(FITTED_ATTRIBUTES, object), **tables})
     columns = 1 if n_classes == 2 else n_classes
     for name in ("shift_", "_threshold"):
@@ -302,7 +303,7 @@ def refuse_threshold(given: Any, note: str | None, parameter: str) -> None:
         raise ValueError(
             f"{parameter} is a model whose offsets of groups are kept beside its trees: training "
             f"that continues from the trees would lose them. Train that model with "
-            f"AdaptiveSurrogates(offsets=False)."
+            f"AdaptiveSurrogates(offsets=False), or with probabilities='shifted'."
         )
     shift = getattr(given, "_threshold", None)
     shift = _peek(note, "decision_shift") if shift is None else shift

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Protocol
 
 from gbm_constrained._typing import Array, Float
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.training.measurement import Measured
 
 
@@ -27,6 +30,9 @@ class TrainedModel(Protocol):
     def add_to_margin(self, shift: Float) -> None:
         """Add a shift to all scores."""
 
+    def add_to_groups(self, offsets: GroupOffsets) -> None:
+        """Append a tree that adds offsets to the scores of groups."""
+
 
 class ModelScores:
     """Scores that decisions are chosen by.
@@ -42,16 +48,28 @@ class ModelScores:
     ) -> None:
         self.trained, self.measured = trained, measured
         self._training = dict(known or {})
+        self._offsets: GroupOffsets | None = None
+        self._added: Float | None = None  # Offsets of the training rows.
+
+    def with_offsets(self, offsets: GroupOffsets, training: Rows) -> ModelScores:
+        """Give the scores with what is added to those of groups; `training` are all rows."""
+        moved, added = copy.copy(self), offsets.of(training)
+        moved._offsets, moved._added = offsets, added
+        moved._training = {rounds: margin + added for rounds, margin in self._training.items()}
+        return moved
 
     def training(self, rounds: int) -> Array:
         """Scores of the training rows after some rounds."""
         if rounds not in self._training:
-            self._training[rounds] = self.trained.margin(rounds)
+            margin = self.trained.margin(rounds)
+            self._training[rounds] = margin if self._added is None else margin + self._added
         return self._training[rounds]
 
     def held_out(self, rows: EvaluationSet, rounds: int) -> Array:
         """Scores of rows that are not trained on, after some rounds."""
         boosters = self.measured.boosters
         if rows is self.measured.rows and boosters is not None:
-            return boosters.held_margin(rounds)
-        return self.trained.held_margin(rows, rounds)
+            margin = boosters.held_margin(rounds)
+        else:
+            margin = self.trained.held_margin(rows, rounds)
+        return margin if self._offsets is None else margin + self._offsets.of(rows.cells.rows)

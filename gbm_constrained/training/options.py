@@ -27,6 +27,7 @@ from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.training.given_folds import MeasureOn, check_measurement
+from gbm_constrained.training.group_options import check_group_thresholds
 
 Init = TypeVar("Init", bound=Callable[..., None])
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
@@ -69,6 +70,7 @@ class SolverOptions:
     on_infeasible: OnInfeasible = "warn"
     early_stopping_on: EarlyStoppingOn = "metric"
     select: Criterion = "error"
+    group_thresholds: bool = False
     maximize: Any = None
     minimize: Any = None
     deterministic: bool | None = None
@@ -107,6 +109,7 @@ class SolverOptions:
         check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
         check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
         options._check_select()
+        check_group_thresholds(options.group_thresholds, constraints, options.iterate)
         if method.outlier_clip is not None and options.iterate == "randomized":
             raise ValueError(
                 "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
@@ -194,7 +197,7 @@ class SolverOptions:
             )
         for name, default in (
             ("iterate", "last"), ("guarantee", None), ("early_stopping_on", "metric"),
-            ("select", "error"),
+            ("select", "error"), ("group_thresholds", False),
         ):  # fmt: skip
             if (value := getattr(self, name)) != default:
                 raise ValueError(

@@ -71,7 +71,13 @@ UNSEEN_PARAMETERS_DOC = """
     select : {"error", "auc"}, default="error"
         What is best among the prefixes that meet the constraints, with ``iterate="best"``: the
         smallest error on held-out rows, or the largest AUC there. "auc" is for scores of two
-        classes that are used without a threshold, and needs held-out rows."""
+        classes that are used without a threshold, and needs held-out rows.
+    group_thresholds : bool, default=False
+        Whether the final decision uses the group, by a threshold for each group of the columns
+        that constraints group by. These must be columns of X. The thresholds are one more tree of
+        the model (``group_shifts_``), and chosen on held-out rows. A warning says once that
+        decisions by group are unlawful in places; see
+        :mod:`gbm_constrained.decision.group_shifts`."""
 METRIC_PARAMETERS_DOC = """
     maximize, minimize : Metric, Rate, Quotient or str, default=None
         The objective of the decisions, such as ``maximize=g_mean()``, ``maximize=recall()`` or
@@ -112,6 +118,10 @@ FITTED_ATTRIBUTES_DOC = """
         the ``verdict``; see :class:`~gbm_constrained.evaluation.verdicts.Verdict`.
     shift_ : ndarray of shape (1,) or (n_classes,)
         Shift that was added to the scores; zero where the decisions stayed.
+    group_shifts_ : DataFrame
+        With `group_thresholds`: one row per group, with its values of the columns, the ``shift``
+        of its scores, which contains ``shift_``, and its training ``rows``. Groups that have too
+        few rows or a missing value have the common shift, as have values that training lacks.
     history_ : DataFrame
         One row per outer iteration: objective, values, bounds and multipliers of the constraints,
         Bregman distance, seconds.

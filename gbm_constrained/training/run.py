@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.prefix_choice import tightened_bounds
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers.base import Solver
@@ -35,6 +36,8 @@ class FitRun:
         Notifies callbacks, and ends training when one of them or the time limit asks for it.
     certification : EvaluationSet or None
         Rows that are set aside for a guarantee.
+    groups : GroupOffsets or None
+        Groups that have thresholds of their own, if the user asked for these.
     checkpoint : CheckpointFile or None
         File that finished stages are saved to.
     progress : Progress or None
@@ -46,6 +49,7 @@ class FitRun:
     library: LibrarySettings
     notifier: CallbackNotifier
     certification: EvaluationSet | None = None
+    groups: GroupOffsets | None = None
     checkpoint: CheckpointFile | None = None
     progress: Progress | None = None
 

@@ -98,7 +98,7 @@ def _refute(fit: ConstrainedFit, model: FinalModel, statistics: CellStatistics) 
         CellCounts.of_shares(problem.cells, statistics.predicted),
         optimism,
         # By the shift of the model returned: reported are decisions at one shift for each fold.
-        lambda: measure_optimism(fit.run, (boosters, held_out), choice),
+        lambda: measure_optimism(fit.run, (boosters, held_out), choice, model.offsets),
     )
     values = held_out.values(model.rounds)
     may_be_doubted = np.isfinite(values)

@@ -1,4 +1,4 @@
-"""Memory of fits that grow boosters on parts of the rows: each stage frees what none reads later."""
+"""Memory of fits that grow boosters on parts of the rows: what no stage reads again is freed."""
 
 from __future__ import annotations
 

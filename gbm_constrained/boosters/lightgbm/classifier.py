@@ -130,6 +130,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
         select: Criterion = "error",
+        group_thresholds: bool = False,
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
@@ -175,6 +176,7 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.on_infeasible = on_infeasible
         self.early_stopping_on = early_stopping_on
         self.select = select
+        self.group_thresholds = group_thresholds
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic

@@ -12,7 +12,9 @@ from sklearn.preprocessing import LabelEncoder
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array
+from gbm_constrained.boosters.group_tree import GroupTree
 from gbm_constrained.boosters.lightgbm.callbacks import Observer
+from gbm_constrained.boosters.lightgbm.group_tree import append_group_tree
 from gbm_constrained.boosters.lightgbm.model_text import (
     add_intercept,
     add_note,
@@ -22,6 +24,7 @@ from gbm_constrained.boosters.lightgbm.model_text import (
 )
 from gbm_constrained.boosters.lightgbm.parameters import find_objective
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.training import model_note
 from gbm_constrained.training.fit import ConstrainedFit
 
@@ -90,6 +93,12 @@ class TrainedLGBMModel:
 
     def add_to_margin(self, shift: Array) -> None:
         self.parent._Booster = shift_intercept(self.parent._Booster, shift)
+
+    def add_to_groups(self, offsets: GroupOffsets) -> None:
+        data, model = self.fit.data, self.parent
+        tree = GroupTree.of(data.combined.X, offsets, offsets.groups_of(data.rows))
+        model._Booster = append_group_tree(model._Booster, tree)
+        model._best_iteration = model._Booster.best_iteration
 
 
 def make_native(model: Any, n_classes: int, intercept: Array) -> None:

@@ -142,11 +142,21 @@ def append_offsets(booster: lgb.Booster, table: Any, offsets: Float) -> lgb.Boos
     """
     if not offsets.any():
         return booster
+    (tree,) = split_trees(_grow_offsets(table, offsets).model_to_string())[1]
+    return append_tree(booster, tree)
+
+
+def append_tree(booster: lgb.Booster, tree: str) -> lgb.Booster:
+    """Append a tree in LightGBM's text, up to the best iteration.
+
+    Raises
+    ------
+    ValueError
+        If the booster averages its trees, or has several trees in a round.
+    """
     text = booster.model_to_string()
     _check(text)
     head, trees, rest = split_trees(text)
-    by_group = _grow_offsets(table, offsets)
-    (tree,) = split_trees(by_group.model_to_string())[1]
     trees = [*trees, re.sub(r"\ATree=0", f"Tree={len(trees)}", tree)]
     appended = lgb.Booster(model_str=join_trees(head, trees, rest))
     appended.params = dict(booster.params)

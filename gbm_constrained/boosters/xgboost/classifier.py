@@ -126,6 +126,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
         select: Criterion = "error",
+        group_thresholds: bool = False,
         maximize: Any = None,
         minimize: Any = None,
         deterministic: bool | None = None,
@@ -151,6 +152,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.on_infeasible = on_infeasible
         self.early_stopping_on = early_stopping_on
         self.select = select
+        self.group_thresholds = group_thresholds
         self.maximize = maximize
         self.minimize = minimize
         self.deterministic = deterministic

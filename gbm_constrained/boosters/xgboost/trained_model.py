@@ -8,9 +8,12 @@ from typing import Any
 import xgboost as xgb
 
 from gbm_constrained._typing import Array
+from gbm_constrained.boosters.group_tree import GroupTree
 from gbm_constrained.boosters.xgboost.fold_features import read_rows
+from gbm_constrained.boosters.xgboost.group_tree import append_group_tree
 from gbm_constrained.boosters.xgboost.model import as_scores, keep_first_rounds, shift_intercept
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.training.fit import ConstrainedFit
 
 
@@ -76,3 +79,8 @@ class TrainedXGBModel:
 
     def add_to_margin(self, shift: Array) -> None:
         shift_intercept(self.booster, shift)
+
+    def add_to_groups(self, offsets: GroupOffsets) -> None:
+        data = self.fit.data
+        tree = GroupTree.of(data.combined.X, offsets, offsets.groups_of(data.rows))
+        self.booster = self.parent._Booster = append_group_tree(self.booster, tree)

@@ -151,8 +151,6 @@ def append_offsets(booster: xgb.Booster, rows: xgb.DMatrix, offsets: Float) -> x
     """
     if not offsets.any():
         return booster
-    _check(booster)
-    booster = best_rounds(booster)
     rows.set_label(offsets)
     parameters = {
         "base_score": 0.0, "learning_rate": 1.0, "reg_lambda": 0.0, "min_child_weight": 0.0,
@@ -160,11 +158,26 @@ def append_offsets(booster: xgb.Booster, rows: xgb.DMatrix, offsets: Float) -> x
         "max_cat_to_onehot": len(offsets) + 1, "nthread": 1,
     }  # fmt: skip
     by_group = xgb.train(parameters, rows, num_boost_round=1)
-    read = [ubjson.read(one.save_raw("ubj")) for one in (booster, by_group)]
-    concatenate([model["learner"]["gradient_booster"]["model"] for model in read])
+    read = ubjson.read(by_group.save_raw("ubj"))
+    return append_forest(booster, read["learner"]["gradient_booster"]["model"])
+
+
+def append_forest(booster: xgb.Booster, forest: dict[str, Any]) -> xgb.Booster:
+    """Append the trees of a forest in XGBoost's binary form, up to the best iteration.
+
+    Raises
+    ------
+    ValueError
+        If the booster is no sum of trees, or is one of several classes.
+    """
+    _check(booster)
+    booster = best_rounds(booster)
+    read = ubjson.read(booster.save_raw("ubj"))
+    concatenate([read["learner"]["gradient_booster"]["model"], forest])
     appended = xgb.Booster()
-    appended.load_model(ubjson.write(read[0]))
-    appended.load_config(config_of(booster, read[0]))
+    appended.load_model(ubjson.write(read))
+    appended.load_config(config_of(booster, read))
+    appended.set_attr(**booster.attributes())
     if booster.attr("best_iteration") is not None:  # ``predict`` takes the rounds up to it.
         appended.set_attr(best_iteration=str(appended.num_boosted_rounds() - 1))
     return appended
