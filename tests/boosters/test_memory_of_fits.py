@@ -1,4 +1,4 @@
-"""Memory of fits that grow boosters on parts of the rows: each stage frees what none reads later."""
+"""Memory of fits that grow fold boosters: each stage frees what none reads later."""
 
 from __future__ import annotations
 
