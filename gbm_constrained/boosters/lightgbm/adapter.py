@@ -259,7 +259,7 @@ class LightGBMAdapter:
 
     def make_factory(self) -> FoldBoosterFactory:
         given = self.arguments
-        start = given["init_score"] if self.has_offset else self.intercept
+        start = given["init_score"] if self.has_offset else _repeat(self.intercept, 1)
         with self._driven({"metric": ["None"]}):
             return make_fold_booster_factory(
                 self.model,

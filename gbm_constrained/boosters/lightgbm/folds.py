@@ -36,7 +36,7 @@ class _SharedData:
     X : array-like
         Features of all rows, for scores of prefixes.
     start : ndarray
-        Scores that training starts from: of all rows, or an intercept that they share.
+        Scores that training starts from: of all rows, or of one that stands for all.
     schedules : list of callable
         Callbacks that change parameters before a round.
     """
@@ -59,7 +59,7 @@ def make_fold_booster_factory(
     """Make the factory of a fit.
 
     Training begins at the scores `start`: of the user for all rows, which ``predict`` does not
-    add, or at the intercept of all.
+    add, or at those of one row that stands for all.
     """
     # LightGBM derives num_class from this attribute, which is of an earlier fit until the end.
     before, parent._n_classes = parent._n_classes, fit.data.classes.size
