@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import gbm_constrained as gc
+from gbm_constrained.cli.main import ALL_MET, BAD_INPUT, NOT_MET, main
 
 BOOSTERS = {
     "xgboost": (gc.ConstrainedXGBClassifier, {"verbosity": 0, "n_jobs": 1}),
@@ -96,9 +97,23 @@ def test_data_sets_count_amounts_of_a_column_of_theirs():
     assert model.constraint_report_["train"][0] == pytest.approx(found, abs=1e-9)
 
 
-def test_metrics_and_machines_count_rows():
+def test_decisions_by_metrics_count_rows():
     X, y, table = draw(300)
     rules = [gc.fnr(weight="amount") <= 0.2]
     model = gc.ConstrainedXGBClassifier(constraints=rules, maximize="f1", n_estimators=2)
     with pytest.raises(ValueError, match="counts amounts, and decisions by maximize count rows"):
         model.fit(X, y, sensitive_features=table)
+
+
+def test_the_command_line_reads_amounts_from_a_column(tmp_path, capsys):
+    X, y, table = draw(600)
+    path, model = tmp_path / "rows.csv", tmp_path / "model.json"
+    X.assign(amount=table["amount"], y=y).to_csv(path, index=False)
+    arguments = ["fit", path, "--target", "y", "--sensitive", "amount", "--library", "xgboost"]
+    arguments += ["--param", "n_estimators=3", "--out", model, "--constraint"]
+    arguments = list(map(str, arguments))
+    assert main([*arguments, "fnr(weight=amount) <= 0.3"]) in (ALL_MET, NOT_MET)
+    assert "fnr[weight=amount] <= 0.3" in capsys.readouterr().out
+    model.unlink()
+    assert main([*arguments, "fnr(weight=value) <= 0.3"]) == BAD_INPUT
+    assert "fnr(weight=value) <= 0.3" in capsys.readouterr().err

@@ -1,12 +1,17 @@
 """Rates whose rows count for amounts: repeated rows, and row weights, say what they are."""
 
+import device_arrays
 import numpy as np
 import pytest
 from amounts import compile_rows, draw, lagrangian, rules
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lagrangians import build
+from machines import run_on_machines
 
 import gbm_constrained as gc
+from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.devices import to_host
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 CLASS_COUNTS = [2, 3]
@@ -191,3 +196,36 @@ def test_an_unknown_column_and_an_array_of_another_length_are_refused():
 def test_rows_that_count_for_nothing_leave_a_rate_undefined():
     with pytest.raises(ValueError, match="whose total weight is zero"):
         compile_rows([gc.fnr(weight=[1.0, 0.0, 0.0]) <= 0.1], np.array([0, 1, 1]), {})
+
+
+def test_rows_on_several_machines_are_refused_before_training():
+    y, _, amount, _ = draw()
+
+    def work(communicator):
+        machine = Machine(communicator, np.arange(y.size))
+        with pytest.raises(ValueError, match="rows are on several machines"):
+            lagrangian_on(machine)
+
+    def lagrangian_on(machine):
+        build(y, [gc.fnr(weight="amount") <= 0.1], columns={"amount": amount}, machine=machine)
+
+    run_on_machines(work, 2)
+
+
+@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+def test_a_card_counts_the_same_amounts(n_classes):
+    """Arrays that only the module of the card may touch stand for its memory."""
+    y, margin, amount, group = draw(n_classes)
+    columns = {"amount": amount, "group": group}
+    multipliers = np.random.default_rng(6).gamma(1.0, size=20)
+    found = []
+    for xp in (np, device_arrays):
+        lag = lagrangian(
+            rules(n_classes, "amount"), y, columns, n_classes=n_classes, array_module=xp
+        )
+        point = lag.at(xp.asarray(margin))
+        gradient = point.gradient(multipliers[: len(lag.constraints)])
+        values = lag.constraints.rates(point.statistics())
+        found.append([values, *map(to_host, gradient), lag.constants.slopes()])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, **EXACT)
