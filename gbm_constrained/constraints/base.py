@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.events import LinearCombination, Term
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import ClassPosition, Columns, to_python_scalar
@@ -270,6 +271,11 @@ class Constraint:
         return tuple(term for rate in self.rates for _, term in rate.terms)
 
     @property
+    def amount(self) -> Amount | None:
+        """What rows count for in the rates, beside their weights."""
+        return next((rate.amount for rate in self.rates), None)
+
+    @property
     def reference_models(self) -> tuple[ReferenceModel, ...]:
         """Other models whose decisions the constraint uses."""
         return tuple(model for term in self.terms for model in term.reference_models)
@@ -286,8 +292,10 @@ class Constraint:
 
     @property
     def n_rows_held(self) -> tuple[int, ...]:
-        """Lengths of the masks and decisions of single rows that the constraint holds."""
+        """Lengths of the masks, decisions and amounts of single rows that the constraint holds."""
         masks = [mask.n_samples for term in self.terms for mask in term.masks]
+        if self.amount is not None and self.amount.is_array:
+            masks.append(self.amount.n_samples)
         given = [m.decisions for m in self.reference_models if m.decisions is not None]
         return (*masks, *map(len, given))
 

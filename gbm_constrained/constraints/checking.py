@@ -61,7 +61,7 @@ def check_linear(constraints: Iterable[Constraint]) -> None:
 
 
 def check_decisions(constraints: Iterable[Constraint], parameter: str, reason: str) -> None:
-    """Refuse constraints on scores where a fit chooses decisions and leaves scores alone.
+    """Refuse constraints on scores or amounts where a fit chooses decisions by rows alone.
 
     Parameters
     ----------
@@ -75,9 +75,14 @@ def check_decisions(constraints: Iterable[Constraint], parameter: str, reason: s
     Raises
     ------
     ValueError
-        If one of them bounds pair rates or mean losses.
+        If one of them bounds pair rates or mean losses, or counts amounts.
     """
     for constraint in constraints:
+        if constraint.amount is not None:
+            raise ValueError(
+                f"{constraint} counts amounts, and decisions by {parameter} count rows: leave "
+                f"{parameter} out, or leave weight= out of the rate."
+            )
         if constraint.is_of_scores:
             bounded = "a pair rate" if constraint.is_pair else "a mean loss of probabilities"
             raise ValueError(

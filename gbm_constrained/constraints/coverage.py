@@ -34,7 +34,7 @@ from gbm_constrained.constraints.base import (
 )
 from gbm_constrained.constraints.events import Correct, Misclassified, Predicted
 from gbm_constrained.constraints.expressions import Rate
-from gbm_constrained.constraints.rate_parts import classes_of, make_rate, name_with_label
+from gbm_constrained.constraints.rate_parts import Taken, classes_of, make_rate, name_with_label
 from gbm_constrained.constraints.rates import selection_rate
 from gbm_constrained.constraints.selectors import to_python_scalar
 
@@ -242,17 +242,19 @@ def _difference(label: Hashable) -> Rate:
     false_positives, false_negatives = (
         name_with_label(name, label) for name in ("false_positives", "false_negatives")
     )
-    more = make_rate(false_positives, Predicted(positive), None, where=(negative,))
-    found: Rate = more - make_rate(false_negatives, Misclassified(), None, where=(positive,))
+    more = make_rate(false_positives, Predicted(positive), Taken(), where=(negative,))
+    found: Rate = more - make_rate(false_negatives, Misclassified(), Taken(), where=(positive,))
     return found
 
 
 def _share(label: Hashable) -> Rate:
     """Make the share of the labels of a class, which no decision changes."""
     _, positive = classes_of(label)
-    right = make_rate(name_with_label("true_positives", label), Correct(), None, where=(positive,))
+    right = make_rate(
+        name_with_label("true_positives", label), Correct(), Taken(), where=(positive,)
+    )
     wrong = name_with_label("false_negatives", label)
-    found: Rate = right + make_rate(wrong, Misclassified(), None, where=(positive,))
+    found: Rate = right + make_rate(wrong, Misclassified(), Taken(), where=(positive,))
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Bool
+from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
     ClassPosition,
@@ -176,6 +177,7 @@ class Term:
     rows: tuple[Selector, ...] = ()  # Rows of the rate itself: y = 0 of a false positive rate.
     on: tuple[Selector, ...] = ()  # The user's restriction.
     where: tuple[Selector, ...] = ()  # Rows among these on which the event counts.
+    amount: Amount | None = None  # What each row counts for, beside its weight.
 
     @property
     def base(self) -> tuple[Selector, ...]:
@@ -199,10 +201,11 @@ class Term:
         return tuple(m for m in (*models, self.event.reference_model) if m is not None)
 
     @property
-    def keys(self) -> tuple[Key, ...]:
-        """Keys of the attributes that the term uses, beside the labels of all rows."""
+    def keys(self) -> tuple[Key | Amount, ...]:
+        """Keys of the attributes and amounts that the term uses, beside the labels of all rows."""
         model = self.event.reference_model
-        return (*(selector.key for selector in self.selectors), *((model,) if model else ()))
+        keys = (*(selector.key for selector in self.selectors), model, self.amount)
+        return tuple(key for key in keys if key is not None)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -221,6 +224,8 @@ class Term:
 
     def __str__(self) -> str:
         restrictions = [*map(str, self.on), *self.event.sides]
+        if self.amount is not None:
+            restrictions.append(f"weight={self.amount}")
         return f"{self.name}[{', '.join(restrictions)}]" if restrictions else self.name
 
 
@@ -240,6 +245,11 @@ class LinearCombination:
     def is_pair(self) -> bool:
         """Whether the rate is made of nothing but pair rates."""
         return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
+
+    @property
+    def amount(self) -> Amount | None:
+        """What rows count for in all terms."""
+        return next((term.amount for _, term in self.terms), None)
 
     @property
     def coefficients(self) -> tuple[float, ...]:

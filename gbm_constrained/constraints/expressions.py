@@ -26,6 +26,16 @@ from gbm_constrained.constraints.events import LinearCombination, Term
 __all__ = ["Rate"]
 
 
+def refuse_other_amounts(rate: LinearCombination, other: LinearCombination, what: str) -> None:
+    """Refuse two rates in which rows count for different amounts."""
+    if rate.terms and other.terms and rate.amount != other.amount:
+        raise TypeError(
+            f"{what}: a row counts for {rate.amount or 'one'} in one rate and for "
+            f"{other.amount or 'one'} in the other. Give both the same weight=, or bound each by "
+            f"a constraint of its own."
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class Rate(LinearCombination, Expression):
     """A linear combination of weighted means over rows, with the operations of rates.
@@ -88,6 +98,7 @@ class Rate(LinearCombination, Expression):
         refuse_uncalled(other, f"A sum with {self}")
         if not isinstance(other, Rate):
             return NotImplemented  # type: ignore[no-any-return]  # Python tries the other operand
+        refuse_other_amounts(self, other, f"{self} and {other} cannot be added")
         coefficients: dict[Term, float] = {}
         for scale, rate in ((1.0, self), (factor, other)):
             for a, term in rate.terms:
@@ -181,6 +192,7 @@ class Quotient(Expression):
     denominator: Rate
 
     def __post_init__(self) -> None:
+        refuse_other_amounts(self.numerator, self.denominator, f"{self.name} is no quotient")
         if self.denominator.range[0] < 0.0:
             raise ValueError(
                 f"{self.name} divides by a rate that can be negative: to multiply a bound through "

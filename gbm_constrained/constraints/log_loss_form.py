@@ -63,7 +63,7 @@ def _as_log_loss(constraint: Constraint, n_classes: int) -> Constraint:
     if isinstance(rate, Rate) and constraint.sense == "<=" and len(rate.terms) == 1:
         ((multiple, term),) = rate.terms
         if multiple > 0.0 and _is_error(term, n_classes):
-            loss = Term("log_loss", CrossEntropy(), on=(*term.rows, *term.on))
+            loss = Term("log_loss", CrossEntropy(), on=(*term.rows, *term.on), amount=term.amount)
             bound = (constraint.bound - rate.constant) * math.log(n_classes)
             return replace(constraint, expression=Rate(((multiple, loss),)), bound=bound)
     raise ValueError(

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from gbm_constrained.constraints.events import RankedAbove
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.rate_parts import (
+    Taken,
     classes_of,
     document_rate,
     make_rate,
@@ -60,7 +61,7 @@ def auc(
         others=(negative,),
         second=as_selectors(negatives),
     )
-    return make_rate(name_with_label("auc", label), event, on, (positive,))
+    return make_rate(name_with_label("auc", label), event, Taken(on), (positive,))
 
 
 @document_rate
@@ -104,7 +105,7 @@ def cross_auc(
         group="first" if group == "positives" else "second",
         background=background,
     )
-    return make_rate(name_with_label("cross_auc", label), event, on, (positive,))
+    return make_rate(name_with_label("cross_auc", label), event, Taken(on), (positive,))
 
 
 @document_rate
@@ -122,4 +123,4 @@ def mean_rank(label: Hashable | None = None, *, on: Any = None) -> Rate:
        Fairness Constraints", 2023.
     """
     event = RankedAbove(target=classes_of(label)[1], group="first")
-    return make_rate(name_with_label("mean_rank", label), event, on)
+    return make_rate(name_with_label("mean_rank", label), event, Taken(on))

@@ -121,4 +121,4 @@ def _term_with_label(term: Term, label: Hashable) -> Term:
     rows, on, where = (tuple(map(name_class, part)) for part in (term.rows, term.on, term.where))
     is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
     name = name_with_label(term.name, label) if is_named else term.name
-    return Term(name, event, rows, on, where)
+    return Term(name, event, rows, on, where, term.amount)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 from gbm_constrained._docstrings import Function, document_parameters
+from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.base import RATE_NAMES
 from gbm_constrained.constraints.events import Event, Misclassified, Predicted, Term
 from gbm_constrained.constraints.expressions import Rate
@@ -36,6 +37,12 @@ _SHARED_PARAMETERS = {
     ``{"sex": "F"}`` selects by columns of the sensitive features or of X, ``{"sex": None}`` the
     rows without a value; a tuple intersects. A mask, of shape (n_samples,), is of training rows
     and has no value on an evaluation set.""",
+    "weight": """weight : str or array-like of shape (n_samples,), default=None
+    What each row counts for, beside its sample weight: a column of amounts of the sensitive
+    features or of X, or one amount for each training row. Amounts are not negative, and none is
+    missing. An array does not survive cross-validation, and has no value on an evaluation set.""",
+    "cap": """cap : float, default=None
+    Largest amount of a row, which certificates need. A row with a larger one is an error.""",
     "options": """by : str or list of str, default=None
     Columns of the sensitive features, or of X when it is a DataFrame; several make
     intersections. All sensitive features by default.
@@ -55,15 +62,34 @@ def document_rate(function: Function) -> Function:
     return document_parameters(function, _SHARED_PARAMETERS)
 
 
+class Taken(NamedTuple):
+    """What a rate is taken over, as its arguments say: rows, and what each of them counts for."""
+
+    on: Any = None
+    weight: Any = None
+    cap: float | None = None
+
+    def term(
+        self,
+        name: str,
+        event: Event,
+        rows: tuple[Selector, ...] = (),
+        where: tuple[Selector, ...] = (),
+    ) -> Term:
+        """Make the weighted mean of an event."""
+        amount = Amount.of(self.weight, self.cap)
+        return Term(name, event, rows, as_selectors(self.on), where, amount)
+
+
 def make_rate(
     name: str,
     event: Event,
-    on: Any,
+    taken: Taken,
     rows: tuple[Selector, ...] = (),
     where: tuple[Selector, ...] = (),
 ) -> Rate:
     """Make a rate of one term with coefficient one."""
-    return Rate(((1.0, Term(name, event, rows, as_selectors(on), where)),))
+    return Rate(((1.0, taken.term(name, event, rows, where)),))
 
 
 def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | ClassPosition]:
@@ -78,19 +104,19 @@ def name_with_label(name: str, label: Hashable | None) -> str:
     return name if label is None else f"{name}({to_python_scalar(label)!r})"
 
 
-def joint_rates(label: Hashable | None, on: Any) -> tuple[Rate, Rate, Rate]:
+def joint_rates(label: Hashable | None, taken: Taken) -> tuple[Rate, Rate, Rate]:
     """Make the fractions of all rows that are true positive, false positive, false negative."""
     negative, positive = classes_of(label)
     return (
-        make_rate("true_positives", Predicted(positive), on, where=(positive,)),
-        make_rate("false_positives", Predicted(positive), on, where=(negative,)),
-        make_rate("false_negatives", Misclassified(), on, where=(positive,)),
+        make_rate("true_positives", Predicted(positive), taken, where=(positive,)),
+        make_rate("false_positives", Predicted(positive), taken, where=(negative,)),
+        make_rate("false_negatives", Misclassified(), taken, where=(positive,)),
     )
 
 
-def name_with_rows(name: str, on: Any) -> str:
+def name_with_rows(name: str, taken: Taken) -> str:
     """Write the name of a quotient with its rows."""
-    return str(Term(name, Misclassified(), on=as_selectors(on)))
+    return str(taken.term(name, Misclassified()))
 
 
 def read_reference(reference: Any) -> Any:

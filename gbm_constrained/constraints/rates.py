@@ -32,6 +32,7 @@ from gbm_constrained.constraints.events import (
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Ratio
 from gbm_constrained.constraints.rate_parts import (
+    Taken,
     classes_of,
     document_rate,
     joint_rates,
@@ -72,62 +73,93 @@ __all__ = [
 
 
 @document_rate
-def error_rate(*, on: Any = None) -> Rate:
+def error_rate(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the error rate, the weighted fraction of misclassified rows, ``P(prediction != y)``."""
-    return make_rate("error_rate", Misclassified(), on)
+    return make_rate("error_rate", Misclassified(), Taken(on, weight, cap))
 
 
 @document_rate
-def accuracy(*, on: Any = None) -> Rate:
+def accuracy(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the accuracy, ``P(prediction = y)``."""
-    return make_rate("accuracy", Correct(), on)
+    return make_rate("accuracy", Correct(), Taken(on, weight, cap))
 
 
 @document_rate
-def selection_rate(label: Hashable | None = None, *, on: Any = None) -> Rate:
+def selection_rate(
+    label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Rate:
     """Make the selection rate (coverage), ``P(prediction = 1)``.
 
     Rows need no label: the rate can be taken over an unlabelled data set.
     """
-    return make_rate(name_with_label("selection_rate", label), Predicted(classes_of(label)[1]), on)
+    return make_rate(
+        name_with_label("selection_rate", label),
+        Predicted(classes_of(label)[1]),
+        Taken(on, weight, cap),
+    )
 
 
 @document_rate
-def tpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
+def tpr(
+    label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Rate:
     """Make the true positive rate, ``P(prediction = 1 | y = 1)``."""
     _, positive = classes_of(label)
-    return make_rate(name_with_label("tpr", label), Predicted(positive), on, (positive,))
+    return make_rate(
+        name_with_label("tpr", label), Predicted(positive), Taken(on, weight, cap), (positive,)
+    )
 
 
 @document_rate
-def recall(label: Hashable | None = None, *, on: Any = None) -> Rate:
+def recall(
+    label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Rate:
     """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``."""
     _, positive = classes_of(label)
-    return make_rate(name_with_label("recall", label), Predicted(positive), on, (positive,))
+    return make_rate(
+        name_with_label("recall", label), Predicted(positive), Taken(on, weight, cap), (positive,)
+    )
 
 
 @document_rate
-def fnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
+def fnr(
+    label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Rate:
     """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``."""
-    return make_rate(name_with_label("fnr", label), Misclassified(), on, (classes_of(label)[1],))
+    return make_rate(
+        name_with_label("fnr", label),
+        Misclassified(),
+        Taken(on, weight, cap),
+        (classes_of(label)[1],),
+    )
 
 
 @document_rate
-def fpr(label: Hashable | None = None, *, on: Any = None) -> Rate:
+def fpr(
+    label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Rate:
     """Make the false positive rate, ``P(prediction = 1 | y != 1)``."""
     negative, positive = classes_of(label)
-    return make_rate(name_with_label("fpr", label), Predicted(positive), on, (negative,))
+    return make_rate(
+        name_with_label("fpr", label), Predicted(positive), Taken(on, weight, cap), (negative,)
+    )
 
 
 @document_rate
-def tnr(label: Hashable | None = None, *, on: Any = None) -> Rate:
+def tnr(
+    label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Rate:
     """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``."""
     negative, _ = classes_of(label)
-    return make_rate(name_with_label("tnr", label), Predicted(negative), on, (negative,))
+    return make_rate(
+        name_with_label("tnr", label), Predicted(negative), Taken(on, weight, cap), (negative,)
+    )
 
 
 @document_rate
-def class_error(k: Hashable, *, on: Any = None) -> Rate:
+def class_error(
+    k: Hashable, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Rate:
     """Make the error rate of class `k`, ``P(prediction != k | y = k)``.
 
     This is the rate of Neyman-Pearson classification, and one minus the recall of class `k`.
@@ -138,13 +170,22 @@ def class_error(k: Hashable, *, on: Any = None) -> Rate:
         The class label, as it stands in ``y``.
     """
     return make_rate(
-        name_with_label("class_error", k), Misclassified(), on, (Label(to_python_scalar(k)),)
+        name_with_label("class_error", k),
+        Misclassified(),
+        Taken(on, weight, cap),
+        (Label(to_python_scalar(k)),),
     )
 
 
 @document_rate
 def confusion(
-    i: Hashable, j: Hashable, *, normalize: Literal["true", "pred", "all"] = "true", on: Any = None
+    i: Hashable,
+    j: Hashable,
+    *,
+    normalize: Literal["true", "pred", "all"] = "true",
+    on: Any = None,
+    weight: Any = None,
+    cap: float | None = None,
 ) -> Any:
     """Make an entry of the confusion matrix, normalised as scikit-learn does.
 
@@ -159,35 +200,46 @@ def confusion(
     i, j = to_python_scalar(i), to_python_scalar(j)
     name = f"confusion({i!r}, {j!r})"
     if normalize == "true":
-        return make_rate(name, Predicted(Label(j)), on, (Label(i),))
+        return make_rate(name, Predicted(Label(j)), Taken(on, weight, cap), (Label(i),))
     if normalize not in ("pred", "all"):
         raise ValueError(f"normalize must be 'true', 'pred' or 'all', got {normalize!r}.")
-    joint = make_rate(f"{name}/all", Predicted(Label(j)), on, where=(Label(i),))
+    joint = make_rate(
+        f"{name}/all", Predicted(Label(j)), Taken(on, weight, cap), where=(Label(i),)
+    )
     if normalize == "all":
         return joint
-    others = make_rate(f"{name}/all", Predicted(Label(j)), on, where=(Label(i, excluded=True),))
-    return Quotient(name_with_rows(f"{name}/pred", on), joint, joint + others)
+    others = make_rate(
+        f"{name}/all",
+        Predicted(Label(j)),
+        Taken(on, weight, cap),
+        where=(Label(i, excluded=True),),
+    )
+    return Quotient(name_with_rows(f"{name}/pred", Taken(on, weight, cap)), joint, joint + others)
 
 
 @document_rate
-def precision(label: Hashable | None = None, *, on: Any = None) -> Quotient:
+def precision(
+    label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Quotient:
     """Make the precision, ``P(y = 1 | prediction = 1)``."""
-    true_positives, false_positives, _ = joint_rates(label, on)
-    name = name_with_rows(name_with_label("precision", label), on)
+    true_positives, false_positives, _ = joint_rates(label, Taken(on, weight, cap))
+    name = name_with_rows(name_with_label("precision", label), Taken(on, weight, cap))
     return Quotient(name, true_positives, true_positives + false_positives)
 
 
 @document_rate
-def f1(label: Hashable | None = None, *, on: Any = None) -> Quotient:
+def f1(
+    label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Quotient:
     """Make the F1 score, ``2 TP / (2 TP + FP + FN)``."""
-    true_positives, false_positives, false_negatives = joint_rates(label, on)
+    true_positives, false_positives, false_negatives = joint_rates(label, Taken(on, weight, cap))
     doubled = 2.0 * true_positives
-    name = name_with_rows(name_with_label("f1", label), on)
+    name = name_with_rows(name_with_label("f1", label), Taken(on, weight, cap))
     return Quotient(name, doubled, doubled + false_positives + false_negatives)
 
 
 @document_rate
-def log_loss(*, on: Any = None) -> Rate:
+def log_loss(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the weighted mean cross-entropy in nats: the constraint of the source paper.
 
     ``log_loss(on=label(k)) <= alpha`` is constraint ``l_k(x) <= alpha_k`` of [1]_, eq. (3.1), and
@@ -198,20 +250,20 @@ def log_loss(*, on: Any = None) -> Rate:
     ----------
     .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023.
     """
-    return make_rate("log_loss", CrossEntropy(), on)
+    return make_rate("log_loss", CrossEntropy(), Taken(on, weight, cap))
 
 
 @document_rate
-def churn(*, to: Any, on: Any = None) -> Rate:
+def churn(*, to: Any, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the churn, the fraction of decisions that differ from those of a deployed model.
 
     Rows need no label.
     """
-    return make_rate("churn", Differs(ReferenceModel.of("to", to)), on)
+    return make_rate("churn", Differs(ReferenceModel.of("to", to)), Taken(on, weight, cap))
 
 
 @document_rate
-def wins(*, over: Any, on: Any = None) -> Rate:
+def wins(*, over: Any, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the wins, the fraction of correct decisions that another model gets wrong.
 
     ``wins(over=m) / losses(to=m) >= 2`` bounds the win/loss ratio, and
@@ -220,18 +272,18 @@ def wins(*, over: Any, on: Any = None) -> Rate:
     return make_rate(
         "wins",
         Correct(),
-        on,
+        Taken(on, weight, cap),
         where=(ClassifiedBy(ReferenceModel.of("over", over), is_correct=False),),
     )
 
 
 @document_rate
-def losses(*, to: Any, on: Any = None) -> Rate:
+def losses(*, to: Any, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the losses, the fraction of wrong decisions that another model gets right."""
     return make_rate(
         "losses",
         Misclassified(),
-        on,
+        Taken(on, weight, cap),
         where=(ClassifiedBy(ReferenceModel.of("to", to), is_correct=True),),
     )
 

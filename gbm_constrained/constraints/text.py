@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.base import Constraint, Expression, Sense
 from gbm_constrained.constraints.coverage import OfShares
 from gbm_constrained.constraints.events import Event, RankedAbove, Term
@@ -248,7 +249,11 @@ def _(quotient: Quotient) -> str:
         term = quotient.numerator.terms[0][1]
         normalize = "pred" if name == "confusion" else None
         return write_call(
-            name, *_write_labels(name, term), normalize=normalize, on=write_selectors(term.on)
+            name,
+            *_write_labels(name, term),
+            normalize=normalize,
+            on=write_selectors(term.on),
+            **_write_amount(term.amount),
         )
     return " / ".join(map(_write_in_brackets, (quotient.numerator, quotient.denominator)))
 
@@ -274,8 +279,21 @@ def _write_term(term: Term) -> str:
         **given,
         normalize=normalize,
         on=write_selectors(term.on),
+        **_write_amount(term.amount),
         **_write_sides(term.event),
     )
+
+
+def _write_amount(amount: Amount | None) -> dict[str, str | None]:
+    """Write the arguments that say what rows count for; nothing where they count as one."""
+    if amount is None:
+        return {}
+    if amount.is_array:
+        raise NotTextError(
+            "it holds an amount for each row: put them into a column, and name that"
+        )
+    cap = None if amount.cap is None else write_number(amount.cap)
+    return {"weight": write_value(amount.column), "cap": cap}
 
 
 def _write_sides(event: Event) -> dict[str, str | None]:

@@ -32,7 +32,7 @@ CONSTANTS = {"true": True, "True": True, "false": False, "False": False, **dict.
 LABELS = ("label", "k", "i", "j", "default")
 NUMBERS = (
     "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound",
-    "within", "beta",
+    "within", "beta", "cap",
 )  # fmt: skip
 ROWS = ("on", "positives", "negatives")  # Parameters that take selectors of rows.
 GROUP_OPTIONS = ("missing", "min_group_size", "small_groups")

@@ -19,7 +19,7 @@ is enough.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.selectors import Key, Levels, Selector
 from gbm_constrained.data.devices import look_up, to_host
 from gbm_constrained.data.rows import Rows
@@ -69,19 +70,51 @@ class View:
     small_codes : (n_samples,). Cell of each row, counted within the view, in the smallest type.
     cells : Cells of this view, counted over all views.
     levels : Position of each cell's level, (n_cells of the view,), in each attribute of the view.
+    amount : (n_samples,). What each row counts for, beside its weight; ones where None.
     """
 
     small_codes: NDArray[Any]
     cells: slice
     levels: dict[Key, Codes]
+    amount: Array | None = None
 
     def __len__(self) -> int:
         return int(self.cells.stop - self.cells.start)
 
-    def sum(self, x: NDArray[Any] | None, rows: slice = slice(None)) -> Float:
-        """Sum values of rows, or count rows, by cell of the view."""
+    def count(self) -> Float:
+        """Count rows by cell of the view."""
+        return to_host(np.bincount(self.small_codes, minlength=len(self))).astype(np.float64)
+
+    def sum(self, x: Array | None, rows: slice = slice(None), power: int = 1) -> Float:
+        """Sum values of rows, ones by default, times a power of their amounts, by cell."""
         codes = self.small_codes[rows]
-        return to_host(np.bincount(codes, x, len(self))).astype(np.float64)
+        weighed = self.weigh(x, rows, power)
+        return to_host(np.bincount(codes, weighed, len(self))).astype(np.float64)
+
+    def weigh(self, x: Any, rows: Any = slice(None), power: int = 1) -> Any:
+        """Multiply values of rows, ones by default, by a power of the rows' amounts.
+
+        The power zero of the amount zero is zero: the row does not count.
+        """
+        if self.amount is None:
+            return x
+        amount = self.amount[rows]
+        factor = amount**power if power else amount > 0
+        if x is None:
+            return factor
+        return x * (factor if x.ndim == 1 else factor[:, None])
+
+    @cached_property
+    def largest_amount(self) -> Float:
+        """Largest amount of the rows of each cell of the view; zero without rows."""
+        found, view = np.zeros(len(self)), self.to_host()
+        np.maximum.at(found, view.small_codes, 1.0 if view.amount is None else view.amount)
+        return found
+
+    def to_host(self) -> View:
+        """Return the view with its codes and amounts in the memory of the processor."""
+        amount = None if self.amount is None else to_host(self.amount)
+        return replace(self, small_codes=to_host(self.small_codes), amount=amount)
 
     @property
     def codes(self) -> Codes:
@@ -97,7 +130,13 @@ class View:
 
     def on(self, xp: Any) -> View:
         """Return the view with its codes in the memory of a module of arrays."""
-        return replace(self, small_codes=xp.asarray(self.small_codes))
+        amount = None if self.amount is None else xp.asarray(self.amount)
+        return replace(self, small_codes=xp.asarray(self.small_codes), amount=amount)
+
+    def take(self, index: NDArray[np.intp]) -> View:
+        """Return the same partition of some of the rows."""
+        amount = None if self.amount is None else self.amount[index]
+        return replace(self, small_codes=self.small_codes[index], amount=amount)
 
     @cached_property
     def largest(self) -> int:
@@ -114,7 +153,8 @@ class Cells:
 
     Parameters
     ----------
-    needs : Attributes that each constraint depends on.
+    needs : Attributes that each constraint depends on, and what its rows count for, if that is an
+        amount. Constraints with other amounts have other views, and the first view has none.
     idle : Positions of constraints that are only reported. They have views of their own, so that
         the partitions of the other constraints do not depend on them.
 
@@ -125,11 +165,11 @@ class Cells:
     base : Attributes of every view.
     view_of : View of each element of `needs`.
     labels : (n_cells,). Class index of the rows of each cell; -1 for rows without a label.
-    weight : (n_cells,). Total weight of each cell.
+    weight : (n_cells,). Total weight of each cell, times amounts in views that have some.
     whole_weight : (n_cells,). Total weight of the rows that :meth:`take` took these from, against
         which constraints are compiled.
     count : (n_cells,). Number of rows of each cell.
-    weighted_count : (n_cells,). Number of rows with a positive weight.
+    weighted_count : (n_cells,). Number of rows with a positive weight, and amount.
     in_objective : (n_cells,). Whether a cell holds training rows, rather than those of a further
         data set.
     class_weight : (n_classes,). Weight of an error on each class in the choice of decisions; ones
@@ -139,7 +179,7 @@ class Cells:
     def __init__(
         self,
         rows: Rows,
-        needs: Sequence[Sequence[Key]] = (),
+        needs: Sequence[Sequence[Key | Amount]] = (),
         idle: Collection[int] = (),
     ) -> None:
         self.rows = rows
@@ -147,23 +187,38 @@ class Cells:
         self.class_weight = np.ones(rows.classes.size)
         self.communicator = rows.machine.communicator
         self.reduce_sum = self.communicator.sum
-        self.needs = needs
+        self.needs = [[key for key in need if not isinstance(key, Amount)] for need in needs]
+        self.amounts = [
+            next((key for key in need if isinstance(key, Amount)), None) for need in needs
+        ]
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         self._sizes = self._count_levels()
         keys_of_views, view_of = self._spread_over_views(idle)
         self.view_of = tuple(view_of[j] for j in range(len(needs)))
-        self.views = tuple(self._make_views(keys_of_views))
+        amounts = {view_of[j]: amount for j, amount in enumerate(self.amounts)}
+        self.views = tuple(self._make_views(keys_of_views, amounts))
         label_levels = np.concatenate([view.levels["label"] for view in self.views])
         self.labels = np.where(label_levels < self.classes.size, label_levels, -1)
         self.in_objective = np.ones(self.labels.size, dtype=bool)
         if rows.sources:
             self.in_objective = np.concatenate([v.levels["source"] for v in self.views]) == 0
-        self.count = self.reduce_sum(self.total())
-        self.weight = self.weighted_count = self.count
-        if rows.weight is not None:
-            self.weight = self.reduce_sum(self.total(rows.weight))
-            self.weighted_count = self.reduce_sum(self.total(rows.weight > 0))
+        self._add_up()
         self.whole_weight = self.weight
+
+    def _add_up(self) -> None:
+        """Count the rows of each cell, and sum their weights."""
+        self.count = self.reduce_sum(np.concatenate([view.count() for view in self.views]))
+        self.weight = self.weighted_count = self.count
+        weight = self.rows.weight
+        if weight is not None or self.has_amounts:
+            self.weight = self.reduce_sum(self.total(weight))
+            counted = None if weight is None else weight > 0
+            self.weighted_count = self.reduce_sum(self.total(counted, power=0))
+
+    @property
+    def has_amounts(self) -> bool:
+        """Whether rows of some view count for amounts."""
+        return any(view.amount is not None for view in self.views)
 
     def _count_levels(self) -> dict[Key, int]:
         """Count the levels of each attribute, which are as many on all machines.
@@ -177,13 +232,18 @@ class Cells:
     def _spread_over_views(self, idle: Collection[int]) -> tuple[list[list[Key]], dict[int, int]]:
         """Choose the attributes of each view, and the view of each constraint."""
         keys_of_views: list[list[Key]] = []
+        amounts: list[Amount | None] = []
         view_of: dict[int, int] = {}
+        if any(self.amounts):  # The first view, of the objective, is one of rows without amounts.
+            keys_of_views, amounts = [self.base], [None]
         self.n_binding = 1
         for j in sorted(range(len(self.needs) or 1), key=lambda j: j in idle):
-            need = self.needs[j] if self.needs else ()
+            need, amount = (self.needs[j], self.amounts[j]) if self.needs else ((), None)
             for v, keys in enumerate(keys_of_views):
                 union = list(dict.fromkeys([*keys, *need]))
                 may_grow = j not in idle or v >= self.n_binding
+                if amounts[v] != amount:
+                    continue
                 if len(union) == len(keys) or (
                     may_grow and prod(self.shape_of(union)) <= VIEW_CELLS
                 ):
@@ -192,6 +252,7 @@ class Cells:
             else:
                 v = len(keys_of_views)
                 keys_of_views.append(list(dict.fromkeys([*self.base, *need])))
+                amounts.append(amount)
                 if (size := prod(self.shape_of(keys_of_views[-1]))) > MOST_CELLS:
                     raise ValueError(
                         f"one constraint looks at {len(need)} attributes with {size} "
@@ -213,10 +274,13 @@ class Cells:
         """Count the levels of each attribute."""
         return tuple(self._sizes[key] for key in keys)
 
-    def _make_views(self, keys_of_views: Sequence[Sequence[Key]]) -> Iterator[View]:
+    def _make_views(
+        self, keys_of_views: Sequence[Sequence[Key]], amounts: Mapping[int, Amount | None]
+    ) -> Iterator[View]:
         start = 0
-        for keys in keys_of_views:
-            yield (view := self.divide(keys, start=start))
+        for v, keys in enumerate(keys_of_views):
+            view, amount = self.divide(keys, start=start), amounts.get(v)
+            yield view if amount is None else replace(view, amount=self.rows.amounts(amount))
             start = view.cells.stop
 
     def divide(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
@@ -240,14 +304,9 @@ class Cells:
         without a row of the part see :meth:`LinearConstraints.on`.
         """
         part = copy.copy(self)
-        part.views = tuple(
-            View(view.small_codes[index], view.cells, view.levels) for view in self.views
-        )
+        part.views = tuple(view.take(index) for view in self.views)
         part.rows = self.rows.take(index)
-        part.count = part.weight = part.weighted_count = self.reduce_sum(part.total())
-        if part.rows.weight is not None:
-            part.weight = self.reduce_sum(part.total(part.rows.weight))
-            part.weighted_count = self.reduce_sum(part.total(part.rows.weight > 0))
+        part._add_up()
         return part
 
     def on(self, xp: Any) -> Cells:
@@ -271,9 +330,9 @@ class Cells:
         """Cell of each row in the first view."""
         return self.views[0].codes
 
-    def total(self, x: NDArray[Any] | None = None) -> Float:
-        """Sum values of all rows, or count rows, by cell, (n_cells,)."""
-        return np.concatenate([view.sum(x) for view in self.views])
+    def total(self, x: Array | None = None, power: int = 1) -> Float:
+        """Sum values of all rows, ones by default, times a power of their amounts; (n_cells,)."""
+        return np.concatenate([view.sum(x, power=power) for view in self.views])
 
     def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
         """Sum values, or count booleans, of a block of rows by cell, (n_cells,)."""

@@ -25,8 +25,10 @@ from gbm_constrained._dataframes import (
     repeated_names,
 )
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import MISSING, Columns, Key, Mask
+from gbm_constrained.data.amounts import check_amounts
 from gbm_constrained.data.attributes import (
     Attribute,
     Membership,
@@ -74,6 +76,7 @@ class Rows:
     _attributes: dict[Key, Attribute | Membership] = field(
         default_factory=dict, init=False, repr=False
     )
+    _amounts: dict[Amount, Float] = field(default_factory=dict, init=False, repr=False)
     _whole: tuple[Rows, Codes] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -112,6 +115,16 @@ class Rows:
                 whole = rows.attribute(key)
                 self._attributes[key] = Attribute(whole.levels, whole.codes[index])
         return self._attributes[key]
+
+    def amounts(self, amount: Amount) -> Float:
+        """Look up what each row counts for, or raise `UnavailableError` if that is not known."""
+        if amount not in self._amounts:
+            if self._whole is None:
+                self._amounts[amount] = find_amounts(amount, self)
+            else:
+                rows, index = self._whole
+                self._amounts[amount] = rows.amounts(amount)[index]
+        return self._amounts[amount]
 
     def column(self, name: Hashable) -> NDArray[Any]:
         """Collect the values of a column, None on rows of data sets without the column."""
@@ -301,6 +314,45 @@ def _decisions_of(model: ReferenceModel, rows: Rows) -> NDArray[Any]:
     decisions = np.full(rows.y.size, None, dtype=object)
     decisions[: rows.n_training] = model.decisions
     return decisions
+
+
+def find_amounts(amount: Amount, rows: Rows) -> Float:
+    """Find what each row counts for; zero on rows of data sets without the column.
+
+    Raises
+    ------
+    ValueError
+        If amounts are missing, negative, infinite or above the cap, or rows are on machines.
+    UnavailableError
+        If the rows do not have the amounts.
+    """
+    if not rows.machine.communicator.holds_all_rows:
+        raise ValueError(
+            f"weight={amount} counts amounts, and the rows are on several machines, whose sums "
+            f"of amounts depend on how the rows are dealt: train on one machine, or count rows."
+        )
+    if amount.is_array:
+        return check_amounts(amount, _amounts_of_array(amount, rows))
+    numbers = pd.to_numeric(pd.Series(rows.column(amount.column)), errors="coerce")
+    amounts = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
+    ends = np.cumsum(rows.sizes_of_sources)
+    for source, size, end in zip(rows.sources, rows.sizes_of_sources[1:], ends[1:], strict=True):
+        if not rows.has_column(source, amount.column):
+            amounts[end - size : end] = 0.0
+    return check_amounts(amount, amounts)
+
+
+def _amounts_of_array(amount: Amount, rows: Rows) -> Float:
+    """Take the amounts of training rows, and zero for those of further data sets."""
+    if rows.like is not None:
+        raise UnavailableError("amounts were given for training rows")
+    if amount.n_samples != rows.n_training:
+        raise ValueError(
+            f"weight= was given {amount.n_samples} amounts, but the training data have "
+            f"{rows.n_training} rows: give one amount per training row. Where rows are split or "
+            f"drawn, as in cross-validation, give the name of a column of amounts."
+        )
+    return np.concatenate([amount.to_array(), np.zeros(rows.y.size - rows.n_training)])
 
 
 def _refuse_on_machines(rows: Rows, what: str, example: str) -> None:

@@ -49,6 +49,7 @@ def check_guarantee(
     `training` are the constraints on the rows that are trained on.
     """
     _check_losses(rows.compiled, asked)
+    _check_amounts(rows, asked)
     _check_groups(rows.compiled, training, asked)
     _check_base_sets(rows, training, asked)
     if asked.kind == "expected":
@@ -73,6 +74,40 @@ def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
                 "it compares scores, whose order no threshold changes, and a threshold is all "
                 "that this guarantee chooses. Use guarantee='high_probability', which certifies "
                 "the scores as they are, or leave the guarantee out.",
+            )
+
+
+def _check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+    """Refuse certificates of amounts without a bound, and those that no test is known for."""
+    cells = rows.cells
+    for j, constraint in enumerate(rows.compiled.constraints):
+        if constraint.amount is None or constraint.is_always_met:
+            continue
+        amounts = cells.views[cells.view_of[j]].weigh(None)
+        if constraint.amount.cap is None:
+            raise asked.refuse(
+                constraint,
+                f"amounts without a bound may be as large as they like, however few rows have "
+                f"large ones. Those seen lie between {amounts.min():g} and {amounts.max():g}: "
+                f"give a cap that no row exceeds, as in fnr(weight=..., cap={amounts.max():g}).",
+            )
+        if asked.kind == "expected":
+            raise asked.refuse(
+                constraint,
+                "rows count for unequal amounts, and this guarantee counts rows. Use "
+                "guarantee='high_probability', or leave the guarantee out.",
+            )
+        if cells.rows.weight is not None:
+            raise asked.refuse(
+                constraint,
+                "amounts have no certificate beside sample weights: leave sample_weight out, or "
+                "multiply the amounts by it.",
+            )
+        if constraint.expression.compares_pairs:
+            raise asked.refuse(
+                constraint,
+                "it compares the amounts of groups, for which no certificate is known. Bound the "
+                "rate of each group, or leave the guarantee out.",
             )
 
 
@@ -205,8 +240,8 @@ def smallest_p_values(
         owner = int(compiled.owner[j])
         if p > smallest[owner][0]:
             n = int(cells.weighted_count[np.ptp(cost, axis=1) > 0].sum())
-            needed = ""
-            if blocks is not None and len(blocks) == 1 and blocks[0].is_binomial:
+            needed, is_of_rows = "", not blocks or blocks[0].largest_amount is None
+            if blocks is not None and len(blocks) == 1 and is_of_rows and blocks[0].is_binomial:
                 needed = _describe_rows_needed(blocks[0], float(compiled.b[j]), counts, level)
             smallest[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows{needed}"
     return smallest

@@ -90,6 +90,8 @@ def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
     inside[part.cells] = True
     view = next(v for v in rows.cells.views if v.cells.start <= part.cells[0] < v.cells.stop)
     taken = np.flatnonzero(inside[view.codes])
+    if view.amount is not None:
+        return None  # The binomial argument is for rows that count alike.
     weight = rows.cells.rows.weight
     if weight is not None:
         taken = taken[weight[taken] > 0]

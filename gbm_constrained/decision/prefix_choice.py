@@ -267,16 +267,24 @@ def standard_errors(
     Variances are taken at the values of functionals that are one rate, and at a rate of 0.1 for
     others and without values.
     """
-    squares = np.zeros(compiled.constant.size)
+    squares, effective = np.zeros(compiled.constant.size), _effective_counts(cells)
     for k, parts in enumerate(compiled.parts):
         for part in parts or ():
-            variance, n = 0.09, max(cells.weighted_count[part.cells].sum(), 1.0)
+            variance, n = 0.09, max(effective[part.cells].sum(), 1.0)
             if functionals is not None and len(parts or ()) == 1 and part.coefficient:
                 rate = (functionals[k] - compiled.constant[k]) / part.coefficient
                 rate = 0.0 if np.isnan(rate) else min(max(float(rate), 0.0), 1.0)
                 variance = rate * (1.0 - rate)
             squares[k] += part.coefficient**2 * variance / n
     return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
+
+
+def _effective_counts(cells: Cells) -> Float:
+    """Count the rows of each cell; rows that count for amounts as if these were alike."""
+    if not cells.has_amounts:
+        return cells.weighted_count
+    ones, squares = cells.total(), cells.total(power=2)
+    return np.divide(ones**2, squares, out=np.zeros_like(ones), where=squares > 0)
 
 
 def tightened_bounds(compiled: LinearConstraints, cells: Cells, functionals: Float) -> Float:

@@ -47,7 +47,7 @@ class DecisionCounts:
         k, size = self.n_classes, self.mass.size * self.n_classes
         table = np.zeros(size)
         for view in self.cells.views:
-            table += np.bincount(view.codes * k + decided, self.weight, size)
+            table += np.bincount(view.codes * k + decided, view.weigh(self.weight), size)
         table = table.reshape(-1, k) * self.density[:, None]
         table[:, 0] = 1.0 - table[:, 1:].sum(axis=1)
         return table
@@ -63,6 +63,7 @@ class FunctionalsAlongLine:
     def __init__(self, decisions: DecisionCounts, coefficients: Any) -> None:
         self.decisions = decisions
         views, k = decisions.cells.views, decisions.n_classes
+        self.views = views
         self.size = coefficients.shape[0] + 1
         per_weight = self._per_weight(coefficients)
         self.codes = [view.codes - view.cells.start for view in views]
@@ -84,6 +85,7 @@ class FunctionalsAlongLine:
         """Return the same values of decisions on other rows, whose cells weigh the same."""
         other = copy.copy(self)
         other.decisions = decisions
+        other.views = decisions.cells.views
         other.codes = [view.codes - view.cells.start for view in decisions.cells.views]
         return other
 
@@ -107,7 +109,8 @@ class FunctionalsAlongLine:
         k, weight = self.decisions.n_classes, self.decisions.weight
         for v, members, table in self.parts:
             at = self.codes[v] * k + decided
-            values[members] += table @ np.bincount(at, weight, table.shape[1])
+            weighed = self.views[v].weigh(weight)
+            values[members] += table @ np.bincount(at, weighed, table.shape[1])
         return values
 
     def along(self, line: Line) -> Iterator[tuple[slice, Float]]:
@@ -157,6 +160,7 @@ class FunctionalsAlongLine:
             first = self.codes[v][rows] * self.decisions.n_classes
             part = _columns(table, first + after)
             part -= _columns(table, first + before)
+            part = self.views[v].weigh(part.T, rows).T
             if members.size == self.size:
                 changes = part
             else:

@@ -128,12 +128,13 @@ class DictionaryLearner(LinearScores):
         """
         lag = self.lagrangian
         weight = lag.cell_weight
-        share = weight / lag.total_weight  # The share makes a constant one of fractions.
+        # The share makes a constant one of fractions.
+        share = lag.rows.effective_weight / lag.total_weight
         reaction = lag.constants.sensitivities.toarray() * np.sqrt(share)
         per_row = np.divide(reaction, weight, out=np.zeros_like(reaction), where=weight > 0)
         r = np.zeros((len(lag.constraints), lag.n_samples))
         for view in lag.cells.views:  # Each constraint is in one view.
-            r += per_row[:, view.codes]
+            r += view.weigh(per_row[:, view.codes].T).T
         r *= self.row_weight * reaction.sum(axis=1, keepdims=True)
         squares = np.array([self.largest_eigenvalue(r_j) for r_j in r])
         inverse = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
@@ -147,8 +148,8 @@ class DictionaryLearner(LinearScores):
         squares = (rows.reshape(lag.n_samples, -1) ** 2).sum(axis=1)
         used = self.row_weight > 0
         per_row = np.divide(squares, self.row_weight, out=np.zeros_like(squares), where=used)
-        total = lag.cells.total(per_row)
-        slope = np.sqrt(np.divide(total, lag.cell_weight, out=total, where=lag.cell_weight > 0))
+        total, weight = lag.cells.total(per_row, power=2), lag.rows.square_weight
+        slope = np.sqrt(np.divide(total, weight, out=total, where=weight > 0))
         rates, losses, pairs = lag.constants.reactions
         reaction = rates + losses @ sparse.diags_array(np.maximum(slope, MIN_SLOPE))
         if lag.rows.pairs is not None:

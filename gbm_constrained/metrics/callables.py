@@ -14,7 +14,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import Each
-from gbm_constrained.constraints.rate_parts import name_with_rows, read_columns
+from gbm_constrained.constraints.rate_parts import Taken, name_with_rows, read_columns
 from gbm_constrained.constraints.rates import confusion
 from gbm_constrained.constraints.selectors import Columns, as_selectors
 from gbm_constrained.metrics.base import KINDS, BoundMetric, Kind, Metric, bind_linear
@@ -61,7 +61,7 @@ class MeanCost(Metric):
 
     def __str__(self) -> str:
         rows = [f"[{', '.join(f'{amount:g}' for amount in row)}]" for row in self.matrix]
-        return name_with_rows(f"cost([{', '.join(rows)}])", self.on or None)
+        return name_with_rows(f"cost([{', '.join(rows)}])", Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,7 +160,7 @@ class FunctionMetric(Metric):
     def __str__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)
         by = "" if self.by is None else f", by={list(self.by)!r}"
-        return name_with_rows(f"metric({name}{by})", self.on or None)
+        return name_with_rows(f"metric({name}{by})", Taken(self.on or None))
 
 
 def cost(matrix: ArrayLike, *, on: Any = None) -> MeanCost:

@@ -22,7 +22,7 @@ from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import is_number
 from gbm_constrained.constraints.expressions import Quotient, Rate
-from gbm_constrained.constraints.rate_parts import joint_rates, name_with_rows
+from gbm_constrained.constraints.rate_parts import Taken, joint_rates, name_with_rows
 from gbm_constrained.constraints.rates import confusion
 from gbm_constrained.constraints.selectors import as_selectors, to_python_scalar
 from gbm_constrained.metrics.base import BoundMetric, Metric, bind_quotient
@@ -48,14 +48,14 @@ class FBeta(Metric):
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the true positives, false positives and false negatives."""
-        tp, fp, fn = joint_rates(self.label, self.on or None)
+        tp, fp, fn = joint_rates(self.label, Taken(self.on or None))
         square = self.beta**2
         found = tp * (1.0 + square)
         return bind_quotient(self, Quotient(str(self), found, found + fn * square + fp))
 
     def __str__(self) -> str:
         label = "" if self.label is None else f", {self.label!r}"
-        return name_with_rows(f"f_beta({self.beta:g}{label})", self.on or None)
+        return name_with_rows(f"f_beta({self.beta:g}{label})", Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,7 +93,7 @@ class MicroF1(Metric):
 
     def __str__(self) -> str:
         default = "" if self.default is None else f"(default={self.default!r})"
-        return name_with_rows(f"f1_micro{default}", self.on or None)
+        return name_with_rows(f"f1_micro{default}", Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,7 +106,7 @@ class MacroF1(Metric):
         """Name the numerator and the denominator of each class."""
         rates: list[Rate] = []
         for label in classes.tolist():
-            tp, fp, fn = joint_rates(label, self.on or None)
+            tp, fp, fn = joint_rates(label, Taken(self.on or None))
             rates += [tp * 2.0, tp * 2.0 + fp + fn]
 
         def parts(u: Float) -> tuple[Float, Float]:
@@ -126,7 +126,7 @@ class MacroF1(Metric):
         return BoundMetric(self, tuple(rates), function, derivative, "other")
 
     def __str__(self) -> str:
-        return name_with_rows("f1_macro", self.on or None)
+        return name_with_rows("f1_macro", Taken(self.on or None))
 
 
 def f_beta(beta: float = 1.0, label: Hashable | None = None, *, on: Any = None) -> FBeta:

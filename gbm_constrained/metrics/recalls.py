@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.expressions import Rate
-from gbm_constrained.constraints.rate_parts import name_with_rows
+from gbm_constrained.constraints.rate_parts import Taken, name_with_rows
 from gbm_constrained.constraints.rates import recall
 from gbm_constrained.constraints.selectors import as_selectors
 from gbm_constrained.metrics.base import BoundMetric, Kind, Metric, bind_linear
@@ -104,7 +104,7 @@ class MeanOfRecalls(Metric):
         return BoundMetric(self, rates, function, derivative, kind)
 
     def __str__(self) -> str:
-        return name_with_rows(self.name, self.on or None)
+        return name_with_rows(self.name, Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +122,7 @@ class BalancedAccuracy(Metric):
         return bind_linear(self, total / classes.size)
 
     def __str__(self) -> str:
-        return name_with_rows("balanced_accuracy", self.on or None)
+        return name_with_rows("balanced_accuracy", Taken(self.on or None))
 
 
 def g_mean(*, on: Any = None) -> MeanOfRecalls:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.selectors import Key
@@ -36,15 +37,15 @@ from gbm_constrained.problem.pair_blocks import find_pair_blocks, pair_matrix
 from gbm_constrained.problem.row_properties import find_row_properties, make_csr
 
 
-def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
+def needs_of(constraint: Constraint, rows: Rows) -> list[Key | Amount]:
     """List the attributes that a constraint depends on, and refuse those that no row has."""
     expression = constraint.expression
     by = columns_by(expression, rows) if isinstance(expression, Grouped) else ()
-    keys: list[Key] = [key for term in constraint.terms for key in term.keys]
+    keys: list[Key | Amount] = [key for term in constraint.terms for key in term.keys]
     keys += [by] if expression.compares_groups else []
     for key in keys:
         try:
-            rows.attribute(key)
+            rows.amounts(key) if isinstance(key, Amount) else rows.attribute(key)
         except UnavailableError as error:
             raise UnavailableError(f"{constraint}: {error}") from None
     if expression.compares_groups:
@@ -52,7 +53,8 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key]:
         check_number_of_groups(constraint, by, len(rows.attribute(by).levels), MOST_CELLS // 4)
     for term in constraint.terms:
         for source in set(term.data_sets) & set(rows.sources):
-            for name in (*by, *(column.name for column in term.columns)):
+            amount = [term.amount.column] if term.amount is not None else []
+            for name in (*by, *(column.name for column in term.columns), *amount):
                 _check_column_of_data_set(constraint, rows, source, name)
     return list(dict.fromkeys(keys))
 
@@ -85,7 +87,7 @@ def compile_constraints(
     idle : Positions of constraints that every decision satisfies. They are reported, have no rows,
         and leave the others as they would be without them.
     """
-    needs: list[list[Key] | None] = []
+    needs: list[list[Key | Amount] | None] = []
     for constraint in constraints:
         if constraint.is_pair and not rows.machine.communicator.holds_all_rows:
             raise ValueError(

@@ -32,11 +32,14 @@ class WeightedFraction:
     cells : Cells that the fraction is taken over, counted over all views.
     event : (len(cells), n_classes). Whether the event happens to rows of a cell that are predicted
         as a class.
+    largest_amount : Cap of the amounts that rows count for, infinite without a cap; None where
+        rows count as one.
     """
 
     coefficient: float
     cells: Codes
     event: Bool
+    largest_amount: float | None = None
 
     @property
     def bases(self) -> tuple[Codes, ...]:
@@ -157,7 +160,8 @@ class FunctionalCompiler:
             event = term.event.cost(cells.levels_of(view)) & where[:, None]
             cost = share[:, None] * event
             predicted += cost
-            terms.append(WeightedFraction(a, at + view.cells.start, event[at]))
+            largest = None if term.amount is None else term.amount.largest
+            terms.append(WeightedFraction(a, at + view.cells.start, event[at], largest))
             if term.event.reference_model is not None:
                 imitation += cost
         return Functional(view, predicted, imitation, loss, rate.constant, tuple(terms))

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.cells import View
 from gbm_constrained.data.devices import to_host
 from gbm_constrained.data.row_hash import hash_numbers
 from gbm_constrained.problem.kernels.base import loss_lipschitz, over_classes, rate_lipschitz
@@ -37,7 +38,8 @@ class ProblemConstants:
         :math:`\kappa`-Lipschitz, Jensen's inequality within each cell gives
         :math:`\|g(F) - g(F')\| \le L_g \sqrt{2 D}` with :math:`L_g` the spectral norm of
         :math:`|A| \mathrm{diag}(\kappa / \sqrt{\pi_c})`, :math:`\pi_c` the cell's fraction of the
-        weight. This is that matrix; the norms of its rows are the constraints' own constants.
+        weight, or of amounts an effective one. This is that matrix; the norms of its rows are the
+        constraints' own constants.
         """
         rates, losses, pairs = self.reactions
         return sparse.csr_array(rates + loss_lipschitz(self.rows.n_classes) * losses + pairs)
@@ -45,7 +47,7 @@ class ProblemConstants:
     @cached_property
     def reactions(self) -> tuple[Any, Any, Any]:
         """Parts of the sensitivities: of 0-1 rates, mean losses of unit slope, and pair rates."""
-        scale = sparse.diags_array(np.sqrt(self.rows.density))
+        scale = sparse.diags_array(np.sqrt(self.rows.effective_density))
         # Predicted fractions sum to one, so that a common shift of a cell's costs changes nothing:
         # the range of the coefficients counts and not their size.
         rates = rate_lipschitz(self.rows.n_classes) * self.rows.constraints.cost_range
@@ -89,18 +91,18 @@ class ProblemConstants:
         return own, float(np.sqrt(max(square, 1.0)))
 
     @cached_property
-    def _sample(self) -> tuple[Array, Array | None, list[Array], Float]:
-        """About as many rows of each cell, with their weights and their cells in each view.
+    def _sample(self) -> tuple[Array, Array | None, list[View], Float]:
+        """About as many rows of each cell, with their weights and their views.
 
-        The last entry is the sampled weight of each cell.
+        The last entry is the sampled weight of each cell, times squared amounts.
         """
         views = self.rows.cells.views
         rows = self._choose_rows()
         at = self.rows.array_module.asarray(rows)
         weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
-        cells = [to_host(view.small_codes[at]).astype(np.intp) for view in views]
-        mass = [np.bincount(at, weight, len(v)) for at, v in zip(cells, views, strict=True)]
-        return at, weight, cells, np.concatenate(mass).astype(np.float64)
+        sampled = [view.take(at).to_host() for view in views]
+        mass = np.concatenate([view.sum(weight, power=2) for view in sampled])
+        return at, weight, sampled, mass
 
     def _choose_rows(self) -> Codes:
         """Choose rows of each cell: evenly spaced ones, or on several machines by their hashes.
@@ -129,7 +131,7 @@ class ProblemConstants:
         A sample of the rows at the last scores is used; other cells have the largest slope.
         """
         problem = self.rows
-        rows, weight, cells, mass = self._sample
+        rows, weight, views, mass = self._sample
         p = problem.probability if rows.size == problem.n_samples else problem.probability[rows]
         p = to_host(p).astype(np.float64)
         square = np.subtract(1.0, p)
@@ -138,12 +140,7 @@ class ProblemConstants:
         square = square if square.ndim == 1 else over_classes(np.add, square)
         square = square if weight is None else square * weight
         square = problem.sums.round(square, LARGEST_SQUARE * problem.largest_weight)
-        total = np.concatenate(
-            [
-                np.bincount(at, square, len(view))
-                for at, view in zip(cells, problem.cells.views, strict=True)
-            ]
-        )
+        total = np.concatenate([view.sum(square, power=2) for view in views])
         total, mass = np.split(problem.reduce_sum(np.concatenate([total, mass])), 2)
         slopes = np.full(mass.size, rate_lipschitz(problem.n_classes))
         inside = mass > 0
@@ -193,4 +190,6 @@ class ProblemConstants:
         bounded = np.where(self.rows.is_bounded, multipliers, 0.0)
         of_rate = PROXIES[self.rows.bounded_proxy].concavity(n_classes)
         total = total + of_rate * (bounded @ constraints.cost_range)
+        if self.rows.cells.has_amounts:
+            total = total * np.concatenate([v.largest_amount for v in self.rows.cells.views])
         return np.asarray(total * self.rows.density)

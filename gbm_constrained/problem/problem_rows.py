@@ -147,7 +147,7 @@ class ProblemRows:
     def _set_weight(self, weight: Array | None, cells: Cells) -> None:
         """Store the weights of the rows, and sum them by cell."""
         self.weight, self.largest_weight = None, 1.0
-        self.cell_weight = cells.count  # of all machines
+        self.cell_weight = cells.total() if cells.has_amounts else cells.count  # of all machines
         if weight is not None:
             # Fewer bits leave multiples of a step what they are.
             weight = np.asarray(self._round_weights(weight), dtype=self.dtype)
@@ -277,8 +277,30 @@ class ProblemRows:
     @cached_property
     def density(self) -> Float:
         """Total weight over that of each cell; zero for empty cells."""
-        weight = self.cell_weight
+        return self._density_of(self.cell_weight)
+
+    @cached_property
+    def effective_density(self) -> Float:
+        """The same, if the amounts of a cell were all alike and as certain (Kish)."""
+        return self._density_of(self.effective_weight)
+
+    def _density_of(self, weight: Float) -> Float:
         return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+
+    @cached_property
+    def square_weight(self) -> Float:
+        """Sum of the weights of each cell, times squared amounts; its weight without amounts."""
+        if not self.cells.has_amounts:
+            return self.cell_weight
+        return self.cells.total(self.weight, power=2)
+
+    @cached_property
+    def effective_weight(self) -> Float:
+        """Squared weight of each cell over that of squared amounts."""
+        if not self.cells.has_amounts:
+            return self.cell_weight
+        square = np.where(self.square_weight > 0, self.square_weight, 1.0)
+        return np.asarray(self.cell_weight**2 / square)
 
     @cached_property
     def row_in_objective(self) -> Array | None:

@@ -177,9 +177,9 @@ class RowCoefficients:
                 total.fill(0.0)
             for i, (view, table) in enumerate(parts):
                 if i == 0:
-                    view.look_up(table, rows, total)
+                    total = view.weigh(view.look_up(table, rows, total), rows)
                 else:
-                    total += view.look_up(table, rows, found)
+                    total += view.weigh(view.look_up(table, rows, found), rows)
             yield rows, total
 
     def codes(self, rows: slice) -> Any:

@@ -117,7 +117,8 @@ class TrackedFractions(PredictedFractions):
             codes = view.small_codes[rows].astype(np.intp)
             codes += classes * len(view)
             sums = self.sums[:, view.cells]
-            sums += np.bincount(codes, weight, sums.size).reshape(sums.shape)
+            weighed = view.weigh(weight, rows)
+            sums += np.bincount(codes, weighed, sums.size).reshape(sums.shape)
         self.decided = decided
         return self.sums
 

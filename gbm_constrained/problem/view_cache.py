@@ -8,7 +8,8 @@ attributes, with the sum of their entries, and one look-up.
 
 Shared partitions need weights of cells in one proportion to those that constraints were compiled
 against. In folds the proportions differ, and each view is looked up by itself. On a graphics card
-a look-up costs less than a partition, and each view is looked up by itself as well.
+a look-up costs less than a partition, and each view is looked up by itself as well. So are views
+beside one whose rows count for amounts, by which their entries are multiplied.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class ViewCache:
         self._representatives: dict[int, tuple[Codes, Codes]] = {}
         self._shared: list[_SharedPartition] = []
         is_on_host = isinstance(cells.views[0].small_codes, np.ndarray)
-        self._are_shared = is_on_host and self._is_in_proportion(weight)
+        self._are_shared = is_on_host and not cells.has_amounts and self._is_in_proportion(weight)
         self._alone = [
             (view, [matrix[view.cells] for matrix in matrices])
             for view in ([] if self._are_shared else cells.views)

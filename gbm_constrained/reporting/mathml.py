@@ -186,12 +186,12 @@ def _term(term: Term, classes: Classes, member: Member | None) -> str:
     if member is not None:
         given.append(_operator("=").join(member))
     name, ends = ("E", "[]") if term.event.is_loss else ("P", "()")
+    sign = f"<mi>{name}</mi>"
+    if term.amount is not None:
+        sign = f"<msub>{sign}{_text(term.amount)}</msub>"
     inside = [_event(term.event, classes), *(_selector(s, classes) for s in term.where)]
     condition = f'<mo fence="false" stretchy="false">|</mo>{_list(given)}' if given else ""
-    return (
-        f"<mi>{name}</mi><mrow><mo>{ends[0]}</mo>{_list(inside)}{condition}<mo>{ends[1]}</mo>"
-        f"</mrow>"
-    )
+    return f"{sign}<mrow><mo>{ends[0]}</mo>{_list(inside)}{condition}<mo>{ends[1]}</mo></mrow>"
 
 
 def _pair_rate(term: Term, event: RankedAbove, classes: Classes, member: Member | None) -> str:

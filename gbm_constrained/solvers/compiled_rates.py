@@ -74,8 +74,9 @@ def _shares(cells: Cells) -> Any:
     """Compute the share of each row in the weight of its cell of each view."""
     n = cells.codes.size
     weight = np.ones(n) if cells.rows.weight is None else cells.rows.weight
+    weighed = np.concatenate([view.weigh(weight) for view in cells.views])
     codes = np.concatenate([view.codes for view in cells.views])
     rows = np.tile(np.arange(n), len(cells.views))
     total = cells.weight[codes]
-    share = np.divide(weight[rows], total, out=np.zeros(codes.size), where=total > 0)
+    share = np.divide(weighed, total, out=np.zeros(codes.size), where=total > 0)
     return sparse.csr_array((share, (codes, rows)), shape=(len(cells), n))

@@ -12,8 +12,8 @@ one block, ``sum_k c_k part_k <= b``, is then a statement about a binomial or a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,8 @@ class CellCounts:
         weight, squares = cells.rows.weight, cells.count
         if weight is not None:
             (squares,) = sum_over_machines(cells.total, [weight**2], cells.communicator)
+        if cells.has_amounts:
+            squares = cells.total(None if weight is None else weight**2, power=2)
         totals = cells.weight, squares, cells.weighted_count
         return cls(*(shares * total[:, None] for total in totals))
 
@@ -65,14 +67,14 @@ class CellCounts:
         """Count randomised decisions, given the probability of each decision on each row."""
         w = np.ones(len(shares)) if cells.rows.weight is None else cells.rows.weight
 
-        def add(x: Float) -> Float:
+        def add(x: Float, power: int) -> Float:
+            total = partial(cells.total, power=power)
             of_classes = [
-                sum_over_machines(cells.total, [x * share], cells.communicator)[0]
-                for share in shares.T
+                sum_over_machines(total, [x * share], cells.communicator)[0] for share in shares.T
             ]
             return np.stack(of_classes, axis=-1)
 
-        return cls(*map(add, (w, w * w, (w > 0).astype(np.float64))))
+        return cls(add(w, 1), add(w * w, 2), add((w > 0).astype(np.float64), 0))
 
     @classmethod
     def at_thresholds(cls, cells: Cells, scores: ArrayLike, thresholds: ArrayLike) -> CellCounts:
@@ -94,7 +96,17 @@ def _tables(cells: Cells, column: Codes, width: int) -> Float:
     w = cells.rows.weight
     of_rows = [None] if w is None else [w, w * w, w > 0]
     tables = sum_by_column(cells, column, width, of_rows)
-    return np.broadcast_to(tables, (3, len(cells), width))
+    tables = np.broadcast_to(tables, (3, len(cells), width))
+    if not cells.has_amounts:
+        return tables
+    tables = tables.copy()
+    for view in cells.views:
+        if view.amount is not None:
+            weighed = view.weigh(w)
+            at = view.small_codes.astype(np.intp) * width + column
+            for table, x in zip(tables, (weighed, weighed**2, weighed > 0), strict=True):
+                table[view.cells] = np.bincount(at, x, len(view) * width).reshape(-1, width)
+    return tables
 
 
 def sum_by_column(cells: Cells, column: Codes, width: int, values: Sequence[Values]) -> Float:
@@ -129,6 +141,7 @@ class Block:
 
     cells: Codes
     score: Float  # (len(cells), n_classes)
+    largest_amount: float | None = None  # Bound of what rows count for; None where that is one.
 
     @cached_property
     def values(self) -> Float:
@@ -183,14 +196,14 @@ class Block:
 
 def blocks_of(parts: Sequence[WeightedFraction]) -> tuple[Block, ...]:
     """Add up the parts over each base set."""
-    found: dict[bytes, tuple[Codes, Any]] = {}
+    found: dict[bytes, tuple[Codes, Any, float | None]] = {}
     for part in parts:
         score: Any = part.coefficient * part.event
         key = part.cells.tobytes()
         if key in found:
             score = score + found[key][1]
-        found[key] = part.cells, score
-    return tuple(Block(cells, score) for cells, score in found.values())
+        found[key] = part.cells, score, part.largest_amount
+    return tuple(Block(*block) for block in found.values())
 
 
 def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[Block, ...] | None]:
@@ -209,7 +222,7 @@ def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[Block, ...] | None
             if parts is None:
                 rows.append(None)
                 break
-            scaled += [WeightedFraction(float(a) * p.coefficient, p.cells, p.event) for p in parts]
+            scaled += [replace(p, coefficient=float(a) * p.coefficient) for p in parts]
         else:
             blocks = blocks_of(scaled)
             keys = [(block.cells.tobytes(), block.score.tobytes()) for block in blocks]

@@ -10,6 +10,7 @@ and intervals use the effective number of rows, ``(sum w)^2 / sum w^2``, an appr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import singledispatch
 from typing import NamedTuple
 
@@ -270,7 +271,7 @@ def _gap_interval(values: _Values) -> Float | None:
     parts, counts, level = values.parts, values.counts, values.level
     if len(parts) != 2 or parts[0] is None or parts[1] is None:
         return None
-    other = [WeightedFraction(-p.coefficient, p.cells, p.event) for p in parts[1]]
+    other = [replace(p, coefficient=-p.coefficient) for p in parts[1]]
     if not any(block.score.any() for block in blocks_of([*parts[0], *other])):
         return None  # The group has all rows.
     signed = _interval_of_sum([*parts[0], *other], 0.0, counts, level)
@@ -321,7 +322,7 @@ def _fieller_interval(values: _Values, constraint: Constraint) -> Float:
         def compared(t: float) -> float:
             factors = 1.0 - abs(t), -t
             both = [
-                WeightedFraction(factor * part.coefficient, part.cells, part.event)
+                replace(part, coefficient=factor * part.coefficient)
                 for factor, of_one in zip(factors, values.parts, strict=True)
                 for part in of_one or ()
                 if factor

@@ -79,7 +79,7 @@ class LossIntervals:
                 inside = cells.select(view, term.base)
                 if group is not None:
                     inside &= group.holds(view)
-                w = weight * inside[view.small_codes]
+                w = view.weigh(weight) * inside[view.small_codes]
                 counted = cells.select(view, term.where)[view.small_codes]
                 if term.event.is_loss:
                     event = np.where(counted, self.loss, 0.0)

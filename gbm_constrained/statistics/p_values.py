@@ -80,6 +80,27 @@ def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
+def _p_of_amounts(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
+    r"""Compute the p-value of "the mean score of amounts exceeds a bound", without sample weights.
+
+    A row with amount a and score s adds to it where :math:`E[a (s - b)] > 0`. With amounts up to a
+    cap, this variable is bounded, and so is its mean. The p-value is 1 without a cap, and for
+    several base sets, whose totals of amounts are random as well.
+    """
+    block, n = blocks[0], blocks[0].sum(counts.count)
+    cap = block.largest_amount
+    if len(blocks) > 1 or cap is None or not math.isfinite(cap) or block.low > bound:
+        return np.ones(n.shape)
+    if block.high <= bound + ROUNDING:
+        return np.where(n > 0, 0.0, 1.0)
+    scaled = (bound - block.low) / block.width
+    excess = block.sum(counts.weight, block.score) - bound * block.sum(counts.weight)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = scaled + excess / (n * cap * block.width)
+    mean = np.where(n > 0, np.clip(mean, 0.0, 1.0), 1.0)
+    return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
+
+
 def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
     if len(blocks) != 2 or not all(b.is_binomial and b.has_equal_weights(counts) for b in blocks):
@@ -192,6 +213,9 @@ def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.
       one-sided Clopper-Pearson limits at delta / K together meet the bound. Hoeffding's limit
       takes their place where a base set has fractions that make no binomial.
 
+    With amounts up to a cap, over one base set: :func:`hoeffding_bentkus_p_value` of what a row
+    adds to the excess over the bound; 1 without a cap, or over several base sets.
+
     With unequal weights: Hoeffding's inequality ("Probability inequalities for sums of bounded
     random variables", 1963, Theorem 2), valid given the weights, though conservative.
 
@@ -211,6 +235,8 @@ def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: Cell
     """
     if not blocks:
         return np.ones(counts.weight.shape[:-2])
+    if blocks[0].largest_amount is not None:
+        return _p_of_amounts(blocks, bound, counts)
     if not all(block.has_equal_weights(counts) for block in blocks):
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
@@ -276,7 +302,7 @@ def find_violated_rows(
     for j, (blocks, bound, level) in enumerate(zip(rows, negated.b.tolist(), levels, strict=True)):
         if not blocks:
             continue
-        if len(blocks) == 1:
+        if len(blocks) == 1 and blocks[0].largest_amount is None:
             is_apart = blocks[0].mean(counts.weight) < bound - ROUNDING
             beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= level)
             continue

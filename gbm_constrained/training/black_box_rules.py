@@ -31,6 +31,11 @@ def check_rules(constraints: Sequence[Constraint]) -> None:
         If a constraint is about scores, about a named data set, or about given rows.
     """
     for constraint in constraints:
+        if constraint.amount is not None:
+            raise ValueError(
+                f"{constraint} counts amounts, and a black-box metric is searched under rules "
+                f"that count rows: leave weight= out of the rate."
+            )
         is_loss = any(term.event.is_loss for term in constraint.terms)
         if constraint.is_pair or is_loss or constraint.data_sets or constraint.n_rows_held:
             raise ValueError(
