@@ -11,7 +11,6 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from gbm_constrained._typing import Array, Float
@@ -33,8 +32,13 @@ from gbm_constrained.boosters.lightgbm.checks import (
     list_evaluation_pairs,
     list_for_each,
 )
+from gbm_constrained.boosters.lightgbm.class_shares import (
+    count_classes,
+    find_class_weights,
+    find_intercept,
+)
 from gbm_constrained.boosters.lightgbm.folds import make_fold_booster_factory
-from gbm_constrained.boosters.lightgbm.metrics import EPSILON, check_arguments, split_metrics
+from gbm_constrained.boosters.lightgbm.metrics import check_arguments, split_metrics
 from gbm_constrained.boosters.lightgbm.model_text import shift_intercept, take_note
 from gbm_constrained.boosters.lightgbm.native_fits import (
     NativeLGBMModel,
@@ -53,7 +57,6 @@ from gbm_constrained.boosters.lightgbm.parameters import (
 from gbm_constrained.boosters.lightgbm.trained_model import TrainedLGBMModel, make_native
 from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.communicator import Communicator, SingleMachine
-from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.data.validation import check_integer, check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.row_threads import count_threads
@@ -249,7 +252,7 @@ class LightGBMAdapter:
         self.has_offset = self.init_score is not None and not is_continued
         self.intercept = np.zeros(fit.data.columns)
         if self._is_from_average:
-            self.intercept = _find_intercept(fit)
+            self.intercept = find_intercept(fit)
 
     @property
     def _is_from_average(self) -> bool:
@@ -356,37 +359,10 @@ class LightGBMAdapter:
         factor = np.ones(classes.size)
         if classes.size == 2:
             if find_parameter(self.model, "is_unbalance", False):
-                count = _count_classes(classes, y, self.communicator)
+                count = count_classes(classes, y, self.communicator)
                 factor[count.argmin()] = count.max() / count.min()
             factor[1] *= find_parameter(self.model, "scale_pos_weight", 1.0)
         return factor
-
-
-def _count_classes(classes: Array, y: Array, communicator: Communicator) -> Array:
-    """Count the rows of each class, on all machines."""
-    return communicator.sum(np.bincount(y, minlength=classes.size).astype(np.float64))
-
-
-def find_class_weights(
-    class_weight: Any, classes: Array, y: Array, communicator: Communicator
-) -> Array:
-    """Find the factor of each class that ``class_weight`` asks for.
-
-    Parameters
-    ----------
-    class_weight : dict, "balanced" or None
-        The parameter, by label.
-    classes : ndarray of shape (n_classes,)
-        Sorted labels.
-    y : ndarray of shape (n_samples,), intp
-        Class index of each row of this machine.
-    communicator : Communicator
-        Connects the machines.
-    """
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        count = _count_classes(classes, y, communicator)
-        return np.asarray(count.sum() / (classes.size * count))
-    return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes))
 
 
 def _read_note_of(model: Any) -> str | None:
@@ -394,22 +370,6 @@ def _read_note_of(model: Any) -> str | None:
     if not isinstance(model, (str, os.PathLike)):
         return None
     return take_note(Path(model).read_text(encoding="utf-8"), model_note.NAME)[1]
-
-
-def _find_intercept(fit: ConstrainedFit) -> Array:
-    """Compute LightGBM's ``boost_from_average``: log-odds, or the log share of each class."""
-    y, n_classes = fit.data.y, fit.data.classes.size
-
-    def by_class(values: Array | None) -> Array:
-        return np.bincount(y, values, n_classes)
-
-    weight, communicator = fit.problem.weights.library, fit.problem.cells.communicator
-    (share,) = sum_over_machines(by_class, [weight], communicator)
-    share = share / share.sum()
-    if share.size == 2:
-        p = min(max(share[1], EPSILON), 1.0 - EPSILON)
-        return np.array([np.log(p / (1.0 - p))])
-    return np.asarray(np.log(np.maximum(share, EPSILON)))
 
 
 def _repeat(intercept: Array, n_samples: int) -> Array:

@@ -14,7 +14,8 @@ import lightgbm as lgb
 import numpy as np
 from sklearn.preprocessing import LabelEncoder
 
-from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter, find_class_weights
+from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
+from gbm_constrained.boosters.lightgbm.class_shares import find_class_weights
 from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
 from gbm_constrained.boosters.lightgbm.parameters import find_parameter
 from gbm_constrained.boosters.shards import ShardMixin

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._typing import Array, Float
@@ -44,6 +43,7 @@ from gbm_constrained.boosters.xgboost.model import (
     shift_intercept,
 )
 from gbm_constrained.boosters.xgboost.native import (
+    factors_of_labels,
     find_classes,
     find_intercept,
     map_metrics,
@@ -212,7 +212,7 @@ class XGBoostAdapter:
         return LibrarySettings(
             check_number("learning_rate", DEFAULT_LEARNING_RATE if rate is None else rate),
             model.get_num_boosting_rounds(),
-            objective_factor=self._label_factor,
+            objective_factor=lambda classes, _: factors_of_labels(model, classes),
             softmax_hessian=lambda k: 2.0,
             random_state=model.random_state,
             takes_weights=takes_weights(model),
@@ -313,12 +313,6 @@ class XGBoostAdapter:
     def _forget_note(self) -> None:
         """Remove the note that a continued model has brought from its file."""
         self.model.get_booster().set_attr(**{model_note.NAME: None})
-
-    def _label_factor(self, classes: Array, y: Array) -> Array:
-        factor = np.ones(classes.size)
-        if classes.size == 2 and self.model.scale_pos_weight is not None:
-            factor[1] = self.model.scale_pos_weight
-        return factor
 
     def _set_intercept(self) -> None:
         """Set the intercept that XGBoost would fit under its own objective."""

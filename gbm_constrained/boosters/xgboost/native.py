@@ -33,6 +33,14 @@ def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> An
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
 
 
+def factors_of_labels(model: Any, classes: Array) -> Array:
+    """Give the factors by ``scale_pos_weight`` of two classes, (n_classes,)."""
+    factor = np.ones(classes.size)
+    if classes.size == 2 and model.scale_pos_weight is not None:
+        factor[1] = model.scale_pos_weight
+    return factor
+
+
 def open_booster(model: Any) -> xgb.Booster | None:
     """Give the booster that training continues from: itself, in a file or in a classifier."""
     if model is None:
