@@ -210,7 +210,7 @@ def check_weight(
     with np.errstate(over="ignore"):
         total = sum(communicator.gather(float(values.sum())))
         vanishes = not np.float32(largest)
-    if vanishes or total > np.finfo(np.float32).max:
+    if vanishes or total > float(np.finfo(np.float32).max):
         what, remedy = ("zero", "multiply") if vanishes else ("too much", "divide")
         raise ValueError(
             f"{name} is {largest:g} at most{_row_of(values, largest)} and {total:g} in total, "
