@@ -20,7 +20,7 @@ OPTIONS = {
     "lightgbm": {"num_leaves": 4, "verbose": -1},
 }
 RULE = gc.gap(gc.tpr(), by="sex") <= 0.05
-NOISE = 0.04  # Standard error of the gap: about 350 positive rows of each group.
+HELD = ("met", "missed within sampling error")  # Cross-fitted values lie on either side.
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_fewer_errors_than_with_a_common_threshold(library, table):
         common = make(library, group_thresholds=False).fit(X, y)
     model = make(library).fit(X, y)
     assert float(model.unseen_accuracy_) > float(common.unseen_accuracy_)
-    assert model.constraint_report_["held_out"].item() <= 0.05 + NOISE
+    assert model.constraint_report_["verdict"].item() in HELD
     report = gc.audit(model, X, y, constraints=[RULE])
     assert report.frame["value"].item() == pytest.approx(model.constraint_report_["train"].item())
 
@@ -120,7 +120,7 @@ def test_several_columns_and_missing_values(library, table):
 def test_solvers_and_iterates(library, iterate, solver, table):
     X, y = table
     model = make(library, iterate=iterate, solver=solver).fit(X, y)
-    assert model.constraint_report_["held_out"].item() <= 0.05 + NOISE
+    assert model.constraint_report_["verdict"].item() in HELD
     np.testing.assert_array_equal(model.predict(X), plain_decisions(model, X))
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import xgboost as xgb
 from shard_fits import N, Problem, plan_of, train_on
+from sklearn.model_selection import KFold
 
 import gbm_constrained as gc
 
@@ -180,6 +181,10 @@ REFUSED = {
     "columns": ({"data_split_mode": "col"}, "data_split_mode"),
     "update": ({"process_type": "update"}, "process_type"),
     "ergodic": ({"iterate": "ergodic"}, "iterate='ergodic'"),
+    "splitter": ({"cv": KFold(3)}, "cv="),
+    "forward": ({"measure_on": "forward", "fit": {"time": np.arange(N // 2)}}, "forward"),
+    "groups": ({"group_thresholds": True}, "group_thresholds"),
+    "amounts": ({"constraints": [gc.fnr(weight="sex") <= 0.1]}, "machine"),
 }
 
 
