@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from amounts import compile_rows, draw, rules
+from amount_rows import compile_rows, draw, rules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 import device_arrays
 import numpy as np
 import pytest
-from amounts import compile_rows, draw, lagrangian, rules
+from amount_rows import compile_rows, draw, lagrangian, rules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lagrangians import build
