@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import replace
 
 import numpy as np
 from dealt_rows import list_deals
 from networks import run_on_collective, run_on_star
 
+from gbm_constrained.distributed.networks import find_free_ports
 from gbm_constrained.distributed.rank import Plan, Shard, train_rank
 
 N = 2400
@@ -52,10 +52,7 @@ def train_on(plan, shards):
     """Train on each machine; the results by rank."""
     if plan.library == "xgboost":
         return run_on_collective(lambda c: train_rank(shards[c.rank], plan, c), len(shards))
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in shards]
-    ports = [server.getsockname()[1] for server in servers]
-    for server in servers:
-        server.close()
+    ports = find_free_ports("127.0.0.1", len(shards))
     machines = ",".join(f"127.0.0.1:{port}" for port in ports)
 
     def work(communicator):

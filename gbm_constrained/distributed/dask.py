@@ -6,7 +6,6 @@ them, and workers that hold none take part without rows.
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +17,7 @@ from distributed import Client, Future, MultiLock, Scheduler, Worker, get_worker
 from distributed.comm.addressing import get_address_host
 
 from gbm_constrained.distributed.dask_rows import DaskRows, PlacedRows
-from gbm_constrained.distributed.networks import XGBoostSeat, xgboost_network
+from gbm_constrained.distributed.networks import XGBoostSeat, find_free_ports, xgboost_network
 from gbm_constrained.distributed.outcomes import (
     TIME_LIMIT,
     Outcome,
@@ -115,8 +114,8 @@ def _close_network(name: str) -> None:
 
 def _find_address(dask_worker: Worker) -> tuple[str, int]:
     """Find the host of a worker, and a port of it that is free; Dask gives the argument."""
-    with socket.create_server((dask_worker.ip, 0)) as server:
-        return dask_worker.ip, server.getsockname()[1]
+    (port,) = find_free_ports(dask_worker.ip, 1)
+    return dask_worker.ip, port
 
 
 def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 import socket
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from gbm_constrained.data.communicator import Communicator
 from gbm_constrained.distributed.sockets import TCPStar, accept_peers, connect_to_peer
 
 LOOPBACK = "127.0.0.1"
+PORTS = range(12_400, 32_000)  # From LightGBM's own default on, below those of connections.
 
 
 class Seat(Protocol):
@@ -99,6 +101,23 @@ class LightGBMSeat:
             yield star, network if self.size > 1 else {}
 
 
+def find_free_ports(host: str, n: int) -> tuple[int, ...]:
+    """Find ports on which LightGBM can listen a moment later.
+
+    LightGBM ends its process if a port is taken. Ports that systems give to outgoing connections
+    are left out, since one of them may be taken at any time.
+    """
+    found: list[int] = []
+    with ExitStack() as held:
+        for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+            if len(found) == n:
+                break
+            with suppress(OSError):  # It is taken.
+                held.enter_context(socket.create_server((host, port)))
+                found.append(port)
+    return tuple(found)
+
+
 @contextmanager
 def xgboost_network(
     size: int, time_limit: float, host: str = LOOPBACK
@@ -120,9 +139,7 @@ def xgboost_network(
 @contextmanager
 def lightgbm_network(size: int, time_limit: float) -> Iterator[list[LightGBMSeat]]:
     """Choose free ports for LightGBM, and listen for the star of rank 0."""
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(size)]
-        ports = tuple(probe.getsockname()[1] for probe in probes)
+    ports = find_free_ports(LOOPBACK, size)
     key = secrets.token_bytes(32)
     with socket.create_server((LOOPBACK, 0), backlog=size) as server:
         places: list[Any] = [server] + [server.getsockname()] * (size - 1)

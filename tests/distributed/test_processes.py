@@ -15,6 +15,7 @@ import pytest
 import rank_functions
 from rank_functions import N_ROUNDS, Plan
 
+from gbm_constrained.distributed.networks import find_free_ports
 from gbm_constrained.distributed.processes import run_processes
 from gbm_constrained.exceptions import MachineError
 
@@ -166,3 +167,12 @@ def test_bad_input_is_named(arguments, message):
 def test_a_time_limit_is_at_least_a_second(limit):
     with pytest.raises(ValueError, match=f"time_limit is {limit}: pass at least 1 second"):
         run_processes(rank_functions.train, [0], Plan("xgboost"), time_limit=limit)
+
+
+def test_ports_of_lightgbm_are_free_and_never_those_of_outgoing_connections():
+    ports = find_free_ports("127.0.0.1", 50)
+    assert len(set(ports)) == 50
+    assert max(ports) < 32_768
+    held = [socket.create_server(("127.0.0.1", port)) for port in ports]
+    for server in held:
+        server.close()
