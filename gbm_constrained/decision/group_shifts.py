@@ -20,9 +20,9 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.group_search import GroupSearch, GroupShifts
 from gbm_constrained.decision.prefix_choice import (
     MAX_ERROR_INCREASE,
-    ROOM,
     Prefixes,
     choose_prefix,
+    leave_room,
     standard_error_of,
     tightened_bounds,
     violation_penalty,
@@ -208,16 +208,16 @@ def _leave_room(
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
     affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
     search = _search(rows, margin, choice, offsets, everyone)
-    for share in ROOM:
-        tighter = bounds - share * violations
+
+    def move(tighter: Float) -> tuple[tuple[Choice, GroupOffsets, Codes], Float] | None:
         found = search.find(tighter)
         if found is None or found.error > affordable:
-            break
+            return None
         moved, further = _moved(choice, offsets, found, tighter)
         decided = _cross_fit(rows, margin, moved, further, others)
-        if _violations(rows, margin, decided).max() <= ROUNDING:
-            return moved, further, decided
-    return choice, offsets, decisions
+        return (moved, further, decided), _violations(rows, margin, decided)
+
+    return leave_room((choice, offsets, decisions), bounds, violations, move)
 
 
 def _violations(rows: EvaluationSet, margin: Array, decisions: Codes) -> Float:

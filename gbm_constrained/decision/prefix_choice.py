@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from gbm_constrained.statistics.counts import functionals_of
 
 Criterion: TypeAlias = Literal["error", "auc"]
 CRITERIA: tuple[Criterion, ...] = ("error", "auc")
+Chosen = TypeVar("Chosen")
 N_PREFIXES = 12  # Prefixes that a choice looks at.
 N_PREFIXES_OF_SEVERAL_CLASSES = 3  # The same for several classes, whose searches take longer.
 # Errors that a unit of violation is worth where not all constraints can be met: for several
@@ -241,16 +242,44 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
     affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
     search = ShiftSearch(margin, rows.cells, rows.compiled)
-    for share in ROOM:
-        tighter = bounds - share * violations
+
+    def move(tighter: Float) -> tuple[tuple[Choice, Codes], Float] | None:
         found = search.find(bounds=tighter)
         if not found.is_feasible or found.error > affordable:
-            break
+            return None
         moved = replace(choice, shift=found.value, error=found.error, bounds=tighter)
         decided = cross_fitted_decisions(rows, margin, moved, search_others)
-        if _violations(rows, margin, moved, decided).max() <= ROUNDING:
-            return moved, decided
-    return choice, decisions
+        return (moved, decided), _violations(rows, margin, moved, decided)
+
+    return leave_room((choice, decisions), bounds, violations, move)
+
+
+def leave_room(
+    chosen: Chosen,
+    bounds: Float,
+    violations: Float,
+    move: Callable[[Float], tuple[Chosen, Float] | None],
+) -> Chosen:
+    """Tighten bounds by more and more of the cross-fitted violations, until there are none.
+
+    Parameters
+    ----------
+    chosen : object
+        What was chosen under the bounds; returned if no move succeeds.
+    bounds, violations : ndarray of shape (m,)
+        Right-hand sides of the constraints, and their cross-fitted violations.
+    move : callable
+        Given tighter bounds, finds another choice with its cross-fitted violations; None if none
+        is affordable.
+    """
+    for share in ROOM:
+        found = move(bounds - share * violations)
+        if found is None:
+            break
+        moved, violated = found
+        if violated.max() <= ROUNDING:
+            return moved
+    return chosen
 
 
 def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: Codes) -> Float:

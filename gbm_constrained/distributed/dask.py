@@ -17,13 +17,17 @@ from distributed import Client, Future, MultiLock, Scheduler, Worker, get_worker
 from distributed.comm.addressing import get_address_host
 
 from gbm_constrained.distributed.dask_rows import DaskRows, PlacedRows
-from gbm_constrained.distributed.networks import XGBoostSeat, find_free_ports, xgboost_network
+from gbm_constrained.distributed.networks import (
+    XGBoostSeat,
+    find_free_ports,
+    lightgbm_networks,
+    xgboost_network,
+)
 from gbm_constrained.distributed.outcomes import (
     TIME_LIMIT,
     Outcome,
     RankFunction,
     RankTask,
-    lightgbm_networks,
     result_of,
 )
 from gbm_constrained.distributed.rank import Plan, RankResult, Shard, train_rank
@@ -73,9 +77,9 @@ def train(
     # Two fits that each hold some of the workers would never end.
     with MultiLock(workers, client), _network(client, len(workers)) as seats:
         networks: list[dict[str, Any]] = [{}] * len(workers)
-        if plan.library == "lightgbm" and len(workers) > 1:
+        if plan.library == "lightgbm":
             found = client.run(_find_address, workers=workers)
-            networks = lightgbm_networks([found[worker] for worker in workers])
+            networks = lightgbm_networks([found[worker] for worker in workers], TIME_LIMIT)
         ranks = []
         for seat, network, parts, worker in zip(seats, networks, held, workers, strict=True):
             task = RankTask(seat, plan, function, network)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -91,14 +91,9 @@ class LightGBMSeat:
             peers = connect_to_peer(self.star, self.rank, self.key, self.time_limit)
         else:
             peers = accept_peers(self.star, self.size, self.key, self.time_limit)
-        network = {
-            "num_machines": self.size,
-            "machines": ",".join(f"{LOOPBACK}:{port}" for port in self.ports),
-            "local_listen_port": self.ports[self.rank],
-            "time_out": max(1, round(self.time_limit / 60)),  # In minutes.
-        }
+        addresses = [(LOOPBACK, port) for port in self.ports]
         with TCPStar(self.rank, self.size, peers) as star:
-            yield star, network if self.size > 1 else {}
+            yield star, lightgbm_networks(addresses, self.time_limit)[self.rank]
 
 
 def find_free_ports(host: str, n: int) -> tuple[int, ...]:
@@ -134,6 +129,28 @@ def xgboost_network(
     finally:
         with suppress(XGBoostError):  # The tracker complains of processes that were killed.
             tracker.free()
+
+
+def lightgbm_networks(
+    addresses: Sequence[tuple[str, int]], time_limit: float
+) -> list[dict[str, Any]]:
+    """List the parameters of each rank by which LightGBM finds the others; none for one rank.
+
+    Parameters
+    ----------
+    addresses : sequence of (str, int)
+        Host and free port of each rank.
+    time_limit : float
+        Seconds that a rank waits for the others.
+    """
+    if len(addresses) == 1:
+        return [{}]
+    shared = {
+        "machines": ",".join(f"{host}:{port}" for host, port in addresses),
+        "num_machines": len(addresses),
+        "time_out": max(1, round(time_limit / 60)),  # In minutes.
+    }
+    return [{**shared, "local_listen_port": port} for _, port in addresses]
 
 
 @contextmanager

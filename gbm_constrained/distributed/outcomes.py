@@ -91,22 +91,6 @@ class RankTask:
         return (*self.seat.echoes(), LightGBMError)
 
 
-def lightgbm_networks(addresses: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
-    """List the parameters of each rank by which LightGBM finds the others.
-
-    Parameters
-    ----------
-    addresses : sequence of (str, int)
-        Host and free port of each rank.
-    """
-    shared = {
-        "machines": ",".join(f"{host}:{port}" for host, port in addresses),
-        "num_machines": len(addresses),
-        "time_out": round(TIME_LIMIT / 60),  # In minutes.
-    }
-    return [{**shared, "local_listen_port": port} for _, port in addresses]
-
-
 def result_of(outcomes: Sequence[Outcome]) -> RankResult:
     """Return the result of the first rank.
 
