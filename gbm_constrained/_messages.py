@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 MOST_NAMED = 20  # Most things of one kind that a message names.
 
 
@@ -24,6 +26,11 @@ def find_stack_level() -> int:
             break
         level, frame = level + 1, frame.f_back
     return level
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, and no truth value."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def is_finite(number: Any) -> bool:

@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._messages import is_finite
+from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.events import LinearCombination, Term
+from gbm_constrained.constraints.priorities import Prioritised, write_priority
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import ClassPosition, Columns, to_python_scalar
 from gbm_constrained.constraints.without_arithmetic import WithoutArithmetic
@@ -26,11 +27,6 @@ Sense: TypeAlias = Literal["<=", ">="]
 GroupT = TypeVar("GroupT")
 RATE_NAMES: set[str] = set()  # Names of the functions that make rates and comparisons.
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a real number, and no truth value."""
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def shorten_number(number: Any) -> str:
@@ -200,7 +196,7 @@ def _refuse_without_groups(expression: Expression) -> None:
 
 
 @dataclass(frozen=True)
-class Constraint:
+class Constraint(Prioritised):
     """``expression <= bound`` or ``expression >= bound``.
 
     Parameters
@@ -211,13 +207,17 @@ class Constraint:
         Sense of the bound.
     bound : float
         The bound: finite, and a value that the expression can have.
+    priority : int, default=1
+        Its priority (:meth:`with_priority`).
+    violation_weight : float, default=1.0
+        Factor on its violation, beside those of constraints of the same priority.
 
     Raises
     ------
     TypeError
         If `bound` is not a real number, or `expression` nothing that can be bounded.
     ValueError
-        If `bound` is outside the range of the expression.
+        If `bound` is outside the range of the expression, or a priority below 1.
     """
 
     expression: Expression
@@ -225,6 +225,7 @@ class Constraint:
     bound: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refuse_uncalled(self.expression, "A constraint")
         if not isinstance(self.expression, Expression):
             raise TypeError(f"A constraint bounds a rate, such as fnr(); got {self.expression!r}.")
@@ -392,4 +393,5 @@ class Constraint:
     def __str__(self) -> str:
         return self.expression.write_bound(self.sense, self.bound)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return write_priority(self, str(self), f"{self.violation_weight:g}")

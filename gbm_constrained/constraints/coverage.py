@@ -23,14 +23,13 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._messages import is_finite
+from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import (
     Constraint,
     Expression,
     LinearRow,
     Sense,
-    is_number,
 )
 from gbm_constrained.constraints.events import Correct, Misclassified, Predicted
 from gbm_constrained.constraints.expressions import Rate

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._messages import is_finite
+from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import (
     ROUNDING,
@@ -18,7 +18,6 @@ from gbm_constrained.constraints.base import (
     GroupT,
     LinearRow,
     Sense,
-    is_number,
     refuse_uncalled,
     shorten_number,
 )

@@ -29,6 +29,7 @@ from gbm_constrained.constraints.coverage import OfShares
 from gbm_constrained.constraints.events import Event, RankedAbove, Term
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio, overall
+from gbm_constrained.constraints.priorities import write_priority
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
     MISSING,
@@ -157,7 +158,8 @@ def format_constraint(constraint: Constraint) -> str:
     if not isinstance(constraint, Constraint):
         raise TypeError(f"constraint must be a constraint such as fpr() <= 0.05: {constraint!r}.")
     try:
-        text = _write_bound(constraint.expression, constraint.sense, constraint.bound)
+        bound = _write_bound(constraint.expression, constraint.sense, constraint.bound)
+        text = write_priority(constraint, bound, write_number(constraint.violation_weight))
         if parse_constraint(text) != constraint:
             raise NotTextError(
                 "it was not made by the functions of gbm_constrained.constraints.rates alone"

@@ -22,7 +22,7 @@ _TOKENS = re.compile(
     |(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
     |(?P<name>[^\W\d]\w*)
     |(?P<text>"(?:[^"\\\n]|{_ESCAPE})*"|'(?:[^'\\\n]|{_ESCAPE})*')
-    |(?P<symbol><=|>=|[-+*/()\[\]{{}}:,=])
+    |(?P<symbol><=|>=|[-+*/()\[\]{{}}:,=.])
     |(?P<separator>[;\n])
     |(?P<other>.)""",
     re.VERBOSE | re.DOTALL,

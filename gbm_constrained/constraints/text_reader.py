@@ -2,7 +2,7 @@
 
 The nodes are of these types::
 
-    constraint = Compare (sum "<=" sum, sum ">=" sum) | a preset
+    constraint = Compare (sum "<=" sum, sum ">=" sum) | a preset | Call (priority)
     sum        = BinOp (+, -, *, /) | UnaryOp (-) | Name (number, rate) | Call (rate)
     value      = Name (word, text, number) | UnaryOp (- number)
     argument   = sum | value | List, Tuple (of values) | selector | Dict (bounds of classes)
@@ -35,6 +35,7 @@ NUMBERS = (
     "within", "beta", "cap",
 )  # fmt: skip
 ROWS = ("on", "positives", "negatives")  # Parameters that take selectors of rows.
+PRIORITY = "with_priority"  # Method that gives a constraint its priority.
 GROUP_OPTIONS = ("missing", "min_group_size", "small_groups")
 OPERATORS: dict[type[ast.operator] | type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -132,6 +133,8 @@ class Reader(MaskedText):
 
     def read_constraint(self, node: ast.expr) -> tuple[Constraint, ...]:
         """Read a constraint, or the constraints of a preset."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return self.read_priority(node, node.func)
         if self.name_of(node) in PRESETS:
             found = self.read_call(node)
             return found if isinstance(found, tuple) else (found,)
@@ -151,6 +154,18 @@ class Reader(MaskedText):
         if isinstance(left, float) and isinstance(right, float):
             self.fail("nothing is bounded here: name a rate, such as fpr <= 0.05", node)
         return (self.make(node, compare, left, right),)
+
+    def read_priority(self, node: ast.Call, method: ast.Attribute) -> tuple[Constraint, ...]:
+        """Read ``(constraint).with_priority(2, weight=0.5)``."""
+        given = [(re.split(r"\s*=", self.text_of(n))[0], n.value) for n in node.keywords]
+        given = [*zip(("priority", *[""] * len(node.args)), node.args, strict=False), *given]
+        is_known = method.attr == "_" * len(PRIORITY) and self.text_of(method).endswith(PRIORITY)
+        if not is_known or [name for name, _ in given] not in (["priority"], ["priority", "weight"]):
+            message = f"what follows a constraint is .{PRIORITY}(2) or .{PRIORITY}(2, weight=0.5)"
+            self.fail(message, node)
+        found = self.read_constraint(method.value)
+        arguments = {name: self.read_value(value) for name, value in given}
+        return tuple(self.make(node, one.with_priority, **arguments) for one in found)
 
     # Sums and rates.
 

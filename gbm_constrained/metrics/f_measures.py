@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._messages import is_finite
+from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.base import is_number
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.rate_parts import Taken, joint_rates, name_with_rows
 from gbm_constrained.constraints.rates import confusion

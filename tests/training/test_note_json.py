@@ -136,7 +136,9 @@ def test_constraints_are_written_as_texts_where_they_have_one():
         '{"$":"Constraint","text":"gap(tpr(yes), by=[a, b]) <= 0.1"}'
     )
     mask = gc.fnr(on=np.array([True, False])) <= 0.1
-    assert json.loads(dumps(mask)).keys() == {"$", "expression", "sense", "bound"}
+    assert json.loads(dumps(mask)).keys() == {
+        "$", "expression", "sense", "bound", "priority", "violation_weight"
+    }  # fmt: skip
 
 
 def test_constraints_of_fairlearn_are_written_as_ours():

@@ -1,0 +1,20 @@
+"""Priorities of the linear rows of constraints."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gbm_constrained._typing import Bool, Float
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+
+
+def find_levels(compiled: LinearConstraints) -> list[Bool]:
+    """Find the rows of constraints of each priority, (m,) each, those that come first ahead."""
+    priority = np.array([c.priority for c in compiled.constraints], dtype=np.intp)[compiled.owner]
+    return [priority == level for level in np.unique(priority)]
+
+
+def violation_weights(compiled: LinearConstraints) -> Float:
+    """Return the factor on the violation of each row of constraints, shape (m,)."""
+    weights = np.array([c.violation_weight for c in compiled.constraints], dtype=np.float64)
+    return weights[compiled.owner]
