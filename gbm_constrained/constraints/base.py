@@ -9,7 +9,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from gbm_constrained._messages import is_finite, is_number

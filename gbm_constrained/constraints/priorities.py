@@ -76,7 +76,7 @@ class Prioritised:
 
 
 def write_priority(constraint: Constraint, bound: str, weight: str) -> str:
-    """Write a bound with its priority and the number `weight`, where it has other than defaults."""
+    """Write a bound with its priority and the number `weight`, unless it has the defaults."""
     has_weight = constraint.violation_weight != 1.0
     if constraint.priority == 1 and not has_weight:
         return bound

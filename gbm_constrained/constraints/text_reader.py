@@ -36,6 +36,7 @@ NUMBERS = (
 )  # fmt: skip
 ROWS = ("on", "positives", "negatives")  # Parameters that take selectors of rows.
 PRIORITY = "with_priority"  # Method that gives a constraint its priority.
+PRIORITY_ARGUMENTS = (["priority"], ["priority", "weight"])
 GROUP_OPTIONS = ("missing", "min_group_size", "small_groups")
 OPERATORS: dict[type[ast.operator] | type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -157,10 +158,10 @@ class Reader(MaskedText):
 
     def read_priority(self, node: ast.Call, method: ast.Attribute) -> tuple[Constraint, ...]:
         """Read ``(constraint).with_priority(2, weight=0.5)``."""
-        given = [(re.split(r"\s*=", self.text_of(n))[0], n.value) for n in node.keywords]
-        given = [*zip(("priority", *[""] * len(node.args)), node.args, strict=False), *given]
-        is_known = method.attr == "_" * len(PRIORITY) and self.text_of(method).endswith(PRIORITY)
-        if not is_known or [name for name, _ in given] not in (["priority"], ["priority", "weight"]):
+        given = [("priority", value) for value in node.args]
+        given += [(re.split(r"\s*=", self.text_of(n))[0], n.value) for n in node.keywords]
+        is_known = self.text_of(method).endswith(PRIORITY) and len(method.attr) == len(PRIORITY)
+        if not is_known or [name for name, _ in given] not in PRIORITY_ARGUMENTS:
             message = f"what follows a constraint is .{PRIORITY}(2) or .{PRIORITY}(2, weight=0.5)"
             self.fail(message, node)
         found = self.read_constraint(method.value)

@@ -12,7 +12,8 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.class_scores import ClassScores
 from gbm_constrained.decision.lines import PAST_LAST_SCORE
-from gbm_constrained.decision.merits import ErrorAndViolations, best_of
+from gbm_constrained.decision.merits import ErrorAndViolations
+from gbm_constrained.decision.priorities import PriorityLevels, best_by_priority
 
 # Errors that a unit of violation is worth, phase by phase: small ones keep good trade-offs.
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)
@@ -32,13 +33,19 @@ class _Biases:
 
     value: Float
     error: float
-    violation: float
-    total: float
+    violations: tuple[float, ...]  # Largest violation of each priority, that come first ahead.
+    total: float  # Sum of all violations, at the prices of their priorities.
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether no constraint is violated."""
+        return not any(self.violations)
 
     def beats(self, other: _Biases) -> bool:
-        """Whether the largest violation is smaller, or equal and the error smaller."""
-        if abs(self.violation - other.violation) > ROUNDING:
-            return self.violation < other.violation
+        """Whether the first violation that differs is smaller, or none does and the error is."""
+        for own, others in zip(self.violations, other.violations, strict=True):
+            if abs(own - others) > ROUNDING:
+                return own < others
         return self.error < other.error - ROUNDING
 
 
@@ -51,17 +58,20 @@ class BiasSearch:
     along good trade-offs to the feasible biases, where the last phase lowers the error. The best
     biases by largest violation and error are remembered on every line. Where no biases found are
     feasible, and with a `violation_penalty` (errors per unit of violation), the best by the error
-    plus that are returned.
+    plus that are returned. Of constraints with priorities, the best by largest violation of each
+    in turn are returned.
     """
 
     def __init__(
         self,
         scores: ClassScores,
         merits: ErrorAndViolations,
+        levels: PriorityLevels,
         violation_penalty: float | None = None,
     ) -> None:
-        self.scores, self.merits = scores, merits
-        self.violation_penalty = violation_penalty
+        self.scores, self.merits, self.levels = scores, merits, levels
+        self.parts = levels.split(merits)
+        self.violation_penalty = None if levels.are_several else violation_penalty
         self.n_classes = merits.linear.decisions.n_classes
         visits = scores.n_rows * max(merits.right.size / MANY_CONSTRAINTS, 1.0)
         self.lines_left = int(np.clip(VISITS // visits, FEWEST_LINES, MOST_LINES))
@@ -69,14 +79,20 @@ class BiasSearch:
 
     def _measure(self, value: Float) -> _Biases:
         merits, decided = self.scores.decide(value, self.merits)
-        return _Biases(value, *merits.measure(decided))
+        values = merits.linear.measure(decided)[:, None]
+        violations = tuple(float(part.largest_violation(values)[0]) for part in self.parts)
+        return _Biases(value, float(values[0, 0]), violations, float(self._sum(values)[0]))
+
+    def _sum(self, values: Float) -> Float:
+        """Add up violations at their prices, from the values of the linear map."""
+        return self.levels.price([part.total_violation(values) for part in self.parts])
 
     def run(self) -> Float:
         """Find the best biases, which sum to zero."""
         classes = self.merits.indistinct_classes
         if len(classes) > 1:
             self._search(classes)
-            if self.best.violation == 0.0 and len(classes) < self.n_classes:
+            if self.best.is_feasible and len(classes) < self.n_classes:
                 together = self.best
                 self._search([(j,) for j in range(self.n_classes)])
                 if not self._is_surely_better(together):
@@ -86,7 +102,7 @@ class BiasSearch:
             always = self._measure(far * unit)  # All rows are decided as one class.
             if always.beats(self.best):
                 self.best = always
-        unmet = self.best.violation > 0.0 and self.violation_penalty is not None
+        unmet = not self.best.is_feasible and self.violation_penalty is not None
         value = (self.penalised if unmet else self.best).value
         return np.asarray(value - value.mean())
 
@@ -105,9 +121,9 @@ class BiasSearch:
         while self.lines_left and stalled < RESTARTS:
             before = self.best
             for penalty in PENALTIES:
-                start = self._descend(start, penalty, every if self.best.violation else single)
+                start = self._descend(start, penalty, single if self.best.is_feasible else every)
             self._descend(self.best, None, every)
-            if self.violation_penalty is not None and self.best.violation > 0.0:
+            if self.violation_penalty is not None and not self.best.is_feasible:
                 self._descend(self.penalised, self.violation_penalty, every)
             stalled = 0 if self.best.beats(before) else stalled + 1
             noise = np.zeros(self.n_classes)
@@ -133,16 +149,17 @@ class BiasSearch:
         self.lines_left -= 1
         inside = np.array(raised)
         merits, line = self.scores.line(at.value, inside, self.merits)
-        error, violation, total = merits.measure_along(
-            line, merits.largest_violation, merits.total_violation
+        error, total, *violations = merits.measure_along(
+            line, self._sum, *(part.largest_violation for part in self.parts)
         )
 
         def biases(i: int) -> _Biases:
             value = at.value.copy()
             value[inside] += line.shift[i]
-            return _Biases(value, float(error[i]), float(violation[i]), float(total[i]))
+            found = tuple(float(violation[i]) for violation in violations)
+            return _Biases(value, float(error[i]), found, float(total[i]))
 
-        best = biases(best_of(error, violation, line.shift))
+        best = biases(best_by_priority(error, violations, line.shift))
         if best.beats(self.best):
             self.best = best
         if self.violation_penalty is not None:

@@ -23,11 +23,11 @@ from gbm_constrained.decision.prefix_choice import (
     Prefixes,
     choose_prefix,
     leave_room,
-    standard_error_of,
     tightened_bounds,
     violation_penalty,
 )
 from gbm_constrained.decision.rule import Choice
+from gbm_constrained.decision.standard_errors import standard_error_of
 from gbm_constrained.statistics.counts import functionals_of
 
 MIN_GROUP_ROWS = 30  # Held-out rows of a group that has a shift of its own.

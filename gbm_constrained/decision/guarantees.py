@@ -33,8 +33,9 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.communicator import Communicator
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.lines import RESOLUTION, are_apart
-from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors, violation_penalty
+from gbm_constrained.decision.prefix_choice import Prefixes, violation_penalty
 from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch, threshold_curve
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts

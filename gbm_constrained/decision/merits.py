@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
@@ -18,10 +19,14 @@ from gbm_constrained.decision.score_counts import (
     FunctionalsAlongLine,
 )
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.row_owners import violation_weights
 
 
 class ErrorAndViolations:
-    """Errors and violations of decisions on some rows, for given right-hand sides."""
+    """Errors and violations of decisions on some rows, for given right-hand sides.
+
+    Violations are multiplied by the weights of their constraints.
+    """
 
     def __init__(
         self, decisions: DecisionCounts, compiled: LinearConstraints, right: Float
@@ -30,17 +35,17 @@ class ErrorAndViolations:
         self.uncalibrated = tuple(np.flatnonzero(~of_decisions).tolist())
         kept = np.flatnonzero(of_decisions)
         self._compiled, self._kept = compiled, kept
-        self._rows = compiled.R[kept]
+        self._weights = violation_weights(compiled)[kept]
+        self._rows = _scale_rows(compiled.R[kept], self._weights)
         self._used = np.unique(self._rows.indices)
         few = kept.size <= self._used.size
-        self.linear = FunctionalsAlongLine(
-            decisions, compiled.A[kept] if few else compiled.U[self._used]
-        )
+        measured = _scale_rows(compiled.A[kept], self._weights) if few else compiled.U[self._used]
+        self.linear = FunctionalsAlongLine(decisions, measured)
         self._set_bounds(right)
 
     def _set_bounds(self, right: Float) -> None:
         """Set the right-hand sides of all rows of constraints."""
-        self.bounds, self.right = right, right[self._kept]
+        self.bounds, self.right = right, right[self._kept] * self._weights
         self.pairs = list[_Pairs]()
         if self._kept.size <= self._used.size:
             self.parts = self.others = [_Combined(None, self.right)]
@@ -196,6 +201,13 @@ class _Pairs:
         """Bound the same from below, for values between two ends."""
         least, most = low[self.values].max(axis=0), high[self.values].min(axis=0)
         return np.asarray(self.up * least - self.down * most - self.right)
+
+
+def _scale_rows(matrix: Any, factors: Float) -> Any:
+    """Multiply the rows of a sparse matrix by factors, which are mostly one."""
+    if (factors == 1.0).all():
+        return matrix
+    return sparse.csr_array(matrix.multiply(factors[:, None]))
 
 
 def best_of(error: Float, violation: Float, shift: Float, penalty: float | None = None) -> int:

@@ -9,13 +9,15 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.row_owners import compares_groups
 from gbm_constrained.statistics.counts import functionals_of
 
 Criterion: TypeAlias = Literal["error", "auc"]
@@ -156,12 +158,6 @@ def _violation_of_pairs(rows: EvaluationSet, margin: Array) -> float:
     return float(left[compiled.has_pairs].max(initial=0.0))
 
 
-def compares_groups(compiled: LinearConstraints) -> Bool:
-    """Find the rows of constraints that belong to a gap or a ratio of groups, shape (m,)."""
-    kinds = [c.expression.compares_pairs for c in compiled.constraints]
-    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
-
-
 def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]:
     """Find the best shift for tightened bounds if that costs little, for the bounds otherwise.
 
@@ -180,12 +176,31 @@ def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]
         inside = search.find(bounds=tightened)
         if inside.is_feasible and inside.error <= found.error + MAX_ERROR_INCREASE:
             return inside, tightened
+    if search.levels.are_several and not found.is_feasible:
+        return _leave_room_above(search, found)
     return found, compiled.b
 
 
-def standard_error_of(error: float, n_rows: int) -> float:
-    """Compute the standard error of an error on so many rows; NaN for an error that is NaN."""
-    return float(np.sqrt(error * (1.0 - error) / n_rows))
+def _leave_room_above(search: ShiftSearch, found: Shift) -> tuple[Shift, Float]:
+    """Tighten the bounds of priorities that are met while one that follows is not.
+
+    Such a rule is met with nothing to spare, since another one pulls against it, and half of all
+    samples would find it violated. A standard error is left where no more is given up for it than
+    rules that follow. Comparisons of groups have theirs already.
+    """
+    cells, compiled = search.cells, search.compiled
+    violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
+    violations[[*found.uncalibrated]] = 0.0
+    above = search.levels.find_met_above(violations) & ~compares_groups(compiled)
+    room = np.where(above, standard_errors(compiled, cells, found.functionals), 0.0)
+    moved = search.find(
+        bounds=compiled.b - room,
+        penalty=violation_penalty(cells),
+        is_penalised=compares_groups(compiled) if cells.classes.size == 2 else None,
+    )
+    left = compiled.rows_of(np.nan_to_num(moved.functionals)) - compiled.b + room
+    is_met = bool((left[above] <= ROUNDING).all())
+    return (moved, compiled.b - room) if is_met else (found, compiled.b)
 
 
 def cross_fitted_decisions(
@@ -286,34 +301,6 @@ def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: C
     """Compute the violation of each row of constraints, apart from those on scores."""
     found = rows.violations(shift_scores(margin, choice.shift), rows.counts(decisions))
     return np.where(rows.compiled.has_scores, 0.0, np.maximum(found, 0.0))
-
-
-def standard_errors(
-    compiled: LinearConstraints, cells: Cells, functionals: Float | None = None
-) -> Float:
-    """Approximate the standard error of each row of constraints, taking groups as disjoint.
-
-    Variances are taken at the values of functionals that are one rate, and at a rate of 0.1 for
-    others and without values.
-    """
-    squares, effective = np.zeros(compiled.constant.size), _effective_counts(cells)
-    for k, parts in enumerate(compiled.parts):
-        for part in parts or ():
-            variance, n = 0.09, max(effective[part.cells].sum(), 1.0)
-            if functionals is not None and len(parts or ()) == 1 and part.coefficient:
-                rate = (functionals[k] - compiled.constant[k]) / part.coefficient
-                rate = 0.0 if np.isnan(rate) else min(max(float(rate), 0.0), 1.0)
-                variance = rate * (1.0 - rate)
-            squares[k] += part.coefficient**2 * variance / n
-    return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
-
-
-def _effective_counts(cells: Cells) -> Float:
-    """Count the rows of each cell; rows that count for amounts as if these were alike."""
-    if not cells.has_amounts:
-        return cells.weighted_count
-    ones, squares = cells.total(), cells.total(power=2)
-    return np.divide(ones**2, squares, out=np.zeros_like(ones), where=squares > 0)
 
 
 def tightened_bounds(compiled: LinearConstraints, cells: Cells, functionals: Float) -> Float:

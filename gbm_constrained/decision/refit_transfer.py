@@ -39,8 +39,8 @@ from scipy.stats import norm
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import sum_over_machines
-from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.decision.share_search import shift_for_share
+from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.p_values import find_violated_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.line_tables import LineTable
 from gbm_constrained.decision.lines import Line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
+from gbm_constrained.decision.priorities import PriorityLevels, equal_to, keep_least
 from gbm_constrained.decision.score_counts import DecisionCounts
 
 
@@ -19,42 +21,62 @@ class ThresholdAim:
     """The smallest error under constraints, with a penalty (errors per unit of violation) or not.
 
     Constraints that are penalised have the penalty also where they can be met, and the others,
-    which are `strict`, have it where they cannot.
+    which are `strict`, have it where they cannot. Both are of the `last` priority, and violations
+    of the priorities `above` are made smallest first, up to their `tolerance`.
     """
 
     merits: ErrorAndViolations
     penalty: float | None
     strict: ErrorAndViolations | None
+    last: ErrorAndViolations
+    above: tuple[ErrorAndViolations, ...] = ()
+    tolerance: tuple[float, ...] = ()
 
     @classmethod
     def of(
-        cls, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
+        cls,
+        merits: ErrorAndViolations,
+        penalty: float | None,
+        is_penalised: Bool | None,
+        levels: PriorityLevels,
     ) -> ThresholdAim:
         """Aim at few errors; rows of constraints may be penalised also where they can be met."""
-        if is_penalised is None or not is_penalised.any():
-            return cls(merits, penalty, None)
-        assert penalty is not None
-        strict = merits.with_bounds(np.where(is_penalised, np.inf, merits.bounds))
-        return cls(merits, penalty, strict)
+        *above, last = levels.split(merits)
+        strict = None
+        if is_penalised is not None and is_penalised.any():
+            assert penalty is not None
+            strict = last.with_bounds(np.where(is_penalised, np.inf, last.bounds))
+        return cls(merits, penalty, strict, last, tuple(above), tuple(levels.tolerance))
 
     def on(self, decisions: DecisionCounts) -> ThresholdAim:
         """Return the same aim of decisions on other rows, whose cells weigh the same."""
-        strict = None if self.strict is None else self.strict.on(decisions)
-        return replace(self, merits=self.merits.on(decisions), strict=strict)
+        return replace(self, merits=self.merits.on(decisions))
 
     def choose(self, line: Line) -> float:
         """Find the best shift of a line of thresholds."""
-        merits, penalty = self.merits, self.penalty
+        penalty, shift = self.penalty, line.shift
+        error, violation, broken, *above = self._measure(line)
+        if above:
+            kept = keep_least(above, self.tolerance, error.size)
+            error, violation, broken, shift = (
+                of[kept] for of in (error, violation, broken, shift)
+            )
+        if self.strict is not None and (broken == 0.0).any():
+            assert penalty is not None
+            return float(shift[best_of(error + penalty * violation, broken, shift)])
+        return float(shift[best_of(error, violation, shift, penalty)])
+
+    def _measure(self, line: Line) -> tuple[Float, ...]:
+        """Measure errors, violations of the last priority, strict ones, and those above."""
+        above = [level.largest_violation for level in self.above]
         if self.strict is None:
-            error, violation = merits.measure_along(line, merits.largest_violation)
-            return float(line.shift[best_of(error, violation, line.shift, penalty)])
-        assert penalty is not None
-        error, violation, broken = merits.measure_along(
-            line, merits.largest_violation, self.strict.largest_violation
+            error, violation, *others = self.merits.measure_along(
+                line, self.last.largest_violation, *above
+            )
+            return error, violation, violation, *others
+        return self.merits.measure_along(
+            line, self.last.largest_violation, self.strict.largest_violation, *above
         )
-        if (broken == 0.0).any():
-            return float(line.shift[best_of(error + penalty * violation, broken, line.shift)])
-        return float(line.shift[best_of(error, violation, line.shift, penalty)])
 
     def find_open_bins(self, table: LineTable) -> Bool:
         """Find the bins with rows inside of which a better threshold may lie than between bins.
@@ -63,36 +85,50 @@ class ThresholdAim:
         error alone where all constraints hold.
         """
         line, penalty = table.thresholds, self.penalty or 0.0
-        strict = self.merits if self.strict is None else self.strict
-        error, violation, broken = self.merits.measure_along(
-            line, self.merits.largest_violation, strict.largest_violation
-        )
-        merit, fewest = error + penalty * violation, broken.min()
+        error, violation, broken, *above = self._measure(line)
+        kept = keep_least(above, self.tolerance, error.size)
+        merit, fewest = error + penalty * violation, broken[kept].min()
         if fewest > 0.0 and self.penalty is not None:
-            good = np.ones(merit.size, dtype=bool)
+            good = kept
         else:
-            good = broken <= (fewest + ROUNDING if fewest > 0.0 else 0.0)
+            good = kept & (broken <= (fewest + ROUNDING if fewest > 0.0 else 0.0))
         least = merit[good].min()
         nearest = np.abs(line.shift[good & (merit <= least + ROUNDING)]).min()
 
-        merit, broken = self._bound_inside(table, strict)
+        merit, broken, *inside = self._bound_inside(table)
         is_better = merit < least - ROUNDING
         is_better |= (merit <= least + ROUNDING) & (table.least_shift < nearest)
         if fewest > 0.0 and self.penalty is not None:
             is_better |= broken == 0.0
         else:
             is_better = (is_better & (broken <= fewest + ROUNDING)) | (broken < fewest)
-        return np.asarray(is_better & table.may_be_split)
+        return np.asarray(self._with_priorities(is_better, above, inside) & table.may_be_split)
 
-    def _bound_inside(self, table: LineTable, strict: ErrorAndViolations) -> tuple[Float, Float]:
-        """Bound merits and violations of strict constraints inside of each bin from below."""
-        merits, penalty = self.merits, self.penalty or 0.0
+    def _with_priorities(
+        self, is_better: Bool, above: Sequence[Float], inside: Sequence[Float]
+    ) -> Bool:
+        """Find the bins that may be better by a priority above, or equal there and better below.
+
+        `above` are the violations of the candidates by priority, and `inside` bounds of those in
+        the bins.
+        """
+        found, may_be_equal = np.zeros_like(is_better), np.ones_like(is_better)
+        for level, of_bins in enumerate(inside):
+            kept = keep_least(above[:level], self.tolerance[:level], above[level].size)
+            least = float(above[level][kept].min())
+            found |= may_be_equal & (of_bins < least)
+            may_be_equal &= of_bins <= equal_to(least, self.tolerance[level])
+        return found | (is_better & may_be_equal)
+
+    def _bound_inside(self, table: LineTable) -> tuple[Float, ...]:
+        """Bound the merit inside of each bin from below, and strict violations and those above."""
+        last, penalty = self.last, self.penalty or 0.0
+        strict = last if self.strict is None else self.strict
         bounds = [
             (
-                low[0] + penalty * merits.least_violation(low, high),
-                strict.least_violation(low, high),
+                low[0] + penalty * last.least_violation(low, high),
+                *(level.least_violation(low, high) for level in (strict, *self.above)),
             )
-            for low, high in merits.linear.between(table.stops)
+            for low, high in self.merits.linear.between(table.stops)
         ]
-        merit, broken = (np.concatenate(part) for part in zip(*bounds, strict=True))
-        return merit, broken
+        return tuple(np.concatenate(part) for part in zip(*bounds, strict=True))

@@ -27,6 +27,7 @@ from gbm_constrained.decision.class_scores import ClassScores, scores_of_classes
 from gbm_constrained.decision.line_tables import MarginTable
 from gbm_constrained.decision.lines import Line, check_margin, threshold_line
 from gbm_constrained.decision.merits import ErrorAndViolations
+from gbm_constrained.decision.priorities import PriorityLevels
 from gbm_constrained.decision.score_counts import DecisionCounts, FunctionalsAlongLine
 from gbm_constrained.decision.threshold_aim import ThresholdAim
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -106,6 +107,7 @@ class ShiftSearch:
             self.table = MarginTable.of(margin, cells)
             self.margin, cells = self.table.scores, self.table.cells
         self.merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
+        self.levels = PriorityLevels.of(compiled, self.cells)
 
     def find(
         self,
@@ -122,6 +124,9 @@ class ShiftSearch:
         of several. Rows of constraints that are `is_penalised` are penalised also where they can
         be met: a shift of two classes that violates them is taken if meeting them costs more
         errors.
+
+        Of constraints with priorities, the violations of each are made smallest in turn, and the
+        above is about the last one (:mod:`gbm_constrained.decision.priorities`).
         """
         compiled, merits = self.compiled, self.merits
         if bounds is not None and np.shape(bounds) != (len(compiled),):
@@ -132,16 +137,21 @@ class ShiftSearch:
         if bounds is not None:
             merits = merits.with_bounds(np.asarray(bounds, dtype=np.float64))
         if self.classes is None:
-            value, merits = self._find_threshold(ThresholdAim.of(merits, penalty, is_penalised))
+            aim = ThresholdAim.of(merits, penalty, is_penalised, self.levels)
+            value, merits = self._find_threshold(aim)
             decided = (self.margin + value > 0).astype(np.intp)
         else:
-            value = BiasSearch(self.classes, merits, penalty).run()
+            value = BiasSearch(self.classes, merits, self.levels, penalty).run()
             merits, decided = self.classes.decide(value, merits)
         error, largest, total = merits.measure(decided)
         fractions = merits.linear.decisions.fractions(decided)
         functionals = compiled.U @ fractions.ravel() + compiled.constant
         functionals[compiled.is_of_scores] = np.nan
         penalised = largest if self.classes is None else total
+        if self.levels.are_several:
+            violations = compiled.rows_of(np.nan_to_num(functionals)) - merits.bounds
+            violations[[*merits.uncalibrated]] = 0.0
+            penalised = self.levels.price_rows(violations)
         loss = largest if penalty is None else error + penalty * penalised
         return Shift(value, error, functionals, largest, loss, merits.uncalibrated)
 

@@ -15,8 +15,9 @@ from gbm_constrained.constraints.selectors import to_python_scalar
 from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, ScoredRows
 from gbm_constrained.decision.guarantees import violation_p_values
 from gbm_constrained.decision.outcome import Outcome
-from gbm_constrained.decision.prefix_choice import Prefixes, standard_errors
+from gbm_constrained.decision.prefix_choice import Prefixes
 from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.evaluation.conflicts import DecisionPool, is_measured
 from gbm_constrained.evaluation.constraint_result import ConstraintResult

@@ -16,7 +16,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
-from gbm_constrained.decision.prefix_choice import standard_error_of
+from gbm_constrained.decision.standard_errors import standard_error_of
 from gbm_constrained.decision.threshold_search import ShiftSearch
 
 MAX_EXCESS_ERROR = 0.03  # Share of rows decided wrongly beyond what constraints should cost.

@@ -33,7 +33,7 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.splits import Fold, folds_of
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.prefix_choice import standard_errors
+from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters

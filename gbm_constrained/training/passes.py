@@ -11,11 +11,8 @@ from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
-from gbm_constrained.decision.prefix_choice import (
-    standard_error_of,
-    standard_errors,
-    violation_penalty,
-)
+from gbm_constrained.decision.prefix_choice import violation_penalty
+from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions

@@ -36,12 +36,9 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.guarantee_checks import smallest_values
 from gbm_constrained.decision.guarantees import conformal_bounds
-from gbm_constrained.decision.prefix_choice import (
-    choose_prefix,
-    standard_errors,
-    violation_penalty,
-)
+from gbm_constrained.decision.prefix_choice import choose_prefix, violation_penalty
 from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import functionals_of

@@ -18,11 +18,11 @@ from gbm_constrained.decision.prefix_choice import (
     Prefixes,
     choose_prefix,
     choose_with_room,
-    compares_groups,
     cross_fitted_decisions,
     tightened_bounds,
 )
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.row_owners import compares_groups
 from gbm_constrained.statistics.between_folds import (
     estimate_between_fold_deviation,
     prediction_intervals,

@@ -19,9 +19,9 @@ from gbm_constrained.decision.prefix_choice import (
     VIOLATION_PENALTY,
     Prefixes,
     choose_prefix,
-    compares_groups,
 )
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.row_owners import compares_groups
 
 CLOSE = {"xgboost": 2e-6, "lightgbm": 1e-12}
 

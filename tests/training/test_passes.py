@@ -12,7 +12,7 @@ from helpers import BOTH, CLASSIFIERS, margins_of
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.prefix_choice import standard_errors
+from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.training.passes import measure_pass, measure_swing
 

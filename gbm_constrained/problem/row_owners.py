@@ -1,4 +1,4 @@
-"""Priorities of the linear rows of constraints."""
+"""What linear rows take from the constraints that they belong to."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ def violation_weights(compiled: LinearConstraints) -> Float:
     """Return the factor on the violation of each row of constraints, shape (m,)."""
     weights = np.array([c.violation_weight for c in compiled.constraints], dtype=np.float64)
     return weights[compiled.owner]
+
+
+def compares_groups(compiled: LinearConstraints) -> Bool:
+    """Find the rows of constraints that belong to a gap or a ratio of groups, shape (m,)."""
+    kinds = [c.expression.compares_pairs for c in compiled.constraints]
+    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
