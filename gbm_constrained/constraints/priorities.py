@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from gbm_constrained._messages import is_finite, is_number
-
-if TYPE_CHECKING:
-    from gbm_constrained.constraints.base import Constraint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +72,7 @@ class Prioritised:
         return replace(self, **changed)
 
 
-def write_priority(constraint: Constraint, bound: str, weight: str) -> str:
+def write_priority(constraint: Prioritised, bound: str, weight: str) -> str:
     """Write a bound with its priority and the number `weight`, unless it has the defaults."""
     has_weight = constraint.violation_weight != 1.0
     if constraint.priority == 1 and not has_weight:
@@ -84,12 +81,7 @@ def write_priority(constraint: Constraint, bound: str, weight: str) -> str:
     return f"({bound}).with_priority({given})"
 
 
-def list_priorities(constraints: Iterable[Constraint]) -> list[int]:
-    """List the priorities of constraints, the first one first."""
-    return sorted({constraint.priority for constraint in constraints})
-
-
-def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
+def refuse_priorities(constraints: Iterable[Prioritised], reason: str) -> None:
     """Refuse constraints with priorities or weights where nothing serves these.
 
     Parameters

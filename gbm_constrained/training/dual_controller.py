@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.solvers.base import Record, Solver
+from gbm_constrained.training.attainable_bounds import AttainableBounds
 
 BoundsAt: TypeAlias = Callable[[Float], Float]
 
@@ -29,6 +30,8 @@ class DualController:
     bounds_at : callable or None
         Given the rates, the bounds that the multipliers move towards; None stands for the bounds
         of the constraints.
+    attainable : AttainableBounds or None
+        What the best threshold exceeds the bounds by, where constraints have priorities.
     path : list of ndarray of shape (m,)
         Multipliers of each outer iteration.
     """
@@ -36,18 +39,22 @@ class DualController:
     solver: Solver
     rows: Codes | None = None
     bounds_at: BoundsAt | None = None
+    attainable: AttainableBounds | None = None
     path: list[Float] = field(default_factory=list)
 
     def observe(self, margin: Array) -> None:
         """Begin an outer iteration with a dual step at the scores of the held-out rows."""
-        self.solver.begin_iteration(self.solver.lagrangian.at(margin))
-        self.path.append(self.solver.multipliers)
-        self.solver.bounds = self.bounds_after(self.solver.history[-1])
+        solver = self.solver
+        if self.attainable is not None:
+            solver.bounds = solver.bounds + self.attainable.find_excess(margin)
+        solver.begin_iteration(solver.lagrangian.at(margin))
+        self.path.append(solver.multipliers)
+        solver.bounds = self.bounds_after(solver.history[-1])
 
     def bounds_after(self, record: Record) -> Float:
         """Bounds that the multipliers move towards in the iteration after a record."""
         if self.bounds_at is None:
-            return self.solver.bounds
+            return self.solver.lagrangian.constraints.b
         return self.bounds_at(record.functionals)
 
     def restore(self, state: Any) -> None:

@@ -143,7 +143,8 @@ class FoldGrowth:
         solver = run.make_solver(lagrangian, **others)
         source = self.source if has_multipliers else f"{self.source}, without multipliers"
         run.notify_of(solver, "measuring", source)
-        controller = DualController(solver, self.rows, run.bounds_at(lagrangian))
+        attainable = run.attainable_bounds(lagrangian) if has_multipliers else None
+        controller = DualController(solver, self.rows, run.bounds_at(lagrangian), attainable)
         members = [
             self.factory(
                 fold,

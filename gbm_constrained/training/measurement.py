@@ -123,7 +123,9 @@ class EvaluationRows:
         others = {} if has_multipliers else run.without_multipliers()
         measuring = run.make_solver(rows.lagrangian, **others)
         run.notify_of(measuring, "training", f"{rows.source}, watched")
-        controller = DualController(measuring, bounds_at=run.bounds_at(rows.lagrangian))
+        attainable = run.attainable_bounds(rows.lagrangian) if has_multipliers else None
+        bounds_at = run.bounds_at(rows.lagrangian)
+        controller = DualController(measuring, bounds_at=bounds_at, attainable=attainable)
         rows.source += ", watched"  # Rows that move multipliers are no evidence any more.
         solver = run.make_solver(run.problem.lagrangian(), schedule=controller.path)
         return Measured(solver, rows, controller, has_multipliers=has_multipliers)

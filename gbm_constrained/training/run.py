@@ -11,7 +11,9 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.prefix_choice import tightened_bounds
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.row_owners import find_levels
 from gbm_constrained.solvers.base import Solver
+from gbm_constrained.training.attainable_bounds import AttainableBounds
 from gbm_constrained.training.callbacks import CallbackNotifier, Phase
 from gbm_constrained.training.checkpoint import CheckpointFile
 from gbm_constrained.training.dual_controller import BoundsAt
@@ -73,6 +75,13 @@ class FitRun:
         """Make the bounds that multipliers move towards, as a function of the rates."""
         compiled, cells = lagrangian.constraints, lagrangian.cells
         return lambda functionals: tightened_bounds(compiled, cells, functionals)
+
+    def attainable_bounds(self, lagrangian: Lagrangian) -> AttainableBounds | None:
+        """Make what relaxes the bounds of later priorities; None where there are none."""
+        compiled, cells = lagrangian.constraints, lagrangian.cells
+        if len(find_levels(compiled)) < 2:
+            return None
+        return AttainableBounds(cells, compiled.on(cells))
 
     def without_multipliers(self) -> dict[str, Any]:
         """Arguments of a solver whose multipliers stay zero."""
