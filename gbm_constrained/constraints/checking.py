@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import is_fairlearn
+from gbm_constrained.constraints.priorities import refuse_priorities
 
 
 def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
@@ -60,12 +61,12 @@ def check_linear(constraints: Iterable[Constraint]) -> None:
             )
 
 
-def check_decisions(constraints: Iterable[Constraint], parameter: str, reason: str) -> None:
+def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: str) -> None:
     """Refuse constraints on scores or amounts where a fit chooses decisions by rows alone.
 
     Parameters
     ----------
-    constraints : iterable of Constraint
+    constraints : sequence of Constraint
         The constraints.
     parameter : str
         The parameter that asks for decisions alone.
@@ -75,8 +76,13 @@ def check_decisions(constraints: Iterable[Constraint], parameter: str, reason: s
     Raises
     ------
     ValueError
-        If one of them bounds pair rates or mean losses, or counts amounts.
+        If one of them bounds pair rates or mean losses, or counts amounts, or has a priority.
     """
+    refuse_priorities(
+        constraints,
+        f"decisions by {parameter} meet all constraints alike: leave with_priority or "
+        f"{parameter} out",
+    )
     for constraint in constraints:
         if constraint.amount is not None:
             raise ValueError(

@@ -11,6 +11,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints, check_linear
+from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.data.validation import (
     check_choice,
     check_integer,
@@ -48,6 +49,7 @@ def check_parameters(estimator: Any) -> tuple[Constraint, ...]:
         )
     constraints = check_constraints(estimator.constraints)
     check_linear(constraints)
+    refuse_priorities(constraints, "pair rates all keep their bounds: leave with_priority out")
     for constraint in constraints:
         if not constraint.is_pair:
             raise ValueError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.metrics.measured_black_box import MeasuredBlackBox
@@ -28,8 +29,13 @@ def check_rules(constraints: Sequence[Constraint]) -> None:
     Raises
     ------
     ValueError
-        If a constraint is about scores, about a named data set, or about given rows.
+        If a constraint is about scores, about a named data set, or about given rows, or has a
+        priority.
     """
+    refuse_priorities(
+        constraints,
+        "a black-box metric is searched under rules that all hold: leave with_priority out",
+    )
     for constraint in constraints:
         if constraint.amount is not None:
             raise ValueError(

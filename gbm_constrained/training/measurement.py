@@ -31,6 +31,7 @@ import numpy as np
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes
+from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.data.splits import Fold, folds_of
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.standard_errors import standard_errors
@@ -38,6 +39,7 @@ from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
 from gbm_constrained.training.growth import FoldGrowth
+from gbm_constrained.training.priority_options import no_held_out_rows
 from gbm_constrained.training.problem import HOLDOUT_FRACTION
 from gbm_constrained.training.run import FitRun
 
@@ -243,6 +245,7 @@ def resolve_measurement(
 def _refuse_without_held_out_rows(run: FitRun) -> None:
     """Refuse options that need rows which the trees have not seen."""
     options, asked = run.options, run.options.measure_on
+    refuse_priorities(options.constraints, no_held_out_rows(f"measure_on={asked!r}"))
     if options.guarantee is not None:
         raise ValueError(
             f"guarantee={options.guarantee!r} needs rows that the trees have not seen, "

@@ -28,6 +28,7 @@ from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.training.given_folds import MeasureOn, check_measurement
 from gbm_constrained.training.group_options import check_group_thresholds
+from gbm_constrained.training.priority_options import check_priorities
 
 Init = TypeVar("Init", bound=Callable[..., None])
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
@@ -110,6 +111,7 @@ class SolverOptions:
         check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
         options._check_select()
         check_group_thresholds(options.group_thresholds, constraints, options.iterate)
+        check_priorities(constraints, own)
         if method.outlier_clip is not None and options.iterate == "randomized":
             raise ValueError(
                 "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
