@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +67,13 @@ class _Conflict:
     unmet: tuple[int, ...] = ()  # In conflict.
     best: dict[int, tuple[float, float]] = field(default_factory=dict)  # Alone, and with others.
     left: tuple[int, ...] = ()  # Violated, although all constraints can be met.
+    given_up: dict[int, tuple[int, ...]] = field(default_factory=dict)  # For which ones.
+
+    def of(self, j: int) -> tuple[int, ...]:
+        """List the constraints that one cannot be met together with, itself among them."""
+        if not self.given_up:
+            return self.unmet
+        return (j, *self.given_up[j]) if j in self.given_up else ()
 
 
 def assess(
@@ -123,7 +131,11 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
         return _Conflict()
     pool = DecisionPool(scored, prefixes.candidates, choice)
     if found := pool.conflict():
-        return _Conflict(found, found, {j: pool.best(j, found) for j in found})
+        given_up = _find_given_up(pool, scored.rows.compiled.constraints)
+        if given_up:
+            found = tuple(sorted({*given_up, *itertools.chain(*given_up.values())}))
+        best = {j: pool.best(j, found) for j in found}
+        return _Conflict(found, found, best, given_up=given_up)
     if choice.is_uncertified:
         rows, values = returned.rows, returned.outcome.functionals
         p_values = violation_p_values(rows.compiled, rows.cells, counts, values)
@@ -132,6 +144,19 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
         return _Conflict()
     left = np.flatnonzero(pool.measured[0] & ~pool.reached[0])
     return _Conflict(left=tuple(left.tolist()))
+
+
+def _find_given_up(
+    pool: DecisionPool, constraints: Sequence[Constraint]
+) -> dict[int, tuple[int, ...]]:
+    """Find the constraints that are given up for others of priorities that come first."""
+    given_up: dict[int, tuple[int, ...]] = {}
+    for j in np.flatnonzero(pool.measured[0] & ~pool.reached[0]).tolist():
+        first = [constraint.priority < constraints[j].priority for constraint in constraints]
+        above = np.flatnonzero(np.array(first) & pool.reached[0]).tolist()
+        if opponents := pool.find_opponents(j, above):
+            given_up[j] = opponents
+    return given_up
 
 
 def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[TooFewRows]:
@@ -197,7 +222,6 @@ def _list_results(
     compiled, rows, outcome = scored.rows.compiled, returned.rows, returned.outcome
     values, counts = compiled.values(outcome.functionals), returned.counts
     unshifted = _find_broken_by_shift(scored, returned.choice, values)
-    unmet = [compiled.constraints[k] for k in conflict.unmet]
     results = []
     for j, constraint in enumerate(compiled.constraints):
         estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
@@ -207,7 +231,7 @@ def _list_results(
             rows_of_constraint(rows.cells, rows.compiled, j),
             rows.source,
             doubt=doubts.get(constraint, ""),
-            conflict=unmet,
+            conflict=[compiled.constraints[k] for k in conflict.of(j)],
         )
         n_rows = rows_of_smallest_group(rows.cells, compiled, j, counts)
         alone, with_others = conflict.best.get(j, (np.nan, np.nan))
@@ -219,6 +243,7 @@ def _list_results(
                 verdict,
                 alone=alone,
                 with_others=with_others,
+                given_up_for=tuple(compiled.constraints[k] for k in conflict.given_up.get(j, ())),
                 unshifted=float(unshifted[j]),
             )
         )

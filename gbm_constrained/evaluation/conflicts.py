@@ -114,6 +114,21 @@ class DecisionPool:
         missed = np.unique(~self.reached, axis=0)
         return _smallest_cover(missed) if missed.any(axis=1).all() else ()
 
+    def find_opponents(self, j: int, above: Sequence[int]) -> tuple[int, ...] | None:
+        """Find the fewest of some constraints that one cannot be met together with.
+
+        The result is None if it can be met together with all of them, or if that is not ruled out.
+        """
+        if self._can_meet((j, *above)):
+            return None
+        while True:
+            missed = np.unique(~self.reached[self.reached[:, j]][:, above], axis=0)
+            fewest = tuple(above[i] for i in _smallest_cover(missed))
+            if self.left == 0:
+                return tuple(above)
+            if not self._can_meet((j, *fewest)):
+                return fewest
+
     def _can_meet(self, subset: tuple[int, ...]) -> bool:
         """Whether a decision meets some constraints together, if others need not be."""
         if self.reached[:, subset].all(axis=1).any():

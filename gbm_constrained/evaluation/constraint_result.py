@@ -24,6 +24,7 @@ class ConstraintResult:
     alone: float = np.nan  # Best value of any decision of the model, for constraints in conflict.
     with_others: float = np.nan  # Best value while the others in conflict are satisfied.
     trained: float = np.nan  # Value on training rows, where these refute the constraint.
+    given_up_for: tuple[Constraint, ...] = ()  # Constraints of priorities that come first.
     unshifted: float = np.nan  # Value without the shift, for mean losses that the shift breaks.
 
     @property

@@ -51,7 +51,8 @@ class Feasibility:
     ----------
     conflict : tuple of Constraint
         Smallest set of constraints that cannot be met together; empty if all can. With
-        ``guarantee="high_probability"`` the constraints that are not certified.
+        ``guarantee="high_probability"`` the constraints that are not certified. With priorities
+        those that are given up, and those that they are given up for.
     rules : tuple of ConstraintResult
         Value and verdict of each constraint; for those in conflict also their best values.
     too_few_rows : tuple of TooFewRows
@@ -119,6 +120,31 @@ class Feasibility:
         return gravest(result.verdict.kind for result in self.rules)
 
     @property
+    def given_up(self) -> tuple[ConstraintResult, ...]:
+        """Constraints that are given up for others of priorities that come first."""
+        return tuple(result for result in self.rules if result.given_up_for)
+
+    def conflict_of(self, constraint: Constraint) -> tuple[Constraint, ...]:
+        """List the constraints that one cannot be met together with, itself among them.
+
+        Parameters
+        ----------
+        constraint : Constraint
+            The constraint.
+
+        Returns
+        -------
+        tuple of Constraint
+            Empty for one that others are given up for.
+        """
+        if not self.given_up:
+            return self.conflict
+        return next(
+            ((constraint, *r.given_up_for) for r in self.given_up if r.constraint == constraint),
+            (),
+        )
+
+    @property
     def broken_by_shift(self) -> tuple[ConstraintResult, ...]:
         """Constraints on mean losses that are missed, or missed by more, due to the shift."""
         missed = self._with_verdict("missed")
@@ -179,7 +205,7 @@ class Feasibility:
                     result.verdict.rows,
                     result.verdict.source,
                     doubt=result.verdict.reason or doubts.get(result.constraint, ""),
-                    conflict=self.conflict,
+                    conflict=self.conflict_of(result.constraint),
                 ),
             )
             for result in self.rules

@@ -171,6 +171,13 @@ def describe_conflict(
         least = (
             f"has fewer than {MIN_ROWS} rows in a quotient, and meets a constraint in name only"
         )
+    given_up = [
+        f"{result.constraint} for {' and '.join(map(str, result.given_up_for))}"
+        for result in results
+        if result.given_up_for
+    ]
+    if given_up:
+        least = f"gives up {', and '.join(given_up)}"
     lines.append(
         f"The model returned {least}; its error is {error:.4f}. "
         f"{message.remedy.format(bound=bound, dropped=dropped)}. If a violation still falls at "

@@ -23,13 +23,16 @@ def constraints_frame(
     outcome: Outcome | None,
     verdicts: Sequence[Verdict],
 ) -> pd.DataFrame:
-    """Tabulate each constraint: values on training and held-out rows, multiplier and verdict."""
+    """Tabulate each constraint: values on training and held-out rows, multiplier and verdict.
+
+    Where constraints have priorities, these and what each is given up for are columns as well.
+    """
     train = compiled.values(functionals)
     held_out = np.full(len(train), np.nan)
     interval = np.full((len(train), 2), np.nan)
     if outcome is not None:
         held_out, interval = compiled.values(outcome.functionals), outcome.intervals
-    return pd.DataFrame(
+    report = pd.DataFrame(
         {
             "constraint": compiled.names,
             "bound": compiled.bounds,
@@ -44,6 +47,11 @@ def constraints_frame(
             "verdict": [verdict.kind for verdict in verdicts],
         }
     )
+    priorities = [constraint.priority for constraint in compiled.constraints]
+    if len(set(priorities)) > 1:
+        report.insert(1, "priority", priorities)
+        report["given_up_for"] = [" and ".join(verdict.given_up_for) for verdict in verdicts]
+    return report
 
 
 def tabulate_satisfied(compiled: LinearConstraints, values: Float) -> Any:

@@ -11,7 +11,8 @@ A verdict compares the value of a constraint with its bound, on the rows that ar
   (:func:`~gbm_constrained.evaluation.sample_size.find_too_few_rows`), or other evidence speaks
   against the value, such as the training rows of the model returned.
 - **cannot be met**: no decision that the model can make meets the constraint, or the smallest set
-  of constraints that it conflicts with.
+  of constraints that it conflicts with. Of these, a constraint of a later priority is given up for
+  those that come first, which have verdicts of their own.
 
 The value alone decides between met and missed, as it does for ``satisfied`` in reports.
 """
@@ -56,6 +57,8 @@ class Verdict:
         Reason why a verdict cannot be told.
     conflict : tuple of str, default=()
         The other constraints that this one cannot be met together with.
+    given_up_for : tuple of str, default=()
+        Those of them that come first by their priority.
     is_open : bool, default=False
         Whether part of the interval is on the wrong side of the bound.
     is_sampled : bool, default=True
@@ -68,6 +71,7 @@ class Verdict:
     source: str = ""
     reason: str = ""
     conflict: tuple[str, ...] = ()
+    given_up_for: tuple[str, ...] = ()
     is_open: bool = False
     is_sampled: bool = True
 
@@ -104,6 +108,7 @@ class Verdict:
         distance = constraint.sign * (value - constraint.bound)
         is_missed, is_open = distance > ROUNDING, reaches_beyond(constraint, interval)
         is_sampled = not bool(np.isnan(interval).any())
+        others = [c for c in conflict if c != constraint] if constraint in conflict else []
         kind: Kind = "met"
         if constraint in conflict:
             kind = "cannot be met"
@@ -121,7 +126,8 @@ class Verdict:
             rows,
             source,
             doubt if kind == "cannot be told" else "",
-            tuple(str(c) for c in conflict if c != constraint) if constraint in conflict else (),
+            tuple(map(str, others)),
+            tuple(str(c) for c in others if c.priority < constraint.priority),
             is_open,
             is_sampled,
         )
@@ -138,6 +144,8 @@ class Verdict:
             return "met, but the interval reaches beyond the bound" if self.is_open else "met"
         if self.kind == "cannot be told":
             return f"cannot be told: {self.reason}"
+        if self.given_up_for:
+            return f"given up for {' and '.join(self.given_up_for)}"
         if self.kind == "cannot be met":
             others = " and ".join(self.conflict)
             return f"cannot be met together with {others}" if others else "cannot be met"

@@ -146,7 +146,7 @@ def _assess_rule(
         rows_of_constraint(cells, compiled, j),
         source,
         doubt=few[0] if few else "",
-        conflict=found.conflict,
+        conflict=found.conflict_of(constraint),
     )
     if found.rules:
         return replace(found.rules[j], **estimate._asdict(), verdict=verdict)
