@@ -29,6 +29,14 @@ CASES = {
         2,
         {"constraints": [gc.gap(gc.log_loss(), by="sex") <= 0.01], "measure_on": "crossfit"},
     ),
+    "priorities": (
+        2,
+        {
+            "constraints": [gc.selection_rate() <= 0.1, (gc.recall() >= 0.8).with_priority(2)],
+            "measure_on": "crossfit",
+            "solver": "abpp",
+        },
+    ),
     "several classes": (3, {"constraints": SEVERAL, "measure_on": "train"}),
     "no constraints": (2, {"constraints": []}),
 }

@@ -113,6 +113,42 @@ def test_a_conflict_that_takes_too_long_to_shrink_is_still_one():
     assert pool.conflict() == tuple(missed)
 
 
+def test_opponents_are_the_fewest_of_the_rules_above():
+    """Against trying out all subsets of the rules that come first."""
+    rng = np.random.default_rng(6)
+    sizes = set()
+    for share in np.repeat([0.3, 0.5, 0.7, 0.85], 30):
+        decisions = rng.random((40, 6)) < share
+        above = [0, 1, 3, 4]
+        pool = _Listed(decisions, known=4)
+        found = pool.find_opponents(5, above)
+
+        def can_meet(subset, decisions=decisions):
+            return bool(decisions[:, [*subset, 5]].all(axis=1).any())
+
+        unmet = [
+            subset
+            for size in range(5)
+            for subset in combinations(above, size)
+            if not can_meet(subset)
+        ]
+        assert (found is None) == (not unmet)
+        if unmet:
+            assert not can_meet(found)
+            assert len(found) == len(unmet[0])
+            sizes.add(len(found))
+    assert sizes >= {1, 2, 3}
+
+
+def test_opponents_that_are_not_proved_are_not_claimed():
+    """Out of searches, a rule may be met, and after the first one, no rule is spared."""
+    decisions = np.array([[True, False, True], [False, True, True], [True, True, False]])
+    pool = _Listed(decisions, known=3)
+    assert pool.find_opponents(2, [0, 1]) == (0, 1)
+    pool = _Listed(decisions, known=3)
+    assert pool.find_opponents(2, [0]) is None
+
+
 def test_what_decisions_reach_at_a_price_is_no_conflict():
     """Biases that meet both rules to within sampling error exist, and cost too many errors.
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import gbm_constrained as gc
 from gbm_constrained.decision.evaluation_set import Estimate
-from gbm_constrained.evaluation.verdicts import KINDS, gravest
+from gbm_constrained.evaluation.verdicts import KINDS, Verdict, gravest
 
 OURS = gc.FragileConstraintsWarning, gc.InfeasibleConstraintsWarning, gc.MissedConstraintsWarning
 QUIET = {
@@ -385,3 +385,15 @@ def test_the_unseen_accuracy_is_a_number(noisy):
     accuracy = model.unseen_accuracy_
     assert float(accuracy) == accuracy.value
     assert f"{float(accuracy):.3f}" == f"{accuracy.value:.3f}"
+
+
+def test_a_rule_of_a_later_priority_is_given_up_and_the_first_has_a_verdict_of_its_own():
+    budget, recall = gc.selection_rate() <= 0.1, (gc.recall() >= 0.5).with_priority(2)
+    peer = (gc.fpr() <= 0.1).with_priority(2)
+    found = Verdict.of(recall, Estimate(0.3, 0.25, 0.35), 100, conflict=[recall, budget, peer])
+    assert found.kind == "cannot be met"
+    assert found.given_up_for == ("selection_rate <= 0.1",)
+    assert found.conflict == ("selection_rate <= 0.1", "fpr <= 0.1")
+    assert str(found) == "given up for selection_rate <= 0.1"
+    of_first = Verdict.of(budget, Estimate(0.09, 0.08, 0.1), 100)
+    assert (of_first.kind, of_first.given_up_for, str(of_first)) == ("met", (), "met")

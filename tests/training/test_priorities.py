@@ -1,0 +1,261 @@
+"""Fits under constraints with priorities: bounds in training, reports, and refusals."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from helpers import BOTH, CLASSIFIERS
+from sklearn.metrics import roc_auc_score
+from small_fits import make
+
+import gbm_constrained as gc
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.metrics import BlackBox
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.training.attainable_bounds import AttainableBounds
+
+BUDGET, RECALL = gc.selection_rate() <= 0.08, gc.recall() >= 0.7
+BUDGET_FIRST = [BUDGET, RECALL.with_priority(2)]
+RECALL_FIRST = [BUDGET.with_priority(2), RECALL]
+
+
+def draw(n, seed=0):
+    """Rows of two classes that overlap, a quarter of them of the second one."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    score = X[:, 0] + 0.7 * X[:, 1] * (X[:, 2] > 0) + 0.8 * rng.normal(size=n)
+    return X, (score > 0.95).astype(int)
+
+
+def fit_quietly(model, *given, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return model.fit(*given, **options)
+
+
+def rates(model, X, y):
+    selected = model.predict(X) == 1
+    return selected.mean(), selected[y == 1].mean()
+
+
+def best_recall(model, X, y, share):
+    """Recall of the best threshold that selects a share of the rows."""
+    order = np.argsort(-model.predict_proba(X)[:, 1], kind="stable")
+    return y[order[: int(share * y.size)]].sum() / y.sum()
+
+
+# Bounds of multipliers.
+
+
+def test_bounds_of_rules_that_follow_are_what_the_best_threshold_reaches():
+    """Of ten rows, one may be selected, and three are of the class."""
+    y = np.array([0, 0, 0, 0, 0, 0, 1, 0, 1, 1])
+    rules = [gc.selection_rate() <= 0.1, (gc.recall() >= 0.9).with_priority(2)]
+    cells, compiled = compile_constraints(rules, Rows(y, np.array([0, 1])))
+    attainable = AttainableBounds(cells, compiled)
+    excess = attainable.find_excess(np.arange(10.0))
+    np.testing.assert_allclose(excess, [0.0, 0.9 - 1 / 3], rtol=0, atol=1e-12)
+
+
+def test_rules_of_the_first_priority_keep_bounds_that_they_cannot_meet():
+    y = np.array([0, 1, 0, 1])
+    rules = [gc.fnr() <= 0.0, gc.fpr() <= 0.0, (gc.selection_rate() <= 0.1).with_priority(2)]
+    cells, compiled = compile_constraints(rules, Rows(y, np.array([0, 1])))
+    excess = AttainableBounds(cells, compiled).find_excess(np.array([2.0, 1.0, 2.5, 1.5]))
+    np.testing.assert_array_equal(excess[:2], 0.0)
+    assert excess[2] >= 0.0
+
+
+def test_shifts_are_searched_in_iterations_that_are_powers_of_two():
+    y, rng = np.arange(60) % 2, np.random.default_rng(0)
+    cells, compiled = compile_constraints(BUDGET_FIRST, Rows(y, np.array([0, 1])))
+    attainable = AttainableBounds(cells, compiled)
+    found = [attainable.find_excess(rng.normal(size=60))[1] for _ in range(9)]
+    changes = [k + 1 for k in range(1, 9) if found[k] != found[k - 1]]
+    assert set(changes) <= {2, 4, 8}
+    assert len(changes) > 1
+
+
+@BOTH
+@pytest.mark.usefixtures("one_pass")
+def test_multipliers_of_what_is_given_up_come_to_rest(library):
+    """Without priorities both multipliers of a contradiction grow to the end."""
+    X, y = draw(3000)
+    last = {}
+    for name, rules in {"none": [BUDGET, RECALL], "some": BUDGET_FIRST}.items():
+        model = fit_quietly(make(library, rules, n_estimators=60, solver="abpp"), X, y)
+        moved = model.history_.filter(like="multiplier").to_numpy()
+        last[name] = moved[-1], moved[len(moved) // 2]
+    assert last["none"][0].min() > 0.1
+    assert (last["none"][0] > last["none"][1]).all()
+    assert last["some"][0][1] < 0.1 * last["none"][0][1]
+    assert last["some"][0][0] < last["none"][0][0]
+
+
+# Decisions and reports.
+
+
+@BOTH
+def test_what_comes_first_holds_on_new_rows_and_what_follows_is_as_good_as_that_allows(library):
+    for seed in range(3):
+        X, y = draw(4000, seed)
+        others, labels = draw(40_000, 100 + seed)
+        model = fit_quietly(make(library, BUDGET_FIRST, n_estimators=30), X, y)
+        selected, recall = rates(model, others, labels)
+        # The model is one of 4,000 rows: chance is that of the threshold they chose.
+        assert selected <= 0.08 + 2 * np.sqrt(0.08 * 0.92 / 4000)
+        assert recall == pytest.approx(best_recall(model, others, labels, selected), abs=1e-3)
+        assert recall >= best_recall(model, others, labels, 0.08) - 0.06
+
+        model = fit_quietly(make(library, RECALL_FIRST, n_estimators=30), X, y)
+        selected, recall = rates(model, others, labels)
+        assert recall >= 0.7 - 2 * np.sqrt(0.7 * 0.3 / y.sum())
+        assert selected > 0.15
+
+
+@BOTH
+def test_reports_say_what_is_given_up_for_which(library):
+    X, y = draw(3000)
+    model = make(library, [*BUDGET_FIRST, (gc.fpr() <= 0.9).with_priority(3)], n_estimators=30)
+    with pytest.warns(
+        gc.InfeasibleConstraintsWarning,
+        match=r"gives up recall >= 0\.7 for selection_rate <= 0\.08",
+    ):
+        model.fit(X, y)
+    report, found = model.constraint_report_, model.feasibility_
+    assert report["constraint"].tolist() == [
+        "selection_rate <= 0.08", "recall >= 0.7", "fpr <= 0.9",
+    ]  # fmt: skip
+    assert report["priority"].tolist() == [1, 2, 3]
+    assert report["given_up_for"].tolist() == ["", "selection_rate <= 0.08", ""]
+    assert report["verdict"].tolist() == ["met", "cannot be met", "met"]
+    assert found.conflict == tuple(BUDGET_FIRST)
+    assert [rule.constraint for rule in found.given_up] == [BUDGET_FIRST[1]]
+    assert found.given_up[0].given_up_for == (BUDGET,)
+    assert str(found.rules[1].verdict) == "given up for selection_rate <= 0.08"
+    assert found.status == "cannot be met"
+    held_out = report["held_out"]
+    assert held_out[0] <= 0.08
+    assert held_out[1] < 0.7
+
+
+@BOTH
+def test_one_priority_for_all_is_none(library):
+    X, y = draw(1500)
+    rules = [BUDGET, RECALL]
+    plain = fit_quietly(make(library, rules, solver="abpp"), X, y)
+    alike = [rule.with_priority(2) for rule in rules]
+    model = fit_quietly(make(library, alike, solver="abpp"), X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+    np.testing.assert_array_equal(model.multipliers_, plain.multipliers_)
+    assert model.constraint_report_.columns.equals(plain.constraint_report_.columns)
+    assert str(model.feasibility_) == str(plain.feasibility_)
+
+
+@BOTH
+def test_priorities_that_can_all_be_met_change_no_decision(library):
+    X, y = draw(2000)
+    rules = [gc.fnr() <= 0.3, gc.selection_rate() <= 0.6]
+    plain = fit_quietly(make(library, rules, solver="threshold"), X, y)
+    given = [rules[0].with_priority(2), rules[1]]
+    model = fit_quietly(make(library, given, solver="threshold"), X, y)
+    assert (plain.constraint_report_["verdict"] == "met").all()
+    np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+    assert (model.constraint_report_["given_up_for"] == "").all()
+
+
+@BOTH
+def test_priorities_are_saved_with_a_model(library, tmp_path):
+    X, y = draw(1200)
+    path = tmp_path / ("model.ubj" if library == "xgboost" else "model.txt")
+    model = fit_quietly(make(library, BUDGET_FIRST), X, y)
+    model.save_model(path)
+    loaded = CLASSIFIERS[library]()
+    loaded.load_model(path)
+    assert loaded.constraints == BUDGET_FIRST
+    assert str(loaded.feasibility_) == str(model.feasibility_)
+    assert loaded.feasibility_.given_up[0].given_up_for == (BUDGET,)
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+@BOTH
+def test_several_classes_and_a_data_set_have_priorities(library):
+    X, y = draw(2500)
+    several = np.where((y == 0) & (X[:, 3] > 0.8), 2, y)
+    rules = [gc.selection_rate(1) <= 0.05, (gc.class_error(1) <= 0.2).with_priority(2)]
+    model = fit_quietly(make(library, rules, n_estimators=10), X, several)
+    assert model.constraint_report_["held_out"][0] <= 0.05
+    assert model.constraint_report_["given_up_for"][1] == str(rules[0])
+
+    today = draw(1500, 7)[0] + 0.3
+    rules = [gc.selection_rate(on=gc.dataset("today")) <= 0.08, RECALL.with_priority(2)]
+    model = fit_quietly(make(library, rules, n_estimators=10), X, y, datasets={"today": today})
+    assert model.constraint_report_["held_out"][0] <= 0.08
+    assert model.constraint_report_["given_up_for"][1] == str(rules[0])
+
+
+# Refusals.
+
+
+REFUSED = {
+    "training rows": ({"measure_on": "train"}, "measure_on='train'.*use measure_on='crossfit'"),
+    "guarantee": ({"guarantee": "high_probability"}, "guarantee='high_probability'.*certify"),
+    "mixture": ({"iterate": "randomized"}, "iterate='randomized'.*use iterate='last'"),
+    "mean": ({"iterate": "ergodic"}, "iterate='ergodic'.*use iterate='last'"),
+    "groups": ({"group_thresholds": True}, "group_thresholds=True meets all.*leave it out"),
+    "metric": ({"maximize": "balanced_accuracy"}, "decisions by maximize meet all.*leave"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(
+    "rules",
+    [BUDGET_FIRST, [BUDGET.with_priority(1, weight=2.0)]],
+    ids=["priority", "weight"],
+)
+def test_options_without_a_threshold_on_unseen_rows_are_refused(library, name, rules):
+    options, message = REFUSED[name]
+    X, y = draw(300)
+    with pytest.raises(ValueError, match=rf"\.with_priority\(.*has a priority, and .*{message}"):
+        make(library, rules, **options).fit(X, y)
+
+
+@BOTH
+@pytest.mark.parametrize("other", [gc.log_loss() <= 0.6, gc.auc() >= 0.7])
+def test_scores_beside_priorities_are_refused(library, other):
+    X, y = draw(300)
+    with pytest.raises(ValueError, match=r"is about scores.*bound rates of decisions"):
+        make(library, [*BUDGET_FIRST, other]).fit(X, y)
+
+
+@BOTH
+def test_continued_training_needs_an_evaluation_set(library):
+    X, y = draw(600)
+    first = CLASSIFIERS[library](n_estimators=3, n_jobs=1).fit(X, y)
+    given = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]
+    with pytest.raises(ValueError, match=r"has a priority, and what is given up is decided on"):
+        make(library, BUDGET_FIRST).fit(X, y, **{given: first})
+
+
+def test_boosters_without_multipliers_refuse_priorities():
+    X, y = draw(300)
+    with pytest.raises(ValueError, match=r"has a priority, and decisions by booster"):
+        make("xgboost", BUDGET_FIRST, booster="dart").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        gc.ConstrainedLogisticRegression(constraints=BUDGET_FIRST),
+        gc.linear_model.ConstrainedLinearSVC(constraints=BUDGET_FIRST),
+        gc.ConstrainedLGBMClassifier(constraints=BUDGET_FIRST, minimize=BlackBox(roc_auc_score)),
+    ],
+    ids=["logistic", "svm", "black box"],
+)
+def test_other_models_refuse_priorities(model):
+    X, y = draw(300)
+    with pytest.raises((ValueError, TypeError), match=r"has a priority.*leave with_priority out"):
+        model.fit(X, y)
