@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained._typing import Bool, Float
+from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
 def find_levels(compiled: LinearConstraints) -> list[Bool]:
     """Find the rows of constraints of each priority, (m,) each, those that come first ahead."""
-    priority = np.array([c.priority for c in compiled.constraints], dtype=np.intp)[compiled.owner]
+    priority = _priorities(compiled)
     return [priority == level for level in np.unique(priority)]
+
+
+def find_first(compiled: LinearConstraints) -> Bool:
+    """Find the rows of constraints of the priority that comes first, shape (m,)."""
+    priority = _priorities(compiled)
+    return np.asarray(priority == min(priority.tolist(), default=1))
 
 
 def violation_weights(compiled: LinearConstraints) -> Float:
@@ -24,3 +30,7 @@ def compares_groups(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints that belong to a gap or a ratio of groups, shape (m,)."""
     kinds = [c.expression.compares_pairs for c in compiled.constraints]
     return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+
+
+def _priorities(compiled: LinearConstraints) -> Codes:
+    return np.array([c.priority for c in compiled.constraints], dtype=np.intp)[compiled.owner]

@@ -18,7 +18,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.prefix_choice import FEW_SPLITS
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.row_owners import find_levels
+from gbm_constrained.problem.row_owners import find_first
 
 
 @dataclass
@@ -57,5 +57,5 @@ class AttainableBounds:
             found = ShiftSearch(margin, self.cells, compiled, most_splits=FEW_SPLITS).find()
             violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
             violations[[*found.uncalibrated]] = 0.0
-            self._excess = np.where(find_levels(compiled)[0], 0.0, np.maximum(violations, 0.0))
+            self._excess = np.where(find_first(compiled), 0.0, np.maximum(violations, 0.0))
         return self._excess

@@ -198,7 +198,7 @@ def describe_fit(
             text = repr(value)
             is_plain = value is None or isinstance(value, (bool, int, float, str, Metric))
             found[name] = text if is_plain and len(text) <= MAX_SHOWN else _hash(value)
-    found["constraints"] = "[" + ", ".join(map(str, compiled["constraints"])) + "]"
+    found["constraints"] = "[" + ", ".join(map(repr, compiled["constraints"])) + "]"
     rows = [value for name, value in compiled.items() if name != "constraints"]
     found["rows of the constraints"] = _hash(rows)
     found.update((name, _hash(v)) for name, v in arguments.items() if v is not None)

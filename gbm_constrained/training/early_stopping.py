@@ -12,6 +12,8 @@ that is not the training rows:
   such rounds, and goes on where they are not met. Where no round meets the constraints, the one of
   least violation is kept.
 
+Of constraints with priorities, those that come first count, which are given up for none.
+
 The patience is the parent's own ``early_stopping_rounds``.
 """
 

@@ -15,6 +15,7 @@ from gbm_constrained.data.validation import as_labels
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.row_owners import find_first
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import CallbackNotifier, check_callbacks
 from gbm_constrained.training.checkpoint import open_checkpoint
@@ -261,8 +262,13 @@ class ConstrainedFit:
         return self.options.early_stopping_on != "metric" or self.is_iteration_end(rounds)
 
     def violation(self, rounds: int) -> float:
-        """Largest violation on the last evaluation set, as measured after some rounds."""
+        """Largest violation on the last evaluation set, as measured after some rounds.
+
+        Of constraints with priorities those that come first count, which are given up for none.
+        """
         held = self.evaluation_sets[-1]
         # What has no value there, such as a rate over no rows, is not violated.
         values = held.compiled.rows_of(np.nan_to_num(held.functionals_in[rounds]))
-        return float((values - held.compiled.b).max(initial=-np.inf))
+        violations = values - held.compiled.b
+        first = find_first(held.compiled)
+        return float(violations[first].max(initial=-np.inf))

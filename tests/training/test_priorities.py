@@ -167,6 +167,23 @@ def test_priorities_that_can_all_be_met_change_no_decision(library):
 
 
 @BOTH
+def test_early_stopping_looks_at_what_comes_first(library, conclusions):
+    """The recall is missed in each round, and is given up."""
+    X, y = draw(2000)
+    others, labels = draw(2000, 1)
+    stopping = {"xgboost": "early_stopping_rounds", "lightgbm": "early_stopping_round"}[library]
+    options = {stopping: 3, "early_stopping_on": "constraints", "n_estimators": 20}
+    rules = [gc.fpr() <= 0.2, (gc.recall() >= 0.999).with_priority(2)]
+    fit_quietly(make(library, rules, **options), X, y, eval_set=[(others, labels)])
+    fit = conclusions.pop().fit
+    held = fit.evaluation_sets[-1]
+    for rounds in range(2, 7, 2):
+        fpr, recall = held.values(rounds)
+        assert fit.violation(rounds) == pytest.approx(fpr - 0.2, abs=1e-9)
+        assert recall < 0.999
+
+
+@BOTH
 def test_priorities_are_saved_with_a_model(library, tmp_path):
     X, y = draw(1200)
     path = tmp_path / ("model.ubj" if library == "xgboost" else "model.txt")
