@@ -182,11 +182,12 @@ def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]
 
 
 def _leave_room_above(search: ShiftSearch, found: Shift) -> tuple[Shift, Float]:
-    """Tighten the bounds of priorities that are met while one that follows is not.
+    """Tighten the bounds that are met while those of a priority that follows are not.
 
-    Such a rule is met with nothing to spare, since another one pulls against it, and half of all
-    samples would find it violated. A standard error is left where no more is given up for it than
-    rules that follow. Comparisons of groups have theirs already.
+    Such a bound is met with nothing to spare, since another one pulls against it, and half of all
+    samples would find it violated. A standard error of room is left, which costs no more than
+    constraints that are given up anyway. Comparisons of groups have none: their violations within
+    it count as none.
     """
     cells, compiled = search.cells, search.compiled
     violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b

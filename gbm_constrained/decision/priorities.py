@@ -3,10 +3,11 @@
 Of all decisions, those are kept whose violation of the first priority is smallest, of these those
 whose violation of the second one is smallest, and so on; of those left, the error decides. Where
 no decision meets a priority, violations within a standard error of the smallest one count as
-equal. The last part of such a violation is chance, and is not worth a rule that comes after.
+equal. The last part of such a violation is chance, and is not worth a constraint that comes after.
 
-So does a standard error of a comparison of groups, also where it can be met: one threshold closes
-a gap by deciding nearly all rows alike, and chance of the sample opens any gap.
+A violation of a comparison of groups within a standard error counts as none, unless its priority
+is the last: one threshold closes a gap by deciding nearly all rows alike, and chance of the sample
+opens any gap.
 """
 
 from __future__ import annotations
@@ -87,13 +88,13 @@ class PriorityLevels:
         return float(self.price([weighed[rows].max(initial=0.0) for rows in self.rows]))
 
     def find_met_above(self, violations: Float) -> Bool:
-        """Find the rows of priorities that are met, while one that follows is not; shape (m,)."""
-        broken = [bool((violations[rows] > ROUNDING).any()) for rows in self.rows]
-        found = np.zeros(violations.size, dtype=bool)
-        for level, rows in enumerate(self.rows):
-            if not broken[level] and any(broken[level:]):
-                found |= rows
-        return found
+        """Find the rows that are met, of priorities before one that is not; shape (m,)."""
+        met = violations <= ROUNDING
+        broken = [level for level, rows in enumerate(self.rows) if not met[rows].all()]
+        above = np.zeros_like(met)
+        for rows in self.rows[: max(broken, default=0)]:
+            above |= rows
+        return np.asarray(above & met)
 
 
 def keep_least(violations: Sequence[Float], tolerance: Sequence[float], n: int) -> Bool:

@@ -1,10 +1,9 @@
-"""Bounds that multipliers move towards where rules that come first leave others unmet.
+"""Bounds that multipliers move towards where constraints that come first leave others unmet.
 
-The multiplier of a rule that cannot be met grows without bound, and takes those of the rules that
-it contradicts along: scores are then shaped by a conflict that no decision resolves. Where
-constraints have priorities, the decision says what becomes of each. So the multipliers of a rule
-that follows aim at what the best threshold reaches on the held-out scores at hand, and are at rest
-there.
+The multiplier of a constraint that cannot be met grows without bound, and takes those of the
+constraints that it contradicts along: scores are then shaped by a conflict that no decision
+resolves. Priorities say what becomes of each constraint. So the multipliers of those that follow
+aim at what the best threshold reaches on the held-out scores at hand, and are at rest there.
 """
 
 from __future__ import annotations

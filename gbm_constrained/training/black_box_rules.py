@@ -34,7 +34,7 @@ def check_rules(constraints: Sequence[Constraint]) -> None:
     """
     refuse_priorities(
         constraints,
-        "a black-box metric is searched under rules that all hold: leave with_priority out",
+        "a black-box metric is searched under constraints that all hold: leave with_priority out",
     )
     for constraint in constraints:
         if constraint.amount is not None:

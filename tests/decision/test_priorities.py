@@ -14,6 +14,7 @@ import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix
+from gbm_constrained.decision.priorities import PriorityLevels
 from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.compiler import compile_constraints
@@ -191,6 +192,32 @@ def test_a_budget_that_comes_first_is_kept_with_a_standard_error_to_spare(n):
     assert selected.sum() == last + 1
     assert selected[highest[: last + 1]].all()
     assert choice.violation == pytest.approx(0.6 - selected[y == 1].mean(), abs=1e-12)
+
+
+def test_room_is_left_by_what_is_met_before_a_priority_that_is_not():
+    """Beside a rule of its own priority that is missed, too, and never by one that follows."""
+    y, _ = budget_rows(40, 0.3)
+    priorities = [1, 1, 2, 2, 3]
+    rules = [(gc.selection_rate() <= 0.1 + 0.1 * p).with_priority(p) for p in priorities]
+    cells, compiled = compile_constraints(rules, Rows(y, np.array([0, 1])))
+    levels = PriorityLevels.of(compiled, cells)
+    for violations, expected in (
+        ([-0.1, 0.0, 0.2, -0.1, 0.0], [1, 1, 0, 0, 0]),
+        ([0.1, 0.0, 0.2, -0.1, 0.0], [0, 1, 0, 0, 0]),
+        ([-0.1, 0.0, 0.2, -0.1, 0.3], [1, 1, 0, 1, 0]),
+        ([0.1, -0.1, 0.0, 0.0, 0.0], [0, 0, 0, 0, 0]),
+        ([0.0, -0.1, 0.0, 0.0, 0.0], [0, 0, 0, 0, 0]),
+    ):
+        found = levels.find_met_above(np.array(violations))
+        np.testing.assert_array_equal(found, np.array(expected, dtype=bool))
+
+
+def test_prices_rise_tenfold_with_each_priority_before():
+    y, _ = budget_rows(40, 0.3)
+    rules = [(gc.fpr() <= 0.1).with_priority(7, weight=2.0), gc.fnr() <= 0.1]
+    levels = PriorityLevels.of(*compile_constraints(rules, Rows(y, np.array([0, 1])))[::-1])
+    assert levels.price_rows(np.array([0.1, 0.3])) == pytest.approx(0.1 * 2.0 + 10.0 * 0.3)
+    assert levels.price_rows(np.array([-0.1, -0.3])) == 0.0
 
 
 def test_a_rule_that_comes_first_decides_which_is_given_up():
