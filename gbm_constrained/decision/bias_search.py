@@ -13,7 +13,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.class_scores import ClassScores
 from gbm_constrained.decision.lines import PAST_LAST_SCORE
 from gbm_constrained.decision.merits import ErrorAndViolations
-from gbm_constrained.decision.priorities import PriorityLevels, best_by_priority
+from gbm_constrained.decision.priorities import PriorityLevels, Step, best_by_priority
 
 # Errors that a unit of violation is worth, phase by phase: small ones keep good trade-offs.
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)
@@ -71,6 +71,7 @@ class BiasSearch:
     ) -> None:
         self.scores, self.merits, self.levels = scores, merits, levels
         self.parts = levels.split(merits)
+        self.steps = [Step(part) for part in self.parts[:-1]]
         self.violation_penalty = None if levels.are_several else violation_penalty
         self.n_classes = merits.linear.decisions.n_classes
         visits = scores.n_rows * max(merits.right.size / MANY_CONSTRAINTS, 1.0)
@@ -159,7 +160,7 @@ class BiasSearch:
             found = tuple(float(violation[i]) for violation in violations)
             return _Biases(value, float(error[i]), found, float(total[i]))
 
-        best = biases(best_by_priority(error, violations, line.shift))
+        best = biases(best_by_priority(self.steps, error, violations, line.shift))
         if best.beats(self.best):
             self.best = best
         if self.violation_penalty is not None:

@@ -158,6 +158,16 @@ def _violation_of_pairs(rows: EvaluationSet, margin: Array) -> float:
     return float(left[compiled.has_pairs].max(initial=0.0))
 
 
+def find_at_a_price(search: ShiftSearch, bounds: Float | None = None) -> Shift:
+    """Find the best shift under the price of violations.
+
+    Comparisons of groups of two classes have it also where they can be met.
+    """
+    cells = search.cells
+    compares = compares_groups(search.compiled) if cells.classes.size == 2 else None
+    return search.find(bounds=bounds, penalty=violation_penalty(cells), is_penalised=compares)
+
+
 def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]:
     """Find the best shift for tightened bounds if that costs little, for the bounds otherwise.
 
@@ -165,9 +175,9 @@ def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]
     shift that meets them. The right-hand sides that the shift was chosen by are returned with it.
     """
     cells, compiled = search.cells, search.compiled
-    compares = compares_groups(compiled) if cells.classes.size == 2 else None
-    found = search.find(penalty=violation_penalty(cells), is_penalised=compares)
-    if compares is not None and compares.any() and not found.is_feasible:
+    found = find_at_a_price(search)
+    is_priced = cells.classes.size == 2 and compares_groups(compiled).any()
+    if is_priced and not found.is_feasible:
         met = search.find()
         affordable = found.error + standard_error_of(found.error, cells.n_rows)
         if met.is_feasible and met.error <= affordable:
@@ -186,19 +196,14 @@ def _leave_room_above(search: ShiftSearch, found: Shift) -> tuple[Shift, Float]:
 
     Such a bound is met with nothing to spare, since another one pulls against it, and half of all
     samples would find it violated. A standard error of room is left, which costs no more than
-    constraints that are given up anyway. Comparisons of groups have none: their violations within
-    it count as none.
+    constraints that are given up anyway. Comparisons of groups, which have a price, have none.
     """
     cells, compiled = search.cells, search.compiled
     violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
     violations[[*found.uncalibrated]] = 0.0
     above = search.levels.find_met_above(violations) & ~compares_groups(compiled)
     room = np.where(above, standard_errors(compiled, cells, found.functionals), 0.0)
-    moved = search.find(
-        bounds=compiled.b - room,
-        penalty=violation_penalty(cells),
-        is_penalised=compares_groups(compiled) if cells.classes.size == 2 else None,
-    )
+    moved = find_at_a_price(search, compiled.b - room)
     left = compiled.rows_of(np.nan_to_num(moved.functionals)) - compiled.b + room
     is_met = bool((left[above] <= ROUNDING).all())
     return (moved, compiled.b - room) if is_met else (found, compiled.b)

@@ -1,13 +1,14 @@
 """Violations by priority: decisions that come first violate what comes first least.
 
 Of all decisions, those are kept whose violation of the first priority is smallest, of these those
-whose violation of the second one is smallest, and so on; of those left, the error decides. Where
-no decision meets a priority, violations within a standard error of the smallest one count as
-equal. The last part of such a violation is chance, and is not worth a constraint that comes after.
+whose violation of the second one is smallest, and so on. The last priority and the error decide
+between those left. Violations within a standard error of the smallest one count as equal where no
+decision meets a priority: the last part of a violation is chance, and is not worth a constraint
+that comes after.
 
-A violation of a comparison of groups within a standard error counts as none, unless its priority
-is the last: one threshold closes a gap by deciding nearly all rows alike, and chance of the sample
-opens any gap.
+A comparison of groups that only a costly threshold would meet is violated: one threshold closes a
+gap by deciding nearly all rows alike. So a penalised violation need not be smallest. It may be as
+large as where error and penalised violation are smallest together, and a standard error larger.
 """
 
 from __future__ import annotations
@@ -23,9 +24,54 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
 from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.row_owners import compares_groups, find_levels, violation_weights
+from gbm_constrained.problem.row_owners import find_levels, violation_weights
 
 PRICE_RATIO = 10.0  # Price of a violation, in violations of the priority that follows.
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Rows of constraints whose violation is limited before what follows is looked at.
+
+    Attributes
+    ----------
+    merits : ErrorAndViolations
+        Measures the violations of these rows alone.
+    tolerance : float
+        Violation beyond the smallest one that counts as equal, where that is above zero.
+    penalty : float or None
+        Errors that a unit of violation is worth; None where the violation is to be smallest.
+    """
+
+    merits: ErrorAndViolations
+    tolerance: float = 0.0
+    penalty: float | None = None
+
+    def find_limit(self, error: Float, violation: Float) -> float:
+        """Find the largest violation that candidates may have."""
+        if self.penalty is None:
+            least = float(violation.min())
+            return least + max(self.tolerance, ROUNDING) if least > 0.0 else 0.0
+        return self._find_affordable(error, violation) + self.tolerance
+
+    def _find_affordable(self, error: Float, violation: Float) -> float:
+        """Find the violation where error and penalised violation are smallest together."""
+        merit = error + (self.penalty or 0.0) * violation
+        return float(violation[merit <= merit.min() + ROUNDING].min())
+
+    def is_open(self, error: Float, violation: Float, inside: tuple[Float, Float]) -> Bool:
+        """Find the bins inside of which a candidate may lower the limit.
+
+        `inside` bounds error and violation in each bin from below.
+        """
+        low, least = inside
+        if self.penalty is None:
+            return np.asarray(least < violation.min())
+        merit = float((error + self.penalty * violation).min())
+        of_bins = low + self.penalty * least
+        is_equal = of_bins <= merit + ROUNDING
+        is_lower = least < self._find_affordable(error, violation)
+        return np.asarray((of_bins < merit - ROUNDING) | (is_equal & is_lower))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +84,12 @@ class PriorityLevels:
         Rows of each priority, that come first ahead.
     weights : ndarray of shape (m,)
         Factor on the violation of each row.
-    loosened : ndarray of shape (m,)
-        Violation of each row that counts as none, where other priorities follow.
     tolerance : list of float
         Violation beyond the smallest one that counts as equal, for each priority but the last.
     """
 
     rows: list[Bool]
     weights: Float
-    loosened: Float
     tolerance: list[float]
 
     @classmethod
@@ -54,11 +97,9 @@ class PriorityLevels:
         """Read the priorities of constraints on these rows of data."""
         rows, weights = find_levels(compiled), violation_weights(compiled)
         if len(rows) < 2:
-            return cls(rows, weights, np.zeros(len(compiled)), [])
-        errors = standard_errors(compiled, cells)
-        loosened = np.where(compares_groups(compiled), errors, 0.0)
-        weighed = weights * errors
-        return cls(rows, weights, loosened, [float(weighed[one].max()) for one in rows[:-1]])
+            return cls(rows, weights, [])
+        errors = weights * standard_errors(compiled, cells)
+        return cls(rows, weights, [float(errors[one].max()) for one in rows[:-1]])
 
     @property
     def are_several(self) -> bool:
@@ -69,12 +110,20 @@ class PriorityLevels:
         """Measure the violations of each priority alone."""
         if not self.are_several:
             return [merits]
-        *above, last = self.rows
-        loose = merits.bounds + self.loosened
-        return [
-            *(merits.with_bounds(np.where(rows, loose, np.inf)) for rows in above),
-            merits.with_bounds(np.where(last, merits.bounds, np.inf)),
-        ]
+        return [_part(merits, rows) for rows in self.rows]
+
+    def list_steps(
+        self, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
+    ) -> list[Step]:
+        """List the steps of a search before its last priority; penalised rows have their own."""
+        if is_penalised is None:
+            is_penalised = np.zeros(self.weights.size, dtype=bool)
+        steps = []
+        for rows, tolerance in zip(self.rows[:-1], self.tolerance, strict=True):
+            for part, price in ((rows & ~is_penalised, None), (rows & is_penalised, penalty)):
+                if part.any():
+                    steps.append(Step(_part(merits, part), tolerance, price))
+        return steps
 
     def price(self, violations: Sequence[Float]) -> Float:
         """Add up violations of each priority at their prices, in units of the last one."""
@@ -97,33 +146,33 @@ class PriorityLevels:
         return np.asarray(above & met)
 
 
-def keep_least(violations: Sequence[Float], tolerance: Sequence[float], n: int) -> Bool:
-    """Find the candidates that violate each priority least, given those before, shape (n,).
+def _part(merits: ErrorAndViolations, rows: Bool) -> ErrorAndViolations:
+    """Measure the violations of some rows of constraints alone."""
+    return merits.with_bounds(np.where(rows, merits.bounds, np.inf))
+
+
+def keep_least(steps: Sequence[Step], error: Float, violations: Sequence[Float]) -> Bool:
+    """Find the candidates that are left after some steps, shape (n,).
 
     Parameters
     ----------
+    steps : sequence of Step
+        The steps.
+    error : ndarray of shape (n,)
+        Error of each candidate.
     violations : sequence of ndarray of shape (n,)
-        Largest violation of each priority.
-    tolerance : sequence of float
-        Violation beyond the smallest one that counts as equal, where that is above zero.
-    n : int
-        Number of candidates.
+        Violation of each candidate in each step.
     """
-    kept = np.ones(n, dtype=bool)
-    for found, equal in zip(violations, tolerance, strict=True):
-        kept &= found <= equal_to(float(found[kept].min()), equal)
+    kept = np.ones(error.size, dtype=bool)
+    for step, found in zip(steps, violations, strict=True):
+        kept &= found <= step.find_limit(error[kept], found[kept])
     return kept
 
 
-def equal_to(least: float, tolerance: float) -> float:
-    """Find the largest violation that counts as equal to the smallest one."""
-    return least + max(tolerance, ROUNDING) if least > 0.0 else 0.0
-
-
-def best_by_priority(error: Float, violations: Sequence[Float], shift: Float) -> int:
-    """Find the candidate that violates each priority least, then by error and shift."""
+def best_by_priority(
+    steps: Sequence[Step], error: Float, violations: Sequence[Float], shift: Float
+) -> int:
+    """Find the candidate that is left after some steps, then by violation, error and shift."""
     *above, last = violations
-    if not above:
-        return best_of(error, last, shift)
-    kept = np.flatnonzero(keep_least(above, [0.0] * len(above), error.size))
+    kept = np.flatnonzero(keep_least(steps, error, above))
     return int(kept[best_of(error[kept], last[kept], shift[kept])])

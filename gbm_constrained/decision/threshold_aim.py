@@ -12,7 +12,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.line_tables import LineTable
 from gbm_constrained.decision.lines import Line
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
-from gbm_constrained.decision.priorities import PriorityLevels, equal_to, keep_least
+from gbm_constrained.decision.priorities import PriorityLevels, Step, keep_least
 from gbm_constrained.decision.score_counts import DecisionCounts
 
 
@@ -21,16 +21,15 @@ class ThresholdAim:
     """The smallest error under constraints, with a penalty (errors per unit of violation) or not.
 
     Constraints that are penalised have the penalty also where they can be met, and the others,
-    which are `strict`, have it where they cannot. Both are of the `last` priority, and violations
-    of the priorities `above` are made smallest first, up to their `tolerance`.
+    which are `strict`, have it where they cannot. Both are of the `last` priority, and `steps`
+    limit the violations of those before.
     """
 
     merits: ErrorAndViolations
     penalty: float | None
     strict: ErrorAndViolations | None
     last: ErrorAndViolations
-    above: tuple[ErrorAndViolations, ...] = ()
-    tolerance: tuple[float, ...] = ()
+    steps: Sequence[Step]
 
     @classmethod
     def of(
@@ -41,12 +40,12 @@ class ThresholdAim:
         levels: PriorityLevels,
     ) -> ThresholdAim:
         """Aim at few errors; rows of constraints may be penalised also where they can be met."""
-        *above, last = levels.split(merits)
-        strict = None
+        last, strict = levels.split(merits)[-1], None
         if is_penalised is not None and is_penalised.any():
             assert penalty is not None
             strict = last.with_bounds(np.where(is_penalised, np.inf, last.bounds))
-        return cls(merits, penalty, strict, last, tuple(above), tuple(levels.tolerance))
+        steps = levels.list_steps(merits, penalty, is_penalised)
+        return cls(merits, penalty, strict, last, steps)
 
     def on(self, decisions: DecisionCounts) -> ThresholdAim:
         """Return the same aim of decisions on other rows, whose cells weigh the same."""
@@ -57,7 +56,7 @@ class ThresholdAim:
         penalty, shift = self.penalty, line.shift
         error, violation, broken, *above = self._measure(line)
         if above:
-            kept = keep_least(above, self.tolerance, error.size)
+            kept = keep_least(self.steps, error, above)
             error, violation, broken, shift = (
                 of[kept] for of in (error, violation, broken, shift)
             )
@@ -67,8 +66,8 @@ class ThresholdAim:
         return float(shift[best_of(error, violation, shift, penalty)])
 
     def _measure(self, line: Line) -> tuple[Float, ...]:
-        """Measure errors, violations of the last priority, strict ones, and those above."""
-        above = [level.largest_violation for level in self.above]
+        """Measure errors, violations of the last priority, strict ones, and those of steps."""
+        above = [step.merits.largest_violation for step in self.steps]
         if self.strict is None:
             error, violation, *others = self.merits.measure_along(
                 line, self.last.largest_violation, *above
@@ -86,7 +85,7 @@ class ThresholdAim:
         """
         line, penalty = table.thresholds, self.penalty or 0.0
         error, violation, broken, *above = self._measure(line)
-        kept = keep_least(above, self.tolerance, error.size)
+        kept = keep_least(self.steps, error, above)
         merit, fewest = error + penalty * violation, broken[kept].min()
         if fewest > 0.0 and self.penalty is not None:
             good = kept
@@ -95,39 +94,30 @@ class ThresholdAim:
         least = merit[good].min()
         nearest = np.abs(line.shift[good & (merit <= least + ROUNDING)]).min()
 
-        merit, broken, *inside = self._bound_inside(table)
+        low, merit, broken, *inside = self._bound_inside(table)
         is_better = merit < least - ROUNDING
         is_better |= (merit <= least + ROUNDING) & (table.least_shift < nearest)
         if fewest > 0.0 and self.penalty is not None:
             is_better |= broken == 0.0
         else:
             is_better = (is_better & (broken <= fewest + ROUNDING)) | (broken < fewest)
-        return np.asarray(self._with_priorities(is_better, above, inside) & table.may_be_split)
-
-    def _with_priorities(
-        self, is_better: Bool, above: Sequence[Float], inside: Sequence[Float]
-    ) -> Bool:
-        """Find the bins that may be better by a priority above, or equal there and better below.
-
-        `above` are the violations of the candidates by priority, and `inside` bounds of those in
-        the bins.
-        """
-        found, may_be_equal = np.zeros_like(is_better), np.ones_like(is_better)
-        for level, of_bins in enumerate(inside):
-            kept = keep_least(above[:level], self.tolerance[:level], above[level].size)
-            least = float(above[level][kept].min())
-            found |= may_be_equal & (of_bins < least)
-            may_be_equal &= of_bins <= equal_to(least, self.tolerance[level])
-        return found | (is_better & may_be_equal)
+        found, may_be_left = np.zeros_like(is_better), np.ones_like(is_better)
+        for k, (step, of_bins) in enumerate(zip(self.steps, inside, strict=True)):
+            left = keep_least(self.steps[:k], error, above[:k])
+            found |= may_be_left & step.is_open(error[left], above[k][left], (low, of_bins))
+            may_be_left &= of_bins <= step.find_limit(error[left], above[k][left])
+        return np.asarray((found | (is_better & may_be_left)) & table.may_be_split)
 
     def _bound_inside(self, table: LineTable) -> tuple[Float, ...]:
-        """Bound the merit inside of each bin from below, and strict violations and those above."""
+        """Bound error and merit inside of each bin from below, strict violations and steps'."""
         last, penalty = self.last, self.penalty or 0.0
         strict = last if self.strict is None else self.strict
+        parts = [strict, *(step.merits for step in self.steps)]
         bounds = [
             (
+                low[0],
                 low[0] + penalty * last.least_violation(low, high),
-                *(level.least_violation(low, high) for level in (strict, *self.above)),
+                *(part.least_violation(low, high) for part in parts),
             )
             for low, high in self.merits.linear.between(table.stops)
         ]

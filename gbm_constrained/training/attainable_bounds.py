@@ -14,7 +14,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.prefix_choice import FEW_SPLITS
+from gbm_constrained.decision.prefix_choice import FEW_SPLITS, find_at_a_price
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.row_owners import find_first
@@ -53,7 +53,8 @@ class AttainableBounds:
         self._n_calls += 1
         if self._n_calls & (self._n_calls - 1) == 0:  # A power of two.
             compiled = self.compiled
-            found = ShiftSearch(margin, self.cells, compiled, most_splits=FEW_SPLITS).find()
+            search = ShiftSearch(margin, self.cells, compiled, most_splits=FEW_SPLITS)
+            found = find_at_a_price(search)
             violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
             violations[[*found.uncalibrated]] = 0.0
             self._excess = np.where(find_first(compiled), 0.0, np.maximum(violations, 0.0))

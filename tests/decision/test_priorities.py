@@ -40,17 +40,19 @@ def violations_of(problem, cells, compiled, shift):
 
 
 def levels_of(cells, compiled):
-    """Rows, weights, loosened bounds and tolerance of each priority, written out."""
+    """Rows, weights and tolerance of each priority, written out."""
     owners = [compiled.constraints[j] for j in compiled.owner]
     weights = np.array([rule.violation_weight for rule in owners])
     errors = standard_errors(compiled, cells)
-    found = sorted({rule.priority for rule in owners})
-    for level in found:
+    for level in sorted({rule.priority for rule in owners}):
         rows = np.array([rule.priority == level for rule in owners])
-        compares = np.array([rule.expression.compares_pairs for rule in owners])
-        is_last = level == found[-1]
-        loosened = np.where(compares & (not is_last), errors, 0.0)
-        yield rows, weights, loosened, (weights * errors)[rows].max()
+        yield rows, weights, (weights * errors)[rows].max()
+
+
+def worst_of(table, rows, weights):
+    """Largest weighed violation of some rows, of each candidate."""
+    worst = [max(0.0, ((v * weights)[rows]).max(initial=0.0)) for _, v in table]
+    return np.array([w if w > 1e-12 else 0.0 for w in worst])
 
 
 def every_threshold(problem):
@@ -59,48 +61,52 @@ def every_threshold(problem):
     return [0.0, -scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2)]
 
 
-def best_by_trying_all(problem, cells, compiled, penalty):
+def best_by_trying_all(problem, cells, compiled, penalty, priced):
     """Error and violations of the best of all thresholds, one priority after the other."""
     table = [violations_of(problem, cells, compiled, shift) for shift in every_threshold(problem)]
-    *above, last = levels_of(cells, compiled)
-    for rows, weights, loosened, tolerance in above:
-        worst = [((v - loosened) * weights)[rows].max().clip(0.0) for _, v in table]
-        worst = [w if w > 1e-12 else 0.0 for w in worst]
-        least = min(worst)
-        most = least + tolerance if least > 0.0 else 0.0
+    *above, (last, weights, _) = levels_of(cells, compiled)
+    for rows, _, tolerance in above:
+        worst = worst_of(table, rows & ~priced, weights)
+        most = worst.min() + tolerance if worst.min() > 0.0 else 0.0
         table = [row for row, w in zip(table, worst, strict=True) if w <= most + 1e-12]
-    rows, weights, *_ = last
-    ranked = []
-    for error, violations in table:
-        worst = max(0.0, (violations * weights)[rows].max())
-        worst = worst if worst > 1e-12 else 0.0
-        ranked.append((round(worst, 11), round(error, 11)))
-    if penalty is not None and min(ranked)[0] > 0.0:
-        return min(error + penalty * worst for worst, error in ranked)
-    return min(ranked)
+        if (rows & priced).any():
+            worst = worst_of(table, rows & priced, weights)
+            merit = np.array([error for error, _ in table]) + penalty * worst
+            most = worst[merit <= merit.min() + 1e-12].min() + tolerance
+            table = [row for row, w in zip(table, worst, strict=True) if w <= most + 1e-12]
+    error, worst = np.array([error for error, _ in table]), worst_of(table, last, weights)
+    strict = worst_of(table, last & ~priced, weights)
+    if (last & priced).any() and (strict == 0.0).any():
+        return (error + penalty * worst)[strict == 0.0].min()
+    if penalty is not None and worst.min() > 0.0:
+        return (error + penalty * worst).min()
+    return min(zip(worst.round(11), error.round(11), strict=True))
 
 
-@random(120)
+@random(150)
 @given(
     seed=seeds, weighted=st.booleans(), many=st.booleans(), priorities=PRIORITIES,
-    weights=WEIGHTS, penalty=st.sampled_from([None, 0.5, 10.0]),
+    weights=WEIGHTS, penalty=st.sampled_from([None, 0.5, 10.0]), are_priced=st.booleans(),
 )  # fmt: skip
-def test_thresholds_by_trying_all(seed, weighted, many, priorities, weights, penalty):
+def test_thresholds_by_trying_all(seed, weighted, many, priorities, weights, penalty, are_priced):
+    """Rules may have a price also where they can be met, at any priority."""
     problem = Problem(seed, weighted=weighted)
     rules = prioritise(problem.rules(many), priorities, weights)
     cells, compiled = problem.compiled(rules)
-    found = best_shift(problem.margin, cells, compiled, penalty=penalty)
+    priced = np.zeros(len(compiled), dtype=bool)
+    if are_priced and penalty is not None:
+        priced = (problem.rng.random(len(rules)) < 0.5)[compiled.owner]
+    found = best_shift(problem.margin, cells, compiled, penalty=penalty, is_penalised=priced)
     error, violations = violations_of(problem, cells, compiled, found.value)
-    rows, weights, *_ = [*levels_of(cells, compiled)][-1]
-    worst = max(0.0, (violations * weights)[rows].max())
-    worst = worst if worst > 1e-12 else 0.0
-    expected = best_by_trying_all(problem, cells, compiled, penalty)
+    last, weights, _ = [*levels_of(cells, compiled)][-1]
+    (worst,) = worst_of([(error, violations)], last, weights)
+    expected = best_by_trying_all(problem, cells, compiled, penalty, priced)
     if isinstance(expected, tuple):
         assert (worst, error) == pytest.approx(expected, abs=1e-10)
     else:
         assert error + penalty * worst == pytest.approx(expected, abs=1e-10)
-    largest = (violations * np.array([r.violation_weight for r in rules])[compiled.owner]).max()
-    assert found.violation == pytest.approx(max(largest, 0.0), abs=1e-10)
+    largest = max(0.0, (violations * weights).max())
+    assert found.violation == pytest.approx(largest, abs=1e-10)
     assert found.is_feasible == (violations <= 1e-12).all()
 
 
@@ -119,18 +125,22 @@ def test_one_priority_is_no_priority(seed, k, priority):
 @random(60)
 @given(
     seed=seeds, n=st.sampled_from([60, 700]), weighted=st.booleans(), priorities=PRIORITIES,
-    penalty=st.sampled_from([None, 10.0]),
+    penalty=st.sampled_from([None, 10.0]), are_priced=st.booleans(),
 )  # fmt: skip
 def test_tables_of_many_machines_find_the_threshold_of_a_sort(
-    seed, n, weighted, priorities, penalty
+    seed, n, weighted, priorities, penalty, are_priced
 ):
     problem = Dealt(seed, n, weighted=weighted)
     rules = prioritise(problem.rules(), priorities)
-    expected = ShiftSearch(problem.margin, *problem.compiled(rules)).find(penalty=penalty)
+    cells, compiled = problem.compiled(rules)
+    options = {"penalty": penalty}
+    if are_priced and penalty is not None:
+        options["is_penalised"] = problem.rng.random(len(compiled)) < 0.5
+    expected = ShiftSearch(problem.margin, cells, compiled).find(**options)
 
     def work(communicator, index):
         cells, compiled = problem.compiled(rules, index, communicator)
-        return ShiftSearch(problem.margin[index], cells, compiled).find(penalty=penalty)
+        return ShiftSearch(problem.margin[index], cells, compiled).find(**options)
 
     for of_ranks in problem.on_machines(work):
         for found in of_ranks:

@@ -116,6 +116,19 @@ def test_what_comes_first_holds_on_new_rows_and_what_follows_is_as_good_as_that_
 
 
 @BOTH
+def test_a_gap_that_comes_first_is_not_closed_by_deciding_all_rows_alike(library):
+    X, y = draw(3000)
+    group = np.where(X[:, 0] + np.random.default_rng(3).normal(size=y.size) > 0, "a", "b")
+    rules = [gc.gap(gc.selection_rate(), by="g") <= 0.01, RECALL.with_priority(2)]
+    model = fit_quietly(
+        make(library, rules, n_estimators=30), X, y, sensitive_features={"g": group}
+    )
+    assert 0.02 < rates(model, X, y)[0] < 0.9
+    gap = abs(np.subtract(*[(model.predict(X[group == g]) == 1).mean() for g in "ab"]))
+    assert gap < 0.1
+
+
+@BOTH
 def test_reports_say_what_is_given_up_for_which(library):
     X, y = draw(3000)
     model = make(library, [*BUDGET_FIRST, (gc.fpr() <= 0.9).with_priority(3)], n_estimators=30)
