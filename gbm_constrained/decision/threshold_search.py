@@ -40,8 +40,10 @@ class Shift:
     value: Float  # Shift of the margin (1,), or of the scores of each class, which sums to zero.
     error: float  # Weighted 0-1 error of labelled rows that are in the objective.
     functionals: Float  # Value of each functional; NaN for those with a mean loss.
-    violation: float  # Largest violation of a row of constraints; 0 if all hold.
-    loss: float  # Violation, or error plus penalised violations: smallest if none is feasible.
+    violation: float  # Largest violation of a row of constraints by its weight; 0 if all hold.
+    # Violation, or error plus penalised violations: smallest if none is feasible. Each priority
+    # has its price (decision.priorities).
+    loss: float
     uncalibrated: tuple[int, ...] = ()  # Rows of constraints that were left out.
 
     @property
