@@ -154,7 +154,7 @@ def _find_given_up(
     for j in np.flatnonzero(pool.measured[0] & ~pool.reached[0]).tolist():
         first = [constraint.priority < constraints[j].priority for constraint in constraints]
         above = np.flatnonzero(np.array(first) & pool.reached[0]).tolist()
-        if opponents := pool.find_opponents(j, above):
+        if above and (opponents := pool.find_opponents(j, above)):
             given_up[j] = opponents
     return given_up
 

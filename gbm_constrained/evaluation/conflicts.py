@@ -123,6 +123,8 @@ class DecisionPool:
             return None
         while True:
             missed = np.unique(~self.reached[self.reached[:, j]][:, above], axis=0)
+            if not missed.any(axis=1).all():
+                return None  # A further search has found a decision that meets them all.
             fewest = tuple(above[i] for i in _smallest_cover(missed))
             if self.left == 0:
                 return tuple(above)
