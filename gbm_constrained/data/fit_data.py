@@ -324,6 +324,10 @@ class FitData:
         joined = int(np.abs(reached - share * rows.size).argmin()) + 1
         return [np.sort(np.concatenate(some)) for some in (parts[:joined], parts[joined:])]
 
+    def check_folds(self, given: GivenFolds) -> None:
+        """Refuse folds whose training rows lack a class."""
+        given.check_classes(self.y, self.classes)
+
     def with_folds(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add given folds to the arguments of ``fit``: a splitter may draw others each time."""
         if self.given_folds is None:

@@ -14,6 +14,7 @@ from gbm_constrained.constraints.row_means import row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.fit_data import OF_EVALUATION_SETS, FitArguments, FitData
+from gbm_constrained.data.given_folds import GivenFolds
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import as_labels, check_weight
@@ -37,7 +38,8 @@ def check_targets(y: Any, name: str = "y") -> Float:
     infinite = np.flatnonzero(~np.isfinite(targets))
     if infinite.size:
         raise ValueError(
-            f"{name} is {targets[infinite[0]]} in row {infinite[0]}: drop those rows, or clip them."
+            f"{name} is {targets[infinite[0]]} in row {infinite[0]}: drop those rows, or clip "
+            f"them."
         )
     return targets
 
@@ -80,6 +82,10 @@ class TargetData(FitData):
     def columns(self) -> int:
         """Number of scores of a row."""
         return 1
+
+    def check_folds(self, given: GivenFolds) -> None:
+        """Refuse folds without training rows."""
+        given.check_classes(self.y, self.classes[:1])
 
     def without_certification_rows(self, cells: Cells, share: float) -> TargetData:
         """Set a share of the rows of each cell, or the latest rows, aside for certificates."""

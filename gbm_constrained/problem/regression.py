@@ -321,4 +321,5 @@ class RegressionPoint:
             return np.full(self.problem.n_samples, float(inverse_tau))
         views = self.problem.cells.views[: self.problem.cells.n_binding]
         table = np.asarray(inverse_tau)
-        return np.max([table[view.cells][view.small_codes] for view in views], axis=0)
+        found = [table[view.cells][view.small_codes] for view in views]
+        return np.asarray(np.max(found, axis=0))

@@ -1,0 +1,180 @@
+r"""Scale and shift of a regressor's scores, chosen on held-out rows.
+
+The last step of a classifier moves a threshold. That of a regressor maps scores F to
+
+.. math:: c + s (F - c) + d ,
+
+with c the weighted mean score, a scale s and a shift d. A gap of mean predictions shrinks with the
+scale, a mean residual moves with the shift, and both change losses. Among all pairs on a grid that
+is refined around its best points, the one of least mean loss is taken that meets the rules; where
+none meets them, the one that violates them least, in standard errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from gbm_constrained._typing import Array, Float
+from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.constraints.row_means import row_functions_of
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.regression import RegressionLagrangian
+from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.problem.row_functions import row_values
+from gbm_constrained.statistics.mean_intervals import MeanIntervals
+
+SCALES = np.linspace(0.0, 1.4, 15)  # of the first grid; 1 is one of them
+SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the targets
+REFINED, N_REFINEMENTS = 5, 3  # Points of later grids along each axis, and their number.
+
+
+class PredictedRows(EvaluationSet):
+    """Rows that a regressor's trees have not seen, and the values of constraints there.
+
+    Parameters
+    ----------
+    cells, compiled, source, folds
+        As of :class:`~gbm_constrained.decision.evaluation_set.EvaluationSet`.
+    targets : ndarray of shape (n_samples,)
+        Targets.
+    objective : RegressionObjective
+        The objective, which links scores and predictions.
+    """
+
+    lagrangian: RegressionLagrangian  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        cells: Cells,
+        compiled: LinearConstraints,
+        source: str,
+        targets: Float,
+        objective: RegressionObjective,
+    ) -> None:
+        self.cells, self.compiled, self.source, self.folds = cells, compiled, source, ()
+        self.targets, self.objective = targets, objective
+        self.lagrangian = RegressionLagrangian(
+            targets,
+            cells,
+            compiled,
+            functions=row_functions_of(compiled.constraints),
+            objective=objective,
+            weight=cells.rows.weight,
+        )
+        self.functionals_in = {}
+        self.choices = {}
+
+    def mean_loss(self, score: Array) -> float:
+        """Compute the mean loss of the objective."""
+        rows = self.lagrangian.rows
+        return rows.mean(self.objective.values(self.targets, np.asarray(score, np.float64)))
+
+    def intervals(self, score: Array, level: float = 0.95) -> tuple[Float, Float, Float]:
+        """Compute functionals, intervals of constraints, and intervals of functionals."""
+        functionals = self.compiled.functionals(self.lagrangian.at(score).statistics())
+        f = self.objective.predict(np.asarray(score, np.float64))
+        functions = self.lagrangian.rows.functions
+        values = np.column_stack([row_values(one, self.targets, f) for one in functions])
+        found = MeanIntervals(self.cells, self.compiled, level=level, values=values)
+        return functionals, *found.whole(functionals)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Map of scores: ``scale * score + shift``.
+
+    Parameters
+    ----------
+    scale, shift : float
+        Factor and summand of scores.
+    """
+
+    scale: float = 1.0
+    shift: float = 0.0
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether scores stay as they are."""
+        return self.scale == 1.0 and self.shift == 0.0
+
+    def __call__(self, score: Array) -> Array:
+        """Map scores."""
+        return score if self.is_identity else self.scale * score + self.shift
+
+
+def choose_affine(rows: PredictedRows, score: Array) -> Affine:
+    """Choose scale and shift by held-out rows.
+
+    Parameters
+    ----------
+    rows : PredictedRows
+        Held-out rows.
+    score : ndarray of shape (n_samples,)
+        Their scores.
+
+    Returns
+    -------
+    Affine
+        The identity, if the scores meet the constraints or no other map violates them less.
+    """
+    search = _Search(rows, np.asarray(score, dtype=np.float64))
+    best = search.rank(1.0, 0.0)
+    if best[0] <= 0.0:
+        return Affine()
+    point, spacing = (1.0, 0.0), (SCALES[1] - SCALES[0], SHIFTS[1] - SHIFTS[0])
+    grid: Iterator[tuple[float, float]] = product(SCALES.tolist(), SHIFTS.tolist())
+    for _ in range(1 + N_REFINEMENTS):
+        ranked = min((search.rank(*at), at) for at in grid)
+        if ranked[0] < best:
+            best, point = ranked
+        around = np.linspace(-1.0, 1.0, REFINED)
+        grid = product(
+            *(
+                [max(p, 0.0) if i == 0 else p for p in (at + around * step).tolist()]
+                for i, (at, step) in enumerate(zip(point, spacing, strict=True))
+            )
+        )
+        spacing = (spacing[0] / 2.5, spacing[1] / 2.5)
+    return search.affine(*point)
+
+
+class _Search:
+    """Ranks of maps of the scores of held-out rows."""
+
+    def __init__(self, rows: PredictedRows, score: Array) -> None:
+        self.rows, self.score = rows, score
+        problem = rows.lagrangian.rows
+        self.centre, self.unit = (
+            problem.mean(score),
+            problem.mean((score - problem.mean(score)) ** 2),
+        )
+        self.unit = float(np.sqrt(self.unit)) or 1.0
+        self.errors = self._standard_errors()
+
+    def affine(self, scale: float, shift: float) -> Affine:
+        """Make the map of a scale around the mean score, and a shift in deviations of scores."""
+        return Affine(scale, self.centre * (1.0 - scale) + shift * self.unit)
+
+    def rank(self, scale: float, shift: float) -> tuple[float, float]:
+        """Rank a map: by its violation, then by its loss."""
+        score = self.affine(scale, shift)(self.score)
+        statistics = self.rows.lagrangian.at(score).statistics()
+        compiled = self.rows.compiled
+        functionals = np.nan_to_num(compiled.functionals(statistics))
+        violation = (compiled.rows_of(functionals) - compiled.b - ROUNDING) / self.errors
+        return max(float(violation.max(initial=0.0)), 0.0), float(statistics.loss[0])
+
+    def _standard_errors(self) -> Float:
+        """Estimate the standard error of each row of constraints at the scores."""
+        compiled = self.rows.compiled
+        _, _, of_functionals = self.rows.intervals(self.score)
+        widths = np.nan_to_num(np.diff(of_functionals, axis=1)[:, 0])
+        squares = abs(compiled.R).power(2) @ widths**2
+        errors: Float = np.maximum(np.sqrt(squares), 1e-12)
+        return errors

@@ -1,0 +1,169 @@
+"""One constrained fit of a regressor: the stages of a classifier's fit with another problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gbm_constrained._typing import Codes
+from gbm_constrained.constraints.row_means import refuse_rates, row_functions_of
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.fit_data import ClassFactors, FitArguments, Weights
+from gbm_constrained.data.targets import TargetData, check_targets
+from gbm_constrained.decision.affine import PredictedRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.regression import RegressionLagrangian
+from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.training.dual_controller import BoundsAt
+from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.fold_boosters import FoldBoosters
+from gbm_constrained.training.given_folds import check_measurable, check_rows, divide_as_given
+from gbm_constrained.training.growth import FoldGrowth
+from gbm_constrained.training.measurement import HeldOutRows
+from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.passes import Grown
+from gbm_constrained.training.problem import (
+    FitProblem,
+    LibrarySettings,
+    compile_for_fit,
+    find_idle,
+)
+from gbm_constrained.training.run import FitRun
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionProblem(FitProblem):
+    """Constraints bound to the rows of a regression.
+
+    Options of the Lagrangian in `kernel` are the objective and the type of gradients.
+    """
+
+    data: TargetData
+
+    @classmethod
+    def of(
+        cls, options: SolverOptions, arguments: FitArguments, library: LibrarySettings
+    ) -> tuple[SolverOptions, RegressionProblem]:
+        """Encode the rows, and compile the constraints."""
+        check_rows(options, arguments)
+        refuse_rates(options.constraints)
+        data = TargetData.of(arguments, options.constraints, library.random_state)
+        library.kernel["objective"].check_targets(data.targets)
+        divided = divide_as_given(data, options)
+        assert isinstance(divided, TargetData)
+        ones = np.ones(data.classes.size)
+        factors = ClassFactors(ones, ones)
+        cells, compiled = compile_for_fit(options.constraints, data.rows, factors)
+        check_measurable(divided, cells, compiled)
+        weights = Weights.of(divided, factors)
+        idle = find_idle(options.constraints)
+        rewards = np.zeros(len(compiled), dtype=bool)
+        compiled = replace(
+            compiled, may_reward_errors=rewards, must_reward_errors=rewards, splits_targets=rewards
+        )
+        return options, cls(
+            options.constraints, divided, weights, factors, idle, cells, compiled, library.kernel
+        )
+
+    @property
+    def objective(self) -> RegressionObjective:
+        """The objective."""
+        found: RegressionObjective = self.kernel["objective"]
+        return found
+
+    def lagrangian(
+        self, index: Codes | None = None, *, is_restricted: bool = False, log_odds: float = 0.0
+    ) -> Lagrangian:
+        """Build the Lagrangian of all rows, or of those at positions `index`.
+
+        With `is_restricted`, means are taken over these rows alone.
+        """
+        cells, compiled, weight = self.cells, self.compiled, self.weights.objective
+        targets = self.data.targets
+        if index is not None:
+            cells = self.cells.take(index)
+            compiled = self.compiled.on(cells) if is_restricted else self.compiled
+            weight = None if weight is None else weight[index]
+            targets = targets[index]
+        found: Any = RegressionLagrangian(
+            targets,
+            cells,
+            compiled,
+            functions=row_functions_of(self.constraints),
+            weight=weight,
+            **self.kernel,
+        )
+        return found  # type: ignore[no-any-return]  # It has the interface of a Lagrangian.
+
+    def predicted_rows(self, index: Codes, source: str) -> PredictedRows:
+        """Bind the constraints to rows of the fit that a booster has not seen."""
+        cells = self.cells.take(index)
+        compiled = self.compiled.on(cells)
+        return PredictedRows(cells, compiled, source, self.data.targets[index], self.objective)
+
+    def evaluation_set(
+        self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
+    ) -> PredictedRows:
+        """Bind the constraints to rows that are not trained on."""
+        rows = self.data.evaluation_rows(name, X, y, weight, sensitive_features)
+        try:
+            found: tuple[Cells, LinearConstraints] = self.compile(rows, name)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        return PredictedRows(*found, name, check_targets(y, f"y of {name}"), self.objective)
+
+
+class RegressionRun(FitRun):
+    """Options, programme and observers of the fit of a regressor."""
+
+    def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
+        """Move the multipliers towards the bounds themselves."""
+        return lambda functionals: lagrangian.constraints.b
+
+
+class RegressionGrowth(FoldGrowth):
+    """Grows one set of boosters with multipliers."""
+
+    def find_best(self) -> Grown:
+        """Grow boosters; without a violated constraint, no multiplier moves."""
+        return self.grow(has_multipliers=True)
+
+    def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
+        """Bind the constraints to the rows that the boosters hold out."""
+        problem = self.run.problem
+        assert isinstance(problem, RegressionProblem)
+        return problem.predicted_rows(self.rows, self.source)
+
+
+@dataclass(frozen=True)
+class HeldOutTargets(HeldOutRows):
+    """Boosters on parts of the rows are grown first, and find the path of the multipliers."""
+
+    def make_growth(self, run: FitRun, folds: Sequence[Any], source: str) -> FoldGrowth:
+        """Make what grows the boosters."""
+        return RegressionGrowth(run, self.factory, folds, source)
+
+
+class RegressionFit(ConstrainedFit):
+    """One constrained fit of a regressor; see :class:`ConstrainedFit`."""
+
+    problem_class = RegressionProblem
+    run_class = RegressionRun
+    held_out_rows = HeldOutTargets
+
+    @property
+    def objective(self) -> RegressionObjective:
+        """The objective."""
+        assert isinstance(self.problem, RegressionProblem)
+        return self.problem.objective
+
+    def training_rows(self) -> PredictedRows:
+        """Bind the constraints to the training rows, to report on them."""
+        problem = self.problem
+        assert isinstance(problem, RegressionProblem)
+        return problem.predicted_rows(np.arange(len(problem.data.rows)), "training rows")
