@@ -85,7 +85,7 @@ def describe_regressor(
     training: Array,
     held_out: tuple[PredictedRows, Array] | None = None,
 ) -> FinalRegressor:
-    """Measure a model by the scores of its training rows, and of held-out rows if there are any."""
+    """Measure a model by the scores of its training rows, and of held-out rows, if any."""
     solver = fit.solver
     lagrangian, compiled = solver.lagrangian, fit.problem.compiled
     statistics = lagrangian.at(training).exact_statistics()
