@@ -32,7 +32,7 @@ from gbm_constrained.constraints.row_means import (
 )
 
 STEP_WIDTH = 0.25  # Width of the sigmoid of a step, in standard deviations of the targets.
-KINK_WIDTH = 0.01  # Distance from a kink below which its curvature grows no further, likewise.
+KINK_WIDTH = 0.2  # Distance from a kink below which its curvature grows no further, likewise.
 SMALLEST = 1e-12  # Prediction below which the Poisson deviance is that of this one.
 
 

@@ -85,11 +85,22 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
 
 
 class XGBoostRegressionAdapter(XGBoostAdapter):
-    """``RegressionAdapter`` of one ``fit`` of XGBoost."""
+    """``RegressionAdapter`` of one ``fit`` of XGBoost.
+
+    Attributes
+    ----------
+    objective : RegressionObjective
+        The objective.
+    own_objective : dict
+        Its name and parameters, as XGBoost takes them.
+    """
+
+    objective: RegressionObjective
+    own_objective: dict[str, Any]
 
     def check_parameters(self) -> None:
         model = self.model
-        read_objective(model)
+        self.objective, self.own_objective = read_objective(model)
         check_parameters(model)
         check_features(self.X)
         check_targets(self.y)
@@ -109,7 +120,7 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
             check_number("learning_rate", 0.3 if rate is None else rate),
             model.get_num_boosting_rounds(),
             random_state=model.random_state,
-            kernel={"dtype": np.float32, "objective": read_objective(model)[0]},
+            kernel={"dtype": np.float32, "objective": self.objective},
         )
 
     def check_labels(self) -> None:
@@ -119,7 +130,7 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
         return np.asarray(self.fit.data.combined.y)
 
     def native_objective(self) -> dict[str, Any]:
-        return read_objective(self.model)[1]
+        return self.own_objective
 
     def driven_objective(self) -> dict[str, Any]:
         native = self.native_objective()
@@ -131,8 +142,7 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
         return find_intercept(self.labels_of_rows()[:n], data.sample_weight, native)
 
     def metric_link(self) -> Callable[[Array], Array]:
-        objective: RegressionObjective = self.fit.problem.kernel["objective"]
-        return objective.predict
+        return self.objective.predict
 
     def restore_objective(self, native: str) -> None:
         """Leave the objective as the user gave it."""
