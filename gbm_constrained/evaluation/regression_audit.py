@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_regressor
+from sklearn.base import BaseEstimator, is_regressor
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
@@ -43,7 +43,7 @@ def is_of_numbers(model: Any, constraints: Any) -> bool:
     checked = check_constraints(constraints)
     if checked:
         return bool(row_functions_of(checked))
-    return bool(is_regressor(model))
+    return isinstance(model, BaseEstimator) and bool(is_regressor(model))
 
 
 def measure_regressor(
