@@ -34,6 +34,8 @@ class Event(ABC):
     needs_labels: ClassVar[bool] = False
     is_loss: ClassVar[bool] = False  # Whether the event is a mean loss, with no bound from above.
     is_pair: ClassVar[bool] = False  # Whether the scores of two rows are compared.
+    is_row_function: ClassVar[bool] = False  # Whether targets are numbers, as in regression.
+    range: ClassVar[tuple[float, float]] = (0.0, 1.0)  # Smallest and largest mean.
     target: ClassSelector | None = None  # Class that predictions are compared with.
     reference_model: ReferenceModel | None = None  # Model that predictions are compared with.
     first: tuple[Selector, ...] = ()  # Further restriction of the rows that are counted.
@@ -80,6 +82,7 @@ class CrossEntropy(Event):
 
     needs_labels: ClassVar[bool] = True
     is_loss: ClassVar[bool] = True
+    range: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def cost(self, levels: Levels) -> Bool:
         """Return a table without events: a loss depends on probabilities, not on decisions."""
@@ -259,14 +262,16 @@ class LinearCombination:
     @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value over all predictions."""
-        ends = [
-            (0.0, math.copysign(math.inf, a) if term.event.is_loss else a)
-            for a, term in self.terms
-        ]
+        ends = [(a * low, a * high) for a, (low, high) in self._ranges]
         return (
             self.constant + sum(min(end) for end in ends),
             self.constant + sum(max(end) for end in ends),
         )
+
+    @property
+    def _ranges(self) -> list[tuple[float, tuple[float, float]]]:
+        """Coefficient and range of each mean."""
+        return [(a, term.event.range) for a, term in self.terms if a != 0.0]
 
     def restrict(self, *selectors: Any) -> Self:
         """Return the same rate on the rows of further selectors, as ``on=`` reads them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,15 +210,29 @@ class FitData:
             )
         classes, labels = check_labels(y, communicator=communicator)
         weight = check_weight(arguments.sample_weight, labels.size, communicator=communicator)
-        source = copy_random_state(random_state)
         combined = CombinedRows.of(
             X, y, arguments.sample_weight, labels, classes, arguments.datasets
         )
+        return cls.assemble(arguments, constraints, combined, classes, weight, random_state)
+
+    @classmethod
+    def assemble(
+        cls,
+        arguments: FitArguments,
+        constraints: Sequence[Constraint],
+        combined: CombinedRows,
+        classes: NDArray[Any],
+        weight: Float | None,
+        random_state: Any,
+    ) -> Self:
+        """Encode what is known of the rows beside features, labels and their weights."""
+        n = combined.sizes[0]
+        source = copy_random_state(random_state)
         rows = Rows(
             combined.codes,
             classes,
             combined.with_ones(weight),
-            columns_of(arguments.sensitive_features, labels.size),
+            columns_of(arguments.sensitive_features, n),
             combined.features,
             combined.names,
             combined.sizes,
@@ -228,7 +242,7 @@ class FitData:
         alignment.check({**arguments.by_row(), **row_labels_of(constraints)})
         _check_data_sets(alignment, arguments.datasets)
         groups = arguments.groups
-        groups = None if groups is None else as_groups(groups, labels.size, len(rows))
+        groups = None if groups is None else as_groups(groups, n, len(rows))
         times = None if arguments.time is None else Times.of(arguments.time, rows)
         return cls(
             arguments, classes, combined, combined, rows, rows, weight, groups, source, alignment,
@@ -309,6 +323,10 @@ class FitData:
         reached = np.cumsum([part.size for part in parts[:-1]])
         joined = int(np.abs(reached - share * rows.size).argmin()) + 1
         return [np.sort(np.concatenate(some)) for some in (parts[:joined], parts[joined:])]
+
+    def check_folds(self, given: GivenFolds) -> None:
+        """Refuse folds whose training rows lack a class."""
+        given.check_classes(self.y, self.classes)
 
     def with_folds(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add given folds to the arguments of ``fit``: a splitter may draw others each time."""

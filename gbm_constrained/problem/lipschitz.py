@@ -13,7 +13,7 @@ from gbm_constrained.data.cells import View
 from gbm_constrained.data.devices import to_host
 from gbm_constrained.data.row_hash import hash_numbers
 from gbm_constrained.problem.kernels.base import loss_lipschitz, over_classes, rate_lipschitz
-from gbm_constrained.problem.kernels.pairs import pair_sensitivities
+from gbm_constrained.problem.kernels.pairs import STEEPEST, pair_sensitivities
 from gbm_constrained.problem.kernels.proxies import PROXIES
 from gbm_constrained.problem.problem_rows import ProblemRows
 
@@ -21,6 +21,9 @@ from gbm_constrained.problem.problem_rows import ProblemRows
 # is in several cells, and half as many rows are enough.
 SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
 SAMPLE_SEED = 1 << 40  # Not that of a split, whose parts would be in the sample or not as a whole.
+# Factor on slopes observed on a path, because rates become steeper while their multipliers rise.
+SLOPE_FACTOR = 1.5
+MIN_SLOPE = 0.15  # Smallest slope of a rate that a dual step on a path is computed from.
 LARGEST_SQUARE = 1.0 / 8.0  # Largest sum over classes of squared slopes, of two classes at 1/2.
 
 
@@ -89,6 +92,46 @@ class ProblemConstants:
             gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
             square += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
         return own, float(np.sqrt(max(square, 1.0)))
+
+    @property
+    def slope_on_path(self) -> float:
+        """Slope of the cross-entropy that dual steps of a booster assume.
+
+        On a booster's path the mean slope of losses is 0.3 and not 1, near that of rates.
+        """
+        return rate_lipschitz(self.rows.n_classes)
+
+    @property
+    def primal_step(self) -> float:
+        """One over the smoothness of the cross-entropy in the score."""
+        return 4.0 if self.rows.n_classes == 2 else 2.0
+
+    def lipschitz_at(self, slopes: Float, of_pairs: Float) -> Float:
+        """Compute Lipschitz constants of the rows with slopes observed on a path, (m,).
+
+        `slopes` are those of the class probabilities, and `of_pairs` of pair rates, by cell.
+        """
+        steepest = rate_lipschitz(self.rows.n_classes)
+        slopes = np.maximum(SLOPE_FACTOR * slopes, MIN_SLOPE) / steepest
+        rates, losses, pairs = self._squared_reactions
+        square = rates @ slopes**2 + losses * steepest**2
+        if (at := self.rows.pairs) is not None and of_pairs.size:
+            of_pairs = np.minimum(SLOPE_FACTOR * of_pairs, at.steepest) / STEEPEST
+            square = square + pairs @ of_pairs**2
+        return np.asarray(np.sqrt(square))
+
+    @cached_property
+    def _squared_reactions(self) -> tuple[Any, Float, Any]:
+        rates, losses, pairs = self.reactions
+        of_losses = np.asarray(losses.power(2).sum(axis=1)).ravel()
+        return rates.power(2), of_losses, pairs.power(2)
+
+    def loss_curvature(self, slopes: Float) -> float:
+        """Compute the root mean square of slopes by cell, near the mean curvature of the loss."""
+        cells = self.rows.cells
+        first = cells.views[0].cells  # The other views hold the same rows.
+        square = np.average(slopes[first] ** 2, weights=cells.weight[first])
+        return float(np.sqrt(square))
 
     @cached_property
     def _sample(self) -> tuple[Array, Array | None, list[View], Float]:

@@ -57,7 +57,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.problem.kernels.base import rate_lipschitz
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.point import Point
@@ -148,11 +147,10 @@ class DualAscent:
         coupling = float(np.sqrt(max(m, 1)))  # Parallel constraints have the largest norm.
         self._takes_slopes = self.lazy and self.lipschitz is None
         if self.lipschitz is None and self.has_rates:  # Without rates there are no dual steps.
-            # On a booster's path the mean slope of losses is 0.3 and not 1, near that of rates.
-            slope = rate_lipschitz(lagrangian.n_classes) if self.lazy else None
+            slope = lagrangian.constants.slope_on_path if self.lazy else None
             self.lipschitz, coupling = lagrangian.constants.lipschitz(slope)
         if self.tau is None:
-            self.tau = 4.0 if lagrangian.n_classes == 2 else 2.0
+            self.tau = lagrangian.constants.primal_step
         if self.sigma is None:
             self.sigma = 1.0 / (self.tau * coupling**2)
         self.tau_k, self.sigma_k, self.gamma_k = self.tau, self.sigma, self.sigma / self.tau

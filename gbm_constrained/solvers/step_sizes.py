@@ -39,19 +39,12 @@ a jump, and is therefore subtracted from both (evidence, Step sizes).
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
-
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.problem.kernels.base import rate_lipschitz
-from gbm_constrained.problem.kernels.pairs import STEEPEST
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.lipschitz import SLOPE_FACTOR
 
-# Factor on observed slopes, because rates become steeper while their multipliers rise.
-SLOPE_FACTOR = 1.5
-MIN_SLOPE = 0.15  # Smallest slope of a rate that a dual step is computed from.
 # Share of its last distance to the bound above which a constraint counts as not moving.
 STUCK_SHARE = 0.9
 STRIDE_GROWTH = 1.0  # Growth of the dual step of such a constraint, in one exact iteration.
@@ -81,28 +74,13 @@ class PathSlopes:
         """Compute the slopes at the current scores."""
         if (pairs := self.lagrangian.rows.pairs) is not None:
             self.of_pairs = pairs.slopes(margin)
-        self.by_cell = self.lagrangian.constants.slopes()
-        cells = self.lagrangian.cells
-        first = cells.views[0].cells  # The other views hold the same rows.
-        square = np.average(self.by_cell[first] ** 2, weights=cells.weight[first])
-        self.loss_curvature = float(np.sqrt(square))
+        constants = self.lagrangian.constants
+        self.by_cell = constants.slopes()
+        self.loss_curvature = constants.loss_curvature(self.by_cell)
 
     def lipschitz(self) -> Float:
         """Compute Lipschitz constants of the constraints with the observed slopes, (m,)."""
-        steepest = rate_lipschitz(self.lagrangian.n_classes)
-        slopes = np.maximum(SLOPE_FACTOR * self.by_cell, MIN_SLOPE) / steepest
-        rates, losses, pairs = self._squared_reactions
-        square = rates @ slopes**2 + losses * steepest**2
-        if (at := self.lagrangian.rows.pairs) is not None and self.of_pairs.size:
-            of_pairs = np.minimum(SLOPE_FACTOR * self.of_pairs, at.steepest) / STEEPEST
-            square = square + pairs @ of_pairs**2
-        return np.asarray(np.sqrt(square))
-
-    @cached_property
-    def _squared_reactions(self) -> tuple[Any, Float, Any]:
-        rates, losses, pairs = self.lagrangian.constants.reactions
-        of_losses = np.asarray(losses.power(2).sum(axis=1)).ravel()
-        return rates.power(2), of_losses, pairs.power(2)
+        return self.lagrangian.constants.lipschitz_at(self.by_cell, self.of_pairs)
 
     @property
     def steepness(self) -> float:
@@ -160,7 +138,7 @@ class ProximalWeights:
             self._active_cells = (active, active @ lagrangian.constants.sensitivities > 0)
         at_rest = min(inverse_tau, lagrangian.constants.constant_curvature)
         held = np.array([at_rest, inverse_tau])
-        if lagrangian.n_classes > 2:
+        if lagrangian.rows.n_scores > 1:
             held *= self.slopes.steepness
         left = held - self.slopes.loss_curvature * (1.0 / self.progress - 1.0)
         begins, ends = RETURN_ON_HELD_OUT_ROWS if is_held_out else RETURN_ON_TRAINING_ROWS

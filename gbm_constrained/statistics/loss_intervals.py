@@ -14,7 +14,9 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint, Expression
-from gbm_constrained.data.cells import Cells
+from gbm_constrained.constraints.events import Event
+from gbm_constrained.constraints.selectors import Levels
+from gbm_constrained.data.cells import Cells, View
 from gbm_constrained.data.exact_sums import Values
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import sum_by_column
@@ -40,20 +42,36 @@ class LossIntervals:
         intervals, of_functionals = intervals.copy(), of_functionals.copy()
         moments = None if self.cells.communicator.holds_all_rows else self._moments()
         for j, constraint in enumerate(self.compiled.constraints):
-            if not constraint.has_loss:
+            if not self.has_values(constraint):
                 continue
             span = self.compiled.spans[j]
             f, spread = functionals[span], self._spread(j, moments)
             if not np.isfinite(spread).all() or not np.isfinite(f).all():
                 continue  # A base set has no rows.
-            of_functionals[span] = _normal_of_rates(constraint, f, spread, self.level)
+            wide = self.widen(j, spread, self.level)
+            of_functionals[span] = _normal_of_rates(constraint, f, wide, self.level)
             if _is_worst_of_several(constraint.expression, f.size):
                 of_all = level_of_all(constraint, f.size, self.level)
-                strict = _normal_of_rates(constraint, f, spread, of_all)
+                wide = self.widen(j, spread, of_all)
+                strict = _normal_of_rates(constraint, f, wide, of_all)
                 intervals[j] = worst_interval(constraint, f, of_functionals[span], strict)
             else:
-                intervals[j] = _loss_interval(constraint, f, spread, self.level)
+                intervals[j] = _loss_interval(constraint, f, wide, self.level)
         return intervals, of_functionals
+
+    def has_values(self, constraint: Constraint) -> bool:
+        """Whether the intervals of a constraint are those of values of rows."""
+        return constraint.has_loss
+
+    def widen(self, j: int, spread: Float, level: float) -> Float:
+        """Widen covariances by what a normal interval of a level lacks; here by nothing."""
+        return spread
+
+    def values_of(self, event: Event, view: View, levels: Levels) -> Float:
+        """Find what each row adds to the mean of an event."""
+        if event.is_loss:
+            return self.loss
+        return np.asarray(event.cost(levels)[view.small_codes, self.decided])
 
     def _spread(self, j: int, moments: Float | None) -> Float:
         """Compute the covariances of the random errors of a constraint's functionals."""
@@ -81,10 +99,7 @@ class LossIntervals:
                     inside &= group.holds(view)
                 w = view.weigh(weight) * inside[view.small_codes]
                 counted = cells.select(view, term.where)[view.small_codes]
-                if term.event.is_loss:
-                    event = np.where(counted, self.loss, 0.0)
-                else:
-                    event = term.event.cost(levels)[view.small_codes, self.decided] * counted
+                event = np.where(counted, self.values_of(term.event, view, levels), 0.0)
                 mean = w @ event / w.sum()
                 result[:, k] += a * w * (event - mean) / w.sum()
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Number
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -93,6 +93,10 @@ class ConstrainedFit:
         Whether training starts from scores of the user that ``predict`` does not add.
     """
 
+    problem_class: ClassVar[type[FitProblem]] = FitProblem
+    run_class: ClassVar[type[FitRun]] = FitRun
+    held_out_rows: ClassVar[type[HeldOutRows]] = HeldOutRows
+
     def __init__(
         self,
         options: SolverOptions,
@@ -112,7 +116,7 @@ class ConstrainedFit:
             library.unit,
             arguments.machine.communicator,
         )
-        options, problem = FitProblem.of(options, arguments, library)
+        options, problem = self.problem_class.of(options, arguments, library)
         options.method.check_problem(problem.compiled, options.iterate)
         if options.solver == "threshold":
             _refuse_pairs(problem.compiled)
@@ -124,7 +128,7 @@ class ConstrainedFit:
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
             check_guarantee(certification, problem.compiled, asked)
         groups = begin_groups(problem) if options.group_thresholds else None
-        self.run = FitRun(
+        self.run = self.run_class(
             options, problem, library, notifier, certification, groups, progress=progress
         )
         self.evaluation_sets: list[EvaluationSet] = []
@@ -242,7 +246,7 @@ class ConstrainedFit:
         if kind in DIVIDING:
             assert make_factory is not None
             n_folds = 1 if kind == "holdout" else self.options.n_folds
-            strategy = HeldOutRows(make_factory(), n_folds, has_offset)
+            strategy = self.held_out_rows(make_factory(), n_folds, has_offset)
         elif self.run.checkpoint is not None:
             raise ValueError(
                 "checkpoint= saves the boosters of the folds, and this fit has none: it measures "

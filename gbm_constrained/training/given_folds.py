@@ -118,7 +118,7 @@ def divide_as_given(data: FitData, options: Any) -> FitData:
         given = GivenFolds.of_splitter(options.cv, user.X, user.y, user.groups, data.training)
     else:
         return data
-    given.check_classes(data.y, data.classes)
+    data.check_folds(given)
     return replace(data, given_folds=given)
 
 

@@ -16,6 +16,7 @@ from gbm_constrained.decision.group_shifts import GroupOffsets, choose_for_group
 from gbm_constrained.decision.prefix_choice import N_PREFIXES_OF_SEVERAL_CLASSES, Prefixes
 from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
 from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.training.dual_controller import DualController
@@ -159,13 +160,18 @@ class FoldGrowth:
         run.notifier.begin_pass(len(members))
         self._grow_or_restore(boosters, clock)
         boosters.release()  # Other boosters may follow, and the model of all rows does.
-        compiled = run.problem.compiled.on(lagrangian.cells)
-        held_out = EvaluationSet(lagrangian.cells, compiled, self.source, boosters.positions)
+        held_out = self.hold_out(lagrangian, boosters)
         held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
         if not has_multipliers:
             margin = boosters.held_margin(boosters.rounds)
             self.plain_error = held_out.error(held_out.decisions(margin))
         return boosters, held_out
+
+    def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
+        """Bind the constraints to the rows that the boosters hold out."""
+        cells = lagrangian.cells
+        compiled = self.run.problem.compiled.on(cells)
+        return EvaluationSet(cells, compiled, self.source, boosters.positions)
 
     def _make_follower(self, fold: Fold, controller: DualController, log_odds: float) -> Solver:
         """Make the solver of a booster, which follows the multipliers of the controller."""

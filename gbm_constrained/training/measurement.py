@@ -151,7 +151,7 @@ class HeldOutRows:
             folds, source = given.folds, given.source
         else:
             folds, source = self._folds(run), "holdout" if self.n_folds == 1 else "out of fold"
-        growth = FoldGrowth(run, self.factory, folds, source)
+        growth = self.make_growth(run, folds, source)
         boosters, held_out = growth.find_best()
         if boosters.rounds < run.notifier.n_rounds:
             run.notifier.end_for_time(boosters.rounds, "measuring")
@@ -167,6 +167,10 @@ class HeldOutRows:
         return Measured(
             solver, held_out, controller, boosters, growth.plain_error, boosters.has_multipliers
         )
+
+    def make_growth(self, run: FitRun, folds: Sequence[Fold], source: str) -> FoldGrowth:
+        """Make what grows the boosters."""
+        return FoldGrowth(run, self.factory, folds, source)
 
     def _folds(self, run: FitRun) -> list[Fold]:
         """Split the rows, and refuse parts without rows."""

@@ -122,7 +122,7 @@ class FitProblem:
         check_rows(options, arguments)
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
-        idle = _find_idle(options.constraints)
+        idle = find_idle(options.constraints)
         whole = data
         if options.guarantee is not None:
             data = _set_aside(data, options, idle)
@@ -131,12 +131,12 @@ class FitProblem:
             data.classes, data.y, library.library_factor, library.objective_factor
         )
         try:
-            cells, compiled = _compile(options.constraints, data.rows, factors)
+            cells, compiled = compile_for_fit(options.constraints, data.rows, factors)
         except ValueError as error:
             if data.certification is None:
                 raise
             # What concerns all rows is raised here.
-            _compile(options.constraints, whole.rows, factors)
+            compile_for_fit(options.constraints, whole.rows, factors)
             raise ValueError(
                 f"guarantee={options.guarantee!r} sets aside calibration_fraction="
                 f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
@@ -157,7 +157,7 @@ class FitProblem:
 
     def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""
-        return _compile(self.constraints, rows, self.factors, self.compiled, name)
+        return compile_for_fit(self.constraints, rows, self.factors, self.compiled, name)
 
     def lagrangian(
         self, index: Codes | None = None, *, is_restricted: bool = False, log_odds: float = 0.0
@@ -265,7 +265,7 @@ def has_many_rows(cells: Cells, compiled: LinearConstraints, functionals: Iterab
     return bool(min(taken_over, default=0) >= MIN_ROWS_FOR_HOLDOUT)
 
 
-def _find_idle(constraints: Sequence[Constraint]) -> frozenset[int]:
+def find_idle(constraints: Sequence[Constraint]) -> frozenset[int]:
     """Positions of constraints that no decision can violate, if others can be violated."""
     met = [j for j, constraint in enumerate(constraints) if constraint.is_always_met]
     return frozenset(met) if len(met) < len(constraints) else frozenset()
@@ -293,7 +293,7 @@ def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> F
     return data
 
 
-def _compile(
+def compile_for_fit(
     constraints: Sequence[Constraint],
     rows: Rows,
     factors: ClassFactors,
@@ -305,7 +305,7 @@ def _compile(
         constraints,
         rows,
         like,
-        _find_idle(constraints),
+        find_idle(constraints),
         warning=SmallGroupWarning(f"{name}, " if name else "", "" if name else "small_groups_"),
     )
     cells.class_weight = factors.both

@@ -1,0 +1,180 @@
+"""The last stages of a regressor's fit: scale and shift, and what rows say of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained._typing import Array, Float
+from gbm_constrained.decision.affine import NORMAL, Affine, PredictedRows, choose_affine
+from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.decision.outcome import Outcome
+from gbm_constrained.evaluation.constraint_result import ConstraintResult
+from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.regression_audit import determination
+from gbm_constrained.evaluation.report_tables import (
+    constraints_frame,
+    groups_frame,
+    history_frame,
+    small_groups_frame,
+)
+from gbm_constrained.evaluation.sample_size import rows_of_constraint, rows_of_smallest_group
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
+from gbm_constrained.solvers.base import Record
+from gbm_constrained.statistics.sampled_intervals import Sampled
+from gbm_constrained.training.model_scores import ModelScores, TrainedModel
+from gbm_constrained.training.regression import RegressionFit
+from gbm_constrained.training.report_layout import ReportLayout
+
+
+@dataclass(frozen=True, eq=False)
+class FinalRegressor:
+    """The regressor that a fit returns.
+
+    Parameters
+    ----------
+    affine : Affine
+        Scale and shift of its scores.
+    record : Record
+        State of the solver at the model, with values on the training rows.
+    rows : PredictedRows
+        Rows that are reported.
+    score : ndarray of shape (n_samples,)
+        Scores of these rows.
+    """
+
+    affine: Affine
+    record: Record
+    rows: PredictedRows
+    score: Array
+
+
+def finalize_regression(
+    fit: RegressionFit, trained: TrainedModel, rounds: int, margin: Array | None
+) -> FinalRegressor:
+    """Choose scale and shift of a trained booster, and measure the model on all rows.
+
+    `rounds` are those of the whole ensemble; `margin` are the scores of the training rows after
+    these rounds, if they are known.
+    """
+    known = {} if margin is None or fit.has_offset else {rounds: margin}
+    scores = ModelScores(trained, fit.measured, known)
+    affine, measured = Affine(), fit.measured.rows
+    held_out: tuple[PredictedRows, Array] | None = None
+    if isinstance(measured, PredictedRows):
+        held_out = measured, scores.held_out(measured, rounds)
+        affine = choose_affine(*held_out).affine
+    for rows in fit.evaluation_sets:
+        score = affine(scores.held_out(rows, rounds))
+        rows.measure(rounds, score)
+        if rows is fit.evaluation_sets[-1]:
+            assert isinstance(rows, PredictedRows)
+            held_out = rows, score
+    if held_out is not None and held_out[0] is measured and not fit.evaluation_sets:
+        held_out = held_out[0], affine(held_out[1])
+    training = affine(scores.training(rounds))
+    return describe_regressor(fit, affine, rounds, training, held_out)
+
+
+def describe_regressor(
+    fit: RegressionFit,
+    affine: Affine,
+    rounds: int,
+    training: Array,
+    held_out: tuple[PredictedRows, Array] | None = None,
+) -> FinalRegressor:
+    """Measure a model by the scores of its training rows, and of held-out rows, if any."""
+    solver = fit.solver
+    lagrangian, compiled = solver.lagrangian, fit.problem.compiled
+    statistics = lagrangian.at(training).exact_statistics()
+    functionals = compiled.functionals(statistics)
+    record = Record(
+        iteration=len(solver.history),
+        rounds=rounds,
+        objective=lagrangian.objective(statistics),
+        error=np.nan,
+        rates=compiled.rows_of(functionals),
+        functionals=functionals,
+        bounds=solver.bounds,
+        multipliers=solver.multipliers,
+        bregman=np.nan,
+        seconds=solver.elapsed,
+    )
+    if held_out is None:
+        held_out = fit.training_rows(), training
+    return FinalRegressor(affine, record, *held_out)
+
+
+def report_regressor(estimator: Any, fit: RegressionFit, model: FinalRegressor) -> Feasibility:
+    """Set the fitted attributes that report on the constraints, and return the verdicts."""
+    compiled, record, rows = fit.problem.compiled, model.record, model.rows
+    functionals, intervals, of_functionals = rows.intervals(model.score)
+    sources = np.full(len(compiled.constraints), rows.source, dtype=object)
+    sampled = Sampled(intervals, of_functionals)
+    outcome = Outcome(functionals, intervals, of_functionals, sources, sampled)
+    layout = ReportLayout(compiled, fit.evaluation_sets)
+    is_training = rows.source == TRAINING_ROWS
+    results = _assess(layout, outcome, rows)
+    feasibility = Feasibility(
+        (), results, (), (), np.nan, None, np.nan, np.nan, rows.source, rows.cells.n_rows,
+        rounds_trained=fit.solver.rounds, rounds_asked=fit.run.library.n_rounds,
+    )  # fmt: skip
+    laid_out = None if is_training else layout.lay_out(outcome)
+    verdicts = [result.verdict for result in results]
+    spread = layout.spread(record.functionals)
+    estimator.constraint_report_ = constraints_frame(
+        layout.compiled, spread, record.multipliers, laid_out, verdicts
+    )
+    estimator.group_report_ = groups_frame(layout.compiled, spread, laid_out)
+    estimator.small_groups_ = small_groups_frame(compiled)
+    estimator.history_ = _make_history(fit, model)
+    estimator.feasibility_ = feasibility
+    estimator.stopping_message_ = fit.notifier.message
+    estimator.unseen_r2_ = _determination(rows, model.score)
+    estimator.adjustment_ = pd.Series(
+        {"scale": model.affine.scale, "shift": model.affine.shift}, name="adjustment"
+    )
+    found = pd.Series(record.multipliers, list(compiled.rows), name="multiplier")
+    estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
+    return feasibility
+
+
+def _assess(
+    layout: ReportLayout, outcome: Outcome, rows: PredictedRows
+) -> tuple[ConstraintResult, ...]:
+    """Assess each constraint by the rows that are reported."""
+    values = layout.values(outcome)
+    results = []
+    for j, constraint in enumerate(rows.compiled.constraints):
+        estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
+        n = rows_of_constraint(rows.cells, rows.compiled, j)
+        verdict = Verdict.of(constraint, estimate, n, rows.source)
+        smallest = rows_of_smallest_group(rows.cells, rows.compiled, j, None)
+        results.append(ConstraintResult(constraint, *estimate, smallest, verdict))
+    return tuple(results)
+
+
+def _determination(rows: PredictedRows, score: Array) -> Estimate:
+    """Estimate R^2 on rows, with a normal interval of the mean squared loss."""
+    problem = rows.lagrangian.rows
+    square = (rows.targets - rows.objective.predict(np.asarray(score, np.float64))) ** 2
+    weight = problem.objective_weight / problem.total_weight
+    loss = float(weight @ square)
+    half = NORMAL * float(np.sqrt(weight**2 @ (square - loss) ** 2))
+    return determination(Estimate(loss, loss - half, loss + half), problem.scale)
+
+
+def _make_history(fit: RegressionFit, model: FinalRegressor) -> pd.DataFrame:
+    """Make a table with one row per outer iteration, and a last one for the returned model."""
+    records = [r for r in fit.solver.history if r.rounds < model.record.rounds]
+    records.append(model.record)
+    held_out: Float | None = None
+    if fit.reporting_rows:
+        rows = fit.reporting_rows[0]
+        held_out = np.array([rows.values(r.rounds) for r in records])
+        held_out[-1] = rows.compiled.values(model.rows.intervals(model.score)[0])
+    table = history_frame(records, fit.solver.lagrangian.constraints, held_out)
+    return table.drop(columns="error")
