@@ -29,7 +29,7 @@ from arguments import at_least
 from peer_runs.catalogue import PEERS, Peer
 from peer_runs.frontiers import jackknife_interval
 from peer_runs.m2fgb_peer import SETTINGS
-from peer_runs.report import Cell, cells_of, read
+from peer_runs.report import OURS, Cell, cells_of, read
 from peer_runs.rules import GAP_RULES, Rule
 from peer_runs.scoring import COLUMNS, score
 from peer_runs.split import Split
@@ -39,7 +39,6 @@ from result_file import ResultFile
 RULE = GAP_RULES["tpr_gap"]
 BOUNDS, ASKED, TREES = (0.05, 0.1, 0.2), (0.0, 0.025, 0.05, 0.1, 0.2), 100
 DATA = ("adult_by_race_and_sex", "law_school", "law_school_by_race_and_sex")
-OURS = ("ours_lightgbm", "ours_xgboost", "groups_lightgbm", "groups_xgboost")
 THEIRS = ("fairgbm", "m2fgb", "m2fgb_settings")
 METHODS = {
     **{name: PEERS[name] for name in ("plain", *OURS)},
