@@ -35,7 +35,7 @@ import numpy as np
 from arguments import at_least
 from peer_runs.booster import parameters
 from peer_runs.catalogue import PEERS, Peer
-from peer_runs.data import DATA, Data, plain_gaps, split_of
+from peer_runs.data import DATA, Data, data_of, plain_gaps, split_of
 from peer_runs.environments import python_of
 from peer_runs.report import print_tables
 from peer_runs.rules import NEYMAN_PEARSON, TASKS, Rule, rule_of
@@ -104,13 +104,15 @@ def jobs_of(args: argparse.Namespace, known: set[tuple[str, ...]]) -> Iterator[J
                 missing = tuple(
                     wish
                     for wish in wishes
-                    if _key(name, seed, peer, wish[0].task, wish[1], args.trees) not in known
+                    if key_of(name, seed, peer, wish[0].task, wish[1], args.trees) not in known
                 )
                 if missing:
                     yield Job(name, seed, peer, missing, args.trees)
 
 
-def _key(data: str, seed: int, peer: Peer, task: str, asked: float, trees: int) -> tuple[str, ...]:
+def key_of(
+    data: str, seed: int, peer: Peer, task: str, asked: float, trees: int
+) -> tuple[str, ...]:
     return (data, str(seed), peer.name, task, repr(float(asked)), str(trees))
 
 
@@ -124,10 +126,26 @@ def known(results: ResultFile) -> set[tuple[str, ...]]:
 
 
 class Runs:
-    """Runs jobs, one process each, and scores what they answer."""
+    """Runs jobs, one process each, and scores what they answer.
 
-    def __init__(self, results: ResultFile, environments: Path, n_jobs: int) -> None:
+    Parameters
+    ----------
+    results : ResultFile
+        Gets a row for each run.
+    environments : Path
+        Where the environments of the peers are.
+    n_jobs : int
+        Processes at a time.
+    figures : callable, default=score
+        Makes the figures of a run; of the parameters and result of
+        :func:`~peer_runs.scoring.score`.
+    """
+
+    def __init__(
+        self, results: ResultFile, environments: Path, n_jobs: int, figures: Any = score
+    ) -> None:
         self._results, self._environments, self._n_jobs = results, environments, n_jobs
+        self._figures = figures
         self._pythons: dict[str, str | RuntimeError] = {}
         self._lock = threading.Lock()
         self._done = 0
@@ -179,7 +197,7 @@ class Runs:
                     failed += 1
                     row["error"] = answer["error"]
                 else:
-                    row |= score(rule, asked, split, y_test, answer, job.peer)
+                    row |= self._figures(rule, asked, split, y_test, answer, job.peer)
                 self._results.append(row)
         with self._lock:
             self._done += 1
@@ -201,7 +219,7 @@ class Runs:
             "split": str(split_file),
             "folder": str(folder),
             "seed": job.seed,
-            "booster": parameters(job.trees, DATA[job.data].tree),
+            "booster": parameters(job.trees, data_of(job.data).tree),
             "wishes": [
                 {"task": rule.task, "rates": rule.rates, "is_gap": rule.is_gap, "asked": asked}
                 for rule, asked in job.wishes

@@ -1,4 +1,4 @@
-"""The data sets of the benchmark: one plain encoding, two groups, the levels that make sense.
+"""The data sets of the benchmark: one plain encoding, the groups, the levels that make sense.
 
 Adult, COMPAS and the sample of Credit are bundled; the others are looked for in the folder that
 the environment variable GBM_CONSTRAINED_DATA names.
@@ -34,7 +34,7 @@ class Data:
     Parameters
     ----------
     load : callable
-        Gives features, labels 0 and 1, and whether a row is of the second group (or None).
+        Gives features, labels 0 and 1, and the group of a row, numbered from 0 on (or None).
     levels : tuple of float
         Bounds of Neyman-Pearson's rate.
     rate : {"fpr", "fnr"}, default="fpr"
@@ -45,6 +45,8 @@ class Data:
         Without groups there are no gaps to bound.
     mostly_positive : bool, default=False
         Whether most rows are positive.
+    test_share : float, default=0.3
+        Share of the rows that test.
     """
 
     load: Callable[[], tuple[pd.DataFrame, pd.Series, pd.Series | None]]
@@ -53,6 +55,7 @@ class Data:
     tree: dict[str, int] = field(default_factory=lambda: LARGE)
     has_groups: bool = True
     mostly_positive: bool = False
+    test_share: float = 0.3
 
     @property
     def level_is_met_by_majority(self) -> bool:
@@ -68,6 +71,20 @@ class Data:
 def _adult() -> tuple[Any, ...]:
     data = load_adult(download=False)
     return data.data, data.target, data.sensitive_features["sex"] == "Male"
+
+
+def _codes(*columns: pd.Series) -> pd.Series:
+    """Give the tuples of values of some columns numbers from 0 on."""
+    joined = columns[0].astype(str).str.cat([column.astype(str) for column in columns[1:]], "/")
+    return joined.astype("category").cat.codes
+
+
+def _adult_by_race_and_sex() -> tuple[Any, ...]:
+    """Races of fewer than 2,000 rows are one: of some, test rows have three positives."""
+    data = load_adult(download=False)
+    race, sex = (data.sensitive_features[name].astype(str) for name in ("race", "sex"))
+    is_large = race.map(race.value_counts()) >= 2000
+    return data.data, data.target, _codes(race.where(is_large, "other"), sex)
 
 
 def _compas() -> tuple[Any, ...]:
@@ -106,6 +123,11 @@ def _law_school() -> tuple[Any, ...]:
     return table.drop(columns="pass_bar"), table["pass_bar"], table["race"] == "White"
 
 
+def _law_school_by_race_and_sex() -> tuple[Any, ...]:
+    table = _read("law_school.parquet")
+    return table.drop(columns="pass_bar"), table["pass_bar"], _codes(table["race"], table["male"])
+
+
 def _german() -> tuple[Any, ...]:
     table = _read("german.parquet")
     # 1 is a good credit, 2 a bad one; A92 and A95 are women.
@@ -126,6 +148,20 @@ DATA = {
     "credit": Data(_credit, levels=(0.2, 0.1, 0.05), rate="fnr", has_groups=False),
 }
 
+# The same rows with more groups than two, for benchmarks/many_groups.py alone.
+MANY_GROUPS = {
+    # The smallest group has 95 positives: half of them test.
+    "adult_by_race_and_sex": Data(_adult_by_race_and_sex, test_share=0.5),
+    "law_school_by_race_and_sex": Data(
+        _law_school_by_race_and_sex, levels=DATA["law_school"].levels, mostly_positive=True
+    ),
+}
+
+
+def data_of(name: str) -> Data:
+    """Return a data set by its name."""
+    return (DATA | MANY_GROUPS)[name]
+
 
 def encoded(features: pd.DataFrame) -> np.ndarray:
     """Numbers as they are, all else as codes of its sorted values; -1 where missing."""
@@ -139,16 +175,17 @@ def encoded(features: pd.DataFrame) -> np.ndarray:
 
 
 def split_of(name: str, seed: int) -> tuple[Split, np.ndarray]:
-    """70 % training rows, a quarter of them for calibration, and the labels of the test rows.
+    """Training rows, a quarter of them for calibration, and the labels of the test rows.
 
     Labels and groups have equal shares in all parts.
     """
-    features, target, second = DATA[name].load()
+    data = data_of(name)
+    features, target, codes = data.load()
     X, y = encoded(features), target.to_numpy().astype(int)
-    groups = np.zeros(y.size, dtype=int) if second is None else second.to_numpy().astype(int)
-    cells = 2 * y + groups
+    groups = np.zeros(y.size, dtype=int) if codes is None else codes.to_numpy().astype(int)
+    cells = (groups.max() + 1) * y + groups
     train, test = train_test_split(
-        np.arange(y.size), test_size=0.3, stratify=cells, random_state=seed
+        np.arange(y.size), test_size=data.test_share, stratify=cells, random_state=seed
     )
     _, kept = train_test_split(
         np.arange(train.size), test_size=0.25, stratify=cells[train], random_state=seed

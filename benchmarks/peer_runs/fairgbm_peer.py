@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from fairgbm import FairGBMClassifier
 
-from .rules import Rule, value
+from .rules import Rule, merit
 from .split import Fitted, Split
 
 # Gaps diverge from about 0.5 on, and bounds on one rate are hardly felt below 0.1.
 STEPS_OF_GAPS = (0.005, 0.02, 0.05, 0.1, 0.3)
 STEPS_OF_LEVELS = (0.05, 0.1, 0.3, 1.0, 3.0)
+# Those of many groups diverge from about 0.001 on, where bounds are small.
+STEPS_OF_MANY_GROUPS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 
 
 class FairGBM:
@@ -22,6 +24,8 @@ class FairGBM:
     one that is nearest to it.
     """
 
+    steps_of_gaps: tuple[float, ...] = STEPS_OF_GAPS
+
     def __init__(self, split: Split, booster: dict[str, Any], seed: int) -> None:
         self._split, self._booster = split, booster
 
@@ -29,11 +33,10 @@ class FairGBM:
         split = self._split
         X, y, groups = split.part(split.calibration)
         found = []
-        for step in STEPS_OF_GAPS if rule.is_gap else STEPS_OF_LEVELS:
+        for step in self.steps_of_gaps if rule.is_gap else STEPS_OF_LEVELS:
             decisions = self._fitted(rule, asked, step, ~split.calibration).predict(X)
-            at = value(rule, y, decisions, groups)
-            found.append((max(at - asked, 0.0), -np.mean(decisions == y), step, at))
-        _, _, step, at = min(found)
+            found.append((merit(rule, asked, y, decisions, groups), step))
+        (_, _, at), step = min(found)
         model = self._fitted(rule, asked, step, np.ones(split.y.size, dtype=bool))
         return Fitted(lambda X, groups: model.predict(X), at)
 
@@ -59,3 +62,9 @@ class FairGBM:
             **options, **self._booster,
         )  # fmt: skip
         return model.fit(X, y, constraint_group=groups)
+
+
+class FairGBMOfManyGroups(FairGBM):
+    """FairGBM with smaller steps."""
+
+    steps_of_gaps = STEPS_OF_MANY_GROUPS

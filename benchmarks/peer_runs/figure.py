@@ -15,7 +15,7 @@ from .rules import NEYMAN_PEARSON
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-OWN = dict(zip(OURS, ("tab:blue", "tab:cyan"), strict=True))
+OWN = dict(zip(OURS, ("tab:blue", "tab:cyan", "black", "gray"), strict=True))
 
 
 def draw_frontiers(file: Path, trees: int, path: Path) -> None:

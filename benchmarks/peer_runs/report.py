@@ -15,7 +15,7 @@ from .data import DATA
 from .frontiers import accuracy_at, hypervolume, jackknife_interval
 from .rules import NEYMAN_PEARSON
 
-OURS = ("ours_lightgbm", "ours_xgboost")
+OURS = ("ours_lightgbm", "ours_xgboost", "groups_lightgbm", "groups_xgboost")
 
 
 @dataclass(frozen=True)

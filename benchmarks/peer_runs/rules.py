@@ -68,3 +68,17 @@ def value(rule: Rule, y: Any, decisions: Any, groups: Any) -> float:
         by_group = events[rows > 0] / rows[rows > 0]
         found.append(np.ptp(by_group) if rule.is_gap else by_group[0])
     return float(max(found))
+
+
+def merit(
+    rule: Rule, asked: float, y: Any, decisions: Any, groups: Any
+) -> tuple[float, float, float]:
+    """Rank decisions of one setting among others, smallest first.
+
+    Returns
+    -------
+    tuple of float
+        By how much the bound is missed, the share of errors, and what the rule bounds.
+    """
+    at = value(rule, y, decisions, groups)
+    return max(at - asked, 0.0), float(np.mean(decisions != y)), at

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
-from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.lines import check_margin, threshold_line
@@ -66,12 +67,33 @@ class Candidates:
         n = self.shift.size
         return np.unique(np.linspace(0, n - 1, min(most, n)).round().astype(np.intp))
 
-    @property
+    @cached_property
     def is_monotone(self) -> bool:
         """Whether the part in each constraint rises or falls with the shift."""
         steps = np.diff(self.rates, axis=1)
         rises, falls = (steps >= -NOISE).all(axis=1), (steps <= NOISE).all(axis=1)
         return bool((rises | falls).all())
+
+    @cached_property
+    def rises(self) -> Bool:
+        """Whether each rate is at least as large at the last shift as at the first one."""
+        return np.asarray(self.rates[:, -1] >= self.rates[:, 0])
+
+    @cached_property
+    def ascending(self) -> Float:
+        """Rates in the order in which they rise, each at least as large as those before it."""
+        ordered = np.where(self.rises[:, None], self.rates, self.rates[:, ::-1])
+        return np.asarray(np.maximum.accumulate(ordered, axis=1))
+
+    @cached_property
+    def is_constant(self) -> Bool:
+        """Whether each rate is the same at all shifts."""
+        return np.asarray((self.rates == self.rates[:, :1]).all(axis=1))
+
+    @cached_property
+    def by_error(self) -> Codes:
+        """Positions by the error, and of equals by the size of the shift."""
+        return np.lexsort((np.abs(self.shift), np.round(self.error / ROUNDING)))
 
 
 @dataclass(frozen=True)
@@ -252,16 +274,24 @@ def _best_partners(first: Candidates, second: Candidates, right: Float) -> tuple
     """Find the best threshold of the second group for each of the first, if there is one."""
     n = second.shift.size
     low, high = np.zeros(first.shift.size, np.intp), np.full(first.shift.size, n, np.intp)
-    for a, c, most in zip(first.rates, second.rates, right, strict=True):
-        room = most - a + ROUNDING
-        if c[-1] >= c[0]:
-            reached = np.searchsorted(np.maximum.accumulate(c), room, side="right")
+    # Of many groups most constraints are about neither of the two, or about one of them.
+    is_settled = first.is_constant & second.is_constant
+    room = (right - first.rates[:, 0] + ROUNDING)[is_settled]
+    if (room < second.rates[is_settled, 0]).any():
+        high[:] = 0
+    for i in np.flatnonzero(~is_settled):
+        c, a = second.ascending[i], first.rates[i]
+        left = right[i] - (a[:1] if first.is_constant[i] else a) + ROUNDING
+        if second.is_constant[i]:
+            reached = np.where(left < c[0], 0, n)
+        else:
+            reached = np.searchsorted(c, left, side="right")
+        if second.rises[i]:
             high = np.minimum(high, reached)
         else:
-            reached = np.searchsorted(np.maximum.accumulate(c[::-1]), room, side="right")
             low = np.maximum(low, n - reached)
     is_met = low < high
-    order = np.lexsort((np.abs(second.shift), np.round(second.error / ROUNDING)))
+    order = second.by_error
     rank = np.empty(n, dtype=np.intp)
     rank[order] = np.arange(n)
     partner = np.zeros(first.shift.size, np.intp)

@@ -79,6 +79,27 @@ def test_adult_false_positive_rates(run):
     assert row["accuracy"] == pytest.approx(plain.score(X[~train], adult.target[~train]))
 
 
+def test_adult_group_thresholds(run):
+    space = run("adult_group_thresholds")[0]
+    table, models, X, y = (space[name] for name in ("table", "models", "X", "y"))
+    assert (table["low"] <= table["bound"].astype(float)).all()  # none is missed beyond doubt
+    by_group = table["model"] == "threshold of each group"
+    before, after = (table.loc[rows, "accuracy"].to_numpy() for rows in (~by_group, by_group))
+    # What the page says of the accuracy that the group saves.
+    assert (after - before > 0.002).all()
+    assert (after - before < 0.008).all()
+    assert space["alike"].all()
+    for (name, bound), model in models.items():
+        selected = pd.Series(model.predict(X[space["test"]]))
+        rates = selected.groupby(X["sex"][space["test"]].to_numpy(), observed=True).mean()
+        row = table[(table["model"] == name) & (table["bound"] == f"{bound:g}")].iloc[0]
+        assert row["value"] == pytest.approx(np.ptp(rates))
+        accuracy = model.score(X[space["test"]], y[space["test"]])
+        assert row["accuracy"] == pytest.approx(accuracy)
+        shifts = getattr(model, "group_shifts_", None)
+        assert (shifts is None) == (name == "one threshold")
+
+
 def test_credit_neyman_pearson(run):
     space = run("credit_neyman_pearson")[0]
     plain, constrained, certified = (row for _, row in space["table"].iterrows())
