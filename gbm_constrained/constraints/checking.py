@@ -84,7 +84,7 @@ def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: s
         f"{parameter} out",
     )
     for constraint in constraints:
-        if constraint.amount is not None:
+        if constraint.amounts:
             raise ValueError(
                 f"{constraint} counts amounts, and decisions by {parameter} count rows: leave "
                 f"{parameter} out, or leave weight= out of the rate."

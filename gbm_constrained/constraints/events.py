@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._typing import Bool
+from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
@@ -35,7 +35,7 @@ class Event(ABC):
     is_loss: ClassVar[bool] = False  # Whether the event is a mean loss, with no bound from above.
     is_pair: ClassVar[bool] = False  # Whether the scores of two rows are compared.
     is_row_function: ClassVar[bool] = False  # Whether targets are numbers, as in regression.
-    range: ClassVar[tuple[float, float]] = (0.0, 1.0)  # Smallest and largest mean.
+    is_cost: ClassVar[bool] = False  # Whether decisions have costs, in the unit of the amounts.
     target: ClassSelector | None = None  # Class that predictions are compared with.
     reference_model: ReferenceModel | None = None  # Model that predictions are compared with.
     first: tuple[Selector, ...] = ()  # Further restriction of the rows that are counted.
@@ -45,9 +45,17 @@ class Event(ABC):
     background: str = "all"  # Rows that a group is compared with: "all" or "others".
     sides: tuple[str, ...] = ()  # What tells the rate apart beside its name and `on`, as printed.
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return 0.0, math.inf if self.is_loss else 1.0
+
     @abstractmethod
-    def cost(self, levels: Levels) -> Bool:
-        """Find the decisions at which the event happens; shape (n_cells, n_classes), bool."""
+    def cost(self, levels: Levels) -> Bool | Float:
+        """Find the decisions at which the event happens, or what each of them costs.
+
+        The shape is (n_cells, n_classes).
+        """
 
     def map_classes(self, replace_class: Callable[[Any], Any]) -> Event:
         """Replace the classes that the event names, where there are any."""
@@ -82,7 +90,6 @@ class CrossEntropy(Event):
 
     needs_labels: ClassVar[bool] = True
     is_loss: ClassVar[bool] = True
-    range: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def cost(self, levels: Levels) -> Bool:
         """Return a table without events: a loss depends on probabilities, not on decisions."""
@@ -183,6 +190,15 @@ class Term:
     amount: Amount | None = None  # What each row counts for, beside its weight.
 
     @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value over all predictions."""
+        low, high = self.event.range
+        if self.amount is None or not self.event.is_cost:
+            return low, high
+        largest = self.amount.largest  # It may be infinite, and an amount may be zero.
+        return low * largest if low < 0.0 else 0.0, high * largest if high > 0.0 else 0.0
+
+    @property
     def base(self) -> tuple[Selector, ...]:
         """Selectors of the rows that the mean is taken over."""
         return (*self.rows, *self.on, *self.event.first)
@@ -250,9 +266,9 @@ class LinearCombination:
         return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
 
     @property
-    def amount(self) -> Amount | None:
-        """What rows count for in all terms."""
-        return next((term.amount for _, term in self.terms), None)
+    def amounts(self) -> tuple[Amount | None, ...]:
+        """What rows count for in the terms; None where they count as one."""
+        return tuple(dict.fromkeys(term.amount for _, term in self.terms))
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -262,16 +278,11 @@ class LinearCombination:
     @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value over all predictions."""
-        ends = [(a * low, a * high) for a, (low, high) in self._ranges]
+        ends = [[a * end if end else 0.0 for end in term.range] for a, term in self.terms]
         return (
             self.constant + sum(min(end) for end in ends),
             self.constant + sum(max(end) for end in ends),
         )
-
-    @property
-    def _ranges(self) -> list[tuple[float, tuple[float, float]]]:
-        """Coefficient and range of each mean."""
-        return [(a, term.event.range) for a, term in self.terms if a != 0.0]
 
     def restrict(self, *selectors: Any) -> Self:
         """Return the same rate on the rows of further selectors, as ``on=`` reads them."""

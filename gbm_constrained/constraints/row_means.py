@@ -22,9 +22,9 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from gbm_constrained._messages import is_finite
+from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Bool
-from gbm_constrained.constraints.base import Constraint, is_number
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.events import Event
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.rate_parts import Taken, document_rate, make_rate
@@ -49,7 +49,11 @@ class RowFunction(Event):
     is_convex: ClassVar[bool] = False
     is_linear: ClassVar[bool] = False
     is_step: ClassVar[bool] = False
-    range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return -math.inf, math.inf
 
     @property
     def key(self) -> str:
@@ -74,10 +78,14 @@ class RowLoss(RowFunction):
 
     needs_labels: ClassVar[bool] = True
     is_convex: ClassVar[bool] = True
-    range: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     loss: LossName = field()
     parameter: float | None = None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return 0.0, math.inf
 
 
 @dataclass(frozen=True)
@@ -102,9 +110,13 @@ class Above(RowFunction):
     """Whether the prediction is above a threshold."""
 
     is_step: ClassVar[bool] = True
-    range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     threshold: float = field()
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return 0.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -113,7 +125,11 @@ class Covered(RowFunction):
 
     needs_labels: ClassVar[bool] = True
     is_step: ClassVar[bool] = True
-    range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return 0.0, 1.0
 
 
 @document_rate

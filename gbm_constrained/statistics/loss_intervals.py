@@ -1,7 +1,8 @@
-"""Normal intervals of mean losses, and of what constraints make of them.
+"""Normal intervals of mean losses and of costs in amounts, and of what constraints make of them.
 
-Mean cross-entropies have no bounded range, so that counted decisions
-(:mod:`gbm_constrained.statistics.intervals`) do not suffice. The intervals use each row's loss.
+Mean cross-entropies and amounts have no bounded range, so that counted decisions
+(:mod:`gbm_constrained.statistics.intervals`) do not suffice. The intervals use the loss, or the
+cost, of each row: they have the empirical variance.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ DRAWS = 2000  # Draws of the value of a constraint of losses that is no single m
 
 @dataclass(frozen=True)
 class LossIntervals:
-    """Intervals of constraints on mean losses, which complete those of other constraints."""
+    """Intervals of constraints on losses and costs, which complete those of other constraints."""
 
     cells: Cells
     compiled: LinearConstraints
     decided: Codes  # Class index that each row is decided for.
-    loss: Float  # Cross-entropy of each row, in nats.
+    loss: Float | None  # Cross-entropy of each row, in nats; None without constraints on it.
     level: float = 0.95
 
     def complete(
@@ -61,7 +62,7 @@ class LossIntervals:
 
     def has_values(self, constraint: Constraint) -> bool:
         """Whether the intervals of a constraint are those of values of rows."""
-        return constraint.has_loss
+        return constraint.has_loss or constraint.has_costs_of_amounts
 
     def widen(self, j: int, spread: Float, level: float) -> Float:
         """Widen covariances by what a normal interval of a level lacks; here by nothing."""
@@ -70,6 +71,7 @@ class LossIntervals:
     def values_of(self, event: Event, view: View, levels: Levels) -> Float:
         """Find what each row adds to the mean of an event."""
         if event.is_loss:
+            assert self.loss is not None
             return self.loss
         return np.asarray(event.cost(levels)[view.small_codes, self.decided])
 
@@ -83,23 +85,28 @@ class LossIntervals:
     def _deviations(self, j: int) -> Float:
         """Compute each row's part in the random error of a constraint's functionals.
 
-        A weighted mean e over rows i has the linearised error ``sum w_i (e_i - e) / sum w_i``. The
-        result has shape (n_samples, n_functionals).
+        A weighted mean e over rows i has the linearised error ``sum w_i (e_i - e) / sum w_i``.
+        Amounts are parts of the weights, and of costs parts of what is averaged. The result has
+        shape (n_samples, n_functionals).
         """
         cells, constraint = self.cells, self.compiled.constraints[j]
-        view = cells.views[cells.view_of[j]]
+        views = cells.views_by_amount(j)
         weight = np.ones(len(cells.rows)) if cells.rows.weight is None else cells.rows.weight
         functionals = constraint.expression.functionals(self.compiled.groups[j])
-        levels = cells.levels_of(view)
         result = np.zeros((len(cells.rows), len(functionals)))
         for k, (rate, group) in enumerate(functionals):
             for a, term in rate.terms:
+                view = views[term.amount]
                 inside = cells.select(view, term.base)
                 if group is not None:
                     inside &= group.holds(view)
-                w = view.weigh(weight) * inside[view.small_codes]
+                w = weight if term.event.is_cost else view.weigh(weight)
+                w = w * inside[view.small_codes]
                 counted = cells.select(view, term.where)[view.small_codes]
-                event = np.where(counted, self.values_of(term.event, view, levels), 0.0)
+                values = self.values_of(term.event, view, cells.levels_of(view))
+                event = np.where(counted, values, 0.0)
+                if term.event.is_cost:
+                    event = view.weigh(event)
                 mean = w @ event / w.sum()
                 result[:, k] += a * w * (event - mean) / w.sum()
         return result
@@ -110,6 +117,7 @@ class LossIntervals:
         w are weights and e losses. The result has shape (5, n_cells, n_classes).
         """
         cells, loss, w = self.cells, self.loss, self.cells.rows.weight
+        assert loss is not None, "amounts are on one machine"
         first: list[Values] = [None, loss] if w is None else [w, w * loss]
         second: list[Values] = [None, loss, loss**2]
         if w is not None:

@@ -37,7 +37,7 @@ def check_rules(constraints: Sequence[Constraint]) -> None:
         "a black-box metric is searched under constraints that all hold: leave with_priority out",
     )
     for constraint in constraints:
-        if constraint.amount is not None:
+        if constraint.amounts:
             raise ValueError(
                 f"{constraint} counts amounts, and a black-box metric is searched under rules "
                 f"that count rows: leave weight= out of the rate."

@@ -41,6 +41,7 @@ from pandas.api.extensions import ExtensionArray
 
 from gbm_constrained.constraints import (
     amounts,
+    costs,
     coverage,
     events,
     expressions,
@@ -59,7 +60,6 @@ from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows
 from gbm_constrained.evaluation.verdicts import Verdict
-from gbm_constrained.metrics.callables import MeanCost
 from gbm_constrained.metrics.f_measures import FBeta, MacroF1, MicroF1
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.metrics.recalls import BalancedAccuracy, MeanOfRecalls
@@ -75,14 +75,14 @@ CLASSES: tuple[type, ...] = (
     *(
         cls
         for module in (
-            amounts, coverage, events, expressions, grouped, row_means, selectors
+            amounts, costs, coverage, events, expressions, grouped, row_means, selectors
         )
         for cls in vars(module).values()
         if inspect.isclass(cls) and is_dataclass(cls) and cls.__module__ == module.__name__
     ),
     Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
     ABPP, AdaptiveSurrogates, AutoSolver, CBPR,
-    BalancedAccuracy, FBeta, MacroF1, MeanCost, MeanOfRecalls, MicroF1, RateMetric,
+    BalancedAccuracy, FBeta, MacroF1, MeanOfRecalls, MicroF1, RateMetric,
 )  # fmt: skip
 TAG = "$"
 ARRAY_KINDS = "biufUSMmO"  # as in numpy.dtype.kind
