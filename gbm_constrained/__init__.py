@@ -1,4 +1,4 @@
-"""Gradient-boosted classifiers trained under constraints on their error rates.
+"""Gradient-boosted models trained under constraints on their error rates, losses and means.
 
 Names are loaded when they are first used, so that a script with one library does not wait for the
 other (PEP 562).
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from gbm_constrained._version import __version__ as __version__
 from gbm_constrained.constraints import pair_rates as _pair_rates
 from gbm_constrained.constraints import rates as _rates
+from gbm_constrained.constraints import row_means as _row_means
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.log_loss_form import as_log_loss
 from gbm_constrained.constraints.pair_rates import *  # noqa: F403 - as those of `rates`
 from gbm_constrained.constraints.rates import *  # noqa: F403 - `rates.__all__` lists the names
+from gbm_constrained.constraints.row_means import *  # noqa: F403 - as those of `rates`
 from gbm_constrained.constraints.selectors import dataset, label
 from gbm_constrained.constraints.text import format_constraint, parse_constraint, parse_constraints
 from gbm_constrained.exceptions import (
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
     from gbm_constrained import spark as spark
     from gbm_constrained import xgboost as xgboost
     from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
+    from gbm_constrained.boosters.lightgbm.regressor import ConstrainedLGBMRegressor
     from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
+    from gbm_constrained.boosters.xgboost.regressor import ConstrainedXGBRegressor
     from gbm_constrained.evaluation.feasibility import Feasibility
     from gbm_constrained.evaluation.np_roc import np_roc_band
     from gbm_constrained.evaluation.verdicts import Verdict
@@ -55,9 +59,11 @@ _PLACES = {
     "Audit": "reporting.audit",
     "ConstrainedAUCScorer": "linear_model.auc_scorer",
     "ConstrainedLGBMClassifier": "boosters.lightgbm.classifier",
+    "ConstrainedLGBMRegressor": "boosters.lightgbm.regressor",
     "ConstrainedLinearSVC": "linear_model.svm",
     "ConstrainedLogisticRegression": "linear_model.logistic_regression",
     "ConstrainedXGBClassifier": "boosters.xgboost.classifier",
+    "ConstrainedXGBRegressor": "boosters.xgboost.regressor",
     "ConstraintState": "training.callbacks",
     "Feasibility": "evaluation.feasibility",
     "Verdict": "evaluation.verdicts",
@@ -82,9 +88,11 @@ __all__ = [
     "CheckpointWarning",
     "ConstrainedAUCScorer",
     "ConstrainedLGBMClassifier",
+    "ConstrainedLGBMRegressor",
     "ConstrainedLinearSVC",
     "ConstrainedLogisticRegression",
     "ConstrainedXGBClassifier",
+    "ConstrainedXGBRegressor",
     "Constraint",
     "ConstraintState",
     "CostlyConstraintsWarning",
@@ -108,7 +116,7 @@ __all__ = [
     "parse_constraints",
     "tradeoff_curve",
 ]
-__all__ += [*_rates.__all__, *_pair_rates.__all__]
+__all__ += [*_rates.__all__, *_pair_rates.__all__, *_row_means.__all__]
 
 
 def _load(name: str) -> Any:

@@ -72,15 +72,16 @@ ValueError
 
 def document_fit(method: Method) -> Method:
     """Complete the docstring of a ``fit``, which has ``{fit_arguments}`` in their place."""
-    return _complete(method, "{fit_arguments}", FIT_ARGUMENTS_DOC)
+    return complete_doc(method, "{fit_arguments}", FIT_ARGUMENTS_DOC)
 
 
 def document_predict(method: Method) -> Method:
     """Complete the docstring of a ``predict``, which has ``{predict_arguments}``."""
-    return _complete(method, "{predict_arguments}", PREDICT_ARGUMENTS_DOC)
+    return complete_doc(method, "{predict_arguments}", PREDICT_ARGUMENTS_DOC)
 
 
-def _complete(method: Method, placeholder: str, arguments: str) -> Method:
+def complete_doc(method: Method, placeholder: str, arguments: str) -> Method:
+    """Put the documentation of arguments in the place of a placeholder in a docstring."""
     doc = inspect.cleandoc(method.__doc__ or "")  # Python 3.13 has removed the indentation already
     method.__doc__ = doc.replace(placeholder, arguments)
     return method

@@ -7,7 +7,8 @@ The last step of a classifier moves a threshold. That of a regressor maps scores
 with c the weighted mean score, a scale s and a shift d. A gap of mean predictions shrinks with the
 scale, a mean residual moves with the shift, and both change losses. Among all pairs on a grid that
 is refined around its best points, the one of least mean loss is taken that meets the rules; where
-none meets them, the one that violates them least, in standard errors.
+none meets them, the one that violates them least, in standard errors. Maps that add more than a
+twentieth to the mean loss are left out, for multipliers serve the rules at less cost.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +33,7 @@ from gbm_constrained.statistics.mean_intervals import MeanIntervals
 
 SCALES = np.linspace(0.0, 1.4, 15)  # of the first grid; 1 is one of them
 SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the targets
+MAX_COST = 0.05  # Largest share of the mean loss that a map may add to it.
 REFINED, N_REFINEMENTS = 5, 3  # Points of later grids along each axis, and their number.
 
 
@@ -108,7 +111,32 @@ class Affine:
         return score if self.is_identity else self.scale * score + self.shift
 
 
-def choose_affine(rows: PredictedRows, score: Array) -> Affine:
+class AffineChoice(NamedTuple):
+    """A map of scores that held-out rows have chosen.
+
+    Parameters
+    ----------
+    affine : Affine
+        The map.
+    violation, loss : float
+        Largest violation in standard errors, and mean loss, of the mapped scores.
+    violation_before, loss_before : float
+        The same of the scores as they are.
+    """
+
+    affine: Affine
+    violation: float
+    loss: float
+    violation_before: float
+    loss_before: float
+
+    @property
+    def cost(self) -> float:
+        """What the map adds to the mean loss, as a share of it."""
+        return (self.loss - self.loss_before) / max(self.loss_before, np.finfo(float).tiny)
+
+
+def choose_affine(rows: PredictedRows, score: Array) -> AffineChoice:
     """Choose scale and shift by held-out rows.
 
     Parameters
@@ -120,28 +148,33 @@ def choose_affine(rows: PredictedRows, score: Array) -> Affine:
 
     Returns
     -------
-    Affine
-        The identity, if the scores meet the constraints or no other map violates them less.
+    AffineChoice
+        With the identity, if the scores meet the constraints or no other map is better.
     """
     search = _Search(rows, np.asarray(score, dtype=np.float64))
-    best = search.rank(1.0, 0.0)
-    if best[0] <= 0.0:
-        return Affine()
-    point, spacing = (1.0, 0.0), (SCALES[1] - SCALES[0], SHIFTS[1] - SHIFTS[0])
+    before = search.measure(1.0, 0.0)
+    if before[0] <= 0.0:
+        return AffineChoice(Affine(), *before, *before)
+    most = before[1] + MAX_COST * abs(before[1])
+
+    def rank(at: tuple[float, float]) -> tuple[bool, float, float]:
+        violation, loss = search.measure(*at)
+        return loss > most, violation, loss
+
+    best, point = (False, *before), (1.0, 0.0)
+    spacing = (SCALES[1] - SCALES[0], SHIFTS[1] - SHIFTS[0])
     grid: Iterator[tuple[float, float]] = product(SCALES.tolist(), SHIFTS.tolist())
     for _ in range(1 + N_REFINEMENTS):
-        ranked = min((search.rank(*at), at) for at in grid)
+        ranked = min((rank(at), at) for at in grid)
         if ranked[0] < best:
             best, point = ranked
         around = np.linspace(-1.0, 1.0, REFINED)
         grid = product(
-            *(
-                [max(p, 0.0) if i == 0 else p for p in (at + around * step).tolist()]
-                for i, (at, step) in enumerate(zip(point, spacing, strict=True))
-            )
+            np.maximum(point[0] + around * spacing[0], 0.0).tolist(),
+            (point[1] + around * spacing[1]).tolist(),
         )
         spacing = (spacing[0] / 2.5, spacing[1] / 2.5)
-    return search.affine(*point)
+    return AffineChoice(search.affine(*point), *best[1:], *before)
 
 
 class _Search:
@@ -161,8 +194,8 @@ class _Search:
         """Make the map of a scale around the mean score, and a shift in deviations of scores."""
         return Affine(scale, self.centre * (1.0 - scale) + shift * self.unit)
 
-    def rank(self, scale: float, shift: float) -> tuple[float, float]:
-        """Rank a map: by its violation, then by its loss."""
+    def measure(self, scale: float, shift: float) -> tuple[float, float]:
+        """Measure a map: its largest violation in standard errors, and its mean loss."""
         score = self.affine(scale, shift)(self.score)
         statistics = self.rows.lagrangian.at(score).statistics()
         compiled = self.rows.compiled

@@ -8,7 +8,7 @@ over the rows of a cell. Multipliers move by exact means. Gradients see
 
 Curvatures are those of the least parabola that touches the function and is nowhere below it, so
 that Newton steps do not overshoot. Of :math:`|r|` it is :math:`1 / |r|` (Lange, "MM Optimization
-Algorithms", 2016, section 4.3), at most one over a hundredth of the targets' deviation, so that
+Algorithms", 2016, section 4.3), at most one over a fifth of the targets' deviation, so that
 the parabola is below a kink by less than twice that distance. Of a sigmoid at u widths from its
 step it is the largest second derivative, :math:`1 / (6 \sqrt 3)`, or :math:`2 / u^2` far away,
 over the square of the width.
@@ -36,7 +36,7 @@ from gbm_constrained.constraints.row_means import (
 )
 
 STEP_WIDTH = 0.25  # Width of the sigmoid of a step, in standard deviations of the targets.
-KINK_WIDTH = 0.01  # Distance from a kink below which its curvature grows no further, likewise.
+KINK_WIDTH = 0.2  # Distance from a kink below which its curvature grows no further, likewise.
 STEEPEST_CHANGE = 1.0 / np.sqrt(108.0)  # Largest second derivative of a sigmoid.
 SMALLEST = 1e-12  # Prediction below which the Poisson deviance is that of this one.
 

@@ -63,6 +63,8 @@ def forget_constraints(estimator: Any) -> None:
 def constraints_of(estimator: Any) -> tuple[Constraint, ...]:
     """List the constraints of a fitted estimator, whose rates name their class as reports do."""
     found = check_constraints(estimator.constraints)
+    if not hasattr(estimator, "classes_"):  # A regressor predicts numbers.
+        return found
     return resolve_positive_class(found, estimator.classes_, estimator.positive)
 
 
@@ -81,7 +83,7 @@ def write_note(
     """
     known = vars(estimator)
     fitted = {name: known[name] for name in FITTED_ATTRIBUTES if is_whole and name in known}
-    classes = np.asarray(estimator.classes_)
+    classes = np.asarray(getattr(estimator, "classes_", ()))
     shift = fitted.get("_threshold", np.zeros(1 if classes.size == 2 else classes.size))
     parameters, left_out = _split_parameters(estimator)
     if left_out:

@@ -13,7 +13,7 @@ from gbm_constrained.constraints.row_means import refuse_rates, row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, Weights
 from gbm_constrained.data.targets import TargetData, check_targets
-from gbm_constrained.decision.affine import PredictedRows
+from gbm_constrained.decision.affine import AffineChoice, PredictedRows, choose_affine
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -34,6 +34,11 @@ from gbm_constrained.training.problem import (
     find_idle,
 )
 from gbm_constrained.training.run import FitRun
+
+MAX_PASSES = 3
+LAST = 4  # The end of a pass is one part in so many of its iterations.
+# Violation in standard errors, and share of the loss that a map adds, up to which a pass is done.
+SMALL_VIOLATION, SMALL_COST = 0.5, 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +123,16 @@ class RegressionProblem(FitProblem):
         return PredictedRows(*found, name, check_targets(y, f"y of {name}"), self.objective)
 
 
+def is_settled(choice: AffineChoice) -> bool:
+    """Whether scores nearly meet the rules by themselves, and a map adds next to nothing."""
+    return choice.violation_before <= SMALL_VIOLATION and choice.cost <= SMALL_COST
+
+
+def rank(choice: AffineChoice) -> tuple[float, float]:
+    """Rank passes: by violations that are more than small, then by the loss."""
+    return max(choice.violation - SMALL_VIOLATION, 0.0), choice.loss
+
+
 class RegressionRun(FitRun):
     """Options, programme and observers of the fit of a regressor."""
 
@@ -127,11 +142,34 @@ class RegressionRun(FitRun):
 
 
 class RegressionGrowth(FoldGrowth):
-    """Grows one set of boosters with multipliers."""
+    """Grows boosters in passes, until the rules cost no more than they have to.
+
+    Multipliers of the first pass are on their way for most of its rounds. Where the held-out rows
+    then violate a rule, or scale and shift cost loss to meet it, boosters are grown again from the
+    multipliers that the last quarter of the pass had in the mean.
+    """
 
     def find_best(self) -> Grown:
         """Grow boosters; without a violated constraint, no multiplier moves."""
-        return self.grow(has_multipliers=True)
+        grown = best = self.grow(has_multipliers=True)
+        choice = chosen = self._choose(grown)
+        for _ in range(MAX_PASSES - 1):
+            if is_settled(choice) or not self._has_time_again():
+                break
+            history = grown[0].controller.solver.history
+            last = history[-max(len(history) // LAST, 1) :]
+            start = np.mean([record.multipliers for record in last], axis=0)
+            grown = self.grow(has_multipliers=True, start=start)
+            choice = self._choose(grown)
+            if rank(choice) < rank(chosen):
+                best, chosen = grown, choice
+        return best
+
+    def _choose(self, grown: Grown) -> AffineChoice:
+        """Choose scale and shift of boosters by the rows that they hold out."""
+        boosters, rows = grown
+        assert isinstance(rows, PredictedRows)
+        return choose_affine(rows, boosters.held_margin(boosters.rounds))
 
     def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
         """Bind the constraints to the rows that the boosters hold out."""

@@ -65,7 +65,7 @@ def finalize_regression(
     held_out: tuple[PredictedRows, Array] | None = None
     if isinstance(measured, PredictedRows):
         held_out = measured, scores.held_out(measured, rounds)
-        affine = choose_affine(*held_out)
+        affine = choose_affine(*held_out).affine
     for rows in fit.evaluation_sets:
         score = affine(scores.held_out(rows, rounds))
         rows.measure(rounds, score)
@@ -85,7 +85,7 @@ def describe_regressor(
     training: Array,
     held_out: tuple[PredictedRows, Array] | None = None,
 ) -> FinalRegressor:
-    """Measure a model by the scores of its training rows, and of held-out rows if there are any."""
+    """Measure a model by the scores of its training rows, and of held-out rows, if any."""
     solver = fit.solver
     lagrangian, compiled = solver.lagrangian, fit.problem.compiled
     statistics = lagrangian.at(training).exact_statistics()

@@ -141,8 +141,7 @@ def test_hessians_are_those_of_parabolas_above(objective):
     """Near the scores the Hessian majorises, whatever the signs of coefficients."""
     targets, f, weight, table = draw(seed=2)
     f = np.maximum(f, 0.3)
-    far = np.abs(targets - f) > 0.1
-    f[~far] += 0.4
+    f[np.abs(targets - f) < 0.3] += 0.6  # off the kinks
     rules = [rule for rule in mixed_rules() if "share" not in str(rule)]
     lagrangian = build(targets, rules, objective, weight, table)
     score, y = objective.score_of(f), multipliers_of(lagrangian)

@@ -8,6 +8,7 @@ from regressions import OBJECTIVES
 from sklearn import metrics
 
 from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.problem.row_functions import KINK_WIDTH
 
 STEP = 1e-6
 IDS = [objective.name for objective in OBJECTIVES]
@@ -50,7 +51,7 @@ def test_hessians_of_other_losses_bound_them_from_above(name):
     objective = next(one for one in OBJECTIVES if one.name == name)
     y, score = draw(objective, 2)
     _, other = draw(objective, 3)
-    far = np.abs(y - score) > 0.01
+    far = np.abs(y - score) > KINK_WIDTH
     gradient, hessian = objective.derivatives(y, score, 1.0)
     move = other - score
     above = objective.values(y, score) + gradient * move + hessian * move**2 / 2

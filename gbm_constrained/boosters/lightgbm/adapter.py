@@ -202,10 +202,7 @@ class LightGBMAdapter:
 
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
         self.fit, given, data = fit, self.arguments, fit.data
-        check_classes(self.model, data.classes.size)
-        with warnings.catch_warnings():  # The parent gives the same warnings.
-            warnings.simplefilter("ignore")
-            check_classification_targets(data.combined.y)
+        self.check_labels()
         data.combined.refuse_with(init_score=given["init_score"])
         data.alignment.check({"X": self.X, "y": self.y, "init_score": given["init_score"]})
         self.init_score = check_scores(
@@ -227,8 +224,7 @@ class LightGBMAdapter:
             check_scores(start, len(y_i), data.columns, f"eval_init_score[{i}]", "F")
             for i, ((_, y_i), start) in enumerate(zip(self.pairs, starts, strict=True))
         ]
-        check_class_weights(given["eval_class_weight"], n_sets, data.classes)
-        self.metrics = split_metrics(self.model, given["eval_metric"], data.classes.size)
+        self.metrics = self.split_metrics()
         if self.pairs:
             check_arguments(self.metrics[1])
         return EvaluationArguments(
@@ -239,6 +235,28 @@ class LightGBMAdapter:
             parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
             is_evaluated=bool(self.pairs) and any(self.metrics),
         )
+
+    def check_labels(self) -> None:
+        """Refuse labels, and weights of their classes, that the parent does not take."""
+        data = self.fit.data
+        check_classes(self.model, data.classes.size)
+        with warnings.catch_warnings():  # The parent gives the same warnings.
+            warnings.simplefilter("ignore")
+            check_classification_targets(data.combined.y)
+        check_class_weights(self.arguments["eval_class_weight"], len(self.pairs), data.classes)
+
+    def split_metrics(self) -> tuple[list[str], list[Any]]:
+        """Split metrics into names that need no objective, and functions of labels and scores."""
+        n_classes = self.fit.data.classes.size
+        return split_metrics(self.model, self.arguments["eval_metric"], n_classes)
+
+    def find_intercept(self) -> Array:
+        """Find the scores that the parent would start from."""
+        return find_intercept(self.fit)
+
+    def make_native(self) -> None:
+        """Replace the booster by the one that the parent would have trained."""
+        make_native(self.model, self.fit.data.classes.size, self.intercept)
 
     def given(self) -> Mapping[str, Any]:
         return self.arguments
@@ -252,7 +270,7 @@ class LightGBMAdapter:
         self.has_offset = self.init_score is not None and not is_continued
         self.intercept = np.zeros(fit.data.columns)
         if self._is_from_average:
-            self.intercept = find_intercept(fit)
+            self.intercept = self.find_intercept()
 
     @property
     def _is_from_average(self) -> bool:
@@ -292,7 +310,7 @@ class LightGBMAdapter:
         with self._driven(params):
             self.native(combined.X, combined.y, combined.sample_weight, **given)
         del given["init_score"]  # The library has a copy, and nothing else asks for the scores.
-        make_native(model, fit.data.classes.size, self.intercept)
+        self.make_native()
         best, rounds = model._Booster.best_iteration, fit.solver.rounds
         if best > 0:
             rounds = best - observer.begin

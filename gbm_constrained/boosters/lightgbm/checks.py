@@ -56,11 +56,7 @@ def check_classes(model: Any, n_classes: int) -> None:
 
 def check_supported(model: Any, callbacks: Any) -> None:
     """Refuse parameters that have no meaning under constraints."""
-    check_booster_callbacks(
-        callbacks,
-        lambda c: callable(c) and not isinstance(c, type),
-        "functions of one CallbackEnv",
-    )
+    check_parameters(model, callbacks)
     objective = find_objective(model)
     if read_as("objective", objective, "") not in NATIVE_OBJECTIVES:
         raise ValueError(
@@ -74,6 +70,15 @@ def check_supported(model: Any, callbacks: Any) -> None:
                 f"{name}={value!r} belongs to LightGBM's own objective and has no effect "
                 f"under constraints: leave it at 1."
             )
+
+
+def check_parameters(model: Any, callbacks: Any) -> None:
+    """Refuse callbacks and parameters beside the objective that constraints do not allow."""
+    check_booster_callbacks(
+        callbacks,
+        lambda c: callable(c) and not isinstance(c, type),
+        "functions of one CallbackEnv",
+    )
     machines = find_parameter(model, "num_machines", 1)
     if machines != 1 or find_parameter(model, "machines", None):
         raise ValueError(

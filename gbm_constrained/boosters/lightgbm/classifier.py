@@ -14,7 +14,6 @@ import functools
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import lightgbm as lgb
@@ -25,23 +24,20 @@ from gbm_constrained.boosters.base import ConstrainedBoosterMixin
 from gbm_constrained.boosters.fit_docs import document_fit, document_predict
 from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
 from gbm_constrained.boosters.lightgbm.checks import check_categories
-from gbm_constrained.boosters.lightgbm.model_text import classifier_of, read_file
+from gbm_constrained.boosters.lightgbm.driven import DrivenLGBMMixin
+from gbm_constrained.boosters.lightgbm.model_text import classifier_of
 from gbm_constrained.boosters.lightgbm.native_fits import average_scores
 from gbm_constrained.boosters.lightgbm.parameters import ALIASES
 from gbm_constrained.boosters.lightgbm.trained_model import (
-    LIBRARY_ATTRIBUTES,
     adopt_file,
-    write_text,
 )
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.decision.prefix_choice import Criterion
 from gbm_constrained.solvers.base import SolverMethod
-from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fit import weight_of_rows
-from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.given_folds import MeasureOn
 from gbm_constrained.training.options import (
     Ensemble,
@@ -51,7 +47,6 @@ from gbm_constrained.training.options import (
     Probabilities,
     SolverName,
     check_spelling,
-    drop_solver_parameters,
     refuse_moved_parameters,
 )
 from gbm_constrained.training.parameter_docs import (
@@ -62,7 +57,11 @@ from gbm_constrained.training.parameter_docs import (
 )
 
 
-class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
+class _DrivenClassifierMixin(DrivenLGBMMixin, ConstrainedBoosterMixin):
+    """All that a constrained classifier adds: LightGBM looks at two bases for parameters."""
+
+
+class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
     __doc__ = f"""LightGBM classifier trained under constraints on its error rates.
 
     A real :class:`lightgbm.LGBMClassifier`: every parameter, method and attribute of the parent
@@ -87,7 +86,6 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
     objective: Any
     _objective: Any
     _Booster: Any
-    _other_params: dict[str, Any]
 
     _adapter_class: ClassVar[type[LightGBMAdapter]] = LightGBMAdapter
 
@@ -184,17 +182,6 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         self.oracle = oracle
         self.solver = solver
 
-    # Private in LightGBM. Should LightGBM stop calling this method, LightGBM would warn of unknown
-    # parameters and evaluate some metrics on raw scores, which tests notice.
-    def _process_params(self, stage: str) -> dict[str, Any]:
-        params: dict[str, Any] = super()._process_params(stage=stage)
-        drop_solver_parameters(params)
-        if self.deterministic is not None:  # which LightGBM has a meaning for, too
-            params["deterministic"] = self.deterministic
-        if stage == "fit":
-            params.update(self.__dict__.get("_fit_params", {}))
-        return params
-
     @document_fit
     def fit(
         self,
@@ -274,77 +261,11 @@ class ConstrainedLGBMClassifier(ConstrainedBoosterMixin, lgb.LGBMClassifier):  #
         )
         return self
 
-    def save_model(
-        self,
-        fname: Any,
-        *,
-        num_iteration: int | None = None,
-        start_iteration: int = 0,
-        importance_type: str = "split",
-    ) -> None:
-        """Save the model, its constraints and reports; plain LightGBM reads the same file.
+    def _read_kind(self, text: str) -> tuple[str, int]:
+        return classifier_of(text)
 
-        Parameters
-        ----------
-        fname : str or path
-            File to write.
-        num_iteration : int, default=None
-            Boosting rounds to save; all up to the best one by default. A part of the model is
-            saved without reports and threshold, which are those of the whole.
-        start_iteration : int, default=0
-            First boosting round to save.
-        importance_type : {"split", "gain"}, default="split"
-            Importance of the features that LightGBM writes into its file.
-
-        Raises
-        ------
-        TypeError
-            If a constraint or a label holds a value that no file can hold.
-        ValueError
-            If the objective is a function, without which the file would be read as raw scores.
-        """
-        text = write_text(self, num_iteration, start_iteration, importance_type)
-        Path(fname).write_text(text, encoding="utf-8", newline="\n")
-
-    def load_model(self, fname: Any) -> ConstrainedLGBMClassifier:
-        """Load a model, with its parameters, constraints and reports where the file has them.
-
-        The file of another program holds none of these. Then parameters stay as they are, classes
-        are numbered from 0, and all knowledge of an earlier model is removed, with the constraints
-        of an earlier file.
-
-        Parameters
-        ----------
-        fname : str or path
-            Written by :meth:`save_model` or by LightGBM.
-
-        Raises
-        ------
-        ValueError
-            If the file is damaged, holds no classifier, or is of a newer version; the estimator
-            is left as it was.
-        """
-        source = f"The file {fname}"
-        try:
-            text, written = read_file(fname, saving.NAME)
-            saving.check_unchanged(written, text)
-            objective, n_classes = classifier_of(text)
-            booster = lgb.Booster(model_str=text)
-        except (ValueError, lgb.basic.LightGBMError) as error:
-            raise ValueError(f"{source} cannot be loaded: {error}.") from error
-        note = saving.read_note(
-            written,
-            self,
-            LIBRARY_ATTRIBUTES,
-            rounds=booster.current_iteration(),
-            n_classes=n_classes,
-            source=source,
-        )
-        with saving.unchanged_on_error(self):
-            remove_report(self)
-            saving.forget_constraints(self)
-            adopt_file(self, booster, objective, note, n_classes)
-        return self
+    def _adopt(self, booster: lgb.Booster, objective: str, n_classes: int, note: Any) -> None:
+        adopt_file(self, booster, objective, note, n_classes)
 
     def _raw_margin(self, X: Any, start: Any = None) -> Any:
         return average_scores(self, self.booster_, super().predict(X, raw_score=True))

@@ -62,7 +62,7 @@ def make_fold_booster_factory(
     add, or at those of one row that stands for all.
     """
     # LightGBM derives num_class from this attribute, which is of an earlier fit until the end.
-    before, parent._n_classes = parent._n_classes, fit.data.classes.size
+    before, parent._n_classes = parent._n_classes, max(fit.data.columns, 2)
     try:
         with preserve_random_state(parent):
             params = {**parent._process_params(stage="fit"), "objective": "none"}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import lightgbm as lgb
+import numpy as np
 
 from gbm_constrained._typing import Array
 
@@ -26,6 +27,7 @@ OUTPUT_FIELDS = ("leaf_value", "internal_value", "leaf_const")
 END_OF_TREES = "\nend of trees\n"
 PANDAS = "\npandas_categorical:"  # LightGBM looks for it in the last line
 PARAMETER = re.compile(r"\[(\w+): (.*)\]")
+LINEAR_FIELDS = ("leaf_coeff",)  # of trees with a linear function in each leaf
 CLASSIFIERS = ("binary", "cross_entropy", "multiclass", "multiclassova")
 
 
@@ -95,6 +97,37 @@ def _check_complete(text: str) -> None:
     strange = [line for line in lines.split("\n") if line and not PARAMETER.fullmatch(line)]
     if begins and (strange or not ends):
         raise ValueError(f"its parameters are damaged: {(strange or ['they do not end'])[0]!r}")
+
+
+def rescale(booster: lgb.Booster, scale: float, shift: float) -> lgb.Booster:
+    """Make a booster of one score whose scores are mapped to ``scale * score + shift``."""
+
+    def change(index: int, tree: str) -> str:
+        for name in (*OUTPUT_FIELDS, *LINEAR_FIELDS):
+            tree = map_numbers(tree, name, lambda x: x * scale)
+        return tree
+
+    text = _map_trees(booster.model_to_string(num_iteration=-1), change)
+    scaled = lgb.Booster(model_str=text)
+    scaled.best_iteration, scaled.best_score = booster.best_iteration, booster.best_score
+    scaled.params = booster.params
+    scaled.set_train_data_name(booster._train_data_name)
+    return shift_intercept(scaled, np.array([shift]))
+
+
+def objective_line(text: str) -> str:
+    """Find the objective of a model, with its parameters as LightGBM writes them."""
+    found = re.search(r"^objective=(.*)$", text, flags=re.M)
+    return "" if found is None else found[1]
+
+
+def regressor_of(text: str) -> tuple[str, int]:
+    """Find the objective of a regressor, which has no classes, and refuse another model."""
+    objective = objective_line(text).partition(" ")[0]
+    if not objective or objective in (*CLASSIFIERS, "lambdarank", "rank_xendcg", "custom"):
+        known = repr(objective) if objective else "none"
+        raise ValueError(f"its objective is {known}, which makes no regressor")
+    return objective, 0
 
 
 def classifier_of(text: str) -> tuple[str, int]:

@@ -74,7 +74,7 @@ class TrainedLGBMModel:
         with warnings.catch_warnings():  # Training took the same kinds of tables silently.
             warnings.filterwarnings("ignore", "X does not have valid feature names")
             warnings.filterwarnings("ignore", "Converting data to scipy sparse matrix")
-            raw = lgb.LGBMClassifier.predict(self.parent, X, raw_score=True, num_iteration=grown)
+            raw = lgb.LGBMModel.predict(self.parent, X, raw_score=True, num_iteration=grown)
         return np.asarray(raw)
 
     def truncate(self, rounds: int) -> None:
@@ -106,6 +106,12 @@ def make_native(model: Any, n_classes: int, intercept: Array) -> None:
     trained = model._Booster
     text = add_intercept(trained.model_to_string(num_iteration=-1), list(intercept))
     objective = "binary sigmoid:1" if n_classes == 2 else f"multiclass num_class:{n_classes}"
+    restore_booster(model, text, objective)
+
+
+def restore_booster(model: Any, text: str, objective: str) -> None:
+    """Give an estimator the booster of a text, under an objective as LightGBM writes it."""
+    trained = model._Booster
     native = lgb.Booster(model_str=restore_objective(text, objective))
     native.best_iteration, native.best_score = trained.best_iteration, trained.best_score
     name = objective.partition(" ")[0]
@@ -138,6 +144,17 @@ def adopt_file(
     model: Any, booster: lgb.Booster, objective: str, note: Any, n_classes: int
 ) -> None:
     """Give a classifier the attributes of a fitted one, from a file and its note, if any."""
+    encoder = LabelEncoder()
+    encoder.classes_ = np.arange(n_classes) if note is None else note.classes
+    adopt_booster(model, booster, objective, note)
+    model._le, model._class_weight = encoder, None
+    model._classes, model._n_classes = encoder.classes_, n_classes
+    codes = encoder.transform(encoder.classes_)
+    model._class_map = dict(zip(encoder.classes_, codes, strict=True))
+
+
+def adopt_booster(model: Any, booster: lgb.Booster, objective: str, note: Any) -> None:
+    """Give an estimator the booster of a file, and what the note of the file says, if any."""
     generic_names = [f"Column_{j}" for j in range(booster.num_feature())]
     own = {
         "_objective": objective,
@@ -146,18 +163,11 @@ def adopt_file(
         "_best_iteration": booster.best_iteration,
         "_best_score": booster.best_score,
     }
-    encoder = LabelEncoder()
-    encoder.classes_ = np.arange(n_classes)
     if note is not None:
         note.restore(model)
-        encoder.classes_ = note.classes
         own.update({name: note.library[name] for name in own if name in note.library})
     # LightGBM 4.6 does not know all of these attributes.
     model.__dict__.update({name: own[name] for name in own if name in vars(model)})
     booster.best_iteration, booster.best_score = model._best_iteration, model._best_score
     model._Booster, model.fitted_ = booster, True
     model._n_features = model._n_features_in = booster.num_feature()
-    model._le, model._class_weight = encoder, None
-    model._classes, model._n_classes = encoder.classes_, n_classes
-    codes = encoder.transform(encoder.classes_)
-    model._class_map = dict(zip(encoder.classes_, codes, strict=True))

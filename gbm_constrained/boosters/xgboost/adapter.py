@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._typing import Array, Float
@@ -33,6 +33,7 @@ from gbm_constrained.boosters.xgboost.checks import (
     warn_of_base_margin,
     warn_of_cut_names,
 )
+from gbm_constrained.boosters.xgboost.driven import DrivenFit
 from gbm_constrained.boosters.xgboost.fold_features import FoldFeatures, read_features
 from gbm_constrained.boosters.xgboost.folds import make_fold_booster_factory
 from gbm_constrained.boosters.xgboost.kernel_options import kernel_options
@@ -84,28 +85,6 @@ from gbm_constrained.training.progress import Progress
 DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own default, which no call of XGBoost returns
 
 
-@dataclass(eq=False)
-class DrivenFit:
-    """State of a fit that the classifier's overridden methods read while a solver drives it.
-
-    Attributes
-    ----------
-    params : dict
-        Parameters of the native learner beside the user's.
-    sets : iterator of (X_i, y_i, bool)
-        Evaluation sets, and whether each is held out.
-    is_continued : bool
-        Whether training goes on from another model.
-    matrices : list
-        Matrices that the parent's fit has made: training rows, and held-out evaluation sets.
-    """
-
-    params: dict[str, Any]
-    sets: Iterator[tuple[Any, Any, bool]]
-    is_continued: bool
-    matrices: list[Any] = field(default_factory=list)
-
-
 class XGBoostAdapter:
     """``BoosterAdapter`` of one ``fit`` of XGBoost.
 
@@ -120,6 +99,8 @@ class XGBoostAdapter:
     arguments : mapping
         All other arguments of the parent's ``fit``, by name.
     """
+
+    trained_class: ClassVar[type[TrainedXGBModel]] = TrainedXGBModel
 
     def __init__(
         self, model: Any, native: Callable[..., Any], X: Any, y: Any, arguments: Mapping[str, Any]
@@ -229,9 +210,7 @@ class XGBoostAdapter:
 
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
         self.fit, given, data = fit, self.arguments, fit.data
-        n_classes = data.classes.size
-        # The classes of the data may be the labels that these positions stand for.
-        check_classes(self.model, check_labels(self.y, communicator=self.communicator)[0])
+        self.check_labels()
         data.combined.refuse_with(base_margin=given["base_margin"])
         aligned = {"X": self.X, "y": self.y, "base_margin": given["base_margin"]}
         data.alignment.check(aligned)
@@ -245,7 +224,8 @@ class XGBoostAdapter:
             given["sample_weight_eval_set"], eval_set, "sample_weight_eval_set"
         )
         has_weights = any(weight is not None for weight in weights)
-        check_metric(self.model, n_classes, is_evaluated=bool(self.pairs), is_weighted=has_weights)
+        native = self.native_objective()
+        check_metric(self.model, native, is_evaluated=bool(self.pairs), is_weighted=has_weights)
         starts = list_for_each(given["base_margin_eval_set"], eval_set, "base_margin_eval_set")
         for i, (_, y_i) in enumerate(self.pairs):
             check_weight(weights[i], len(y_i), f"sample_weight_eval_set[{i}]")
@@ -260,27 +240,47 @@ class XGBoostAdapter:
             is_evaluated=bool(self.pairs),
         )
 
+    def check_labels(self) -> None:
+        """Refuse labels that the parent does not take."""
+        # The classes of the data may be the labels that these positions stand for.
+        check_classes(self.model, check_labels(self.y, communicator=self.communicator)[0])
+
+    def labels_of_rows(self) -> Array:
+        """List the label of each row, as the parent takes it.
+
+        Rows of further data sets without a label are in no objective: any class will do.
+        """
+        return self.fit.data.combined.classes_of_rows
+
+    def native_objective(self) -> dict[str, Any]:
+        """Give the library's own objective, with its parameters."""
+        return native_objective(self.fit.data.classes.size)
+
+    def driven_objective(self) -> dict[str, Any]:
+        """Give the library's objective that stands beside gradients of a solver."""
+        return self.native_objective()
+
     def given(self) -> Mapping[str, Any]:
         names = ("verbose", "xgb_model")
         return {name: value for name, value in self.arguments.items() if name not in names}
 
     def prepare(self, fit: ConstrainedFit, held_out: list[int]) -> None:
         if self.pairs:
-            check_stoppers(self.model, fit.data.classes.size, len(self.pairs))
+            check_stoppers(self.model, self.native_objective(), len(self.pairs))
         self.sets = [(*pair, i in held_out) for i, pair in enumerate(self.pairs)]
 
     def make_factory(self) -> FoldBoosterFactory:
         weights = self.arguments["feature_weights"]
         if weights is None:
             weights = self.model.feature_weights
-        native = {**self.params, **native_objective(self.fit.data.classes.size)}
+        native = {**self.params, **self.driven_objective()}
         return make_fold_booster_factory(
             self.model, self.fit, native, self.read_features(), weights
         )
 
     def read_features(self) -> FoldFeatures:
         """Read the features that the matrices of the folds are made from."""
-        data, array_module = self.fit.data, self.fit.problem.kernel["array_module"]
+        data, array_module = self.fit.data, self.fit.problem.kernel.get("array_module", np)
         margin = data.take(self.base_margin)
         return read_features(self.model, data.combined.X, margin, array_module)
 
@@ -297,8 +297,7 @@ class XGBoostAdapter:
             "base_margin": self.fit.data.take(self.base_margin),
         }
         with self._driven() as observer:
-            # Rows of further data sets without a label are in no objective: any class will do.
-            self.native(combined.X, combined.classes_of_rows, **given)
+            self.native(combined.X, self.labels_of_rows(), **given)
             self._forget_note()
             return self._trained(observer)
 
@@ -319,7 +318,7 @@ class XGBoostAdapter:
         model, data = self.model, self.fit.data
         if model.base_score is not None or self.arguments["xgb_model"] is not None:
             return
-        native = {"nthread": model.n_jobs, **native_objective(data.classes.size)}
+        native = {"nthread": model.n_jobs, **self.native_objective()}
         if data.classes.size == 2 and model.scale_pos_weight is not None:
             native["scale_pos_weight"] = model.scale_pos_weight
         self.params["base_score"] = self.find_intercept(native)
@@ -343,16 +342,14 @@ class XGBoostAdapter:
         own = {name: getattr(model, name) for name in names}
         driven = DrivenFit(self.params, iter(self.sets), self.arguments["xgb_model"] is not None)
         model._driven = driven
-        native = native_objective(fit.data.classes.size)["objective"]
-        wants_classes = model.objective == "multi:softmax" and fit.data.classes.size > 2
+        native = self.driven_objective()["objective"]
+        link = self.metric_link()
         model.objective = native
         if fit.measured.has_multipliers:
             model.objective = objective
-            model.eval_metric = map_metrics(
-                model.eval_metric, find_classes if wants_classes else compute_probabilities
-            )
-        elif wants_classes:
-            model.eval_metric = map_metrics(model.eval_metric, find_classes)
+            model.eval_metric = map_metrics(model.eval_metric, link or compute_probabilities)
+        elif link is not None:
+            model.eval_metric = map_metrics(model.eval_metric, link)
         observer = Observer(fit, driven.matrices)
         callbacks, stopping, on = model.callbacks or [], [], fit.options.early_stopping_on
         if on != "metric":
@@ -370,8 +367,18 @@ class XGBoostAdapter:
             for name, value in own.items():
                 setattr(model, name, value)
             del model._driven
-        if model.objective != native:  # The parent's fit sets softmax for several classes.
-            model.objective = native
+        self.restore_objective(native)
+
+    def metric_link(self) -> Callable[[Array], Array] | None:
+        """Find what the parent hands to functions as metrics, where that is no probability."""
+        if self.model.objective == "multi:softmax" and self.fit.data.classes.size > 2:
+            return find_classes
+        return None
+
+    def restore_objective(self, native: str) -> None:
+        """Set the objective that the parent's fit sets: softmax for several classes."""
+        if self.model.objective != native:
+            self.model.objective = native
 
     def _trained(self, observer: Observer) -> Trained:
         """Describe the trained booster, without the rounds that early stopping leaves out."""
@@ -394,5 +401,7 @@ class XGBoostAdapter:
             booster = model._Booster = keep_first_rounds(booster, end)
         margin = observer.train_margin if end == observer.grown_after else None
         score_after = score_after_rounds(model, self.fit)
-        trained = TrainedXGBModel(model, self.fit, matrices, before, self.base_margin, score_after)
+        trained = self.trained_class(
+            model, self.fit, matrices, before, self.base_margin, score_after
+        )
         return Trained(trained, end - before, margin, lambda rounds: rounds + before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,11 @@ def check_supported(model: Any) -> None:
             f"objective={model.objective!r} cannot be trained under constraints: leave it at "
             f"'binary:logistic' (softmax is chosen for several classes)."
         )
+    check_parameters(model)
+
+
+def check_parameters(model: Any) -> None:
+    """Refuse parameters beside the objective that have no meaning under constraints."""
     more = getattr(model, "kwargs", None) or {}
     if more.get("process_type", "default") != "default":
         raise ValueError(
@@ -115,11 +120,13 @@ def check_classes(model: Any, classes: Array) -> None:
         )
 
 
-def check_metric(model: Any, n_classes: int, *, is_evaluated: bool, is_weighted: bool) -> None:
-    """Refuse metrics that XGBoost does not know, or does not evaluate for so many classes.
+def check_metric(
+    model: Any, native: Mapping[str, Any], *, is_evaluated: bool, is_weighted: bool
+) -> None:
+    """Refuse metrics that XGBoost does not know, or does not evaluate under its objective.
 
-    XGBoost evaluates one row of each class. Functions are called with weights where evaluation
-    sets have weights.
+    XGBoost evaluates one row of each class, or two rows of a regression. Functions are called
+    with weights where evaluation sets have weights.
     """
     given, metrics = model.eval_metric, list_metrics(model)
     if isinstance(given, (list, tuple)) and given and all(map(callable, given)):
@@ -143,23 +150,31 @@ def check_metric(model: Any, n_classes: int, *, is_evaluated: bool, is_weighted:
                 f"a function, or a list of them, got {given!r}."
             )
         try:
-            _find_recorded_names(model, n_classes, [metric], is_evaluated=is_evaluated)
+            _find_recorded_names(model, native, [metric], is_evaluated=is_evaluated)
         except xgb.core.XGBoostError as error:
             message = str(error).partition("\nStack trace:")[0]
             # XGBoost begins with the time and the place in its source.
             message = re.sub(r"^\[[\d:]+\] \S+: ", "", message).rstrip(": ")
             raise xgb.core.XGBoostError(
-                f"eval_metric {metric!r} cannot be evaluated with {n_classes} classes: "
+                f"eval_metric {metric!r} cannot be evaluated {_describe(native)}: "
                 f"XGBoost says {message!r}. Give another of its metrics, or a function."
             ) from None
 
 
+def _describe(native: Mapping[str, Any]) -> str:
+    """Say under which objective something is evaluated."""
+    if native["objective"].startswith(("binary", "multi")):
+        return f"with {native.get('num_class', 2)} classes"
+    return f"under objective={native['objective']!r}"
+
+
 def _find_recorded_names(
-    model: Any, n_classes: int, metrics: list[str], *, is_evaluated: bool = True
+    model: Any, native: Mapping[str, Any], metrics: list[str], *, is_evaluated: bool = True
 ) -> list[str]:
     """Find the names by which XGBoost records its metrics: those asked for, or its default."""
-    rows = xgb.DMatrix(np.zeros((n_classes, 1)), label=np.arange(n_classes))
-    params = {**(getattr(model, "kwargs", None) or {}), **native_objective(n_classes)}
+    n_labels = native.get("num_class", 2)
+    rows = xgb.DMatrix(np.zeros((n_labels, 1)), label=np.arange(n_labels))
+    params = {**(getattr(model, "kwargs", None) or {}), **native}
     if metrics:
         params["eval_metric"] = metrics
     with xgb.config_context(verbosity=0):
@@ -171,7 +186,7 @@ def _find_recorded_names(
     return [result.removeprefix("-").rpartition(":")[0] for result in results]
 
 
-def check_stoppers(model: Any, n_classes: int, n_sets: int) -> None:
+def check_stoppers(model: Any, native: Mapping[str, Any], n_sets: int) -> None:
     """Refuse to stop early by an evaluation set or a metric that is not there."""
     given = list_metrics(model)
     sets = [f"validation_{i}" for i in range(n_sets)]
@@ -183,7 +198,7 @@ def check_stoppers(model: Any, n_classes: int, n_sets: int) -> None:
             )
         if not callback.metric_name:
             continue
-        known = _find_recorded_names(model, n_classes, [m for m in given if isinstance(m, str)])
+        known = _find_recorded_names(model, native, [m for m in given if isinstance(m, str)])
         known += [m.__name__ for m in given if callable(m)]
         if callback.metric_name not in known:
             raise ValueError(

@@ -10,26 +10,21 @@ wrapped to see the probabilities, or the classes of ``multi:softmax``, that the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-import numpy as np
 import xgboost as xgb
-from xgboost.core import require_keyword_args
 
-from gbm_constrained._typing import Array
 from gbm_constrained.boosters.base import ConstrainedBoosterMixin
 from gbm_constrained.boosters.fit_docs import document_fit, document_predict
-from gbm_constrained.boosters.xgboost.adapter import DrivenFit, XGBoostAdapter
-from gbm_constrained.boosters.xgboost.checks import check_complete
+from gbm_constrained.boosters.xgboost.adapter import XGBoostAdapter
+from gbm_constrained.boosters.xgboost.driven import DrivenXGBMixin, by_keyword
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.decision.prefix_choice import Criterion
 from gbm_constrained.solvers.base import SolverMethod
-from gbm_constrained.training import model_note as saving
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
-from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.given_folds import MeasureOn
 from gbm_constrained.training.options import (
     Ensemble,
@@ -39,7 +34,6 @@ from gbm_constrained.training.options import (
     Probabilities,
     SolverName,
     check_spelling,
-    drop_solver_parameters,
     refuse_moved_parameters,
 )
 from gbm_constrained.training.parameter_docs import (
@@ -49,32 +43,12 @@ from gbm_constrained.training.parameter_docs import (
     UNSEEN_PARAMETERS_DOC,
 )
 
-# Attributes of a fit that the library's own file leaves out.
-LIBRARY_ATTRIBUTES = {"evals_result_": dict}
-Method = TypeVar("Method", bound=Callable[..., Any])
+
+class _DrivenClassifierMixin(DrivenXGBMixin, ConstrainedBoosterMixin):
+    """All that a constrained classifier adds: XGBoost looks at two bases for parameters."""
 
 
-def _by_keyword(method: Method) -> Method:
-    """Make a method take keyword arguments by position as the parent does: with a warning."""
-    wrapped: Method = require_keyword_args(error=False)(method)
-    return wrapped
-
-
-def _copied_to_one_place(values: Array) -> Callable[[], Array]:
-    """Make the function that gives a copy of values, which the next call writes anew.
-
-    To touch new memory takes several times as long as to copy.
-    """
-    copy = np.empty_like(values)
-
-    def read() -> Array:
-        np.copyto(copy, values)
-        return copy
-
-    return read
-
-
-class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
+class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
     __doc__ = f"""XGBoost classifier trained under constraints on its error rates.
 
     A real :class:`xgboost.XGBClassifier`: every parameter, method and attribute of the parent is
@@ -101,8 +75,6 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
     callbacks: Any
     early_stopping_rounds: Any
     feature_weights: Any
-    _driven: DrivenFit
-    _class_labels: Any  # labels of the classes in the note of a file, if there is a note
 
     _adapter_class: ClassVar[type[XGBoostAdapter]] = XGBoostAdapter
 
@@ -160,15 +132,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         self.oracle = oracle
         self.solver = solver
 
-    def get_xgb_params(self) -> dict[str, Any]:
-        """Get the parameters of the native learner, without those of the solver."""
-        params = super().get_xgb_params()
-        drop_solver_parameters(params)
-        if (driven := self.__dict__.get("_driven")) is not None:
-            params.update(driven.params)
-        return dict(params)
-
-    @_by_keyword
+    @by_keyword
     @document_fit
     def fit(
         self,
@@ -235,103 +199,6 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         )
         return self
 
-    def save_model(self, fname: Any) -> None:
-        """Save the model, its constraints and reports; plain XGBoost reads the same file.
-
-        Parameters
-        ----------
-        fname : str or path
-            File to write, in the form of its extension, ``json`` or ``ubj``.
-
-        Raises
-        ------
-        TypeError
-            If a constraint holds a value that no file can hold.
-        """
-        booster, known = self.get_booster(), vars(self)
-        library = {name: known[name] for name in LIBRARY_ATTRIBUTES if name in known}
-        note = saving.write_note(self, booster.num_boosted_rounds(), library)
-        booster.set_attr(**{saving.NAME: note})
-        try:
-            super().save_model(fname)
-        finally:
-            booster.set_attr(**{saving.NAME: None})
-
-    def load_model(self, fname: Any) -> ConstrainedXGBClassifier:
-        """Load a model, with its parameters, constraints and reports where the file has them.
-
-        The file of another program holds none of these. Then parameters stay as they are, apart
-        from those that the parent reads from the file. All knowledge of an earlier model is
-        removed, with the constraints of an earlier file.
-
-        Parameters
-        ----------
-        fname : str, path or bytearray
-            Written by :meth:`save_model` or by XGBoost.
-
-        Raises
-        ------
-        ValueError
-            If the file is damaged, or of a newer version; the estimator is left as it was.
-        """
-        source = "The model in memory" if isinstance(fname, bytearray) else f"The file {fname}"
-        with saving.unchanged_on_error(self):
-            self.__dict__.pop("_Booster", None)  # The parent would load into this booster.
-            try:
-                check_complete(fname)
-                super().load_model(fname)
-                booster = self.get_booster()
-                text = booster.attr(saving.NAME)
-            # XGBoost raises ValueErrors, and an AssertionError for an empty attribute.
-            except (ValueError, AssertionError) as error:
-                reason = str(error).partition("\nStack trace:")[0] or "an attribute is empty"
-                raise xgb.core.XGBoostError(f"{source} cannot be loaded: {reason}") from error
-            note = saving.read_note(
-                text,
-                self,
-                LIBRARY_ATTRIBUTES,
-                rounds=booster.num_boosted_rounds(),
-                n_classes=self.n_classes_,
-                source=source,
-            )
-            remove_report(self)
-            booster.set_attr(**{saving.NAME: None})
-            self.__dict__.pop("evals_result_", None)
-            self._class_labels = None if note is None else note.classes
-            saving.forget_constraints(self)
-            if note is not None:
-                note.restore(self)
-                self.__dict__.update(note.library)
-                booster.set_param({"nthread": self.n_jobs or 0})
-        return self
-
-    # Private in XGBoost, and the only way to its cached margins of training and evaluation rows.
-    # Should XGBoost stop calling this method, the adapter finds no matrix and raises an error.
-    def _create_dmatrix(self, ref: Any, **kwargs: Any) -> Any:
-        matrix = super()._create_dmatrix(ref, **kwargs)
-        driven = self.__dict__.get("_driven")
-        if driven is not None:
-            if ref is None:
-                driven.matrices.append(self._scored(matrix, kwargs))
-                # XGBoost reads both in every round, by JSON, for an objective that uses neither.
-                # A copy takes a fraction of that time.
-                for name in ("get_label", "get_weight"):
-                    setattr(matrix, name, _copied_to_one_place(getattr(matrix, name)()))
-            else:
-                X, y = kwargs["data"], kwargs["label"]
-                # XGBoost may make no matrix for sets that are the training rows.
-                if next(held for X_i, y_i, held in driven.sets if X_i is X and y_i is y):
-                    driven.matrices.append(self._scored(matrix, kwargs))
-        return matrix
-
-    def _scored(self, matrix: Any, given: Mapping[str, Any]) -> Any:
-        """Give a matrix of the same rows on which scores are those of ``predict``."""
-        if not self._driven.is_continued:
-            return matrix
-        # Trees of the continued model split elsewhere than at the bins of these rows.
-        names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
-        return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
-
     def _raw_margin(self, X: Any, start: Any = None) -> Any:
         return super().predict(X, output_margin=True, base_margin=start)
 
@@ -340,7 +207,7 @@ class ConstrainedXGBClassifier(ConstrainedBoosterMixin, xgb.XGBClassifier):  # n
         cells.load_model(bytearray(model))
         return cells.predict(X, output_margin=True)
 
-    @_by_keyword
+    @by_keyword
     @document_predict
     def predict(
         self,

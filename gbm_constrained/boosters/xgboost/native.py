@@ -21,7 +21,7 @@ def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> An
 
     ``base_score`` depends on labels and weights only, so one stump on a constant feature has it.
     """
-    if weight is None and y.size < EXACT_COUNTS:
+    if weight is None and y.dtype.kind in "iu" and y.size < EXACT_COUNTS:
         count = np.bincount(y)
         y = np.flatnonzero(count)
         weight = count[y]
