@@ -96,3 +96,7 @@ def loss_of(kind, parameter, residual):
     if kind == "huber":  # cvxpy's is twice that of the field
         return cp.huber(residual, parameter) / 2.0
     return cp.maximum(parameter * residual, (parameter - 1.0) * residual)
+
+
+LOSS_OF_OBJECTIVE = {"squared": "squared", "huber": "huber", "quantile": "pinball"}
+PARAMETERS = {"squared": np.nan, "huber": 0.8, "quantile": 0.7}

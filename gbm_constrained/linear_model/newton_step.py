@@ -45,7 +45,8 @@ def take_steps(
         if before <= small:
             return z, True
         direction = -linalg.solve(_hessian(problem, z, width), gradient, assume_a="pos")
-        moved, at_end = _search(problem, z, direction, width)
+        slope = float(direction @ gradient)
+        moved, at_end = _search(problem, z, direction, width, slope)
         after = float(np.linalg.norm(at_end))
         if after >= before and before <= 1e4 * small:  # The rest is rounding.
             return z, True
@@ -54,10 +55,9 @@ def take_steps(
 
 
 def _search(
-    problem: ProximalSubproblem, z: Array, direction: Float, width: float
+    problem: ProximalSubproblem, z: Array, direction: Float, width: float, slope: float
 ) -> tuple[Float, Float]:
     """Find a step length at which the slope along a direction has nearly vanished."""
-    slope = float(direction @ _gradient(problem, z, width))
     low, high, length = 0.0, np.inf, 1.0
     for _ in range(MAX_TRIALS):
         moved = z + length * direction

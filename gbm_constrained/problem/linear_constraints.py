@@ -15,7 +15,7 @@ from scipy import sparse
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.grouped import Grouped
-from gbm_constrained.constraints.row_means import row_functions_of
+from gbm_constrained.constraints.row_means import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.functionals import RatePart, WeightedFraction, WeightedPairs
 from gbm_constrained.problem.groups import Group, SmallGroup
@@ -353,17 +353,22 @@ class LinearConstraints:
         """Whether every row of constraints holds pair rates, and there is one at least."""
         return len(self) > 0 and bool(self.has_pairs.all())
 
+    @cached_property
+    def row_functions(self) -> tuple[RowFunction, ...]:
+        """Functions of the columns of each cell, where targets are numbers; none elsewhere."""
+        return row_functions_of(self.constraints)
+
     @property
     def has_rates(self) -> Bool:
         """Whether each row holds 0-1 rates, or means of steps; shape (m,)."""
-        if functions := row_functions_of(self.constraints):
+        if functions := self.row_functions:
             return has_steps(self.A, functions)
         return np.asarray(np.diff(self.cost_range.indptr) > 0)
 
     @property
     def is_convex(self) -> bool:
         """Whether no row has a mean loss with a negative coefficient, which is concave."""
-        if functions := row_functions_of(self.constraints):
+        if functions := self.row_functions:
             return not has_concave_means(self.A, functions)
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
 

@@ -128,6 +128,8 @@ class RegressionConstants:
         """Multiply coefficients, slopes and densities of cells, csr_array (m, n_cells)."""
         rows = self.rows
         n_cells, n_functions = len(rows.cells), len(rows.functions)
+        if not n_functions:  # There are no rules.
+            return sparse.csr_array((len(rows.constraints), n_cells))
         sloped = abs(rows.constraints.A) @ sparse.diags_array(slopes)
         add = sparse.csr_array(
             (
