@@ -9,7 +9,7 @@ import pytest
 from regressions import loss_of
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gbm_constrained as gc
@@ -215,6 +215,24 @@ def test_callbacks_and_time_limits_end_the_iterations(rows):
     assert "time_limit" in model.stopping_message_
 
 
+def test_audits_and_curves(rows):
+    X, y, _, table = rows
+    model = fit(rows, [gap(mean_prediction(), by="group") <= 0.1])
+    report = gc.audit(model, X, y, sensitive_features=table, constraints=model.constraints).frame
+    assert report["value"][0] == pytest.approx(
+        abs(np.subtract(*(model.predict(X)[table["group"] == g].mean() for g in "ab")))
+    )
+    curve = gc.tradeoff_curve(
+        ConstrainedRidge(),
+        X,
+        y,
+        [0.02, 0.1],
+        constraint=lambda bound: gap(mean_prediction(), by="group") <= bound,
+        sensitive_features=table,
+    )
+    assert len(curve) == 2
+
+
 def test_solver_objects_and_set_params(rows):
     rule = gap(mean_prediction(), by="group") <= 0.1
     model = clone(ConstrainedRidge(constraints=[rule], constraint_solver=ABPP(tau=0.5)))
@@ -276,9 +294,19 @@ def test_refused_targets(rows, y):
 
 def test_classifiers_refuse_means_over_numbers(rows):
     X, y, _, _ = rows
-    for classifier in (gc.ConstrainedLogisticRegression, gc.ConstrainedLGBMClassifier):
+    rules = [mean_loss() <= 1.0]
+    for classifier in (
+        gc.ConstrainedLogisticRegression(constraints=rules),
+        gc.ConstrainedLinearSVC(constraints=rules),
+        gc.ConstrainedLGBMClassifier(constraints=rules),
+        gc.ConstrainedLGBMClassifier(constraints=rules, maximize="f1"),
+    ):
         with pytest.raises(ValueError, match="a classifier predicts classes"):
-            classifier(constraints=[mean_loss() <= 1.0]).fit(X, y > 0)
+            classifier.fit(X, y > 0)
+    with pytest.raises(ValueError, match="a classifier predicts classes"):
+        gc.audit(LogisticRegression().fit(X, y > 0), X, y > 0, constraints=rules)
+    with pytest.raises(ValueError, match="a regressor predicts numbers"):
+        gc.audit(Ridge().fit(X, y), X, y, constraints=[gc.fpr() <= 0.1])
 
 
 # Some solvers of the parent count no iterations, which a check asks for.
