@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.checking import check_constraints, check_linear
+from gbm_constrained.constraints.checking import check_constraints, check_linear, check_task
 from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
@@ -236,6 +236,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
             return self
         check_linear(constraints)
         refuse_priorities(constraints, "ramp rates all keep their bounds: leave with_priority out")
+        check_task(constraints, predicts_numbers=False)
         self._check_parameters()
         column_or_1d(y, warn=True)  # A column of labels is warned of, as by the parent.
         sample_weight = check_rows(X, y, sample_weight)
