@@ -21,7 +21,6 @@ from gbm_constrained.constraints.pair_rates import *  # noqa: F403 - as those of
 from gbm_constrained.constraints.rates import *  # noqa: F403 - `rates.__all__` lists the names
 from gbm_constrained.constraints.row_means import *  # noqa: F403 - as those of `rates`
 from gbm_constrained.constraints.selectors import dataset, label
-from gbm_constrained.constraints.text import format_constraint, parse_constraint, parse_constraints
 from gbm_constrained.exceptions import (
     CheckpointWarning,
     CostlyConstraintsWarning,
@@ -47,6 +46,11 @@ if TYPE_CHECKING:
     from gbm_constrained.boosters.lightgbm.regressor import ConstrainedLGBMRegressor
     from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
     from gbm_constrained.boosters.xgboost.regressor import ConstrainedXGBRegressor
+    from gbm_constrained.constraints.text import (
+        format_constraint,
+        parse_constraint,
+        parse_constraints,
+    )
     from gbm_constrained.evaluation.feasibility import Feasibility
     from gbm_constrained.evaluation.np_roc import np_roc_band
     from gbm_constrained.evaluation.verdicts import Verdict
@@ -72,7 +76,10 @@ _PLACES = {
     "Feasibility": "evaluation.feasibility",
     "Verdict": "evaluation.verdicts",
     "audit": "reporting.audit",
+    "format_constraint": "metrics.text",  # This knows metrics as well.
     "np_roc_band": "evaluation.np_roc",
+    "parse_constraint": "metrics.text",
+    "parse_constraints": "metrics.text",
     "tradeoff_curve": "tradeoff",
 }
 _MODULES = (

@@ -74,8 +74,33 @@ def check_task(constraints: Iterable[Constraint], *, predicts_numbers: bool) -> 
     refuse(constraints)
 
 
+def check_straight(constraints: Iterable[Constraint], what: str, remedy: str) -> None:
+    """Refuse constraints that are no linear functions of rates.
+
+    Parameters
+    ----------
+    constraints : iterable of Constraint
+        The constraints.
+    what : str
+        What asks for linear rows, as the subject of a sentence.
+    remedy : str
+        What may be done beside bounding the rates themselves.
+
+    Raises
+    ------
+    ValueError
+        If one of them has curved rows.
+    """
+    for constraint in constraints:
+        if constraint.expression.is_curved:
+            raise ValueError(
+                f"{constraint} is no linear function of rates, which {what} would take: "
+                f"{remedy}, or bound the rates themselves."
+            )
+
+
 def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: str) -> None:
-    """Refuse constraints on scores or amounts where a fit chooses decisions by rows alone.
+    """Refuse constraints on scores, amounts or curves where a fit chooses decisions by rows alone.
 
     Parameters
     ----------
@@ -89,7 +114,8 @@ def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: s
     Raises
     ------
     ValueError
-        If one of them bounds pair rates or mean losses, or counts amounts, or has a priority.
+        If one of them bounds pair rates or mean losses, counts amounts, has a priority, or is no
+        linear function of rates.
     """
     refuse_priorities(
         constraints,
@@ -97,6 +123,7 @@ def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: s
         f"{parameter} out",
     )
     for constraint in constraints:
+        check_straight([constraint], f"decisions by {parameter}", f"leave {parameter} out")
         if constraint.amounts:
             raise ValueError(
                 f"{constraint} counts amounts, and decisions by {parameter} count rows: leave "

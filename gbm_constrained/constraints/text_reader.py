@@ -39,7 +39,7 @@ CONSTANTS = {"true": True, "True": True, "false": False, "False": False, **dict.
 LABELS = ("label", "k", "i", "j", "default")
 NUMBERS = (
     "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound",
-    "within", "beta", "cap", "threshold", "delta", "alpha",
+    "within", "beta", "cap", "threshold", "delta", "alpha", "p",
 )  # fmt: skip
 ROWS = ("on", "positives", "negatives")  # Parameters that take selectors of rows.
 PRIORITY = "with_priority"  # Method that gives a constraint its priority.
@@ -271,6 +271,10 @@ class Reader(MaskedText):
             return overall
         if parameter == "rate":
             return self.read_sum(node)
+        if parameter == "rates" and isinstance(node, (ast.List, ast.Tuple)):
+            return self.read_all(node.elts, node, self.read_sum)
+        if parameter == "p" and self.text_of(node) == "inf":
+            return math.inf
         return self.read_number(node) if parameter in NUMBERS else self.read_value(node)
 
     def read_matrix_row(self, node: ast.expr) -> tuple[Any, ...]:

@@ -323,8 +323,9 @@ def tightened_bounds(compiled: LinearConstraints, cells: Cells, functionals: Flo
         return compiled.b
     filled = np.nan_to_num(functionals)
     equal = filled.copy()
-    for span in compiled.spans:
-        equal[span] = filled[span].mean()
+    for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
+        by_group = filled[span].reshape(-1, max(len(constraint.rates), 1))
+        equal[span] = np.tile(by_group.mean(axis=0), len(by_group))
     room = np.maximum(compiled.b - compiled.rows_of(equal), 0.0)
     margin = np.minimum(standard_errors(compiled, cells, functionals), 0.5 * room)
     return np.asarray(compiled.b - np.where(compares, margin, 0.0))

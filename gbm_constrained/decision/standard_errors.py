@@ -20,8 +20,10 @@ def standard_errors(
     """Approximate the standard error of each row of constraints, taking groups as disjoint.
 
     Variances are taken at the values of functionals that are one rate, and at a rate of 0.1 for
-    others and without values.
+    others and without values. Rows that are no straight lines have the error of their tangents.
     """
+    if functionals is not None:
+        compiled = compiled.tangent(functionals)
     squares, effective = np.zeros(compiled.constant.size), _effective_counts(cells)
     for k, parts in enumerate(compiled.parts):
         for part in parts or ():

@@ -12,7 +12,12 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.checking import check_constraints, check_linear, check_task
+from gbm_constrained.constraints.checking import (
+    check_constraints,
+    check_linear,
+    check_straight,
+    check_task,
+)
 from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
@@ -237,6 +242,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         check_linear(constraints)
         refuse_priorities(constraints, "ramp rates all keep their bounds: leave with_priority out")
         check_task(constraints, predicts_numbers=False)
+        check_straight(constraints, type(self).__name__, "use ConstrainedLogisticRegression")
         self._check_parameters()
         column_or_1d(y, warn=True)  # A column of labels is warned of, as by the parent.
         sample_weight = check_rows(X, y, sample_weight)

@@ -2,6 +2,7 @@ r"""Functions of the joint confusion matrix :math:`C_{ij} = P(y = i, \hat y = j)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -56,6 +57,17 @@ class FunctionMetric(Metric):
     by: Columns | None = None
     on: tuple[Any, ...] = ()
     greater_is_better: bool = True
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value, which are not known."""
+        return -math.inf, math.inf
+
+    @property
+    def no_rule(self) -> str:  # type: ignore[override]
+        """Why the function cannot be bounded, with the remedy."""
+        reason = "its function takes the matrices of groups"
+        return "" if self.by is None else f"{reason}: bound one of each, with on={{column: value}}"
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the entries of the confusion matrices."""

@@ -10,7 +10,7 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
 from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.grouped import Gap, Grouped
+from gbm_constrained.constraints.grouped import Grouped, Paired
 from gbm_constrained.constraints.selectors import MISSING, Columns
 from gbm_constrained.data.cells import View
 from gbm_constrained.data.rows import Rows
@@ -114,7 +114,8 @@ class GroupFinder:
         weighted = self.cells.weighted_count
         sizes = [
             weighted[view.cells][base].sum()
-            for _, term in self.expression.rate.terms
+            for rate in self.expression.rates
+            for _, term in rate.terms
             for view in [self.views[term.amount]]
             for base in self.compiler.base_sets(term, view, group)
         ]
@@ -160,7 +161,7 @@ class GroupFinder:
         if not reference:
             missing = " reference=numpy.nan is the group of the rows without a value."
             raise ValueError(
-                f"{self.constraint}: reference={cast(Gap, self.expression).reference!r} is not "
+                f"{self.constraint}: reference={cast(Paired, self.expression).reference!r} is not "
                 f"among the groups "
                 f"{[g.name if len(self.by) > 1 else g.name[0] for g in groups]}."
                 f"{missing * any(g.name == (MISSING,) for g in groups)}"

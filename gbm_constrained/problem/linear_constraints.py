@@ -17,6 +17,7 @@ from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.row_means import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.problem.curved_rows import NO_CURVES, Curves
 from gbm_constrained.problem.functionals import RatePart, WeightedFraction, WeightedPairs
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.pair_blocks import PairBlock, pair_matrix
@@ -66,6 +67,8 @@ class LinearConstraints:
         as where predicting one of three classes has a cost. The convex proxy moves such rows to
         all of these classes at once.
     terms : What each functional adds up, next to its constant; None where it is undefined.
+    curves : Rows that are no straight lines. Each of their directions is a linear row, whose
+        left-hand side is the value of the curve.
     """
 
     constraints: tuple[Constraint, ...]
@@ -88,6 +91,7 @@ class LinearConstraints:
     splits_targets: Bool
     terms: tuple[tuple[RatePart, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
+    curves: Curves = NO_CURVES
 
     def __len__(self) -> int:
         return self.b.size
@@ -109,9 +113,9 @@ class LinearConstraints:
         for c, span, groups in zip(self.constraints, self.spans, self.groups, strict=True):
             found = [str(rate) for rate in c.rates]
             if isinstance(c.expression, Grouped):
-                rate = c.expression.rate
-                found = [str(rate.restrict(*g.selectors)) for g in groups] + [str(rate)]
-            names += found[: span.stop - span.start]  # The last rate is that of all rows.
+                of_groups = [str(r.restrict(*g.selectors)) for g in groups for r in c.rates]
+                found = of_groups + found
+            names += found[: span.stop - span.start]  # The last rates are those of all rows.
         return unique_names(names)
 
     @cached_property
@@ -138,9 +142,11 @@ class LinearConstraints:
     @cached_property
     def opposites(self) -> tuple[Codes, Codes]:
         """Positions of pairs of rows with opposite coefficients, as a gap of two groups has."""
-        pairs, alone = [], dict[tuple[bytes, bytes], int]()
+        pairs, alone = [*self.curves.opposites], dict[tuple[bytes, bytes], int]()
         R = self.R.sorted_indices()
         for j, (start, end) in enumerate(pairwise(R.indptr)):
+            if self.curves.is_curved[j]:
+                continue
             at, value = R.indices[start:end].tobytes(), R.data[start:end]
             i = alone.pop((at, (-value).tobytes()), None)
             if i is None:
@@ -170,7 +176,17 @@ class LinearConstraints:
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
-        return self._products["R"](functionals - self._finite_constant)
+        found = self._products["R"](functionals - self._finite_constant)
+        for curve in self.curves.items:
+            found[curve.rows] = curve.value(functionals)
+        return found
+
+    def tangent(self, functionals: Float) -> LinearConstraints:
+        """Replace curved rows by their tangents at some functionals."""
+        if not self.curves.items:
+            return self
+        R, b = self.curves.find_tangents(self.R, self.b, functionals, self._finite_constant)
+        return replace(self, R=R, b=b, curves=Curves(len(self)))
 
     @cached_property
     def _products(self) -> dict[str, Callable[[Float], Float]]:
@@ -261,7 +277,8 @@ class LinearConstraints:
         for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
             at = theirs.start + np.arange(own.stop - own.start)
             if constraint.expression.has_reference:
-                at[-1] = theirs.stop - 1  # The reference comes last.
+                n = len(constraint.rates)
+                at[-n:] = theirs.stop - n + np.arange(n)  # The reference comes last.
             found.append(at)
         return np.concatenate(found)
 
@@ -285,6 +302,7 @@ class LinearConstraints:
             may_reward_errors=self.may_reward_errors[kept],
             must_reward_errors=self.must_reward_errors[kept],
             splits_targets=self.splits_targets[kept],
+            curves=self.curves.keep(kept),
         )
 
     def on(self, cells: Cells) -> LinearConstraints:
@@ -309,6 +327,8 @@ class LinearConstraints:
             rows_of_U.append(hard)
             rows_of_V.append(soft)
         is_known = abs(self.R) @ np.isnan(constant) == 0
+        for curve in self.curves.items:
+            is_known[curve.rows] = not np.isnan(constant[curve.at]).any()
         return replace(
             self,
             U=sparse.csr_array(sparse.vstack(rows_of_U)),
@@ -319,6 +339,7 @@ class LinearConstraints:
             b=np.where(is_known, self.b, 0.0),
             cost_range=_keep_rows(self.cost_range, is_known),
             terms=tuple(terms),
+            curves=self.curves.without(~is_known),
         )
 
     def _coefficients(self, terms: Sequence[RatePart], weight: Float) -> tuple[Any, Any]:

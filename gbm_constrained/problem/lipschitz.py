@@ -170,14 +170,18 @@ class ProblemConstants:
 
         `slopes` are those of the class probabilities, and `of_pairs` of pair rates, by cell.
         """
-        steepest = rate_lipschitz(self.rows.n_classes)
-        slopes = np.maximum(SLOPE_FACTOR * slopes, MIN_SLOPE) / steepest
+        steepest, slopes = rate_lipschitz(self.rows.n_classes), self.relative_slopes(slopes)
         rates, losses, pairs = self._squared_reactions
         square = rates @ slopes**2 + losses * steepest**2
         if (at := self.rows.pairs) is not None and of_pairs.size:
             of_pairs = np.minimum(SLOPE_FACTOR * of_pairs, at.steepest) / STEEPEST
             square = square + pairs @ of_pairs**2
         return np.asarray(np.sqrt(square))
+
+    def relative_slopes(self, slopes: Float) -> Float:
+        """Give slopes observed on a path as shares of the largest slope of a rate."""
+        steepest = rate_lipschitz(self.rows.n_classes)
+        return np.asarray(np.maximum(SLOPE_FACTOR * slopes, MIN_SLOPE) / steepest)
 
     @cached_property
     def _squared_reactions(self) -> tuple[Any, Float, Any]:
@@ -191,6 +195,29 @@ class ProblemConstants:
         first = cells.views[0].cells  # The other views hold the same rows.
         square = np.average(slopes[first] ** 2, weights=cells.weight[first])
         return float(np.sqrt(square))
+
+    def curve_lipschitz(
+        self, lipschitz: Float, derivatives: Float, slopes: Float | None = None
+    ) -> Float:
+        """Replace the constants of directions of curves by those of the curves' tangents.
+
+        Parameters
+        ----------
+        lipschitz : ndarray of shape (m,)
+            Constants of all linear rows.
+        derivatives : ndarray of shape (m,)
+            Multipliers of the directions under a price of one.
+        slopes : ndarray of shape (n_cells,), default=None
+            Slopes of rates in each cell, as a share of the largest one.
+        """
+        constraints, n_cells = self.rows.constraints, len(self.rows.cells)
+        found, steepest = lipschitz.copy(), rate_lipschitz(self.rows.n_classes)
+        scale = np.sqrt(self.rows.effective_density) * (1.0 if slopes is None else slopes)
+        for curve in constraints.curves.items:
+            costs = curve.combine(derivatives) @ constraints.U[curve.at]
+            width = np.ptp(np.reshape(costs, (n_cells, -1)), axis=1)
+            found[curve.rows] = steepest * float(np.linalg.norm(width * scale))
+        return found
 
     @cached_property
     def _sample(self) -> tuple[Array, Array | None, list[View], Float]:

@@ -155,7 +155,7 @@ class DualAscent:
             self.sigma = 1.0 / (self.tau * coupling**2)
         self.tau_k, self.sigma_k, self.gamma_k = self.tau, self.sigma, self.sigma / self.tau
         self._theta = 1.0
-        self.strides = Strides(m, self.progress)
+        self.strides = Strides(lagrangian.constraints.curves.is_curved, self.progress)
 
     def change_step_sizes(self) -> None:
         """Accelerate where the objective is strongly convex: lines 5 and 1 of Algorithm 1."""
@@ -170,12 +170,13 @@ class DualAscent:
         if self._takes_slopes and multipliers.any():
             self.lipschitz = self.slopes.lipschitz()
         assert self.lipschitz is not None
+        lipschitz = self.slopes.with_curves(self.lipschitz)
         z = g + self._theta / self.progress * change
         if self.lazy:
             self.strides.adapt(g, multipliers)
             z[(multipliers == 0) & (g <= ROUNDING)] = 0.0
         # A constraint that no score moves, such as accuracy + error <= 1, has no multiplier.
-        inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
+        inverse = np.divide(1.0, lipschitz, out=np.zeros_like(z), where=lipschitz > 0)
         step = self.sigma_k * self.strides.factors * inverse**2
         ahead = np.asarray(np.maximum(multipliers + step * z, 0.0))
         if self.lazy:

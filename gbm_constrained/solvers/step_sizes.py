@@ -41,14 +41,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.lipschitz import SLOPE_FACTOR
 
 # Share of its last distance to the bound above which a constraint counts as not moving.
 STUCK_SHARE = 0.9
 STRIDE_GROWTH = 1.0  # Growth of the dual step of such a constraint, in one exact iteration.
-MAX_STRIDE = 50.0  # Largest factor on a dual step.
+MAX_STRIDE, MAX_STRIDE_OF_CURVES = 50.0, 4.0  # Largest factors on dual steps.
+LIPSCHITZ_KEPT = 0.9  # Share of a curve's Lipschitz constant that is kept in each iteration.
 # Numbers of exact iterations at which the proximal term begins to return, and has returned.
 RETURN_ON_HELD_OUT_ROWS = (10.0, 30.0)
 RETURN_ON_TRAINING_ROWS = (5.0, 10.0)
@@ -62,6 +63,7 @@ class PathSlopes:
     by_cell : (n_cells,). Root mean square slope in each cell, as last observed.
     of_pairs : (n_cells,). Root mean square slope of pair rates in each cell, as last observed.
     loss_curvature : Root mean square slope of all rows, near the mean curvature of the loss.
+    derivatives : (m,). Multiplier of each row under a price of one, at the last functionals.
     """
 
     def __init__(self, lagrangian: Lagrangian) -> None:
@@ -69,6 +71,8 @@ class PathSlopes:
         self.by_cell: Float = np.zeros(0)
         self.of_pairs: Float = np.zeros(0)
         self.loss_curvature = 0.0
+        self.derivatives: Float = np.ones(len(lagrangian.constraints))
+        self._of_curves = np.zeros(len(lagrangian.constraints))
 
     def observe(self, margin: Array) -> None:
         """Compute the slopes at the current scores."""
@@ -82,6 +86,21 @@ class PathSlopes:
         """Compute Lipschitz constants of the constraints with the observed slopes, (m,)."""
         return self.lagrangian.constants.lipschitz_at(self.by_cell, self.of_pairs)
 
+    def with_curves(self, lipschitz: Float) -> Float:
+        """Replace the Lipschitz constants of directions of curves by those of the curves.
+
+        A derivative may be near zero where the curve has a kink and be large on its other side.
+        The constant of a curve therefore falls slowly.
+        """
+        constants, curves = self.lagrangian.constants, self.lagrangian.constraints.curves
+        if not curves.items:
+            return lipschitz
+        slopes = constants.relative_slopes(self.by_cell) if self.by_cell.size else None
+        found = constants.curve_lipschitz(lipschitz, self.derivatives, slopes)
+        kept = np.maximum(found, LIPSCHITZ_KEPT * self._of_curves)
+        self._of_curves = np.where(curves.is_curved, kept, 0.0)
+        return np.where(curves.is_curved, kept, found)
+
     @property
     def steepness(self) -> float:
         """Square of the slope of rates over that of the constant model; at most one."""
@@ -92,13 +111,15 @@ class PathSlopes:
 class Strides:
     """Factors on dual steps, (m,), which grow from one on while the constraints do not move.
 
-    `progress` is the fraction of the way to the solution of a subproblem in one iteration.
+    `progress` is the fraction of the way to the solution of a subproblem in one iteration. Of rows
+    that are `is_curved` derivatives jump, and factors stay small.
     """
 
-    def __init__(self, n_rows: int, progress: float) -> None:
+    def __init__(self, is_curved: Bool, progress: float) -> None:
         self.progress = progress
-        self.factors = np.ones(n_rows)
-        self.previous_violation = np.zeros(n_rows)
+        self.largest = np.where(is_curved, MAX_STRIDE_OF_CURVES, MAX_STRIDE)
+        self.factors = np.ones(is_curved.size)
+        self.previous_violation = np.zeros(is_curved.size)
 
     def adapt(self, g: Float, multipliers: Float) -> None:
         """Adapt the factors to the movement of the constraints since the last iteration."""
@@ -107,7 +128,7 @@ class Strides:
         stuck &= (g > 0) | (multipliers > 0)
         factor = np.where(stuck, 1.0 + STRIDE_GROWTH * self.progress, 1.0)
         factor[g * before < 0] = 0.5
-        self.factors = np.clip(self.factors * factor, 1.0, MAX_STRIDE)
+        self.factors = np.clip(self.factors * factor, 1.0, self.largest)
 
 
 class ProximalWeights:

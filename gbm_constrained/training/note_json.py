@@ -45,6 +45,7 @@ from gbm_constrained.constraints import (
     coverage,
     events,
     expressions,
+    gaps,
     grouped,
     row_means,
     selectors,
@@ -63,6 +64,7 @@ from gbm_constrained.evaluation.verdicts import Verdict
 from gbm_constrained.metrics.f_measures import FBeta, MacroF1, MicroF1
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.metrics.recalls import BalancedAccuracy, MeanOfRecalls
+from gbm_constrained.metrics.values import MetricValue
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
@@ -75,14 +77,14 @@ CLASSES: tuple[type, ...] = (
     *(
         cls
         for module in (
-            amounts, costs, coverage, events, expressions, grouped, row_means, selectors
+            amounts, costs, coverage, events, expressions, gaps, grouped, row_means, selectors
         )
         for cls in vars(module).values()
         if inspect.isclass(cls) and is_dataclass(cls) and cls.__module__ == module.__name__
     ),
     Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
     ABPP, AdaptiveSurrogates, AutoSolver, CBPR,
-    BalancedAccuracy, FBeta, MacroF1, MeanOfRecalls, MicroF1, RateMetric,
+    BalancedAccuracy, FBeta, MacroF1, MeanOfRecalls, MetricValue, MicroF1, RateMetric,
 )  # fmt: skip
 TAG = "$"
 ARRAY_KINDS = "biufUSMmO"  # as in numpy.dtype.kind

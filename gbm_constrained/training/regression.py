@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.row_means import refuse_rates, row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, Weights
@@ -62,6 +63,7 @@ class RegressionProblem(FitProblem):
         """Encode the rows, and compile the constraints."""
         check_rows(options, arguments)
         refuse_rates(options.constraints)
+        check_straight(options.constraints, "a regressor", "use a sum of gaps")
         data = TargetData.of(arguments, options.constraints, library.random_state)
         library.kernel["objective"].check_targets(data.targets)
         divided = divide_as_given(data, options)
