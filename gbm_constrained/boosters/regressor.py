@@ -134,6 +134,11 @@ class ConstrainedRegressorMixin(ConstrainedFitAttributes):
             remove_report(self)
             return
         options = SolverOptions.of(self)
+        if options.solver == "threshold":
+            raise ValueError(
+                "solver='threshold' moves a threshold between classes, and a regressor predicts "
+                "numbers: use 'auto', 'abpp' or 'cbpr'."
+            )
         adapter.check_parameters()
         fit = RegressionFit(
             options,

@@ -136,7 +136,7 @@ class AffineChoice(NamedTuple):
         return (self.loss - self.loss_before) / max(self.loss_before, np.finfo(float).tiny)
 
 
-def choose_affine(rows: PredictedRows, score: Array) -> AffineChoice:
+def choose_affine(rows: PredictedRows, score: Array, *, has_scale: bool = True) -> AffineChoice:
     """Choose scale and shift by held-out rows.
 
     Parameters
@@ -145,6 +145,8 @@ def choose_affine(rows: PredictedRows, score: Array) -> AffineChoice:
         Held-out rows.
     score : ndarray of shape (n_samples,)
         Their scores.
+    has_scale : bool, default=True
+        Whether scores can be scaled, and not only shifted.
 
     Returns
     -------
@@ -163,16 +165,16 @@ def choose_affine(rows: PredictedRows, score: Array) -> AffineChoice:
 
     best, point = (False, *before), (1.0, 0.0)
     spacing = (SCALES[1] - SCALES[0], SHIFTS[1] - SHIFTS[0])
-    grid: Iterator[tuple[float, float]] = product(SCALES.tolist(), SHIFTS.tolist())
+    scales = SCALES.tolist() if has_scale else [1.0]
+    grid: Iterator[tuple[float, float]] = product(scales, SHIFTS.tolist())
     for _ in range(1 + N_REFINEMENTS):
         ranked = min((rank(at), at) for at in grid)
         if ranked[0] < best:
             best, point = ranked
         around = np.linspace(-1.0, 1.0, REFINED)
-        grid = product(
-            np.maximum(point[0] + around * spacing[0], 0.0).tolist(),
-            (point[1] + around * spacing[1]).tolist(),
-        )
+        if has_scale:
+            scales = np.maximum(point[0] + around * spacing[0], 0.0).tolist()
+        grid = product(scales, (point[1] + around * spacing[1]).tolist())
         spacing = (spacing[0] / 2.5, spacing[1] / 2.5)
     return AffineChoice(search.affine(*point), *best[1:], *before)
 

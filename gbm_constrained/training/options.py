@@ -346,7 +346,13 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
     library that are spelt like one of ours. Names inside a parameter, such as
     ``constraints__bound``, are refused as well: constraints are set whole.
     """
+    own = type(estimator)._get_param_names()
     for name in others:
+        if name in SOLVER_PARAMETERS and name not in (*own, *known):
+            raise TypeError(
+                f"{type(estimator).__name__} has no parameter {name!r}, which is one of "
+                f"classifiers: leave it out."
+            )
         names = (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
         near = get_close_matches(name.partition("__")[0], names, 1, ALIKE)
         if near and name not in (*near, *known):  # LightGBM's set_params hands on all names

@@ -120,7 +120,9 @@ class RegressionProblem(FitProblem):
             found: tuple[Cells, LinearConstraints] = self.compile(rows, name)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        return PredictedRows(*found, name, check_targets(y, f"y of {name}"), self.objective)
+        targets = check_targets(y, f"y of {name}")
+        self.objective.refuse_negative(targets, f"y of {name}")
+        return PredictedRows(*found, name, targets, self.objective)
 
 
 def is_settled(choice: AffineChoice) -> bool:
@@ -169,7 +171,8 @@ class RegressionGrowth(FoldGrowth):
         """Choose scale and shift of boosters by the rows that they hold out."""
         boosters, rows = grown
         assert isinstance(rows, PredictedRows)
-        return choose_affine(rows, boosters.held_margin(boosters.rounds))
+        margin = boosters.held_margin(boosters.rounds)
+        return choose_affine(rows, margin, has_scale=self.run.library.has_scale)
 
     def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
         """Bind the constraints to the rows that the boosters hold out."""

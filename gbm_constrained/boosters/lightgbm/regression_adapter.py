@@ -17,7 +17,7 @@ from sklearn.metrics import (
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
-from gbm_constrained.boosters.lightgbm.checks import check_parameters, find_without_gradients
+from gbm_constrained.boosters.lightgbm.checks import check_parameters, find_own_boosting
 from gbm_constrained.boosters.lightgbm.model_text import (
     add_intercept,
     objective_line,
@@ -34,11 +34,16 @@ from gbm_constrained.boosters.metrics import map_scores
 from gbm_constrained.data.targets import check_targets
 from gbm_constrained.data.validation import check_integer
 from gbm_constrained.decision.affine import Affine
-from gbm_constrained.problem.regression_objectives import MAX_DELTA_STEP, RegressionObjective
+from gbm_constrained.problem.regression_objectives import (
+    MAX_DELTA_STEP,
+    ObjectiveName,
+    RegressionObjective,
+    check_parameter,
+)
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 
-NAMES = {
+NAMES: dict[str, ObjectiveName] = {
     "regression": "squared",
     "regression_l1": "absolute",
     "huber": "huber",
@@ -97,11 +102,11 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
     if name in PARAMETERS:
         key, default = PARAMETERS[name]
         parameter = native[key] = check_number(key, find_parameter(model, key, default))
+        check_parameter(NAMES[name], key, parameter)
     step = find_parameter(model, "poisson_max_delta_step", MAX_DELTA_STEP)
     if name == "poisson":
         native["poisson_max_delta_step"] = step
-    found: Any = NAMES[name]
-    return RegressionObjective(found, parameter, float(step)), native
+    return RegressionObjective(NAMES[name], parameter, float(step)), native
 
 
 class LightGBMRegressionAdapter(LightGBMAdapter):
@@ -122,10 +127,15 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         self.objective, self.own_objective = read_objective(self.model)
         check_parameters(self.model, self.arguments["callbacks"])
         check_targets(self.y)
-        if (booster := find_without_gradients(self.model)) is not None:
+        if (booster := find_own_boosting(self.model)) is not None:
             raise ValueError(
                 f"{booster} takes no gradients but its own, and cannot be trained under "
                 f"constraints: leave it out."
+            )
+        if self.model.class_weight is not None:
+            raise ValueError(
+                f"class_weight={self.model.class_weight!r} weighs classes, and targets of a "
+                f"regressor are numbers: leave it out, and give sample_weight."
             )
         check_integer("n_estimators", self._parameter("num_iterations", None), 1)
 
