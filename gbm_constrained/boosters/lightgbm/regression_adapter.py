@@ -7,17 +7,11 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
-from sklearn.metrics import (
-    mean_absolute_error,
-    mean_poisson_deviance,
-    mean_squared_error,
-    mean_tweedie_deviance,
-    root_mean_squared_error,
-)
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
 from gbm_constrained.boosters.lightgbm.checks import check_parameters, find_own_boosting
+from gbm_constrained.boosters.lightgbm.metrics import METRIC_ALIASES, NO_METRIC
 from gbm_constrained.boosters.lightgbm.model_text import (
     add_intercept,
     objective_line,
@@ -40,6 +34,7 @@ from gbm_constrained.problem.regression_objectives import (
     RegressionObjective,
     check_parameter,
 )
+from gbm_constrained.problem.row_functions import loss_values
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 
@@ -66,15 +61,7 @@ PARAMETERS = {
 }
 DEFAULT_METRICS = {"regression": "l2", "regression_l1": "l1"}
 # Metrics of predictions that are exponentials of scores, as LightGBM sees scores alone.
-METRICS: dict[str, Callable[..., Any]] = {
-    "l1": mean_absolute_error,
-    "l2": mean_squared_error,
-    "rmse": root_mean_squared_error,
-    "poisson": mean_poisson_deviance,
-    "tweedie": mean_tweedie_deviance,
-}
-METRIC_NAMES = {**dict.fromkeys(("mae", "mean_absolute_error", "regression_l1"), "l1"),
-                **dict.fromkeys(("mse", "mean_squared_error", "regression"), "l2")}  # fmt: skip
+METRICS = ("l1", "l2", "rmse", "poisson", "tweedie")
 
 
 def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
@@ -157,7 +144,9 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         fixed = find_parameter(self.model, "metric", []) if is_given else self._default_metric
         fixed = [fixed] if isinstance(fixed, str) else [*fixed]
         names = [name for name in (*asked, *fixed) if isinstance(name, str)]
-        names = list(dict.fromkeys(METRIC_NAMES.get(name.lower(), name) for name in names))
+        names = [name.strip() for several in names for name in several.split(",")]
+        names = [METRIC_ALIASES.get(name.lower(), name) for name in names]
+        names = [name for name in dict.fromkeys(names) if name.lower() not in NO_METRIC]
         own = [metric for metric in asked if callable(metric)]
         if not self.objective.has_log_link:
             return names, own
@@ -180,11 +169,22 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
 
     def _make_metric(self, name: str) -> Callable[..., tuple[str, float, bool]]:
         """Make a metric of LightGBM as a function of targets, scores and weights."""
-        more = {"power": self.objective.parameter} if name == "tweedie" else {}
+        power = find_parameter(self.model, "tweedie_variance_power", 1.5)
+        kinds: dict[str, RegressionObjective] = {
+            "poisson": RegressionObjective("poisson"),
+            "tweedie": RegressionObjective("tweedie", power),
+        }
+        absolute_or_squared: Any = "absolute" if name == "l1" else "squared"
 
         def metric(y_true: Array, score: Array, weight: Any) -> tuple[str, float, bool]:
-            f = self.objective.predict(np.asarray(score, dtype=np.float64))
-            return name, float(METRICS[name](y_true, f, sample_weight=weight, **more)), False
+            score = np.asarray(score, dtype=np.float64)
+            if name in kinds:
+                losses = kinds[name].values(y_true, score)
+            else:
+                f = self.objective.predict(score)
+                losses = loss_values(absolute_or_squared, None, y_true, f)
+            value = float(np.average(losses, weights=weight))
+            return name, float(np.sqrt(value)) if name == "rmse" else value, False
 
         return metric
 
