@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
-from sklearn.dummy import DummyClassifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
 
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
@@ -27,6 +27,7 @@ from gbm_constrained.evaluation.audit import (
     AuditTables,
     measure_classifier,
 )
+from gbm_constrained.evaluation.regression_audit import is_of_numbers, measure_regressor
 from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.training.callbacks import ConstraintState
 from gbm_constrained.training.options import start_from
@@ -59,8 +60,8 @@ def tradeoff_curve(
 
     Parameters
     ----------
-    estimator : constrained classifier
-        Classifier to train; it is cloned for each bound and stays as it is.
+    estimator : constrained classifier or regressor
+        Model to train; it is cloned for each bound and stays as it is.
     X, y : array-like
         Training rows.
     bounds : sequence of float
@@ -88,7 +89,8 @@ def tradeoff_curve(
 
         - ``constraint``, ``bound``: the constraint.
         - ``value``, ``value_low``, ``value_high``: on the held-out rows, and the interval.
-        - ``accuracy``, ``accuracy_low``, ``accuracy_high``: likewise.
+        - ``accuracy``, ``accuracy_low``, ``accuracy_high``: likewise; of a regressor ``r2``,
+          ``r2_low``, ``r2_high``, the coefficient of determination.
         - ``auc``, ``auc_low``, ``auc_high``: likewise, where a constraint is on pair rates, such
           as ``gap(auc(), by=...)``, and there are two classes.
         - ``rows``: which rows these are, ``"test"`` or as in ``constraint_report_``.
@@ -156,7 +158,10 @@ def tradeoff_curve(
         start = model.multipliers_.to_numpy() if hasattr(model, "multipliers_") else None
         found = None
         if X_test is not None:
-            found = measure_classifier(model, test, [*constraints, *more], level=level)
+            measure = (
+                measure_regressor if is_of_numbers(model, constraints) else measure_classifier
+            )
+            found = measure(model, test, [*constraints, *more], level=level)
         tables.append(_tabulate(model, found, seconds, len(constraints)))
     return pd.concat(tables, ignore_index=True)
 
@@ -214,11 +219,15 @@ def _check_test_rows(
                 f"on X_test: name a column or a model instead, or leave X_test out."
             )
     labels = as_labels(training[1])
-    constant = DummyClassifier(strategy="prior").fit(np.zeros((labels.size, 1)), labels)
+    features = np.zeros((labels.size, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            measure_classifier(constant, test, constraints, positive=positive)
+            if is_of_numbers(None, constraints):
+                measure_regressor(DummyRegressor().fit(features, labels), test, constraints)
+            else:
+                constant = DummyClassifier(strategy="prior").fit(features, labels)
+                measure_classifier(constant, test, constraints, positive=positive)
         except ValueError as error:
             raise ValueError(
                 f"The models cannot be measured on X_test, y_test and sensitive_features_test: "
@@ -290,15 +299,16 @@ def _tabulate(
     A constraint behind the first `n_constraints` is the AUC.
     """
     report = model.constraint_report_
-    table, accuracy = (
-        (report.rename(columns={"held_out": "value"}), model.unseen_accuracy_)
+    name = "r2" if hasattr(model, "unseen_r2_") else "accuracy"
+    table, merit = (
+        (report.rename(columns={"held_out": "value"}), getattr(model, f"unseen_{name}_"))
         if found is None
         else (found.frame.assign(rows="test"), found.accuracy)
     )
     shift, rounds = getattr(model, "shift_", np.zeros(1)), model.history_.get("rounds")
-    merits = {f"accuracy{end}": getattr(accuracy, name) for end, name in ESTIMATE.items()}
+    merits = {f"{name}{end}": getattr(merit, part) for end, part in ESTIMATE.items()}
     for _, measured in table.iloc[n_constraints:].iterrows():
-        merits |= {f"auc{end}": measured[name] for end, name in ESTIMATE.items()}
+        merits |= {f"auc{end}": measured[part] for end, part in ESTIMATE.items()}
     table, report = table.iloc[:n_constraints], report.iloc[:n_constraints]
     columns = {
         "constraint": report["constraint"],

@@ -52,6 +52,8 @@ REGRESSOR_ATTRIBUTES_DOC = """
         One row per mean of each group that a rule looks at.
     small_groups_ : DataFrame
         One row per group of few rows.
+    unseen_r2_ : Estimate
+        R^2 on the held-out rows, with its interval.
     adjustment_ : Series
         Scale and shift of the scores, which held-out rows chose and the model holds: one and zero
         where the model itself meets the rules.

@@ -31,6 +31,7 @@ from gbm_constrained.problem.regression_objectives import RegressionObjective
 from gbm_constrained.problem.row_functions import row_values
 from gbm_constrained.statistics.mean_intervals import MeanIntervals
 
+NORMAL = 1.96  # Half width of a normal interval at level 0.95, in standard errors.
 SCALES = np.linspace(0.0, 1.4, 15)  # of the first grid; 1 is one of them
 SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the targets
 MAX_COST = 0.05  # Largest share of the mean loss that a map may add to it.
@@ -136,7 +137,9 @@ class AffineChoice(NamedTuple):
         return (self.loss - self.loss_before) / max(self.loss_before, np.finfo(float).tiny)
 
 
-def choose_affine(rows: PredictedRows, score: Array, *, has_scale: bool = True) -> AffineChoice:
+def choose_affine(
+    rows: PredictedRows, score: Array, errors: Float | None = None, *, has_scale: bool = True
+) -> AffineChoice:
     """Choose scale and shift by held-out rows.
 
     Parameters
@@ -145,6 +148,8 @@ def choose_affine(rows: PredictedRows, score: Array, *, has_scale: bool = True) 
         Held-out rows.
     score : ndarray of shape (n_samples,)
         Their scores.
+    errors : ndarray of shape (m,), default=None
+        Unit of each row of constraints; :func:`standard_errors` of these scores by default.
     has_scale : bool, default=True
         Whether scores can be scaled, and not only shifted.
 
@@ -153,7 +158,8 @@ def choose_affine(rows: PredictedRows, score: Array, *, has_scale: bool = True) 
     AffineChoice
         With the identity, if the scores meet the constraints or no other map is better.
     """
-    search = _Search(rows, np.asarray(score, dtype=np.float64))
+    score = np.asarray(score, dtype=np.float64)
+    search = _Search(rows, score, standard_errors(rows, score) if errors is None else errors)
     before = search.measure(1.0, 0.0)
     if before[0] <= 0.0:
         return AffineChoice(Affine(), *before, *before)
@@ -182,15 +188,14 @@ def choose_affine(rows: PredictedRows, score: Array, *, has_scale: bool = True) 
 class _Search:
     """Ranks of maps of the scores of held-out rows."""
 
-    def __init__(self, rows: PredictedRows, score: Array) -> None:
-        self.rows, self.score = rows, score
+    def __init__(self, rows: PredictedRows, score: Array, errors: Float) -> None:
+        self.rows, self.score, self.errors = rows, score, errors
         problem = rows.lagrangian.rows
         self.centre, self.unit = (
             problem.mean(score),
             problem.mean((score - problem.mean(score)) ** 2),
         )
         self.unit = float(np.sqrt(self.unit)) or 1.0
-        self.errors = self._standard_errors()
 
     def affine(self, scale: float, shift: float) -> Affine:
         """Make the map of a scale around the mean score, and a shift in deviations of scores."""
@@ -205,11 +210,17 @@ class _Search:
         violation = (compiled.rows_of(functionals) - compiled.b - ROUNDING) / self.errors
         return max(float(violation.max(initial=0.0)), 0.0), float(statistics.loss[0])
 
-    def _standard_errors(self) -> Float:
-        """Estimate the standard error of each row of constraints at the scores."""
-        compiled = self.rows.compiled
-        _, _, of_functionals = self.rows.intervals(self.score)
-        widths = np.nan_to_num(np.diff(of_functionals, axis=1)[:, 0])
-        squares = abs(compiled.R).power(2) @ widths**2
-        errors: Float = np.maximum(np.sqrt(squares), 1e-12)
-        return errors
+
+def standard_errors(rows: PredictedRows, score: Array) -> Float:
+    """Estimate the standard error of each row of constraints at some scores, (m,).
+
+    Rows of one constraint have the largest of theirs, so that its worst group stays the worst.
+    """
+    compiled = rows.compiled
+    _, _, of_functionals = rows.intervals(score)
+    halves = np.nan_to_num(np.diff(of_functionals, axis=1)[:, 0]) / (2.0 * NORMAL)
+    errors = np.sqrt(abs(compiled.R).power(2) @ halves**2)
+    largest = np.zeros(len(compiled.constraints))
+    np.maximum.at(largest, compiled.owner, errors)
+    found: Float = np.maximum(largest[compiled.owner], np.finfo(np.float64).eps)
+    return found

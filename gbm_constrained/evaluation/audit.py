@@ -78,6 +78,7 @@ class AuditTables:
     periods: pd.DataFrame = field(  # One row per constraint and period, with PERIOD_COLUMNS.
         default_factory=lambda: set_period_types(pd.DataFrame(columns=list(PERIOD_COLUMNS)))
     )
+    quality: str = "accuracy"  # What `accuracy` is: of a regressor, "R^2" of its predictions.
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +144,7 @@ def measure_classifier(
     """
     checked, stated_metrics = check_constraints(constraints), read_metrics(metrics)
     check_share("level", level)
-    models = {type(model).__name__: model, **_check_others(others, type(model).__name__)}
+    models = {type(model).__name__: model, **check_others(others, type(model).__name__)}
     check_scored(models, checked)
     labels = given.check(checked)
     X, n = given.X, labels.size
@@ -225,10 +226,10 @@ def tabulate_decisions(
         level=float(level),
         weighted=cells.rows.weight is not None,
         classes=tuple(cells.classes.tolist()),
-        accuracy=first.estimates[-1],
-        frame=_frame(compiled, first),
-        groups=_group_frame(compiled, first),
-        models=_model_frame(compiled, measured),
+        accuracy=first.merit,
+        frame=frame_of(compiled, first),
+        groups=group_frame_of(compiled, first),
+        models=model_frame_of(compiled, measured),
     )
 
 
@@ -270,7 +271,8 @@ def _check_rows(constraints: Sequence[Constraint], n: int) -> None:
             )
 
 
-def _check_others(others: Any, name: str) -> Mapping[str, Any]:
+def check_others(others: Any, name: str) -> Mapping[str, Any]:
+    """Refuse other models that have no names, or the name of the audited one."""
     if others is None:
         return {}
     if not isinstance(others, Mapping) or not all(isinstance(key, str) for key in others):
@@ -283,13 +285,22 @@ def _check_others(others: Any, name: str) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Measured:
-    """Values, intervals and verdicts of one model; the last constraint is its accuracy."""
+class MeasuredModel:
+    """Values, intervals and verdicts of one model; the last constraint is its accuracy.
+
+    Of a regressor, that is the mean squared loss, and `quality` its coefficient of determination.
+    """
 
     functionals: Float
     functional_intervals: Float
     estimates: list[Estimate]
     verdicts: list[Verdict]
+    quality: Estimate | None = None
+
+    @property
+    def merit(self) -> Estimate:
+        """Accuracy, or what takes its place."""
+        return self.estimates[-1] if self.quality is None else self.quality
 
     @property
     def values(self) -> Float:
@@ -299,7 +310,7 @@ class _Measured:
 
 def _measure(
     cells: Cells, compiled: LinearConstraints, scored: ScoredDecisions, level: float
-) -> _Measured:
+) -> MeasuredModel:
     """Measure one model by its decisions, and by losses and scores of rows if needed."""
     measured = MeasuredRows.of(cells, compiled, scored, level)
     functionals, (intervals, at) = measured.functionals, measured.sampled
@@ -317,10 +328,11 @@ def _measure(
         )
         for j, constraint in enumerate(compiled.constraints[:-1])
     ]
-    return _Measured(functionals, at, estimates, verdicts)
+    return MeasuredModel(functionals, at, estimates, verdicts)
 
 
-def _frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
+def frame_of(compiled: LinearConstraints, of: MeasuredModel) -> pd.DataFrame:
+    """Tabulate each constraint: value, interval and verdict."""
     stated, values = compiled.constraints[:-1], of.values
     table = pd.DataFrame(
         {
@@ -340,7 +352,8 @@ def _frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
     return set_column_types(table)
 
 
-def _group_frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
+def group_frame_of(compiled: LinearConstraints, of: MeasuredModel) -> pd.DataFrame:
+    """Tabulate each group of each constraint."""
     records = [
         (name, str(group), group.size, of.functionals[k], *of.functional_intervals[k])
         for name, group, k in list_groups(compiled)
@@ -348,7 +361,10 @@ def _group_frame(compiled: LinearConstraints, of: _Measured) -> pd.DataFrame:
     return set_column_types(pd.DataFrame(records, columns=list(GROUP_COLUMNS)))
 
 
-def _model_frame(compiled: LinearConstraints, measured: Mapping[str, _Measured]) -> pd.DataFrame:
+def model_frame_of(
+    compiled: LinearConstraints, measured: Mapping[str, MeasuredModel]
+) -> pd.DataFrame:
+    """Tabulate each model: accuracy, violation, verdicts and values."""
     sign = np.array([c.sign for c in compiled.constraints[:-1]])
     records = []
     for name, of in measured.items():
@@ -357,7 +373,7 @@ def _model_frame(compiled: LinearConstraints, measured: Mapping[str, _Measured])
         largest = np.nan if np.isnan(violation).all() else np.nanmax(violation)
         kinds = [verdict.kind for verdict in of.verdicts]
         counts = [kinds.count(kind) for kind in VERDICTS]
-        records.append((name, *of.estimates[-1], largest, *counts, *of.values))
+        records.append((name, *of.merit, largest, *counts, *of.values))
     columns = [*MODEL_COLUMNS, *(f"value[{name}]" for name in compiled.names[:-1])]
     return pd.DataFrame(records, columns=columns)
 

@@ -45,6 +45,7 @@ from gbm_constrained.evaluation.audit import (
 )
 from gbm_constrained.evaluation.findings import findings_of_audit
 from gbm_constrained.evaluation.periods import PERIOD_COLUMNS, drifting, set_period_types
+from gbm_constrained.evaluation.regression_audit import is_of_numbers, measure_regressor
 
 __all__ = ["Audit", "audit"]
 
@@ -68,7 +69,9 @@ class Audit(AuditTables):
     classes : tuple
         The labels, sorted. Rates that name no class take the last of two as positive.
     accuracy : Estimate
-        Accuracy and its interval.
+        Accuracy and its interval; of a regressor, R^2.
+    quality : str
+        What `accuracy` is: "accuracy" or "R^2".
     frame : DataFrame
         One row per constraint: ``constraint``, ``sense``, ``bound``, ``value``, the interval
         ``low`` to ``high``, the ``rows`` that it is taken over, whether the value is on the right
@@ -102,7 +105,7 @@ class Audit(AuditTables):
         counts = {v: int((self.frame["verdict"] == v).sum()) for v in VERDICTS}
         total = len(self.frame)
         if total == 0:
-            return f"No constraint was given; accuracy is {self.accuracy.value:.4f} {on}."
+            return f"No constraint was given; {self.quality} is {self.accuracy.value:.4f} {on}."
         if total == 1:
             (verdict,) = self.frame["verdict"]
             if verdict == "cannot be told":
@@ -136,6 +139,7 @@ class Audit(AuditTables):
             "weighted": self.weighted,
             "classes": list(self.classes),
             "accuracy": self.accuracy._asdict(),
+            "quality": self.quality,
             "constraints": self.frame.to_dict("records"),
             "groups": self.groups.to_dict("records"),
             "models": self.models.to_dict("records"),
@@ -190,6 +194,7 @@ class Audit(AuditTables):
             set_period_types(
                 pd.DataFrame(content.get("periods", ()), columns=list(PERIOD_COLUMNS))
             ),
+            content.get("quality", "accuracy"),
         )  # fmt: skip
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -228,7 +233,7 @@ class Audit(AuditTables):
         a = self.accuracy
         lines = [
             f"Audit of {self.model}. {self.headline}",
-            f"accuracy {a.value:.4f} ({a.low:.4f} to {a.high:.4f}), intervals at level "
+            f"{self.quality} {a.value:.4f} ({a.low:.4f} to {a.high:.4f}), intervals at level "
             f"{self.level:g}{', weighted' if self.weighted else ''}",
         ]
         if len(self.frame):
@@ -266,11 +271,13 @@ def audit(
     time: Any = None,
     n_periods: int = 5,
 ) -> Audit:
-    """Measure constraints on the decisions of any fitted classifier, on held-out rows.
+    """Measure constraints on the decisions or predictions of any fitted model, on held-out rows.
 
     Parameters
     ----------
-    model : fitted classifier
+    model : fitted classifier or regressor
+        A regressor is audited where the constraints are rules on means of predictions, such as
+        ``mean_loss("squared")``: then `y` holds targets, and ``accuracy`` is R^2.
         Anything with ``predict`` that returns labels: constrained or not, of any library, a
         Pipeline or a search. Constraints on ``log_loss`` need ``predict_proba`` as well, and those
         on pair rates, such as ``auc()``, need scores: ``decision_function``, or ``predict_proba``
@@ -332,9 +339,18 @@ def audit(
     Intervals of constraints on ``log_loss`` are those of means of many rows, which are normal. The
     intervals are too short where few rows have most of the loss.
     """
+    rows = AuditRows(X, y, sensitive_features, sample_weight, time, n_periods)
+    if is_of_numbers(model, constraints):
+        if metrics is not None or positive is not None:
+            raise ValueError(
+                "metrics= and positive= are about classes, and these are predictions of numbers: "
+                "leave them out, and bound a mean such as mean_loss('absolute')."
+            )
+        tables = measure_regressor(model, rows, constraints, level=level, others=others)
+        return Audit(**vars(tables))
     tables = measure_classifier(
         model,
-        AuditRows(X, y, sensitive_features, sample_weight, time, n_periods),
+        rows,
         constraints,
         positive=positive,
         level=level,

@@ -45,6 +45,7 @@ class ConstrainedFitAttributes:
     metric_report_: Any = FittedAttribute()
     mixture_: Any = FittedAttribute()
     achieved_rates_: Any = FittedAttribute()
+    unseen_r2_: Any = FittedAttribute()
     adjustment_: Any = FittedAttribute()
     blackbox_report_: Any = FittedAttribute()
     blackbox_parameters_: Any = FittedAttribute()

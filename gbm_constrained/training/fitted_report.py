@@ -30,7 +30,8 @@ FITTED_ATTRIBUTES = (
     "constraint_report_", "group_report_", "history_", "multipliers_", "prefixes_",
     "shift_", "unseen_accuracy_", "feasibility_", "small_groups_", "stopping_message_",
     "metric_report_", "mixture_", "achieved_rates_", "certificate_", "ramp_values_",
-    "period_report_", "adjustment_", "blackbox_report_", "blackbox_parameters_", "group_shifts_",
+    "period_report_", "adjustment_", "unseen_r2_",
+    "blackbox_report_", "blackbox_parameters_", "group_shifts_",
     "_rules", "_threshold", "_group_offsets",
 )  # fmt: skip
 

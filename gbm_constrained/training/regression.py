@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained._typing import Codes
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.row_means import refuse_rates, row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, Weights
 from gbm_constrained.data.targets import TargetData, check_targets
-from gbm_constrained.decision.affine import AffineChoice, PredictedRows, choose_affine
+from gbm_constrained.decision.affine import (
+    AffineChoice,
+    PredictedRows,
+    choose_affine,
+    standard_errors,
+)
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -35,10 +40,10 @@ from gbm_constrained.training.problem import (
 )
 from gbm_constrained.training.run import FitRun
 
-MAX_PASSES = 3
 LAST = 4  # The end of a pass is one part in so many of its iterations.
 # Violation in standard errors, and share of the loss that a map adds, up to which a pass is done.
 SMALL_VIOLATION, SMALL_COST = 0.5, 0.01
+PRICE = 0.02  # Share of the plain mean loss that one standard error of a violation is worth.
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +135,13 @@ def is_settled(choice: AffineChoice) -> bool:
     return choice.violation_before <= SMALL_VIOLATION and choice.cost <= SMALL_COST
 
 
-def rank(choice: AffineChoice) -> tuple[float, float]:
-    """Rank passes: by violations that are more than small, then by the loss."""
-    return max(choice.violation - SMALL_VIOLATION, 0.0), choice.loss
+def rank(choice: AffineChoice, unit: float) -> tuple[bool, float]:
+    """Rank passes: violations that are small come first, and then the loss with their price.
+
+    `unit` is the mean loss without multipliers.
+    """
+    violation = max(choice.violation - SMALL_VIOLATION, 0.0)
+    return violation > 0.0, choice.loss + PRICE * violation * abs(unit)
 
 
 class RegressionRun(FitRun):
@@ -146,33 +155,43 @@ class RegressionRun(FitRun):
 class RegressionGrowth(FoldGrowth):
     """Grows boosters in passes, until the rules cost no more than they have to.
 
-    Multipliers of the first pass are on their way for most of its rounds. Where the held-out rows
-    then violate a rule, or scale and shift cost loss to meet it, boosters are grown again from the
-    multipliers that the last quarter of the pass had in the mean.
+    Multipliers of the first pass are on their way for most of its rounds, and rise without end
+    where no model of this size meets a rule. Where the held-out rows violate a rule after it, or
+    scale and shift cost loss to meet it, boosters without multipliers follow. If the multipliers
+    did bring the rules nearer, boosters are grown again from those that the last quarter of the
+    pass had in the mean; if not, with half of these. The pass of least rank is taken.
     """
 
     def find_best(self) -> Grown:
         """Grow boosters; without a violated constraint, no multiplier moves."""
-        grown = best = self.grow(has_multipliers=True)
-        choice = chosen = self._choose(grown)
-        for _ in range(MAX_PASSES - 1):
-            if is_settled(choice) or not self._has_time_again():
-                break
-            history = grown[0].controller.solver.history
-            last = history[-max(len(history) // LAST, 1) :]
-            start = np.mean([record.multipliers for record in last], axis=0)
-            grown = self.grow(has_multipliers=True, start=start)
-            choice = self._choose(grown)
-            if rank(choice) < rank(chosen):
-                best, chosen = grown, choice
-        return best
+        first = self.grow(has_multipliers=True)
+        choice = self._choose(first)
+        history = first[0].controller.solver.history
+        last = history[-max(len(history) // LAST, 1) :]
+        start = np.mean([record.multipliers for record in last], axis=0)
+        if is_settled(choice) or not start.any() or not self._has_time_again():
+            return first
+        everything = np.ones(start.size, dtype=bool)
+        plain = self.grow(has_multipliers=True, start=np.zeros_like(start), fixed=everything)
+        errors = standard_errors(*self._held_out(plain))
+        passes = [(one, self._choose(one, errors)) for one in (first, plain)]
+        unit = passes[1][1].loss_before
+        if self._has_time_again():
+            helps = rank(passes[0][1], unit) < rank(passes[1][1], unit)
+            start, fixed = (start, None) if helps else (start / 2.0, everything)
+            again = self.grow(has_multipliers=True, start=start, fixed=fixed)
+            passes.append((again, self._choose(again, errors)))
+        return min(passes, key=lambda one: rank(one[1], unit))[0]
 
-    def _choose(self, grown: Grown) -> AffineChoice:
+    def _choose(self, grown: Grown, errors: Float | None = None) -> AffineChoice:
         """Choose scale and shift of boosters by the rows that they hold out."""
+        has_scale = self.run.library.has_scale
+        return choose_affine(*self._held_out(grown), errors, has_scale=has_scale)
+
+    def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
         boosters, rows = grown
         assert isinstance(rows, PredictedRows)
-        margin = boosters.held_margin(boosters.rounds)
-        return choose_affine(rows, margin, has_scale=self.run.library.has_scale)
+        return rows, boosters.held_margin(boosters.rounds)
 
     def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
         """Bind the constraints to the rows that the boosters hold out."""

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.decision.affine import Affine, PredictedRows, choose_affine
+from gbm_constrained.decision.affine import NORMAL, Affine, PredictedRows, choose_affine
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.regression_audit import determination
 from gbm_constrained.evaluation.report_tables import (
     constraints_frame,
     groups_frame,
@@ -132,6 +133,7 @@ def report_regressor(estimator: Any, fit: RegressionFit, model: FinalRegressor) 
     estimator.history_ = _make_history(fit, model)
     estimator.feasibility_ = feasibility
     estimator.stopping_message_ = fit.notifier.message
+    estimator.unseen_r2_ = _determination(rows, model.score)
     estimator.adjustment_ = pd.Series(
         {"scale": model.affine.scale, "shift": model.affine.shift}, name="adjustment"
     )
@@ -153,6 +155,16 @@ def _assess(
         smallest = rows_of_smallest_group(rows.cells, rows.compiled, j, None)
         results.append(ConstraintResult(constraint, *estimate, smallest, verdict))
     return tuple(results)
+
+
+def _determination(rows: PredictedRows, score: Array) -> Estimate:
+    """Estimate R^2 on rows, with a normal interval of the mean squared loss."""
+    problem = rows.lagrangian.rows
+    square = (rows.targets - rows.objective.predict(np.asarray(score, np.float64))) ** 2
+    weight = problem.objective_weight / problem.total_weight
+    loss = float(weight @ square)
+    half = NORMAL * float(np.sqrt(weight**2 @ (square - loss) ** 2))
+    return determination(Estimate(loss, loss - half, loss + half), problem.scale)
 
 
 def _make_history(fit: RegressionFit, model: FinalRegressor) -> pd.DataFrame:

@@ -137,7 +137,7 @@ class TradeoffDisplay:
             If the curve lacks one of the columns.
         """
         curve = self.curve
-        y = y or ("auc" if "auc" in curve else "accuracy")
+        y = y or next((name for name in ("auc", "r2") if name in curve), "accuracy")
         check_columns(curve, x=x, y=y, series=series, label=label)
         bounded = [c for c in ("value", "train") if c in (x, y)] if "value" in curve else [x]
         has_bounds = bound is not None and bool(bounded)
@@ -186,7 +186,7 @@ class TradeoffDisplay:
 
     def _name(self, column: str) -> str:
         """Write the name of an axis, with its unit."""
-        if column not in ("value", "accuracy", "auc"):
+        if column not in ("value", "accuracy", "auc", "r2"):
             return column
         rows = list(self.curve["rows"].dropna().unique()) if "rows" in self.curve else []
         where = ""
