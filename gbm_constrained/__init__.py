@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gbm_constrained.evaluation.verdicts import Verdict
     from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
     from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+    from gbm_constrained.linear_model.ridge import ConstrainedRidge
     from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
     from gbm_constrained.reporting.audit import Audit, audit
     from gbm_constrained.tradeoff import tradeoff_curve
@@ -62,6 +63,7 @@ _PLACES = {
     "ConstrainedLGBMRegressor": "boosters.lightgbm.regressor",
     "ConstrainedLinearSVC": "linear_model.svm",
     "ConstrainedLogisticRegression": "linear_model.logistic_regression",
+    "ConstrainedRidge": "linear_model.ridge",
     "ConstrainedXGBClassifier": "boosters.xgboost.classifier",
     "ConstrainedXGBRegressor": "boosters.xgboost.regressor",
     "ConstraintState": "training.callbacks",
@@ -91,6 +93,7 @@ __all__ = [
     "ConstrainedLGBMRegressor",
     "ConstrainedLinearSVC",
     "ConstrainedLogisticRegression",
+    "ConstrainedRidge",
     "ConstrainedXGBClassifier",
     "ConstrainedXGBRegressor",
     "Constraint",

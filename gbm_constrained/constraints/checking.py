@@ -9,6 +9,7 @@ from typing import Any
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import is_fairlearn
+from gbm_constrained.constraints.row_means import refuse_rates, refuse_row_functions
 
 
 def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
@@ -58,6 +59,18 @@ def check_linear(constraints: Iterable[Constraint]) -> None:
                 f"minimize=, such as maximize='balanced_accuracy', or bound the shares by "
                 f"Coverage(within=...)."
             )
+
+
+def check_task(constraints: Iterable[Constraint], *, predicts_numbers: bool) -> None:
+    """Refuse rules of the other task: rates of regressors, or means over numbers of classifiers.
+
+    Raises
+    ------
+    ValueError
+        If there is one.
+    """
+    refuse = refuse_rates if predicts_numbers else refuse_row_functions
+    refuse(constraints)
 
 
 def check_decisions(constraints: Iterable[Constraint], parameter: str, reason: str) -> None:

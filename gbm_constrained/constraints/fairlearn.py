@@ -6,7 +6,7 @@ from typing import Any
 
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import overall
-from gbm_constrained.constraints.presets import BoundedGroupLoss, is_zero_one
+from gbm_constrained.constraints.presets import BoundedGroupLoss, name_of_loss
 from gbm_constrained.constraints.rates import error_rate, fpr, gap, ratio, selection_rate, tpr
 
 __all__ = ["from_fairlearn"]
@@ -19,7 +19,8 @@ def from_fairlearn(moment: Any) -> tuple[Constraint, ...]:
     ----------
     moment : DemographicParity, TruePositiveRateParity, FalsePositiveRateParity, EqualizedOdds, \
 ErrorRateParity or BoundedGroupLoss
-        A classification moment. BoundedGroupLoss takes ``ZeroOneLoss()``.
+        A moment. Those with ``SquareLoss`` or ``AbsoluteLoss`` are about regressors, and are read
+        without the range that fairlearn clips targets and predictions to.
 
     Raises
     ------
@@ -34,17 +35,18 @@ ErrorRateParity or BoundedGroupLoss
         "EqualizedOdds": (tpr(), fpr()),
         "ErrorRateParity": (error_rate(),),
     }
-    if name == "BoundedGroupLoss" and is_zero_one(moment.reduction_loss):
+    if name == "BoundedGroupLoss" and isinstance(name_of_loss(moment.reduction_loss), str):
         if moment.upper_bound is None:
             raise ValueError(
                 "BoundedGroupLoss of fairlearn has no upper_bound: give it one, or use "
-                "each(error_rate()) <= bound."
+                "each(error_rate()) <= bound, or each(mean_loss()) <= bound."
             )
-        return (BoundedGroupLoss("zero_one", upper_bound=float(moment.upper_bound)),)
+        loss = moment.reduction_loss
+        return (BoundedGroupLoss(loss, upper_bound=float(moment.upper_bound)),)
     if name not in rates:
         raise TypeError(
             f"fairlearn's {moment!r} is not a constraint on a classifier's rates that is known "
-            f"here: {list(rates)} and BoundedGroupLoss(ZeroOneLoss(), ...) are."
+            f"here: {list(rates)} and BoundedGroupLoss are."
         )
     if moment.ratio == 1.0:
         return tuple(gap(rate, reference=overall) <= float(moment.eps) for rate in rates[name])

@@ -19,7 +19,8 @@ Every preset is a function that returns one constraint or a tuple of them; both 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -44,6 +45,7 @@ from gbm_constrained.constraints.rates import (
     selection_rate,
     tpr,
 )
+from gbm_constrained.constraints.row_means import mean_loss
 
 __all__ = [
     "BoundedGroupLoss",
@@ -61,6 +63,9 @@ __all__ = [
     "UtilityParity",
 ]
 
+FAIRLEARN_LOSSES = {
+    "ZeroOneLoss": "zero_one", "SquareLoss": "squared", "AbsoluteLoss": "absolute"
+}  # fmt: skip
 DEFAULT_DIFFERENCE_BOUND = 0.01  # The default of fairlearn.
 By = str | Sequence[str] | None
 SHARED_PARAMETERS = {
@@ -222,8 +227,10 @@ def BoundedGroupLoss(  # noqa: N802
 
     Parameters
     ----------
-    loss : {"log_loss", "zero_one"} or fairlearn's ``ZeroOneLoss()``, default="log_loss"
-        Mean cross-entropy in nats, or error rate.
+    loss : {"log_loss", "zero_one", "squared", "absolute"} or loss, default="log_loss"
+        Mean cross-entropy in nats, or error rate; of a regressor the mean squared or absolute
+        error. fairlearn's ``ZeroOneLoss()``, ``SquareLoss(low, high)`` and ``AbsoluteLoss(low,
+        high)`` are read, without the range that the latter clip targets and predictions to.
     upper_bound : float
         Largest allowed loss of a group.
 
@@ -234,11 +241,17 @@ def BoundedGroupLoss(  # noqa: N802
     ValueError
         If ``loss`` is another one, ``upper_bound`` outside its range, or ``by`` empty.
     """
-    losses = {"log_loss": log_loss, "zero_one": error_rate}
-    loss = "zero_one" if is_zero_one(loss) else loss
+    losses: dict[str, Callable[..., Rate]] = {
+        "log_loss": log_loss,
+        "zero_one": error_rate,
+        "squared": partial(mean_loss, "squared"),
+        "absolute": partial(mean_loss, "absolute"),
+    }
+    loss = name_of_loss(loss)
     if not isinstance(loss, str) or loss not in losses:
         raise ValueError(
-            f"loss must be one of {list(losses)}, or fairlearn's ZeroOneLoss(); got {loss!r}."
+            f"loss must be one of {list(losses)}, or one of fairlearn's losses "
+            f"{list(FAIRLEARN_LOSSES)}; got {loss!r}."
         )
     return Constraint(each(losses[loss](on=on), by=by), "<=", upper_bound)
 
@@ -380,6 +393,6 @@ def is_fairlearn(constraint: Any) -> bool:
     return type(constraint).__module__.partition(".")[0] == "fairlearn"
 
 
-def is_zero_one(loss: Any) -> bool:
-    """Whether a loss is fairlearn's 0-1 loss."""
-    return is_fairlearn(loss) and type(loss).__name__ == "ZeroOneLoss"
+def name_of_loss(loss: Any) -> Any:
+    """Name a loss of fairlearn as it is called here; others stay what they are."""
+    return FAIRLEARN_LOSSES.get(type(loss).__name__, loss) if is_fairlearn(loss) else loss

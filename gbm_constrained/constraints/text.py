@@ -30,6 +30,7 @@ from gbm_constrained.constraints.events import Event, RankedAbove, Term
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio, overall
 from gbm_constrained.constraints.reference_models import ReferenceModel
+from gbm_constrained.constraints.row_means import Above, RowLoss
 from gbm_constrained.constraints.selectors import (
     MISSING,
     Column,
@@ -273,15 +274,29 @@ def _write_term(term: Term) -> str:
     given = {"over" if name == "wins" else "to": models[0]} if models else {}
     normalize = "all" if name == "confusion" and term.where else None
     labels = _write_labels(name, term)
+    function, options = _write_function(term.event)
     return write_call(
         name,
         *labels,
+        *function,
         **given,
+        **options,
         normalize=normalize,
         on=write_selectors(term.on),
         **_write_amount(term.amount),
         **_write_sides(term.event),
     )
+
+
+def _write_function(event: Event) -> tuple[list[str], dict[str, str | None]]:
+    """Write what tells a mean over numbers from others: its loss, or its threshold."""
+    if isinstance(event, Above):
+        return [write_number(event.threshold)], {}
+    if not isinstance(event, RowLoss):
+        return [], {}
+    name = "delta" if event.loss == "huber" else "alpha"
+    value = None if event.parameter is None else write_number(event.parameter)
+    return [event.loss], {name: value}
 
 
 def _write_amount(amount: Amount | None) -> dict[str, str | None]:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from gbm_constrained.constraints import auc_presets, pair_rates, presets, rates
+from gbm_constrained.constraints import auc_presets, pair_rates, presets, rates, row_means
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.positive_class import name_positive_class
@@ -32,7 +32,7 @@ CONSTANTS = {"true": True, "True": True, "false": False, "False": False, **dict.
 LABELS = ("label", "k", "i", "j", "default")
 NUMBERS = (
     "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound",
-    "within", "beta", "cap",
+    "within", "beta", "cap", "threshold", "delta", "alpha",
 )  # fmt: skip
 ROWS = ("on", "positives", "negatives")  # Parameters that take selectors of rows.
 GROUP_OPTIONS = ("missing", "min_group_size", "small_groups")
@@ -44,9 +44,11 @@ _SYNONYMS = {
     "false_positive_rate": "fpr", "false_alarm_rate": "fpr", "true_positive_rate": "tpr",
     "sensitivity": "tpr", "false_negative_rate": "fnr", "miss_rate": "fnr",
     "true_negative_rate": "tnr", "specificity": "tnr", "positive_rate": "selection_rate",
-    "coverage": "selection_rate", "roc_auc": "auc", "roc_auc_score": "auc", "xauc": "cross_auc",
+    "roc_auc": "auc", "roc_auc_score": "auc", "xauc": "cross_auc",
     "error": "error_rate", "loss": "log_loss",
     "cross_entropy": "log_loss", "f1_score": "f1", "difference": "gap", "mean_difference": "gap",
+    "mean_squared_error": "mean_loss", "mse": "mean_loss", "mean_absolute_error": "mean_loss",
+    "mae": "mean_loss", "bias": "mean_residual",
 }  # fmt: skip
 Read: TypeAlias = Callable[[ast.expr], Any]
 
@@ -72,7 +74,7 @@ class Function:
 
 RATES = {
     name: Function(getattr(module, name))
-    for module in (rates, pair_rates)
+    for module in (rates, pair_rates, row_means)
     for name in module.__all__
 }
 PRESETS = {

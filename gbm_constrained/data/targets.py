@@ -11,6 +11,7 @@ import numpy as np
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.row_means import row_functions_of
+from gbm_constrained.constraints.selectors import to_python_scalar
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.fit_data import OF_EVALUATION_SETS, FitArguments, FitData
@@ -33,7 +34,8 @@ def check_targets(y: Any, name: str = "y") -> Float:
         targets = given.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} holds {given[0]!r}, which is no number: a regressor needs numbers."
+            f"{name} holds {to_python_scalar(given[0])!r}, which is no number: a regressor needs "
+            f"numbers."
         ) from None
     infinite = np.flatnonzero(~np.isfinite(targets))
     if infinite.size:

@@ -5,12 +5,14 @@ from gbm_constrained.linear_model.dictionary import DictionaryLearner, Solution
 from gbm_constrained.linear_model.leaves import leaf_indicators
 from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+from gbm_constrained.linear_model.ridge import ConstrainedRidge
 from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
 
 __all__ = [
     "ConstrainedAUCScorer",
     "ConstrainedLinearSVC",
     "ConstrainedLogisticRegression",
+    "ConstrainedRidge",
     "DictionaryLearner",
     "LinearLearner",
     "Solution",

@@ -29,7 +29,11 @@ Equality holds for a single row, and for rows that are all alike.
 
 **Strong convexity.** With a ridge :math:`\lambda` on every weight, :math:`\mu = \lambda` in the
 distance of weights, and :math:`\mu = \lambda / \lambda_{\max}(\frac1W \sum_i w_i S_i' S_i)` in
-the distance of scores; with a free weight, zero.
+the distance of scores; with a free weight, zero. The squared error adds one to :math:`\mu`
+in the distance of scores.
+
+**Regression.** Losses of numbers have no largest slope. The constants :math:`L_j` are then the
+largest root mean square slopes on the path, which hold between its scores for squared losses.
 """
 
 from __future__ import annotations
@@ -40,19 +44,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.linear_model.linear_scores import MAX_DENSE, LinearScores
 from gbm_constrained.linear_model.proximal_step import solve_subproblem
-from gbm_constrained.problem.kernels.pairs import STEEPEST
-from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.solvers.cbpr import CBPRSolver
 from gbm_constrained.solvers.outer_loop import OuterLoop
-
-MIN_SLOPE = 0.05  # Smallest slope of a mean loss or a pair rate that a dual step trusts.
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ class Solution:
         Ergodic iterates, ``sum_k t_k x_{k+1} / sum_k t_k`` and the same of y; of CBPR the last.
     residual : float
         The larger of the two parts of the optimality of the last iterate: ``|max(g_j, -y_j)|``
-        (feasibility and complementarity) and ``sqrt(2 D(x_{k+1}, x_k)) / tau_k`` (stationarity).
+        (feasibility and complementarity) and ``sqrt(2 D(x_{k+1}, x_k)) / tau_k`` (stationarity),
+        of a regression each in the unit that follows from the deviation of the targets.
         Of CBPR, the Fritz John residual of the last outer iteration.
     converged : bool
         Whether the residual is below the tolerance.
@@ -116,9 +116,10 @@ class DictionaryLearner(LinearScores):
     @property
     def mu(self) -> float:
         """Strong convexity of the objective relative to the Bregman distance."""
+        of_loss = self.lagrangian.constants.strong_convexity
         if self.l2 == 0 or (self.ridge == 0).any():
-            return 0.0
-        return self.l2 if self.metric == "weights" else self.l2 / self.smoothness
+            return of_loss
+        return self.l2 if self.metric == "weights" else of_loss + self.l2 / self.smoothness
 
     @cached_property
     def lipschitz(self) -> tuple[Float, float]:
@@ -141,29 +142,13 @@ class DictionaryLearner(LinearScores):
         together = self.largest_eigenvalue(inverse @ r)
         return np.sqrt(squares), float(np.sqrt(max(together, 1.0)))  # It is 0 without constraints.
 
-    def _observed_lipschitz(self, point: Point) -> Float:
-        """Compute constants L_j in scores from root mean square slopes instead of largest ones."""
-        lag = self.lagrangian
-        rows, _ = point.gradient(np.zeros(len(lag.constraints)))
-        squares = (rows.reshape(lag.n_samples, -1) ** 2).sum(axis=1)
-        used = self.row_weight > 0
-        per_row = np.divide(squares, self.row_weight, out=np.zeros_like(squares), where=used)
-        total, weight = lag.cells.total(per_row, power=2), lag.rows.square_weight
-        slope = np.sqrt(np.divide(total, weight, out=total, where=weight > 0))
-        rates, losses, pairs = lag.constants.reactions
-        reaction = rates + losses @ sparse.diags_array(np.maximum(slope, MIN_SLOPE))
-        if lag.rows.pairs is not None:
-            steepness = np.maximum(lag.rows.pairs.slopes(point.margin), MIN_SLOPE) / STEEPEST
-            reaction = reaction + pairs @ sparse.diags_array(steepness)
-        return np.asarray(sparse.linalg.norm(reaction, axis=1))
-
     def solver(self, kind: type[OuterLoop] = ABPPSolver, **options: Any) -> OuterLoop:
         """Make an ABPP or CBPR solver with the constants of this learner.
 
-        tau defaults to a quarter of what boosters take, 1 for a binary margin and 1/2 for softmax
-        scores: the smaller tau, the larger dual steps may be, and a subproblem that is solved
-        exactly costs the same. In the distance of weights tau is divided by the largest eigenvalue
-        of the scores' second moment.
+        tau defaults to a quarter of what boosters take, 1 for a binary margin, 1/2 for softmax
+        scores and 1/4 for the squared error: the smaller tau, the larger dual steps may be, and a
+        subproblem that is solved exactly costs the same. In the distance of weights tau is divided
+        by the largest eigenvalue of the scores' second moment.
 
         Parameters
         ----------
@@ -182,7 +167,7 @@ class DictionaryLearner(LinearScores):
             )
         options.setdefault("mu", self.mu)
         if options.get("tau") is None:
-            options["tau"] = 1.0 if len(self.margin_shape) == 1 else 0.5
+            options["tau"] = self.lagrangian.constants.primal_step / 4.0
             options["tau"] /= self.smoothness if self.metric == "weights" else 1.0
         if self.metric == "weights":
             own, together = self.lipschitz
@@ -266,11 +251,12 @@ class DictionaryLearner(LinearScores):
         assert isinstance(solver, ABPPSolver)
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         x_sum, y_sum, total = np.zeros(self.shape), np.zeros(len(lag.constraints)), 0.0
-        slopes = np.zeros(len(lag.constraints))
+        slopes, units = np.zeros(len(lag.constraints)), lag.constants.units
+        is_on_path = adaptive or (not lag.constants.are_global and solver.lipschitz is None)
         for k in range(n_iterations):
             point = lag.at(self.margin(x))
-            if adaptive:
-                slopes = np.maximum(slopes, self._observed_lipschitz(point))
+            if is_on_path:
+                slopes = np.maximum(slopes, lag.constants.observe_lipschitz(point))
                 solver.dual.lipschitz = slopes
             solver.begin_iteration(point)
             previous, x = x, solve_subproblem(self, solver, x)
@@ -286,9 +272,9 @@ class DictionaryLearner(LinearScores):
                 if self.metric == "scores"
                 else float(((x - previous) ** 2).sum()) / 2
             )
-            residual = max(
-                np.abs(np.maximum(g, -y)).max(initial=0.0), np.sqrt(2 * D) * solver.inverse_tau
-            )
+            slack = np.maximum(g / units.rows, -y * units.rows / units.objective)
+            moved = np.sqrt(2 * D) * solver.inverse_tau * units.score / units.objective
+            residual = max(np.abs(slack).max(initial=0.0), moved)
             yield Solution(
                 x, y, x_sum / total, y_sum / total, residual, residual <= tol,
                 solver.history,
@@ -308,10 +294,12 @@ class DictionaryLearner(LinearScores):
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         if solver.project is None and self.shape[0] <= MAX_DENSE:
             solver.project = self._project
+        units = self.lagrangian.constants.units
+        of_slope = units.objective / units.score
         for _ in range(n_iterations + 1):
             y, done, k = solver.multipliers, len(solver.residuals), len(solver.history)
             solver.begin_iteration(self.lagrangian.at(self.margin(x)))
-            residual = solver.residuals[-1] if solver.residuals else np.inf
+            residual = solver.residuals[-1] / of_slope if solver.residuals else np.inf
             if len(solver.residuals) > done or k == 0:
                 history = solver.history[: max(k, 1)]
                 yield Solution(x, y, x, y, residual, residual <= tol, history)

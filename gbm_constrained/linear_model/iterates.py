@@ -26,10 +26,12 @@ class IterateChoice:
     def __init__(self, learner: LinearLearner, options: SolverOptions, tol: float) -> None:
         self.learner = learner
         self.ergodic = options.iterate == "ergodic"
-        is_loss = np.array([c.is_loss for c in options.constraints])
-        self.has_rates = not is_loss.all()
+        compiled = learner.lagrangian.constraints
+        jumps = compiled.has_rates | compiled.has_pairs
+        self.has_rates = bool(jumps.any())
+        self.units = learner.lagrangian.constants.units.rows
         # Mean losses end within `tol` of their bounds, on either side.
-        self._slack = np.where(is_loss[learner.lagrangian.constraints.owner], tol, ROUNDING)
+        self._slack = np.where(jumps, ROUNDING, tol) * self.units
         self.tol = tol
         self._best: tuple[tuple[float, bool, float], Float, int] | None = None
 
@@ -49,7 +51,7 @@ class IterateChoice:
         self._last = weights, n
         if self.ergodic or not self.has_rates:
             return
-        worst = float(self.violations(weights).max(initial=0.0))
+        worst = float((self.violations(weights) / self.units).max(initial=0.0))
         self._is_met = worst == 0.0
         # CBPR may start from a constant model, which has the least loss under tight constraints.
         is_start = np.isinf(solution.residual)
@@ -62,7 +64,9 @@ class IterateChoice:
         """Compute the residual ``max_j |max(g_j, -y_j)|`` of the ergodic iterates."""
         moved = solution.history[-1].bounds - self.learner.lagrangian.constraints.b
         g = self.learner.violations(solution.average_weights) - moved
-        return float(np.abs(np.maximum(g, -solution.average_multipliers)).max(initial=0.0))
+        of_objective = self.learner.lagrangian.constants.units.objective
+        y = solution.average_multipliers * self.units / of_objective
+        return float(np.abs(np.maximum(g / self.units, -y)).max(initial=0.0))
 
     def find_best(self) -> tuple[Float, int]:
         """Find the weights of the returned model, and the number of iterations up to them."""
@@ -129,7 +133,7 @@ def warn_of_convergence(
     violations = choice.violations(weights)
     is_missed = bool(choice.has_rates and violations.any())
     if is_missed:
-        worst = int(violations.argmax())
+        worst = int((violations / choice.units).argmax())
         constraint = choice.learner.lagrangian.constraints.rows[worst]
         if choice.ergodic:
             found, remedy = "the average of all iterates", f"use iterate='last', {remedy}"

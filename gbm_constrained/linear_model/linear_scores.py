@@ -33,15 +33,20 @@ class LinearScores:
         penalised: ArrayLike | None = None,
         metric: Literal["scores", "weights"] = "scores",
     ) -> None:
-        n, n_classes = lagrangian.n_samples, lagrangian.n_classes
-        heights = [n] if n_classes == 2 else [n, n * n_classes]
+        n, n_scores = lagrangian.n_samples, lagrangian.rows.n_scores
+        heights = [n] if n_scores == 1 else [n, n * n_scores]
         if scores.ndim != 2 or scores.shape[0] not in heights:
             raise ValueError(
                 f"scores must have {' or '.join(map(str, heights))} rows for {n} samples of "
-                f"{n_classes} classes, got shape {scores.shape}."
+                f"{n_scores} score{'s' * (n_scores > 1)} each, got shape {scores.shape}."
             )
         if metric not in ("scores", "weights"):
             raise ValueError(f"metric must be 'scores' or 'weights', got {metric!r}.")
+        if metric == "weights" and not lagrangian.constants.are_global:
+            raise ValueError(
+                "metric='weights' needs losses whose slopes are bounded, and those of numbers are "
+                "not: use metric='scores'."
+            )
         self.lagrangian = lagrangian
         self.metric = metric
         self.l2 = l2
@@ -49,8 +54,8 @@ class LinearScores:
         as_array: Any = sparse.csr_array if self._sparse else np.asarray
         self.scores: Any = as_array(scores, dtype=np.float64)
         N = scores.shape[1]
-        self.shape = (N, n_classes) if n_classes > 2 and scores.shape[0] == n else (N,)
-        self.margin_shape = (n,) if n_classes == 2 else (n, n_classes)
+        self.shape = (N, n_scores) if n_scores > 1 and scores.shape[0] == n else (N,)
+        self.margin_shape = (n,) if n_scores == 1 else (n, n_scores)
         self.offset = np.asarray(offset, dtype=np.float64)
         on = np.ones(N, dtype=bool) if penalised is None else np.asarray(penalised, dtype=bool)
         self.ridge = (l2 * on).reshape(-1, *[1] * (len(self.shape) - 1))
@@ -61,7 +66,7 @@ class LinearScores:
         return np.asarray((self.scores @ weights).reshape(self.margin_shape) + self.offset)
 
     def objective(self, weights: Float) -> float:
-        """Compute the objective f: weighted mean cross-entropy plus ridge."""
+        """Compute the objective f: weighted mean loss plus ridge."""
         fit = self.lagrangian.objective(self.lagrangian.at(self.margin(weights)).statistics())
         return fit + float((self.ridge * weights**2).sum()) / 2
 
@@ -87,9 +92,10 @@ class LinearScores:
         if rooted.shape[1] > MAX_DENSE:
             start = np.ones(min(rooted.shape))
             return float(svds(rooted, k=1, v0=start, return_singular_vectors=False)[0] ** 2)
-        return float(np.linalg.eigvalsh(self._second_moment(rooted))[-1])
+        return float(np.linalg.eigvalsh(self.second_moment(rooted))[-1])
 
-    def _second_moment(self, rooted: Any) -> Float:
+    def second_moment(self, rooted: Any) -> Float:
+        """Multiply a score matrix whose rows have weights by its transpose."""
         moment = rooted.T @ rooted
         return np.asarray(moment.toarray() if self._sparse else moment)
 
@@ -113,7 +119,7 @@ class LinearScores:
         scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros(N), where=diagonal > 0)
         if N > MAX_DENSE:
             return sparse.diags_array(scale)
-        gram = self._second_moment(rooted) + np.diag(extra)
+        gram = self.second_moment(rooted) + np.diag(extra)
         values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
         kept = values > N * np.finfo(float).eps * values[-1]
         return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])

@@ -382,6 +382,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             super().fit(X, y, sample_weight)
         return self._coefficients()
 
+    def _l2(self, total_weight: float) -> float:
+        """Find the penalty of the objective, which is a mean over rows."""
+        is_free = self.penalty is None or np.isinf(self.C)
+        return 0.0 if is_free else 1.0 / (self.C * total_weight)
+
     def _coefficients(self) -> Float:
         """Stack the present coefficients with the intercept last."""
         parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]

@@ -72,8 +72,8 @@ def choose_start(
 
     Parameters
     ----------
-    model : ConstrainedLogisticRegression
-        The classifier.
+    model : ConstrainedLogisticRegression or ConstrainedRidge
+        The estimator.
     fit : ConstrainedFit
         Its fit.
     coefficients : ndarray of shape (n_rows, n_weights)
@@ -81,7 +81,7 @@ def choose_start(
     make_fit : callable
         Makes the fit of other options.
     options : SolverOptions
-        Options of the classifier.
+        Options of the estimator.
     """
     learner = _make_learner(model, fit)
     start = coefficients.T.reshape(learner.shape)
@@ -101,11 +101,11 @@ def _make_learner(model: Any, fit: ConstrainedFit) -> LinearLearner:
     X = validate_data(
         model, fit.data.combined.X, accept_sparse="csr", dtype=np.float64, reset=False
     )
-    lagrangian, is_free = fit.solver.lagrangian, model.penalty is None or np.isinf(model.C)
+    lagrangian = fit.solver.lagrangian
     return LinearLearner(
         lagrangian,
         X,
         fit_intercept=model.fit_intercept,
-        l2=0.0 if is_free else 1.0 / (model.C * lagrangian.total_weight),
+        l2=model._l2(lagrangian.total_weight),
         metric="scores",
     )

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained._typing import Array
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.lipschitz import ProblemConstants
@@ -91,6 +91,10 @@ class Lagrangian:
 
         rows.write_blocks(link)
         return Point(rows, self.coefficients, self.statistics, margin)
+
+    def per_row(self, table: Float) -> Array:
+        """Look up a table of cells, (n_cells,), for each row, shaped to multiply scores."""
+        return self.coefficients.per_row(table)
 
     def objective(self, statistics: CellStatistics) -> float:
         """Compute ``f``, the weighted mean cross-entropy of all rows."""

@@ -15,13 +15,13 @@ from scipy import sparse
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.grouped import Grouped
+from gbm_constrained.constraints.row_means import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.functionals import RatePart, WeightedFraction, WeightedPairs
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.pair_blocks import PairBlock, pair_matrix
-
-# Entries up to which scipy's checks of a product cost more than the product (a timing of both).
-SMALL_MATRIX = 10_000
+from gbm_constrained.problem.row_functions import has_concave_means, has_steps
+from gbm_constrained.problem.sparse_products import product_with
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:
@@ -175,13 +175,13 @@ class LinearConstraints:
     def _products(self) -> dict[str, Callable[[Float], Float]]:
         """Functions that multiply vectors by the matrices, several times in each round."""
         return {
-            "U": _product_with(self.U),
-            "V": _product_with(self.V),
-            "Q": _product_with(self.Q),
-            "R": _product_with(self.R),
-            "A.T": _product_with(self.A, transposed=True),
-            "B.T": _product_with(self.B, transposed=True),
-            "C.T": _product_with(self.C, transposed=True),
+            "U": product_with(self.U),
+            "V": product_with(self.V),
+            "Q": product_with(self.Q),
+            "R": product_with(self.R),
+            "A.T": product_with(self.A, transposed=True),
+            "B.T": product_with(self.B, transposed=True),
+            "C.T": product_with(self.C, transposed=True),
         }
 
     @cached_property
@@ -353,34 +353,24 @@ class LinearConstraints:
         """Whether every row of constraints holds pair rates, and there is one at least."""
         return len(self) > 0 and bool(self.has_pairs.all())
 
+    @cached_property
+    def row_functions(self) -> tuple[RowFunction, ...]:
+        """Functions of the columns of each cell, where targets are numbers; none elsewhere."""
+        return row_functions_of(self.constraints)
+
     @property
     def has_rates(self) -> Bool:
-        """Whether each row holds 0-1 rates; shape (m,)."""
+        """Whether each row holds 0-1 rates, or means of steps; shape (m,)."""
+        if functions := self.row_functions:
+            return has_steps(self.A, functions)
         return np.asarray(np.diff(self.cost_range.indptr) > 0)
 
     @property
     def is_convex(self) -> bool:
         """Whether no row has a mean loss with a negative coefficient, which is concave."""
+        if functions := self.row_functions:
+            return not has_concave_means(self.A, functions)
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
-
-
-def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], Float]:
-    """Make a function that multiplies vectors by a sparse matrix, or by its transpose.
-
-    A small matrix is multiplied without scipy's checks, in the same order of additions.
-    """
-    if matrix.nnz > SMALL_MATRIX:
-        large = matrix.T if transposed else matrix
-        return lambda vector: np.asarray(large @ vector)
-    n_rows = matrix.shape[transposed]
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    # The entries are copied, because scipy may sort those of a matrix in place.
-    columns, values = matrix.indices.astype(np.intp), matrix.data.copy()
-    if transposed:
-        rows, columns = columns, rows
-    return lambda vector: np.asarray(
-        np.bincount(rows, values * vector[columns], n_rows), dtype=np.float64
-    )
 
 
 def _find_fractions(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -15,6 +16,7 @@ from gbm_constrained.data.row_hash import hash_numbers
 from gbm_constrained.problem.kernels.base import loss_lipschitz, over_classes, rate_lipschitz
 from gbm_constrained.problem.kernels.pairs import STEEPEST, pair_sensitivities
 from gbm_constrained.problem.kernels.proxies import PROXIES
+from gbm_constrained.problem.point import Point
 from gbm_constrained.problem.problem_rows import ProblemRows
 
 # Numbers of rows, about, that mean slopes of cells are estimated from. In several views each row
@@ -24,11 +26,54 @@ SAMPLE_SEED = 1 << 40  # Not that of a split, whose parts would be in the sample
 # Factor on slopes observed on a path, because rates become steeper while their multipliers rise.
 SLOPE_FACTOR = 1.5
 MIN_SLOPE = 0.15  # Smallest slope of a rate that a dual step on a path is computed from.
+# Smallest slope of a mean loss or a pair rate that a dual step of an exact learner trusts.
+MIN_EXACT_SLOPE = 0.05
 LARGEST_SQUARE = 1.0 / 8.0  # Largest sum over classes of squared slopes, of two classes at 1/2.
 
 
+class Units(NamedTuple):
+    """Sizes that residuals of a solution are relative to.
+
+    Parameters
+    ----------
+    rows : (m,). Unit of each row of constraints.
+    objective, score : Units of the objective and of the scores.
+    """
+
+    rows: Float
+    objective: float
+    score: float
+
+
+def norms_of(sensitivities: Any, views: Sequence[View]) -> tuple[Float, float]:
+    """Compute the norms of rows of sensitivities, (m,), and that of all rows scaled to norm one.
+
+    The second is one where no two rows share a cell; squares are added over views.
+    """
+    reaction = sparse.csr_array(sensitivities)
+    own: Float = np.asarray(sparse.linalg.norm(reaction, axis=1), dtype=np.float64)
+    inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
+    scaled: Any = sparse.csr_array(sparse.diags_array(inverse) @ reaction)
+    square = 0.0
+    for view in views:
+        part = scaled[:, view.cells]
+        part = part[np.diff(part.indptr) > 0]
+        gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
+        square += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
+    return own, float(np.sqrt(max(square, 1.0)))
+
+
 class ProblemConstants:
-    """Sensitivities, slopes and curvatures of the constraints of a problem."""
+    """Sensitivities, slopes and curvatures of the constraints of a problem.
+
+    Attributes
+    ----------
+    are_global : Whether Lipschitz constants hold for any scores, and not near the last ones.
+    strong_convexity : Strong convexity of the loss, relative to the distance of scores.
+    """
+
+    are_global: ClassVar[bool] = True
+    strong_convexity: ClassVar[float] = 0.0
 
     def __init__(self, rows: ProblemRows) -> None:
         self.rows = rows
@@ -81,17 +126,31 @@ class ProblemConstants:
         """
         rates, losses, pairs = self.reactions
         slope = loss_lipschitz(self.rows.n_classes) if loss_slope is None else loss_slope
-        reaction = sparse.csr_array(rates + slope * losses + pairs)
-        own: Float = np.asarray(sparse.linalg.norm(reaction, axis=1), dtype=np.float64)
-        inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
-        scaled: Any = sparse.csr_array(sparse.diags_array(inverse) @ reaction)
-        square = 0.0
-        for view in self.rows.cells.views:
-            part = scaled[:, view.cells]
-            part = part[np.diff(part.indptr) > 0]
-            gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
-            square += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
-        return own, float(np.sqrt(max(square, 1.0)))
+        return norms_of(rates + slope * losses + pairs, self.rows.cells.views)
+
+    def observe_lipschitz(self, point: Point) -> Float:
+        """Compute constants of the rows from root mean square slopes at the scores, (m,).
+
+        The slope of a mean loss is that of the rows of a cell, instead of the largest one.
+        """
+        problem = self.rows
+        rows, _ = point.gradient(np.zeros(len(problem.constraints)))
+        squares = (rows.reshape(problem.n_samples, -1) ** 2).sum(axis=1)
+        weight = problem.apply_weights(np.ones(problem.n_samples), slice(None))
+        per_row = np.divide(squares, weight, out=np.zeros_like(squares), where=weight > 0)
+        total, mass = problem.cells.total(per_row, power=2), problem.square_weight
+        slope = np.sqrt(np.divide(total, mass, out=total, where=mass > 0))
+        rates, losses, pairs = self.reactions
+        reaction = rates + losses @ sparse.diags_array(np.maximum(slope, MIN_EXACT_SLOPE))
+        if problem.pairs is not None:
+            steepness = np.maximum(problem.pairs.slopes(point.margin), MIN_EXACT_SLOPE) / STEEPEST
+            reaction = reaction + pairs @ sparse.diags_array(steepness)
+        return np.asarray(sparse.linalg.norm(reaction, axis=1))
+
+    @property
+    def units(self) -> Units:
+        """Units of rows of constraints, objective and scores: all are numbers near one."""
+        return Units(np.ones(len(self.rows.constraints)), 1.0, 1.0)
 
     @property
     def slope_on_path(self) -> float:

@@ -124,7 +124,7 @@ class RegressionObjective:
             return np.asarray(f ** (2.0 - p) / (2.0 - p) - y * f ** (1.0 - p) / (1.0 - p))
         if self.name == "poisson":
             return np.asarray(f - xlogy(y, f))
-        return loss_values(*self._row_loss, y, f)
+        return loss_values(*self.row_loss, y, f)
 
     def derivatives(self, y: Float, score: Float, scale: float) -> tuple[Float, Float]:
         """Compute gradient and Hessian in the score, (n,) each.
@@ -151,11 +151,11 @@ class RegressionObjective:
             return more - less, (2.0 - p) * more - (1.0 - p) * less
         if self.name == "poisson":
             return f - y, f * np.exp(self.max_delta_step)
-        found = loss_derivatives(*self._row_loss, y, f, scale)
+        found = loss_derivatives(*self.row_loss, y, f, scale)
         return found.slope, found.curvature
 
     @property
-    def _row_loss(self) -> tuple[Literal["absolute", "huber", "pinball"], float | None]:
+    def row_loss(self) -> tuple[Literal["absolute", "huber", "pinball"], float | None]:
         """Name and parameter of the row loss that the objective is."""
         if self.name == "absolute":
             return "absolute", None

@@ -8,19 +8,23 @@ over the rows of a cell. Multipliers move by exact means. Gradients see
 
 Curvatures are those of the least parabola that touches the function and is nowhere below it, so
 that Newton steps do not overshoot. Of :math:`|r|` it is :math:`1 / |r|` (Lange, "MM Optimization
-Algorithms", 2016, section 4.3), at most one over a hundredth of the targets' deviation. Of a
-sigmoid it is at most :math:`\sigma (1 - \sigma)` over the square of its width.
+Algorithms", 2016, section 4.3), at most one over a fifth of the targets' deviation, so that
+the parabola is below a kink by less than twice that distance. Of a sigmoid at u widths from its
+step it is the largest second derivative, :math:`1 / (6 \sqrt 3)`, or :math:`2 / u^2` far away,
+over the square of the width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, xlogy
 
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.row_means import (
     Above,
     Covered,
@@ -33,6 +37,7 @@ from gbm_constrained.constraints.row_means import (
 
 STEP_WIDTH = 0.25  # Width of the sigmoid of a step, in standard deviations of the targets.
 KINK_WIDTH = 0.2  # Distance from a kink below which its curvature grows no further, likewise.
+STEEPEST_CHANGE = 1.0 / np.sqrt(108.0)  # Largest second derivative of a sigmoid.
 SMALLEST = 1e-12  # Prediction below which the Poisson deviance is that of this one.
 
 
@@ -171,6 +176,59 @@ def _(function: Covered, y: Float, f: Float, scale: float) -> Derivatives:
 
 
 def _sigmoid(distance: Float, width: float) -> Derivatives:
-    p = expit(distance / width)
-    variance = p * (1.0 - p)
-    return Derivatives(variance / width, variance / width**2)
+    u = distance / width
+    p = expit(u)
+    # At a distance u from the step a parabola of curvature 2 / u^2 rises by one up to the step.
+    curvature = np.minimum(STEEPEST_CHANGE, 2.0 / np.maximum(u**2, 1.0))
+    return Derivatives(p * (1.0 - p) / width, curvature / width**2)
+
+
+def unit_of(function: RowFunction, scale: float) -> float:
+    """Find the size of a row function where the prediction is one deviation below the target."""
+    if function.is_step:
+        return 1.0
+    if not isinstance(function, RowLoss) or function.loss == "poisson":
+        return scale
+    return float(loss_values(function.loss, function.parameter, np.array([scale]), np.zeros(1))[0])
+
+
+def curvature_range(function: RowFunction, scale: float) -> tuple[float, float]:
+    """Find the smallest and the largest second derivative of a row function or of its proxy.
+
+    The largest is infinite where there is no bound: at a kink, or near a prediction of zero.
+    """
+    if function.is_linear:
+        return 0.0, 0.0
+    if function.is_step:
+        largest = STEEPEST_CHANGE / (STEP_WIDTH * scale) ** 2
+        return -largest, largest
+    assert isinstance(function, RowLoss)
+    known = {"squared": (2.0, 2.0), "huber": (0.0, 1.0)}
+    return known.get(function.loss, (0.0, np.inf))
+
+
+def has_steps(A: Any, functions: Sequence[RowFunction]) -> Bool:
+    """Whether each row of constraints holds means of steps, (m,).
+
+    Parameters
+    ----------
+    A : csr_array of shape (m, n_cells * n_functions)
+        Coefficients of the means of cells.
+    functions : sequence of RowFunction
+        The functions, in the order of their columns.
+    """
+    is_step = np.array([function.is_step for function in functions])
+    rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    found = is_step[A.indices % len(functions)] & (A.data != 0.0)
+    return np.asarray(np.bincount(rows, found, A.shape[0]) > 0)
+
+
+def has_concave_means(A: Any, functions: Sequence[RowFunction]) -> bool:
+    """Whether a convex function of bounded curvature has a negative coefficient.
+
+    The arguments are those of :func:`has_steps`.
+    """
+    highest = np.array([curvature_range(function, scale=1.0)[1] for function in functions])
+    is_convex = np.array([function.is_convex for function in functions])
+    is_curved = is_convex & (highest > 0.0) & np.isfinite(highest)
+    return bool((A.data[is_curved[A.indices % len(functions)]] < 0.0).any())

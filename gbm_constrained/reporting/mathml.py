@@ -24,6 +24,14 @@ from gbm_constrained.constraints.events import (
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio
 from gbm_constrained.constraints.reference_models import ReferenceModel
+from gbm_constrained.constraints.row_means import (
+    Above,
+    Covered,
+    Prediction,
+    Residual,
+    RowFunction,
+    RowLoss,
+)
 from gbm_constrained.constraints.selectors import (
     ClassifiedBy,
     ClassPosition,
@@ -36,6 +44,9 @@ Member = tuple[str, str]  # Columns of groups and the group, as written.
 DECISION = '<mover accent="true"><mi>y</mi><mo>^</mo></mover>'
 PROBABILITY = '<mover accent="true"><mi>p</mi><mo>^</mo></mover>'
 LABEL = "<mi>y</mi>"
+PREDICTION = "<mi>f</mi>"  # A number.
+RESIDUAL = f"{LABEL}<mo>\N{MINUS SIGN}</mo>{PREDICTION}"
+HUBER, PINBALL, POISSON = "<mi>H</mi>", "<mi>\N{GREEK SMALL LETTER RHO}</mi>", "<mi>D</mi>"
 ROW, OTHER_ROW = "<mi>x</mi>", "<msup><mi>x</mi><mo>\N{PRIME}</mo></msup>"
 SCORE = "<mi>s</mi>"
 GROUP, OTHER_GROUP = "<mi>g</mi>", "<mi>h</mi>"
@@ -57,13 +68,17 @@ def legend_of(formulas: Sequence[str]) -> str:
     meanings = {
         DECISION: "the decision",
         PROBABILITY: "the probability of a class",
-        LABEL: "the label",
+        PREDICTION: "the prediction",
+        LABEL: "the target" if any(PREDICTION in f for f in formulas) else "the label",
         _class_sign(1): "the positive class",
         _class_sign(0): "the negative class",
         GROUP: "a group",
         OTHER_GROUP: "another group",
         TARGET: "the target of a class",
         SCORE: "the score",
+        HUBER: "Huber's loss",
+        PINBALL: "the pinball loss",
+        POISSON: "the Poisson deviance",
         OTHER_ROW: "another row, and half of the ties of scores count",
     }
     # Each occurrence of a decision has the letter of the label in it.
@@ -185,11 +200,13 @@ def _term(term: Term, classes: Classes, member: Member | None) -> str:
     given = [_selector(s, classes) for s in (*term.rows, *term.on)]
     if member is not None:
         given.append(_operator("=").join(member))
-    name, ends = ("E", "[]") if term.event.is_loss else ("P", "()")
+    event = term.event
+    is_mean = event.is_loss or (isinstance(event, RowFunction) and not event.is_step)
+    name, ends = ("E", "[]") if is_mean else ("P", "()")
     sign = f"<mi>{name}</mi>"
     if term.amount is not None:
         sign = f"<msub>{sign}{_text(term.amount)}</msub>"
-    inside = [_event(term.event, classes), *(_selector(s, classes) for s in term.where)]
+    inside = [_event(event, classes), *(_selector(s, classes) for s in term.where)]
     condition = f'<mo fence="false" stretchy="false">|</mo>{_list(given)}' if given else ""
     return f"{sign}<mrow><mo>{ends[0]}</mo>{_list(inside)}{condition}<mo>{ends[1]}</mo></mrow>"
 
@@ -231,6 +248,40 @@ def _(event: Predicted, classes: Classes) -> str:
 @_event.register
 def _(event: Differs, classes: Classes) -> str:
     return DECISION + _operator(NOT_EQUAL) + _decision_of(event.reference_model)
+
+
+@_event.register
+def _(event: RowLoss, classes: Classes) -> str:
+    if event.loss == "poisson":
+        return f"{POISSON}<mo>(</mo>{LABEL}<mo>,</mo>{PREDICTION}<mo>)</mo>"
+    bracketed = f"<mrow><mo>(</mo>{RESIDUAL}<mo>)</mo></mrow>"
+    if event.loss == "squared":
+        return f"<msup>{bracketed}<mn>2</mn></msup>"
+    if event.loss == "absolute":
+        return f"<mrow><mo>|</mo>{RESIDUAL}<mo>|</mo></mrow>"
+    assert event.parameter is not None
+    sign = HUBER if event.loss == "huber" else PINBALL
+    return f"<msub>{sign}{_number(event.parameter)}</msub>{bracketed}"
+
+
+@_event.register
+def _(event: Prediction, classes: Classes) -> str:
+    return PREDICTION
+
+
+@_event.register
+def _(event: Residual, classes: Classes) -> str:
+    return RESIDUAL
+
+
+@_event.register
+def _(event: Above, classes: Classes) -> str:
+    return f"{PREDICTION}{_operator('&gt;')}{_number(event.threshold)}"
+
+
+@_event.register
+def _(event: Covered, classes: Classes) -> str:
+    return f"{LABEL}{_operator(SENSES['<='])}{PREDICTION}"
 
 
 @singledispatch

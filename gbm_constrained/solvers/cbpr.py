@@ -262,11 +262,13 @@ class CBPRSolver(OuterLoop):
     def _check_start(self, statistics: CellStatistics) -> None:
         constraints = self.lagrangian.constraints
         g = constraints.rates(statistics) - self.bounds
-        if not self.lazy and g.max(initial=0.0) > FEASIBLE:
+        relative = g / self.lagrangian.constants.units.rows
+        if not self.lazy and relative.max(initial=0.0) > FEASIBLE:
             raise ValueError(
                 f"CBPR needs a feasible start, and {constraints.rows[int(g.argmax())]} is "
                 f"violated by {g.max():.3g}: start from scores of zero, under which every mean "
-                f"loss is log(n_classes), or from a model that meets the constraints."
+                f"loss of probabilities is log(n_classes), or from a model that meets the "
+                f"constraints."
             )
 
     def _begin_outer(self, point: Point) -> None:
@@ -344,7 +346,7 @@ class CBPRSolver(OuterLoop):
             return None, 0.0
         share = np.divide(outer, total, out=np.zeros(np.shape(total)), where=np.asarray(total) > 0)
         if np.ndim(share):
-            share = self.lagrangian.coefficients.per_row(share)
+            share = self.lagrangian.per_row(share)
         moved = np.multiply(self._outer_centre - inner, share, dtype=inner.dtype)
         return inner + moved, total
 

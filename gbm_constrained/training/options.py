@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 
+from gbm_constrained.constraints import checking
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.checking import check_constraints, check_decisions, check_linear
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import check_choice, check_share
 from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
@@ -82,10 +82,14 @@ class SolverOptions:
     @classmethod
     def of(cls, estimator: Any) -> SolverOptions:
         """Read and check the options of an estimator."""
-        constraints = check_constraints(estimator.constraints)
+        constraints = checking.check_constraints(estimator.constraints)
         # The linear classifier is measured on training rows, as its few parameters do not
         # memorise them, and its parent has a parameter called solver.
-        asked = [name for name in SOLVER_PARAMETERS[1:-1] if hasattr(estimator, name)]
+        # A regressor has no positive class, and scikit-learn's Ridge positive coefficients.
+        predicts_numbers = is_regressor(estimator)
+        checking.check_task(constraints, predicts_numbers=predicts_numbers)
+        names = SOLVER_PARAMETERS[2 if predicts_numbers else 1 : -1]
+        asked = [name for name in names if hasattr(estimator, name)]
         own = {name: getattr(estimator, name) for name in asked}
         name = solver_parameter(estimator)
         metric = read_objective(own.get("maximize"), own.get("minimize"))
@@ -94,10 +98,10 @@ class SolverOptions:
             check_choice(name, solver, REDUCTIONS)
             parameter = "minimize" if own["maximize"] is None else "maximize"
             reason = f"{parameter}={metric} chooses decisions, which do not change scores"
-            check_decisions(constraints, parameter, reason)
+            checking.check_decisions(constraints, parameter, reason)
             options = cls(constraints, solver=solver, **own)
             return options._check_of_metric(str(metric))
-        check_linear(constraints)
+        checking.check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
         check_choice("iterate", options.iterate, ITERATES)
@@ -176,7 +180,7 @@ class SolverOptions:
                 f"{booster} takes no gradients but its own: use solver='auto'."
             )
         reason = f"{booster} takes no gradients but its own, so that decisions alone are chosen"
-        check_decisions(self.constraints, booster.partition("=")[0], reason)
+        checking.check_decisions(self.constraints, booster.partition("=")[0], reason)
         return replace(self, solver="auto")._check_of_metric(f"the error rate of {booster}")
 
     def _check_of_metric(self, metric: str) -> SolverOptions:
@@ -369,7 +373,7 @@ def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
     parameters may be invalid.
     """
     try:
-        checked = check_constraints(constraints)
+        checked = checking.check_constraints(constraints)
     except (TypeError, ValueError):
         return tags
     if checked:

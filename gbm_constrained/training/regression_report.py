@@ -108,8 +108,13 @@ def describe_regressor(
     return FinalRegressor(affine, record, *held_out)
 
 
-def report_regressor(estimator: Any, fit: RegressionFit, model: FinalRegressor) -> Feasibility:
-    """Set the fitted attributes that report on the constraints, and return the verdicts."""
+def report_regressor(
+    estimator: Any, fit: RegressionFit, model: FinalRegressor, rounds: int | None = None
+) -> Feasibility:
+    """Set the fitted attributes that report on the constraints, and return the verdicts.
+
+    `rounds` are those that were trained; by default those of the solver.
+    """
     compiled, record, rows = fit.problem.compiled, model.record, model.rows
     functionals, intervals, of_functionals = rows.intervals(model.score)
     sources = np.full(len(compiled.constraints), rows.source, dtype=object)
@@ -120,7 +125,8 @@ def report_regressor(estimator: Any, fit: RegressionFit, model: FinalRegressor) 
     results = _assess(layout, outcome, rows)
     feasibility = Feasibility(
         (), results, (), (), np.nan, None, np.nan, np.nan, rows.source, rows.cells.n_rows,
-        rounds_trained=fit.solver.rounds, rounds_asked=fit.run.library.n_rounds,
+        rounds_trained=fit.solver.rounds if rounds is None else rounds,
+        rounds_asked=fit.run.library.n_rounds,
     )  # fmt: skip
     laid_out = None if is_training else layout.lay_out(outcome)
     verdicts = [result.verdict for result in results]

@@ -196,7 +196,7 @@ def test_observed_slopes_never_exceed_the_bounds_and_only_grow():
     [
         (
             {"scores": np.ones((7, 2))},
-            r"200 rows for 200 samples of 2 classes, got shape \(7, 2\)",
+            r"200 rows for 200 samples of 1 score each, got shape \(7, 2\)",
         ),
         ({"scores": np.ones(200)}, r"got shape \(200,\)"),
         ({"metric": "weight"}, "metric must be 'scores' or 'weights', got 'weight'"),
@@ -221,7 +221,9 @@ def test_constraints_in_several_views_are_those_of_one(monkeypatch, n_classes, m
     np.testing.assert_allclose(apart.lipschitz[0], together.lipschitz[0])
     assert (apart.lipschitz[0] > 0).all()
     observed = [
-        learner._observed_lipschitz(learner.lagrangian.at(learner.margin(np.zeros(learner.shape))))
+        learner.lagrangian.constants.observe_lipschitz(
+            learner.lagrangian.at(learner.margin(np.zeros(learner.shape)))
+        )
         for learner in (together, apart)
     ]
     np.testing.assert_allclose(observed[1], observed[0])

@@ -160,7 +160,7 @@ def test_observed_slopes_are_below_the_bound(data):
         learner = make_learner(data, RULES["inter-group"], proxy)
         point = learner.lagrangian.at(4 * learner.margin(np.ones(learner.shape)))
         bound, _ = learner.lagrangian.constants.lipschitz()
-        assert (learner._observed_lipschitz(point) <= bound).all() == is_below
+        assert (learner.lagrangian.constants.observe_lipschitz(point) <= bound).all() == is_below
 
 
 def fit(data, rule, *, proxy="auto", weighted=True, **options):

@@ -1,0 +1,286 @@
+"""Ridge regression under constraints, on the exact linear learner."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from sklearn.linear_model import Ridge
+
+from gbm_constrained._typing import Float
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.targets import check_targets
+from gbm_constrained.decision.affine import Affine
+from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
+from gbm_constrained.linear_model.ridge_checks import (
+    RidgeLoss,
+    check_curvature,
+    check_parameters,
+    check_rows,
+    objective_of,
+)
+from gbm_constrained.linear_model.starts import choose_start
+from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.base import SolverMethod
+from gbm_constrained.training.callbacks import ConstraintCallback
+from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
+from gbm_constrained.training.fitted_report import remove_report
+from gbm_constrained.training.model_note import unchanged_on_error
+from gbm_constrained.training.options import (
+    Iterate,
+    SolverName,
+    SolverOptions,
+    set_solver_options,
+    with_moved_parameters,
+)
+from gbm_constrained.training.problem import LibrarySettings
+from gbm_constrained.training.regression import RegressionFit
+from gbm_constrained.training.regression_report import describe_regressor, report_regressor
+from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
+
+
+class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
+    r"""Linear regression with an L2 penalty, under rules on means of losses and predictions.
+
+    A real :class:`sklearn.linear_model.Ridge`: ``constraints=[]`` is the parent's own fit, and
+    under rules ``coef_`` and ``intercept_`` are what the parent's ``predict`` takes. The problem
+    is the parent's, divided by twice the total weight W,
+
+    .. math:: \min \; \frac{1}{W} \sum_i w_i \ell(y_i, F(x_i)) + \frac{\alpha}{2 W} \|w\|^2
+              \quad \text{s.t.} \quad m_j \le b_j ,
+
+    with :math:`\ell = (y - F)^2 / 2`, or another loss, and means :math:`m_j` over the training
+    rows. ABPP solves the problem with exact subproblems in the distance of scores, from the
+    parent's solution: the units of the features do not matter, and those of the targets neither.
+    Under convex rules, such as bounds on mean losses and on gaps of mean predictions, the optimum
+    is reached up to `tol`. A difference of mean losses, such as their gap between groups, is not
+    convex. CBPR then goes to a KKT point from a model that meets the rules, if one is found. A
+    share, such as ``share_above(c)``, moves its multiplier by its exact value, and the subproblem
+    holds a sigmoid. See [1]_.
+
+    Parameters
+    ----------
+    alpha, fit_intercept, copy_X, max_iter, tol, solver, positive, random_state
+        As in the parent. Under constraints `alpha` is one number, `positive` is False, and `tol`
+        is also the residual at which ABPP stops, in the units that follow from the deviation of
+        the targets (see :class:`~gbm_constrained.linear_model.Solution`).
+    constraints : Constraint or sequence of Constraint, default=None
+        Rules such as ``[each(mean_loss("squared"), by="race") <= 0.02]``: bounds on means over
+        targets and predictions (:mod:`gbm_constrained.constraints.row_means`).
+    loss : {"squared", "huber", "quantile"}, default="squared"
+        The loss :math:`\ell`: half the squared error, Huber's loss, or the pinball loss. Without
+        constraints the squared one is the parent's own fit.
+    huber_delta : float, default=1.0
+        Distance beyond which Huber's loss is linear, in the unit of the target.
+    quantile : float, default=0.5
+        Level of the pinball loss; 0.5 is half the absolute error.
+    n_iterations : int, default=500
+        Most iterations of ABPP.
+    iterate : {"last", "ergodic"}, default="last"
+        Whether the last iterate is returned, or the average of all that the theory is about.
+    constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
+        The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
+        :mod:`gbm_constrained.solvers`. "auto" takes CBPR for differences of mean losses where a
+        feasible start is found, and ABPP otherwise.
+
+    Attributes
+    ----------
+    constraint_report_ : DataFrame
+        One row per rule: its bound, its value on the training rows, its multiplier, and its
+        verdict by the training rows, which prove nothing about others.
+    feasibility_ : Feasibility
+        The verdicts as an object.
+    history_ : DataFrame
+        One row per iteration up to the returned model, and a last one for that.
+    group_report_, small_groups_ : DataFrame
+        One row per mean of each group that a rule looks at, and per group of few rows.
+    multipliers_ : Series
+        Multipliers of the returned model, by linear row of the rules.
+    n_iter_ : ndarray of shape (1,)
+        Iterations of ABPP, those after the returned model too.
+    stopping_message_ : str or None
+        Why the fit ended early, by a callback or the time limit; None for a whole fit.
+
+    References
+    ----------
+    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
+       Algorithm 1, section 5 and Remark 3.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gbm_constrained import ConstrainedRidge, gap, mean_prediction
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> sex = {"sex": X["sex"] > 0}
+    >>> rule = gap(mean_prediction(), by="sex") <= 2.0
+    >>> model = ConstrainedRidge(constraints=[rule]).fit(X, y, sensitive_features=sex)
+    >>> bool(model.constraint_report_["train"][0] <= 2.01)
+    True
+    """
+
+    @with_moved_parameters
+    def __init__(
+        self,
+        alpha: Any = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-4,
+        solver: str = "auto",
+        positive: bool = False,
+        random_state: Any = None,
+        constraints: Any = None,
+        loss: RidgeLoss = "squared",
+        huber_delta: float = 1.0,
+        quantile: float = 0.5,
+        n_iterations: int = 500,
+        iterate: Iterate = "last",
+        constraint_solver: SolverName | SolverMethod = "auto",
+    ) -> None:
+        super().__init__(
+            alpha=alpha,
+            fit_intercept=fit_intercept,
+            copy_X=copy_X,
+            max_iter=max_iter,
+            tol=tol,
+            solver=solver,
+            positive=positive,
+            random_state=random_state,
+        )
+        self.constraints = constraints
+        self.loss = loss
+        self.huber_delta = huber_delta
+        self.quantile = quantile
+        self.n_iterations = n_iterations
+        self.iterate = iterate
+        self.constraint_solver = constraint_solver
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, those of the solver by names such as ``constraint_solver__tau``."""
+        return super().set_params(**set_solver_options(self, params))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.constraints or self.loss != "squared":
+            tags.target_tags.multi_output = False
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive_features: Any = None,
+        datasets: Any = None,
+        constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+        time_limit: float | None = None,
+    ) -> ConstrainedRidge:
+        """Fit the model under its rules.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features.
+        y : array-like of shape (n_samples,)
+            Targets.
+        sample_weight : float or array-like of shape (n_samples,), default=None
+            Weights, in the objective and in the means.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns, one value per training row, that rules may group by. Columns of X are found
+            there when X is a DataFrame. Prediction never needs them.
+        datasets : dict from name to X or (X, y), default=None
+            Further rows that a rule may be taken over, with ``on=dataset(name)``. The objective
+            leaves them out.
+        constraint_callbacks : sequence of callable, default=None
+            Called in each iteration with a
+            :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, it
+            is the last one.
+        time_limit : float, default=None
+            Seconds after which the iterations end, and the best so far is returned.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter is not supported under constraints, or rules, targets and weights do
+            not fit together; before training starts.
+        """
+        options = SolverOptions.of(self)
+        objective = objective_of(self)
+        if not options.constraints and self.loss == "squared":
+            refuse_time_limit_without_constraints(time_limit)
+            super().fit(X, y, sample_weight)
+            remove_report(self)
+            return self
+        check_parameters(self, options)
+        sample_weight = check_rows(X, y, sample_weight)
+        make_fit = functools.partial(
+            RegressionFit,
+            arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
+            library=LibrarySettings(
+                1.0,
+                self.n_iterations,
+                unit="iterations",
+                is_lazy=False,
+                kernel={"objective": objective, "is_smooth": True},
+                has_few_parameters=True,
+                without_stages="a linear model, which has no rounds,",
+            ),
+            constraint_callbacks=constraint_callbacks,
+            limit=TimeLimit(time_limit),
+        )
+        fit = make_fit(options)
+        check_curvature(fit.problem.compiled)
+        fit.measure()
+        fit.data.alignment.warn()
+        with unchanged_on_error(self):
+            super().fit(X, check_targets(y), sample_weight)
+            fit, model, is_named = self._solve(fit, make_fit, options)
+            remove_report(self)
+            if options.constraints:
+                done = self.n_iter_[0] if fit.notifier.is_stopped else self.n_iterations
+                feasibility = report_regressor(self, fit, model, int(done))
+        if options.constraints and not is_named:
+            feasibility.warn(raises=False)
+        fit.notifier.warn()
+        return self
+
+    def _solve(
+        self, fit: RegressionFit, make_fit: Any, options: SolverOptions
+    ) -> tuple[RegressionFit, Any, bool]:
+        """Follow the iterates from the parent's solution, and set the coefficients.
+
+        Returns the fit, the model as reports take it, and whether a warning names a missed rule.
+        """
+        chosen = choose_start(self, fit, self._coefficients(), make_fit, options)
+        fit, learner, start = cast(RegressionFit, chosen[0]), *chosen[1:]
+        iterates, solution = follow_iterates(fit, learner, start, self.n_iterations, self.tol)
+        weights, n_iterations = iterates.find_best()
+        may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
+        is_named = may_miss and warn_of_convergence(
+            iterates, weights, fit.notifier, self.n_iterations
+        )
+        model = describe_regressor(fit, Affine(), n_iterations, learner.margin(weights))
+        coef, intercept = learner.coefficients(weights)
+        self.coef_ = coef.ravel()
+        self.intercept_ = float(intercept[0]) if self.fit_intercept else 0.0
+        self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
+        return fit, model, is_named
+
+    def _l2(self, total_weight: float) -> float:
+        """Find the penalty of the objective, which is a mean over rows."""
+        return float(self.alpha) / total_weight
+
+    def _coefficients(self) -> Float:
+        """Stack the present coefficients with the intercept last."""
+        parts = [np.ravel(self.coef_), np.ravel(self.intercept_)]
+        return np.concatenate(parts[: 1 + self.fit_intercept])[None, :].astype(np.float64)
+
+    def _repr_html_inner(self) -> str:
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return mime_bundle(self)

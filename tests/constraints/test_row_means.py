@@ -1,0 +1,135 @@
+"""Means of row functions: names, ranges, comparisons, and what they refuse."""
+
+import math
+
+import numpy as np
+import pytest
+
+import gbm_constrained as gc
+from gbm_constrained.constraints.row_means import (
+    LOSSES,
+    coverage,
+    mean_loss,
+    mean_prediction,
+    mean_residual,
+    refuse_rates,
+    refuse_row_functions,
+    row_functions_of,
+    share_above,
+)
+
+MEANS = {
+    "mean_loss(squared)": mean_loss(),
+    "mean_loss(absolute)": mean_loss("absolute"),
+    "mean_loss(huber, delta=1)": mean_loss("huber"),
+    "mean_loss(huber, delta=0.25)": mean_loss("huber", delta=0.25),
+    "mean_loss(pinball, alpha=0.5)": mean_loss("pinball"),
+    "mean_loss(pinball, alpha=0.9)": mean_loss("pinball", alpha=0.9),
+    "mean_loss(poisson)": mean_loss("poisson"),
+    "mean_prediction": mean_prediction(),
+    "mean_residual": mean_residual(),
+    "share_above(0.5)": share_above(0.5),
+    "share_above(-2)": share_above(-2),
+    "coverage": coverage(),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_names(name):
+    assert str(MEANS[name]) == name
+
+
+def test_restrictions_and_amounts_are_in_names():
+    rate = mean_loss("absolute", on={"sex": "F"}, weight="value", cap=9.0)
+    assert str(rate) == "mean_loss(absolute)[sex=F, weight=value, cap=9]"
+    assert (
+        str(gc.gap(mean_prediction(), by="sex") <= 0.1) == "gap(mean_prediction, by='sex') <= 0.1"
+    )
+
+
+def test_ranges():
+    assert all(mean_loss(loss).range == (0.0, math.inf) for loss in LOSSES)
+    assert mean_prediction().range == mean_residual().range == (-math.inf, math.inf)
+    assert share_above(3).range == coverage().range == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: mean_loss("cubic"), r"one of the losses \['squared', .*\], got 'cubic'"),
+        (lambda: mean_loss("squared", delta=1.0), "delta is a parameter of 'huber': leave it out"),
+        (lambda: mean_loss("huber", alpha=0.5), "alpha is a parameter of 'pinball'"),
+        (lambda: mean_loss("huber", delta=0.0), "delta must be a positive number, got 0.0"),
+        (lambda: mean_loss("huber", delta=math.inf), "delta must be a positive number"),
+        (lambda: mean_loss("pinball", alpha=1.0), "alpha must lie strictly between 0 and 1"),
+        (lambda: share_above(math.nan), "share_above takes a finite threshold, got nan"),
+        (lambda: share_above("high"), "share_above takes a finite threshold, got 'high'"),
+    ],
+)
+def test_refused_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("rate", [mean_prediction(), mean_residual()])
+def test_ratios_of_means_that_may_be_negative_are_refused(rate):
+    with pytest.raises(ValueError, match="divides by a rate that can be negative: bound its gap"):
+        gc.ratio(rate, by="sex")
+
+
+def test_ratios_of_losses_and_shares_are_made():
+    assert str(gc.ratio(mean_loss(), by="sex") >= 0.8).startswith("ratio(mean_loss(squared)")
+    assert str(gc.ratio(share_above(1), by="sex") >= 0.8).startswith("ratio(share_above(1)")
+
+
+@pytest.mark.parametrize("bound", [-0.1, math.nan])
+def test_bounds_beyond_the_range_are_refused(bound):
+    with pytest.raises(ValueError, match="mean_loss"):
+        mean_loss() <= bound  # noqa: B015
+
+
+def test_shares_are_bounded_in_the_unit_interval():
+    with pytest.raises(ValueError, match="coverage"):
+        coverage() >= 1.5  # noqa: B015
+    assert str(mean_prediction() <= -3.0) == "mean_prediction <= -3"  # any sign
+
+
+def test_functions_are_listed_once_and_in_one_order():
+    rules = [
+        gc.gap(mean_prediction(), by="sex") <= 0.1,
+        mean_loss(on={"sex": "F"}) + 2 * mean_prediction() <= 1.0,
+        mean_loss("huber", delta=2) <= 1.0,
+        mean_loss("huber") <= 1.0,
+    ]
+    found = row_functions_of(rules)
+    assert len(found) == 4
+    assert found == row_functions_of(rules[::-1])
+    assert len({function.key for function in found}) == 4
+
+
+def test_rules_of_the_other_task_are_refused():
+    with pytest.raises(ValueError, match=r"a classifier predicts classes: use ConstrainedXGBReg"):
+        refuse_row_functions([gc.fpr() <= 0.1, gc.each(mean_loss(), by="sex") <= 0.1])
+    with pytest.raises(ValueError, match=r"fnr <= 0\.1 bounds a rate of predicted classes"):
+        refuse_rates([mean_loss() <= 0.1, gc.fnr() <= 0.1])
+    refuse_rates([mean_loss() <= 0.1])
+    refuse_row_functions([gc.fnr() <= 0.1])
+
+
+def test_properties_of_functions():
+    kinds = {
+        name: row_functions_of([rate <= 0.5])[0]
+        for name, rate in MEANS.items()
+        if "(-" not in name
+    }
+    convex = {name for name, kind in kinds.items() if kind.is_convex}
+    assert convex == {name for name in kinds if name.startswith("mean")}
+    assert {name for name, kind in kinds.items() if kind.is_linear} == {
+        "mean_prediction",
+        "mean_residual",
+    }
+    assert {name for name, kind in kinds.items() if kind.is_step} == {
+        "share_above(0.5)",
+        "coverage",
+    }
+    assert all(np.isinf(kind.range[1]) for name, kind in kinds.items() if "mean" in name)
