@@ -85,7 +85,7 @@ def test_rules_that_a_regressor_cannot_have(library, rules, match):
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
 def test_a_classifier_refuses_rules_of_regression(name):
     kinds = {"xgboost": gc.ConstrainedXGBClassifier, "lightgbm": gc.ConstrainedLGBMClassifier}
-    with pytest.raises(ValueError, match="predicted numbers.*ConstrainedXGBRegressor"):
+    with pytest.raises(ValueError, match=r"predicted numbers.*ConstrainedXGBRegressor"):
         kinds[name](constraints=RULE).fit(PROBLEM.X, PROBLEM.group)
 
 
@@ -112,7 +112,7 @@ def test_groups_and_data_sets_that_do_not_fit(library):
 )  # fmt: skip
 def test_objectives_of_xgboost_that_rules_cannot_be_added_to(objective):
     model = REGRESSORS["xgboost"](constraints=RULE, objective=objective)
-    with pytest.raises(ValueError, match="objective=.* cannot be trained.*'reg:tweedie'"):
+    with pytest.raises(ValueError, match=r"objective=.* cannot be trained.*'reg:tweedie'"):
         model.fit(PROBLEM.X, PROBLEM.y, **KILL)
 
 
@@ -124,7 +124,7 @@ def test_objectives_of_xgboost_that_rules_cannot_be_added_to(objective):
 )  # fmt: skip
 def test_objectives_of_lightgbm_that_rules_cannot_be_added_to(objective):
     model = REGRESSORS["lightgbm"](constraints=RULE, objective=objective, verbose=-1)
-    with pytest.raises(ValueError, match="objective=.* cannot be trained.*'tweedie'"):
+    with pytest.raises(ValueError, match=r"objective=.* cannot be trained.*'tweedie'"):
         model.fit(PROBLEM.X, PROBLEM.y, **KILL)
 
 
