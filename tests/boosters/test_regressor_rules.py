@@ -68,7 +68,7 @@ RULES = {
     "prediction": ("squared", gc.mean_prediction() >= 1.0, prediction, "whole"),
     "residual": ("squared", gc.mean_residual() <= -0.2, residual, "whole"),
     "share": ("squared", gc.share_above(2) <= 0.15, above_two, "whole"),
-    "huber": ("huber", gc.each(gc.mean_loss("huber"), by="g") <= 0.47, huber, "each"),
+    "huber": ("huber", gc.each(gc.mean_loss("huber"), by="g") <= 0.5, huber, "each"),
     "absolute": ("absolute", gc.gap(gc.mean_loss("absolute"), by="g") <= 0.2, absolute, "gap"),
     "coverage": ("quantile", gc.coverage() >= 0.85, covered, "whole"),
     "gap_coverage": ("quantile", gc.gap(gc.coverage(), by="g") <= 0.08, covered, "gap"),

@@ -25,7 +25,7 @@ from gbm_constrained.boosters.lightgbm.parameters import (
 )
 from gbm_constrained.boosters.lightgbm.trained_model import restore_booster
 from gbm_constrained.boosters.metrics import map_scores
-from gbm_constrained.data.targets import check_targets
+from gbm_constrained.data.targets import TargetData, check_targets
 from gbm_constrained.data.validation import check_integer
 from gbm_constrained.decision.affine import Affine
 from gbm_constrained.problem.regression_objectives import (
@@ -190,7 +190,8 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
 
     def find_intercept(self) -> Array:
         data = self.fit.data
-        y = data.combined.y[: data.combined.sizes[0]]
+        assert isinstance(data, TargetData)
+        y = data.targets[: data.combined.sizes[0]]
         constant = lgb.Dataset(np.zeros((y.size, 1)), y, weight=data.sample_weight)
         parameters = {**self.own_objective, "verbosity": -1, "num_threads": 1}
         booster = lgb.train(parameters, constant, num_boost_round=1)

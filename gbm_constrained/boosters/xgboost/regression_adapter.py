@@ -29,7 +29,7 @@ from gbm_constrained.boosters.xgboost.kernel_options import choose_array_module
 from gbm_constrained.boosters.xgboost.merging import intercept_of, scale_leaves
 from gbm_constrained.boosters.xgboost.model import shift_intercept
 from gbm_constrained.boosters.xgboost.native import find_intercept, open_booster
-from gbm_constrained.data.targets import check_targets
+from gbm_constrained.data.targets import TargetData, check_targets
 from gbm_constrained.data.validation import check_features, check_integer, preserve_random_state
 from gbm_constrained.decision.affine import Affine
 from gbm_constrained.problem.regression_objectives import (
@@ -149,7 +149,9 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
         """Accept all targets, which are numbers."""
 
     def labels_of_rows(self) -> Array:
-        return np.asarray(self.fit.data.combined.y)
+        data = self.fit.data
+        assert isinstance(data, TargetData)
+        return data.targets
 
     def native_objective(self) -> dict[str, Any]:
         return self.own_objective
