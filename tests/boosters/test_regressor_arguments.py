@@ -281,7 +281,7 @@ def test_tables_of_polars(library, train):
 
 
 @EACH
-@pytest.mark.parametrize("solver", ["abpp", ABPP(tau=2.0)], ids=str)
+@pytest.mark.parametrize("solver", ["abpp", "cbpr", ABPP(tau=2.0)], ids=str)
 def test_solvers_by_name_and_as_objects(library, solver, train):
     model = fit(library, GAP, train, solver=solver, n_folds=2)
     assert model.constraint_report_["held_out"][0] <= 0.801
