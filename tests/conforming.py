@@ -34,7 +34,7 @@ def groups_of(X, n_samples):
     return found if 0 < found.sum() < n_samples == found.size else np.arange(n_samples) % 2 == 0
 
 
-class _WithGroups:
+class WithGroups:
     """Gives ``fit`` the groups that a gap compares."""
 
     def __init_subclass__(cls):
@@ -49,19 +49,19 @@ class _WithGroups:
         cls.fit = fit
 
 
-class GroupedXGB(_WithGroups, ConstrainedXGBClassifier):
+class GroupedXGB(WithGroups, ConstrainedXGBClassifier):
     pass
 
 
-class GroupedLGBM(_WithGroups, ConstrainedLGBMClassifier):
+class GroupedLGBM(WithGroups, ConstrainedLGBMClassifier):
     pass
 
 
-class GroupedLogistic(_WithGroups, ConstrainedLogisticRegression):
+class GroupedLogistic(WithGroups, ConstrainedLogisticRegression):
     pass
 
 
-class GroupedSVC(_WithGroups, ConstrainedLinearSVC):
+class GroupedSVC(WithGroups, ConstrainedLinearSVC):
     pass
 
 

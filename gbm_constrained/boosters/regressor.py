@@ -15,7 +15,7 @@ from gbm_constrained.training.evaluation_sets import take_evaluation_sets
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.model_note import unchanged_on_error
-from gbm_constrained.training.options import SolverOptions, set_solver_options
+from gbm_constrained.training.options import SolverOptions, set_solver_options, with_constraints
 from gbm_constrained.training.regression import RegressionFit
 from gbm_constrained.training.regression_report import finalize_regression, report_regressor
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
@@ -107,6 +107,9 @@ class ConstrainedRegressorMixin(ConstrainedFitAttributes):
 
     constraints: Any
 
+    def __sklearn_tags__(self) -> Any:
+        return with_constraints(super().__sklearn_tags__(), self.constraints)  # type: ignore[misc]
+
     def set_params(self, **params: Any) -> Any:
         """Set parameters, those of the solver by names such as ``solver__tau``."""
         return super().set_params(**set_solver_options(self, params))  # type: ignore[misc]
@@ -136,6 +139,11 @@ class ConstrainedRegressorMixin(ConstrainedFitAttributes):
             remove_report(self)
             return
         options = SolverOptions.of(self)
+        if options.solver == "threshold":
+            raise ValueError(
+                "solver='threshold' moves a threshold between classes, and a regressor predicts "
+                "numbers: use 'auto', 'abpp' or 'cbpr'."
+            )
         adapter.check_parameters()
         fit = RegressionFit(
             options,

@@ -28,7 +28,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.events import Event
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.rate_parts import Taken, document_rate, make_rate
-from gbm_constrained.constraints.selectors import Levels
+from gbm_constrained.constraints.selectors import ClassSelector, Levels
 
 __all__ = ["coverage", "mean_loss", "mean_prediction", "mean_residual", "share_above"]
 
@@ -250,4 +250,10 @@ def refuse_rates(constraints: Iterable[Constraint]) -> None:
                 f"{constraint} bounds a rate of predicted classes, and a regressor predicts "
                 f"numbers: bound a mean such as mean_loss('squared'), mean_prediction(), "
                 f"mean_residual(), share_above(c) or coverage()."
+            )
+        selectors = [part for term in constraint.terms for part in term.selectors]
+        if any(isinstance(part, ClassSelector) for part in selectors):
+            raise ValueError(
+                f"{constraint} is taken over rows of a class, and targets of a regressor are "
+                f"numbers: select rows by a column, as in on={{'name': value}}."
             )

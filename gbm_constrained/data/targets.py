@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_consistent_length
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint
@@ -18,7 +19,7 @@ from gbm_constrained.data.fit_data import OF_EVALUATION_SETS, FitArguments, FitD
 from gbm_constrained.data.given_folds import GivenFolds
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.validation import as_labels, check_weight
+from gbm_constrained.data.validation import as_labels, check_features, check_weight
 
 
 def check_targets(y: Any, name: str = "y") -> Float:
@@ -65,7 +66,9 @@ class TargetData(FitData):
         cls, arguments: FitArguments, constraints: Sequence[Constraint], random_state: Any = None
     ) -> TargetData:
         """Check and encode the rows; no random state is the same as 0."""
+        check_features(arguments.X)
         targets = check_targets(arguments.y)
+        check_consistent_length(arguments.X, targets)
         keys = [function.key for function in row_functions_of(constraints)]
         classes = np.array(keys or ["none"])
         codes = np.zeros(targets.size, dtype=np.intp)
@@ -76,7 +79,9 @@ class TargetData(FitData):
         )
         known = np.concatenate([~np.isnan(part) for part in (targets, *of_sets)])
         every = np.nan_to_num(np.concatenate([targets, *of_sets]))
-        combined = replace(combined, y=every, codes=np.where(known, 0, -1))
+        # Libraries recognise evaluation sets that are the training rows by the object.
+        y = every if of_sets else arguments.y
+        combined = replace(combined, y=y, codes=np.where(known, 0, -1))
         made = cls.assemble(arguments, constraints, combined, classes, weight, random_state)
         return replace(made, targets=every)
 

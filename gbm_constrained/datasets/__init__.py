@@ -2,9 +2,10 @@
 
 from gbm_constrained.datasets.loaders import (
     load_adult,
+    load_communities_crime,
     load_compas,
     load_credit,
     load_dry_bean,
 )
 
-__all__ = ["load_adult", "load_compas", "load_credit", "load_dry_bean"]
+__all__ = ["load_adult", "load_communities_crime", "load_compas", "load_credit", "load_dry_bean"]

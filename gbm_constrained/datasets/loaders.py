@@ -1,4 +1,4 @@
-"""Small real data sets: Adult, COMPAS, Credit (card fraud) and Dry Bean.
+"""Small real data sets: Adult, Communities and Crime, COMPAS, Credit (card fraud) and Dry Bean.
 
 Each loader takes its parquet file from the first place that has it: ``data_home``, which is the
 only place when given; the directory in the environment variable ``GBM_CONSTRAINED_DATA``; the
@@ -22,7 +22,7 @@ import sklearn.datasets
 from scipy.io import arff
 from sklearn.utils import Bunch
 
-__all__ = ["load_adult", "load_compas", "load_credit", "load_dry_bean"]
+__all__ = ["load_adult", "load_communities_crime", "load_compas", "load_credit", "load_dry_bean"]
 
 _ENVIRONMENT = "GBM_CONSTRAINED_DATA"
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -69,6 +69,12 @@ _ADULT = _Table(
     "adult.parquet", (48_842, 16), "income",
     "Adult (census income 1994), UCI 2, CC BY 4.0: 48,842 persons, original split. Source: "
     "https://archive.ics.uci.edu/dataset/2/adult",
+)  # fmt: skip
+_CRIME = _Table(
+    "communities_crime.parquet", (1_994, 128), "127",
+    "Communities and Crime, UCI 183, CC BY 4.0: 1,994 communities of the US, census of 1990 and "
+    "crimes of 1995, scaled to [0, 1]. Source: "
+    "https://archive.ics.uci.edu/dataset/183/communities+and+crime",
 )  # fmt: skip
 _COMPAS = _Table(
     "compas.parquet", (7_214, 15), "two_year_recid",
@@ -180,6 +186,46 @@ def load_adult(*, data_home: str | os.PathLike[str] | None = None, download: boo
         target_names=["<=50K", ">50K"], sensitive_features=frame[["sex", "race"]],
         split=frame["split"],
     )  # fmt: skip
+
+
+def load_communities_crime(
+    *, data_home: str | os.PathLike[str] | None = None, download: bool = True
+) -> Bunch:
+    """Load Communities and Crime: violent crimes per head in communities of the US.
+
+    1,994 rows, 122 features; all numbers are scaled to [0, 1]. Source: UCI 183, CC BY 4.0.
+
+    Parameters
+    ----------
+    data_home : path, default=None
+        Directory with ``communities_crime.parquet``; the only place looked in when given.
+    download : bool, default=True
+        Without effect on this table, which is bundled.
+
+    Returns
+    -------
+    Bunch
+        ``data``, DataFrame (1994, 122) of float64, named by the position in the source, "x5" to
+        "x126"; figures of the police are missing in most communities. ``target``, Series of
+        float64. ``sensitive_features``, DataFrame with ``black`` and ``hispanic``: whether these
+        shares of the population are "high", above their medians, or "low". ``frame``, the whole
+        table. ``feature_names``, ``DESCR``.
+
+    Raises
+    ------
+    OSError, ImportError, ValueError
+        As for :func:`load_adult`.
+    """
+    frame = _load(_CRIME, data_home, download=download)
+    # The first columns name the community and a fold.
+    numbers = frame[[str(i) for i in range(5, 128)]].astype("float64").add_prefix("x")
+    shares = numbers[["x7", "x10"]].set_axis(["black", "hispanic"], axis=1)
+    groups = (shares > shares.median()).replace({True: "high", False: "low"})
+    target = numbers["x127"].rename("ViolentCrimesPerPop")
+    bunch = _bunch(
+        _CRIME, numbers, numbers.columns.drop("x127"), target, sensitive_features=groups
+    )
+    return Bunch(**{**bunch, "frame": frame})
 
 
 def load_compas(

@@ -137,7 +137,9 @@ class AffineChoice(NamedTuple):
         return (self.loss - self.loss_before) / max(self.loss_before, np.finfo(float).tiny)
 
 
-def choose_affine(rows: PredictedRows, score: Array, errors: Float | None = None) -> AffineChoice:
+def choose_affine(
+    rows: PredictedRows, score: Array, errors: Float | None = None, *, has_scale: bool = True
+) -> AffineChoice:
     """Choose scale and shift by held-out rows.
 
     Parameters
@@ -148,6 +150,8 @@ def choose_affine(rows: PredictedRows, score: Array, errors: Float | None = None
         Their scores.
     errors : ndarray of shape (m,), default=None
         Unit of each row of constraints; :func:`standard_errors` of these scores by default.
+    has_scale : bool, default=True
+        Whether scores can be scaled, and not only shifted.
 
     Returns
     -------
@@ -167,16 +171,16 @@ def choose_affine(rows: PredictedRows, score: Array, errors: Float | None = None
 
     best, point = (False, *before), (1.0, 0.0)
     spacing = (SCALES[1] - SCALES[0], SHIFTS[1] - SHIFTS[0])
-    grid: Iterator[tuple[float, float]] = product(SCALES.tolist(), SHIFTS.tolist())
+    scales = SCALES.tolist() if has_scale else [1.0]
+    grid: Iterator[tuple[float, float]] = product(scales, SHIFTS.tolist())
     for _ in range(1 + N_REFINEMENTS):
         ranked = min((rank(at), at) for at in grid)
         if ranked[0] < best:
             best, point = ranked
         around = np.linspace(-1.0, 1.0, REFINED)
-        grid = product(
-            np.maximum(point[0] + around * spacing[0], 0.0).tolist(),
-            (point[1] + around * spacing[1]).tolist(),
-        )
+        if has_scale:
+            scales = np.maximum(point[0] + around * spacing[0], 0.0).tolist()
+        grid = product(scales, (point[1] + around * spacing[1]).tolist())
         spacing = (spacing[0] / 2.5, spacing[1] / 2.5)
     return AffineChoice(search.affine(*point), *best[1:], *before)
 

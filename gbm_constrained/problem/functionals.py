@@ -248,9 +248,11 @@ class FunctionalCompiler:
             inside &= cells.in_objective[view.cells]
         needs_labels = about_labels or term.where or term.event.needs_labels
         if needs_labels and count[inside & (labels < 0)].any():
+            is_mean = term.event.is_row_function
+            other = "mean_prediction or share_above" if is_mean else "selection_rate or churn"
             raise ValueError(
                 f"{term} needs labels, which rows of a data set do not have: give it as "
-                f"(X, y), or bound selection_rate or churn on it."
+                f"(X, y), or bound {other} on it."
             )
         for model in term.reference_models if cells.rows.like is None else ():
             unknown = view.levels[model] == cells.classes.size

@@ -42,6 +42,25 @@ OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 MAX_DELTA_STEP = 0.7  # Default of both libraries, whose Poisson Hessian is taken so much further.
 
 
+# Ends of the parameter of an objective, which are excluded.
+RANGES: dict[ObjectiveName, tuple[float, float]] = {
+    "huber": (0.0, np.inf),
+    "pseudo_huber": (0.0, np.inf),
+    "quantile": (0.0, 1.0),
+    "tweedie": (1.0, 2.0),
+}
+
+
+def check_parameter(name: ObjectiveName, key: str, value: float) -> None:
+    """Refuse a parameter of an objective, which a library calls `key`, that has no meaning."""
+    low, high = RANGES[name]
+    if not low < value < high:
+        raise ValueError(
+            f"{key} must lie strictly between {low:g} and {high:g}, got {value:g}: give another "
+            f"value, or another objective."
+        )
+
+
 @dataclass(frozen=True)
 class RegressionObjective:
     """An objective of regression.
@@ -73,17 +92,20 @@ class RegressionObjective:
         """Compute the scores of predictions."""
         return np.log(np.maximum(prediction, SMALLEST)) if self.has_log_link else prediction
 
+    def refuse_negative(self, y: Float, name: str = "y") -> None:
+        """Refuse negative targets where predictions are positive."""
+        negative = np.flatnonzero(y < 0)
+        if self.has_log_link and negative.size:
+            raise ValueError(
+                f"{name} holds {y[negative[0]]:g} in row {negative[0]}, and the {self.name} "
+                f"objective is for targets that are not negative: drop those rows, or use the "
+                f"squared error."
+            )
+
     def check_targets(self, y: Float) -> None:
         """Refuse negative targets where predictions are positive, or targets that are all zero."""
-        if not self.has_log_link:
-            return
-        negative = np.flatnonzero(y < 0)
-        if negative.size:
-            raise ValueError(
-                f"y holds {y[negative[0]]:g} in row {negative[0]}, and the {self.name} objective "
-                f"is for targets that are not negative: drop those rows, or use the squared error."
-            )
-        if not y.any():
+        self.refuse_negative(y)
+        if self.has_log_link and not y.any():
             raise ValueError(
                 f"y is zero in every row, which the {self.name} objective cannot predict: give "
                 f"rows with positive targets."

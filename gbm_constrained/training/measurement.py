@@ -186,8 +186,9 @@ class HeldOutRows:
         sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
         if not cells.reduce_sum(sizes).all():
             raise ValueError(
-                f"holdout_fraction={options.holdout_fraction!r} of {cells.n_rows} rows leaves "
-                f"none to hold out, or none to train on: give another share."
+                f"holdout_fraction={options.holdout_fraction!r} of n_samples={cells.n_rows} "
+                f"leaves none to hold out, or none to train on: give another share, or "
+                f"measure_on='train'."
             )
         return folds
 

@@ -352,7 +352,13 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
     library that are spelt like one of ours. Names inside a parameter, such as
     ``constraints__bound``, are refused as well: constraints are set whole.
     """
+    own = type(estimator)._get_param_names()
     for name in others:
+        if name in SOLVER_PARAMETERS and name not in (*own, *known):
+            raise TypeError(
+                f"{type(estimator).__name__} has no parameter {name!r}, which is one of "
+                f"classifiers: leave it out."
+            )
         names = (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
         near = get_close_matches(name.partition("__")[0], names, 1, ALIKE)
         if near and name not in (*near, *known):  # LightGBM's set_params hands on all names
@@ -362,7 +368,7 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
             )
 
 
-def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
+def with_constraints(tags: Any, constraints: Any, positive: Any = None) -> Any:
     """Restrict the tags of a parent to what its constraints allow, in place.
 
     Constraints are on one label of a row, and some of them on two classes. The constructor
@@ -373,7 +379,9 @@ def with_constraints(tags: Any, constraints: Any, positive: Any) -> Any:
     except (TypeError, ValueError):
         return tags
     if checked:
-        tags.classifier_tags.multi_label = tags.target_tags.multi_output = False
+        tags.target_tags.multi_output = False
+    if checked and tags.classifier_tags is not None:
+        tags.classifier_tags.multi_label = False
         is_binary = positive is None and any(constraint.is_binary for constraint in checked)
         tags.classifier_tags.multi_class &= not is_binary
     return tags

@@ -61,6 +61,8 @@ class LibrarySettings:
     without_stages : str, default=None
         What keeps a model from being grown in stages whose rows have other weights; None if
         nothing does.
+    has_scale : bool, default=True
+        Whether the scores of the trained model can be multiplied by a factor.
     """
 
     learning_rate: float
@@ -75,6 +77,7 @@ class LibrarySettings:
     has_few_parameters: bool = False
     takes_weights: bool = True
     without_stages: str | None = None
+    has_scale: bool = True
 
 
 @dataclass(frozen=True, eq=False)

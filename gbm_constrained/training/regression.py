@@ -21,6 +21,7 @@ from gbm_constrained.decision.affine import (
     standard_errors,
 )
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression import RegressionLagrangian
@@ -89,18 +90,26 @@ class RegressionProblem(FitProblem):
         return found
 
     def lagrangian(
-        self, index: Codes | None = None, *, is_restricted: bool = False, log_odds: float = 0.0
+        self,
+        index: Codes | None = None,
+        *,
+        is_restricted: bool = False,
+        log_odds: float = 0.0,
+        factor: Float | None = None,
     ) -> Lagrangian:
         """Build the Lagrangian of all rows, or of those at positions `index`.
 
-        With `is_restricted`, means are taken over these rows alone.
+        With `is_restricted`, means are taken over these rows alone. A `factor` is that of the
+        weight of each of these rows. Numbers have no log-odds.
         """
         cells, compiled, weight = self.cells, self.compiled, self.weights.objective
         targets = self.data.targets
         if index is not None:
-            cells = self.cells.take(index)
+            cells = self.cells.take(index, factor)
             compiled = self.compiled.on(cells) if is_restricted else self.compiled
             weight = None if weight is None else weight[index]
+            if factor is not None:
+                weight = factor if weight is None else weight * factor
             targets = targets[index]
         found: Any = RegressionLagrangian(
             targets,
@@ -112,9 +121,8 @@ class RegressionProblem(FitProblem):
         )
         return found  # type: ignore[no-any-return]  # It has the interface of a Lagrangian.
 
-    def predicted_rows(self, index: Codes, source: str) -> PredictedRows:
-        """Bind the constraints to rows of the fit that a booster has not seen."""
-        cells = self.cells.take(index)
+    def predicted_rows(self, cells: Cells, index: Codes, source: str) -> PredictedRows:
+        """Bind the constraints to rows at positions `index`, which are in these cells."""
         compiled = self.compiled.on(cells)
         return PredictedRows(cells, compiled, source, self.data.targets[index], self.objective)
 
@@ -127,7 +135,9 @@ class RegressionProblem(FitProblem):
             found: tuple[Cells, LinearConstraints] = self.compile(rows, name)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        return PredictedRows(*found, name, check_targets(y, f"y of {name}"), self.objective)
+        targets = check_targets(y, f"y of {name}")
+        self.objective.refuse_negative(targets, f"y of {name}")
+        return PredictedRows(*found, name, targets, self.objective)
 
 
 def is_settled(choice: AffineChoice) -> bool:
@@ -185,7 +195,8 @@ class RegressionGrowth(FoldGrowth):
 
     def _choose(self, grown: Grown, errors: Float | None = None) -> AffineChoice:
         """Choose scale and shift of boosters by the rows that they hold out."""
-        return choose_affine(*self._held_out(grown), errors)
+        has_scale = self.run.library.has_scale
+        return choose_affine(*self._held_out(grown), errors, has_scale=has_scale)
 
     def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
         boosters, rows = grown
@@ -196,7 +207,7 @@ class RegressionGrowth(FoldGrowth):
         """Bind the constraints to the rows that the boosters hold out."""
         problem = self.run.problem
         assert isinstance(problem, RegressionProblem)
-        return problem.predicted_rows(self.rows, self.source)
+        return problem.predicted_rows(lagrangian.cells, self.rows, self.source)
 
 
 @dataclass(frozen=True)
@@ -225,4 +236,5 @@ class RegressionFit(ConstrainedFit):
         """Bind the constraints to the training rows, to report on them."""
         problem = self.problem
         assert isinstance(problem, RegressionProblem)
-        return problem.predicted_rows(np.arange(len(problem.data.rows)), "training rows")
+        everyone = np.arange(len(problem.data.rows))
+        return problem.predicted_rows(problem.cells, everyone, TRAINING_ROWS)

@@ -66,7 +66,7 @@ def finalize_regression(
     held_out: tuple[PredictedRows, Array] | None = None
     if isinstance(measured, PredictedRows):
         held_out = measured, scores.held_out(measured, rounds)
-        affine = choose_affine(*held_out).affine
+        affine = choose_affine(*held_out, has_scale=fit.run.library.has_scale).affine
     for rows in fit.evaluation_sets:
         score = affine(scores.held_out(rows, rounds))
         rows.measure(rounds, score)

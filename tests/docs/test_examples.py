@@ -138,6 +138,20 @@ def test_compas_fairness(run):
     }
 
 
+def test_crime_group_losses(run):
+    """What its text and the page on regression say of the groups."""
+    space = run("crime_group_losses")[0]
+    table, report = space["table"], space["constrained"].constraint_report_
+    error = (space["y_test"] - space["constrained"].predict(space["X_test"])) ** 2
+    high = space["groups_test"]["black"] == "high"
+    assert table.loc["high", ("constrained", "mean")] == pytest.approx(error[high].mean())
+    assert report["verdict"].tolist() == ["met"]
+    before, after = table["plain", "mean"], table["constrained", "mean"]
+    assert before["high"] > space["bound"] > after["high"]
+    assert after["all"] < 0.95 * before["all"]
+    assert after["low"] == pytest.approx(before["low"], rel=0.05)
+
+
 def test_churn_and_recall(run):
     table = run("churn_and_recall")[0]["table"]
     np.testing.assert_allclose(table["churn"], table["wins"] + table["losses"])

@@ -202,7 +202,6 @@ class LightGBMAdapter:
 
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
         self.fit, given, data = fit, self.arguments, fit.data
-        self.check_labels()
         data.combined.refuse_with(init_score=given["init_score"])
         data.alignment.check({"X": self.X, "y": self.y, "init_score": given["init_score"]})
         self.init_score = check_scores(
@@ -216,6 +215,7 @@ class LightGBMAdapter:
         )
         if eval_set is not None:
             given["eval_set"] = self.pairs  # An iterator is exhausted now.
+        self.check_labels()
         check_evaluation_sets(self.pairs, self.X, self.y)
         n_sets = len(self.pairs)
         weights = list_for_each(given["eval_sample_weight"], n_sets, "eval_sample_weight")

@@ -90,16 +90,20 @@ def check_parameters(model: Any, callbacks: Any) -> None:
 
 
 def find_without_gradients(model: Any) -> str | None:
-    """Find the parameter by which a booster takes no gradients but its own.
+    """Find the parameter of a classifier by which its booster takes no gradients but its own."""
+    objective = find_objective(model)
+    if callable(objective):
+        return f"objective={objective!r}"
+    is_native = read_as("objective", objective, "") in NATIVE_OBJECTIVES
+    return find_own_boosting(model) if is_native else None
+
+
+def find_own_boosting(model: Any) -> str | None:
+    """Find the parameter of a booster that takes no gradients but its own.
 
     DART rescales its old trees as it grows, so that multipliers found on part of the rows do not
     carry over.
     """
-    objective = find_objective(model)
-    if callable(objective):
-        return f"objective={objective!r}"
-    if read_as("objective", objective, "") not in NATIVE_OBJECTIVES:
-        return None
     boosting = find_parameter(model, "boosting", "gbdt")
     is_own = boosting in ("rf", "random_forest", "dart")
     return f"boosting_type={boosting!r}" if is_own else None

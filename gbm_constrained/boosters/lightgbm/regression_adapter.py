@@ -7,17 +7,11 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
-from sklearn.metrics import (
-    mean_absolute_error,
-    mean_poisson_deviance,
-    mean_squared_error,
-    mean_tweedie_deviance,
-    root_mean_squared_error,
-)
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
-from gbm_constrained.boosters.lightgbm.checks import check_parameters, find_without_gradients
+from gbm_constrained.boosters.lightgbm.checks import check_parameters, find_own_boosting
+from gbm_constrained.boosters.lightgbm.metrics import METRIC_ALIASES, NO_METRIC
 from gbm_constrained.boosters.lightgbm.model_text import (
     add_intercept,
     objective_line,
@@ -31,14 +25,20 @@ from gbm_constrained.boosters.lightgbm.parameters import (
 )
 from gbm_constrained.boosters.lightgbm.trained_model import restore_booster
 from gbm_constrained.boosters.metrics import map_scores
-from gbm_constrained.data.targets import check_targets
+from gbm_constrained.data.targets import TargetData, check_targets
 from gbm_constrained.data.validation import check_integer
 from gbm_constrained.decision.affine import Affine
-from gbm_constrained.problem.regression_objectives import MAX_DELTA_STEP, RegressionObjective
+from gbm_constrained.problem.regression_objectives import (
+    MAX_DELTA_STEP,
+    ObjectiveName,
+    RegressionObjective,
+    check_parameter,
+)
+from gbm_constrained.problem.row_functions import loss_values
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 
-NAMES = {
+NAMES: dict[str, ObjectiveName] = {
     "regression": "squared",
     "regression_l1": "absolute",
     "huber": "huber",
@@ -61,15 +61,7 @@ PARAMETERS = {
 }
 DEFAULT_METRICS = {"regression": "l2", "regression_l1": "l1"}
 # Metrics of predictions that are exponentials of scores, as LightGBM sees scores alone.
-METRICS: dict[str, Callable[..., Any]] = {
-    "l1": mean_absolute_error,
-    "l2": mean_squared_error,
-    "rmse": root_mean_squared_error,
-    "poisson": mean_poisson_deviance,
-    "tweedie": mean_tweedie_deviance,
-}
-METRIC_NAMES = {**dict.fromkeys(("mae", "mean_absolute_error", "regression_l1"), "l1"),
-                **dict.fromkeys(("mse", "mean_squared_error", "regression"), "l2")}  # fmt: skip
+METRICS = ("l1", "l2", "rmse", "poisson", "tweedie")
 
 
 def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
@@ -97,11 +89,11 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
     if name in PARAMETERS:
         key, default = PARAMETERS[name]
         parameter = native[key] = check_number(key, find_parameter(model, key, default))
+        check_parameter(NAMES[name], key, parameter)
     step = find_parameter(model, "poisson_max_delta_step", MAX_DELTA_STEP)
     if name == "poisson":
         native["poisson_max_delta_step"] = step
-    found: Any = NAMES[name]
-    return RegressionObjective(found, parameter, float(step)), native
+    return RegressionObjective(NAMES[name], parameter, float(step)), native
 
 
 class LightGBMRegressionAdapter(LightGBMAdapter):
@@ -122,10 +114,15 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         self.objective, self.own_objective = read_objective(self.model)
         check_parameters(self.model, self.arguments["callbacks"])
         check_targets(self.y)
-        if (booster := find_without_gradients(self.model)) is not None:
+        if (booster := find_own_boosting(self.model)) is not None:
             raise ValueError(
                 f"{booster} takes no gradients but its own, and cannot be trained under "
                 f"constraints: leave it out."
+            )
+        if self.model.class_weight is not None:
+            raise ValueError(
+                f"class_weight={self.model.class_weight!r} weighs classes, and targets of a "
+                f"regressor are numbers: leave it out, and give sample_weight."
             )
         check_integer("n_estimators", self._parameter("num_iterations", None), 1)
 
@@ -147,7 +144,9 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         fixed = find_parameter(self.model, "metric", []) if is_given else self._default_metric
         fixed = [fixed] if isinstance(fixed, str) else [*fixed]
         names = [name for name in (*asked, *fixed) if isinstance(name, str)]
-        names = list(dict.fromkeys(METRIC_NAMES.get(name.lower(), name) for name in names))
+        names = [name.strip() for several in names for name in several.split(",")]
+        names = [METRIC_ALIASES.get(name.lower(), name) for name in names]
+        names = [name for name in dict.fromkeys(names) if name.lower() not in NO_METRIC]
         own = [metric for metric in asked if callable(metric)]
         if not self.objective.has_log_link:
             return names, own
@@ -170,17 +169,29 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
 
     def _make_metric(self, name: str) -> Callable[..., tuple[str, float, bool]]:
         """Make a metric of LightGBM as a function of targets, scores and weights."""
-        more = {"power": self.objective.parameter} if name == "tweedie" else {}
+        power = find_parameter(self.model, "tweedie_variance_power", 1.5)
+        kinds: dict[str, RegressionObjective] = {
+            "poisson": RegressionObjective("poisson"),
+            "tweedie": RegressionObjective("tweedie", power),
+        }
+        absolute_or_squared: Any = "absolute" if name == "l1" else "squared"
 
         def metric(y_true: Array, score: Array, weight: Any) -> tuple[str, float, bool]:
-            f = self.objective.predict(np.asarray(score, dtype=np.float64))
-            return name, float(METRICS[name](y_true, f, sample_weight=weight, **more)), False
+            score = np.asarray(score, dtype=np.float64)
+            if name in kinds:
+                losses = kinds[name].values(y_true, score)
+            else:
+                f = self.objective.predict(score)
+                losses = loss_values(absolute_or_squared, None, y_true, f)
+            value = float(np.average(losses, weights=weight))
+            return name, float(np.sqrt(value)) if name == "rmse" else value, False
 
         return metric
 
     def find_intercept(self) -> Array:
         data = self.fit.data
-        y = data.combined.y[: data.combined.sizes[0]]
+        assert isinstance(data, TargetData)
+        y = data.targets[: data.combined.sizes[0]]
         constant = lgb.Dataset(np.zeros((y.size, 1)), y, weight=data.sample_weight)
         parameters = {**self.own_objective, "verbosity": -1, "num_threads": 1}
         booster = lgb.train(parameters, constant, num_boost_round=1)

@@ -177,7 +177,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
             given.update(eval_X=eval_X, eval_y=eval_y)
         check_categories(X, "X")
-        known = {"early_stopping_round", *ALIASES["early_stopping_round"]}
+        known = {"deterministic", "early_stopping_round", *ALIASES["early_stopping_round"]}
         check_spelling(self, self._other_params, known)
         weight = weight_of_rows(sample_weight, y)
         is_observed = bool(constraint_callbacks) or time_limit is not None

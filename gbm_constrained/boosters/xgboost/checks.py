@@ -66,15 +66,18 @@ def check_parameters(model: Any) -> None:
 
 
 def find_without_gradients(model: Any) -> str | None:
-    """Find the parameter by which a booster takes no gradients but its own.
+    """Find the parameter of a classifier by which its booster takes no gradients but its own."""
+    if callable(model.objective):
+        return f"objective={model.objective!r}"
+    return find_own_booster(model) if model.objective in NATIVE_OBJECTIVES else None
+
+
+def find_own_booster(model: Any) -> str | None:
+    """Find the parameter of a booster that takes no gradients but its own.
 
     DART rescales its old trees as it grows, so that multipliers found on part of the rows do not
     carry over; XGBoost 3.4 also makes DART of ``gbtree`` with `rate_drop`.
     """
-    if callable(model.objective):
-        return f"objective={model.objective!r}"
-    if model.objective not in NATIVE_OBJECTIVES:
-        return None
     if model.booster in ("gblinear", "dart"):
         return f"booster={model.booster!r}"
     more = getattr(model, "kwargs", None) or {}
@@ -283,7 +286,7 @@ def warn_of_base_margin() -> None:
     """Warn that a report holds for predictions with the ``base_margin`` of the fit."""
     issue_warning(
         "The report holds for predict(X, base_margin=...): the constraints were measured with "
-        "the base_margin that was given to fit. Decisions of predict(X) without it, which audit() "
+        "the base_margin that was given to fit. Results of predict(X) without it, which audit() "
         "and the tools of scikit-learn ask for, are others.",
         "GC207",
     )

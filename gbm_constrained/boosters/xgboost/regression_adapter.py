@@ -19,20 +19,30 @@ from gbm_constrained.boosters import ubjson
 from gbm_constrained.boosters.base import Trained
 from gbm_constrained.boosters.xgboost.adapter import XGBoostAdapter
 from gbm_constrained.boosters.xgboost.callbacks import Observer
-from gbm_constrained.boosters.xgboost.checks import check_parameters
+from gbm_constrained.boosters.xgboost.checks import (
+    check_parameters,
+    find_own_booster,
+    refuse_dart_model,
+    warn_of_cut_names,
+)
 from gbm_constrained.boosters.xgboost.kernel_options import choose_array_module
 from gbm_constrained.boosters.xgboost.merging import intercept_of, scale_leaves
 from gbm_constrained.boosters.xgboost.model import shift_intercept
-from gbm_constrained.boosters.xgboost.native import find_intercept
-from gbm_constrained.data.targets import check_targets
+from gbm_constrained.boosters.xgboost.native import find_intercept, open_booster
+from gbm_constrained.data.targets import TargetData, check_targets
 from gbm_constrained.data.validation import check_features, check_integer, preserve_random_state
 from gbm_constrained.decision.affine import Affine
-from gbm_constrained.problem.regression_objectives import MAX_DELTA_STEP, RegressionObjective
+from gbm_constrained.problem.regression_objectives import (
+    MAX_DELTA_STEP,
+    ObjectiveName,
+    RegressionObjective,
+    check_parameter,
+)
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 
 SQUARED = "reg:squarederror"
-NAMES = {
+NAMES: dict[str, ObjectiveName] = {
     "reg:squarederror": "squared",
     "reg:pseudohubererror": "pseudo_huber",
     "reg:absoluteerror": "absolute",
@@ -60,12 +70,12 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
         If rules cannot be added to the objective, or its parameter is missing.
     """
     name = SQUARED if model.objective is None else model.objective
-    if name not in NAMES:
+    if not isinstance(name, str) or name not in NAMES:
         raise ValueError(
             f"objective={name!r} cannot be trained under constraints: use one of {[*NAMES]}."
         )
     more = getattr(model, "kwargs", None) or {}
-    native = {"objective": name}
+    native: dict[str, Any] = {"objective": name}
     parameter = np.nan
     if name in PARAMETERS:
         key, default = PARAMETERS[name]
@@ -77,11 +87,16 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
                 f"objective={name!r} needs {key}= with one number under constraints, got "
                 f"{given!r}: a fit under constraints has one prediction for each row."
             )
-        parameter = check_number(key, values[0])
-        native[key] = parameter
-    step = check_number("max_delta_step", getattr(model, "max_delta_step", None) or MAX_DELTA_STEP)
-    found: Any = NAMES[name]
-    return RegressionObjective(found, parameter, step), native
+        parameter = native[key] = check_number(key, values[0])
+        check_parameter(NAMES[name], key, parameter)
+    if (outputs := more.get("num_target", 1)) != 1:
+        raise ValueError(
+            f"num_target={outputs!r} asks for several predictions of each row, and a fit under "
+            f"constraints has one: leave it out."
+        )
+    step = getattr(model, "max_delta_step", None)
+    step = MAX_DELTA_STEP if step is None else check_number("max_delta_step", step)
+    return RegressionObjective(NAMES[name], parameter, step), native
 
 
 class XGBoostRegressionAdapter(XGBoostAdapter):
@@ -103,12 +118,16 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
         self.objective, self.own_objective = read_objective(model)
         check_parameters(model)
         check_features(self.X)
+        warn_of_cut_names(self.X)
         check_targets(self.y)
         check_integer("n_estimators", model.get_num_boosting_rounds(), 1)
-        if model.booster in ("dart", "gblinear"):
+        if (booster := find_own_booster(model)) is not None:
             raise ValueError(
-                f"booster={model.booster!r} cannot be trained under constraints: use 'gbtree'."
+                f"{booster} cannot be trained under constraints: use booster='gbtree', without "
+                f"dropped trees."
             )
+        if (continued := open_booster(self.arguments["xgb_model"])) is not None:
+            refuse_dart_model(continued)
 
     def settings(self) -> LibrarySettings:
         model = self.model
@@ -121,13 +140,18 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
             model.get_num_boosting_rounds(),
             random_state=model.random_state,
             kernel={"dtype": np.float32, "objective": self.objective},
+            # Leaves cannot scale the starting scores that are part of a row's score.
+            has_scale=self.arguments["base_margin"] is None
+            and self.arguments["base_margin_eval_set"] is None,
         )
 
     def check_labels(self) -> None:
         """Accept all targets, which are numbers."""
 
     def labels_of_rows(self) -> Array:
-        return np.asarray(self.fit.data.combined.y)
+        data = self.fit.data
+        assert isinstance(data, TargetData)
+        return data.targets
 
     def native_objective(self) -> dict[str, Any]:
         return self.own_objective

@@ -1,0 +1,168 @@
+"""Scale and shift of a regressor's scores, against a search of all maps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from predicted_rows import hold_out
+
+import gbm_constrained as gc
+from gbm_constrained.decision.affine import (
+    MAX_COST,
+    Affine,
+    choose_affine,
+    standard_errors,
+)
+from gbm_constrained.problem.regression_objectives import RegressionObjective
+
+
+def draw(n=600, seed=0):
+    """Targets, scores and groups; scores of group 1 are larger by one, and too large."""
+    rng = np.random.default_rng(seed)
+    group = (rng.random(n) < 0.4).astype(int)
+    score = rng.normal(size=n) + group
+    return score + rng.normal(size=n) - 0.3 * group, score, group
+
+
+def gap_of(score, group):
+    return abs(score[group == 1].mean() - score[group == 0].mean())
+
+
+def test_a_map_multiplies_and_adds():
+    score = np.array([1.0, -2.0])
+    np.testing.assert_array_equal(Affine(0.5, 3.0)(score), [3.5, 2.0])
+    assert Affine()(score) is score
+    assert Affine().is_identity
+    assert not Affine(1.0, 0.1).is_identity
+
+
+def test_scores_that_meet_the_rules_stay_as_they_are():
+    targets, score, group = draw()
+    rows = hold_out(targets, [gc.gap(gc.mean_prediction(), by="g") <= 3.0], group)
+    choice = choose_affine(rows, score)
+    assert choice.affine.is_identity
+    assert choice.cost == 0.0
+    assert choice.violation == choice.violation_before == 0.0
+    assert choice.loss == pytest.approx(np.mean((targets - score) ** 2) / 2)
+
+
+def test_a_gap_of_means_is_closed_by_the_scale():
+    targets, score, group = draw()
+    before = gap_of(score, group)
+    rows = hold_out(targets, [gc.gap(gc.mean_prediction(), by="g") <= 0.9 * before], group)
+    choice = choose_affine(rows, score)
+    after = choice.affine(score)
+    assert gap_of(after, group) <= 0.9 * before + 1e-9
+    assert choice.affine.scale == pytest.approx(0.9, abs=0.02)
+    assert choice.loss == pytest.approx(np.mean((targets - after) ** 2) / 2)
+
+
+def test_a_mean_is_moved_by_the_shift():
+    targets, score, _ = draw()
+    bound = score.mean() - 0.2
+    choice = choose_affine(hold_out(targets, [gc.mean_prediction() <= bound]), score)
+    assert bound - 0.05 <= choice.affine(score).mean() <= bound + 1e-9
+
+
+def test_without_a_scale_scores_are_shifted_alone():
+    targets, score, group = draw()
+    bound = score.mean() - 0.2
+    rows = hold_out(targets, [gc.mean_prediction() <= bound], group)
+    choice = choose_affine(rows, score, has_scale=False)
+    assert choice.affine.scale == 1.0
+    assert bound - 0.05 <= choice.affine(score).mean() <= bound + 1e-9
+    apart = hold_out(targets, [gc.gap(gc.mean_prediction(), by="g") <= 0.5], group)
+    assert choose_affine(apart, score, has_scale=False).affine.is_identity, "it would not help"
+
+
+def test_a_map_adds_at_most_a_twentieth_to_the_loss():
+    targets, score, group = draw()
+    rows = hold_out(targets, [gc.gap(gc.mean_prediction(), by="g") <= 0.0], group)
+    choice = choose_affine(rows, score)
+    assert 0.0 < choice.cost <= MAX_COST
+    assert 0.0 < choice.violation < choice.violation_before
+
+
+RULES = [
+    gc.gap(gc.mean_prediction(), by="g") <= 0.85,
+    gc.mean_residual() <= -0.15,
+    gc.mean_prediction() >= 0.6,
+    gc.share_above(1.0) <= 0.2,
+    gc.each(gc.mean_loss("squared"), by="g") <= 1.02,
+    gc.gap(gc.mean_loss("absolute"), by="g") <= 0.02,
+]
+
+
+def ranked(rows, score, affine):
+    """Violation in standard errors, and mean loss, of a map: as the choice ranks maps."""
+    errors = standard_errors(rows, score)
+    mapped = affine(score)
+    functionals = rows.compiled.functionals(rows.lagrangian.at(mapped).statistics())
+    excess = (rows.compiled.rows_of(functionals) - rows.compiled.b) / errors
+    return max(excess.max(), 0.0), rows.mean_loss(mapped)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from(RULES), st.sampled_from(RULES))
+def test_no_map_of_a_grid_is_better(seed, first, second):
+    """Neither violates less, nor loses less at no more violation, of those that may be taken."""
+    targets, score, group = draw(200, seed)
+    rows = hold_out(targets, [first, second], group)
+    choice = choose_affine(rows, score)
+    most = choice.loss_before * (1.0 + MAX_COST)
+    centre, unit = score.mean(), score.std()
+    for scale in np.linspace(0.0, 1.4, 8):
+        for shift in np.linspace(-1.0, 1.0, 9):
+            affine = Affine(scale, centre * (1 - scale) + shift * unit)
+            violation, loss = ranked(rows, score, affine)
+            if loss > most + 1e-12 or choice.violation_before == 0.0:
+                continue
+            assert (violation, loss) >= (choice.violation - 1e-6, choice.loss - 1e-9)
+    assert choice.violation <= choice.violation_before + 1e-12
+    expected = ranked(rows, score, choice.affine)
+    np.testing.assert_allclose([choice.violation, choice.loss], expected, atol=1e-6)
+
+
+def test_scores_of_a_log_link_are_mapped_before_the_link():
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=500)
+    targets = rng.poisson(np.exp(score)).astype(float)
+    rows = hold_out(
+        targets, [gc.mean_prediction() <= 1.5], objective=RegressionObjective("poisson")
+    )
+    choice = choose_affine(rows, score)
+    assert np.exp(score).mean() > 1.5
+    assert np.exp(choice.affine(score)).mean() <= 1.5 + 1e-9
+
+
+def test_weights_count_in_means_and_losses():
+    targets, score, group = draw()
+    weight = np.random.default_rng(2).gamma(1.0, size=score.size)
+    bound = np.average(score, weights=weight) - 0.1
+    rows = hold_out(targets, [gc.mean_prediction() <= bound], group, weight)
+    choice = choose_affine(rows, score)
+    after = choice.affine(score)
+    assert np.average(after, weights=weight) <= bound + 1e-9
+    expected = np.average((targets - after) ** 2, weights=weight) / 2
+    assert choice.loss == pytest.approx(expected)
+
+
+def test_standard_errors_are_those_of_the_worst_group():
+    """A gap of two means has the error of their difference, in both directions."""
+    targets, score, group = draw()
+    rows = hold_out(targets, [gc.gap(gc.mean_prediction(), by="g") <= 0.5], group)
+    errors = standard_errors(rows, score)
+    parts = [score[group == g] for g in (0, 1)]
+    expected = np.sqrt(sum(part.var() / part.size for part in parts))
+    np.testing.assert_allclose(errors, expected, rtol=0.03)
+    rows = hold_out(targets, [gc.each(gc.mean_prediction(), by="g") <= 0.5], group)
+    largest = max(part.std() / np.sqrt(part.size) for part in parts)
+    np.testing.assert_allclose(standard_errors(rows, score), largest, rtol=0.03)
+
+
+def test_constant_scores_have_a_map():
+    targets = np.arange(50.0)
+    choice = choose_affine(hold_out(targets, [gc.mean_prediction() >= 21.0]), np.full(50, 20.0))
+    assert choice.affine(np.array([20.0]))[0] >= 21.0 - 1e-9

@@ -1,0 +1,119 @@
+"""The stages of a regressor's fit: its passes, and what is reported of the model."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from regressor_fits import EACH, fit, make_problem
+
+import gbm_constrained as gc
+from gbm_constrained.decision.affine import Affine, AffineChoice
+from gbm_constrained.training.regression import (
+    SMALL_COST,
+    SMALL_VIOLATION,
+    is_settled,
+    rank,
+)
+
+GAP = [gc.gap(gc.mean_prediction(), by="g") <= 0.7]
+
+
+def chosen(violation=0.0, loss=1.0, violation_before=0.0, loss_before=1.0):
+    return AffineChoice(Affine(), violation, loss, violation_before, loss_before)
+
+
+def test_a_pass_is_settled_where_scores_nearly_meet_the_constraints_at_next_to_no_cost():
+    assert is_settled(chosen())
+    assert is_settled(chosen(violation_before=SMALL_VIOLATION))
+    assert not is_settled(chosen(violation_before=1.01 * SMALL_VIOLATION))
+    assert is_settled(chosen(loss=1.0 + 0.99 * SMALL_COST))
+    assert not is_settled(chosen(loss=1.0 + 1.01 * SMALL_COST))
+
+
+def test_passes_are_ranked_by_violations_that_are_not_small_and_then_by_losses():
+    """A violation has a price in units of the plain loss, so that a tiny one costs little."""
+    small, large = chosen(0.5 * SMALL_VIOLATION, 1.2), chosen(3 * SMALL_VIOLATION, 1.0)
+    assert rank(small, 1.0) < rank(large, 1.0)
+    assert rank(chosen(0.0, 1.1), 1.0) < rank(chosen(0.0, 1.2), 1.0)
+    assert rank(chosen(2.0, 1.0), 1.0) < rank(chosen(3.0, 1.0), 1.0)
+    assert rank(chosen(2.0, 1.0), 0.0)[1] == 1.0
+
+
+def phases(library, rules, problem, **options):
+    """Count the outer iterations of measuring and of training, and the last multipliers."""
+    seen = []
+    model = fit(library, rules, problem, given={"constraint_callbacks": [seen.append]}, **options)
+    counts = {name: sum(s.phase == name for s in seen) for name in ("measuring", "training")}
+    return SimpleNamespace(model=model, **counts)
+
+
+@EACH
+def test_constraints_that_do_not_bind_take_one_pass(library):
+    """The number of iterations of a pass is half that of the rounds."""
+    found = phases(library, [gc.mean_loss() <= 1e6], make_problem(400), n_estimators=20, n_folds=2)
+    assert found.measuring == 10
+    assert not found.model.multipliers_.any()
+
+
+@EACH
+def test_constraints_that_bind_take_at_most_three_passes(library):
+    found = phases(library, GAP, make_problem(600), n_estimators=20, n_folds=2)
+    assert found.measuring in (10, 20, 30)
+    assert found.model.multipliers_.gt(0).any()
+    impossible = [gc.mean_loss() <= 0.01]
+    hopeless = phases(library, impossible, make_problem(600), n_estimators=20, n_folds=2)
+    assert hopeless.measuring == 30
+    assert np.isfinite(hopeless.model.predict(make_problem(50).X)).all()
+
+
+@EACH
+def test_an_impossible_constraint_does_not_ruin_the_model(library):
+    """Multipliers that rise without end would be paid for by the loss."""
+    train, fresh = make_problem(800), make_problem(4000, seed=3)
+    model = fit(library, [gc.gap(gc.mean_residual(), by="g") <= 1e-9], train, n_folds=2)
+    plain = fit(library, [], train)
+    losses = [np.square(fresh.y - one.predict(fresh.X)).mean() for one in (model, plain)]
+    assert losses[0] < 1.5 * losses[1]
+
+
+@EACH
+def test_reports_hold_means_of_groups_and_their_intervals(library):
+    problem = make_problem(900)
+    rules = [*GAP, gc.each(gc.mean_loss("absolute"), by="g") <= 3.0]
+    model = fit(library, rules, problem, n_folds=2, n_estimators=40)
+    report, groups = model.constraint_report_, model.group_report_
+    f = model.predict(problem.X).astype(float)
+    losses = [np.abs(problem.y - f)[problem.group == g].mean() for g in (0, 1)]
+    assert report["train"][1] == pytest.approx(max(losses), abs=1e-5)
+    of_losses = groups[groups["constraint"] == str(rules[1])]
+    np.testing.assert_allclose(of_losses["train"], losses, atol=1e-5)
+    assert of_losses["rows"].tolist() == np.bincount(problem.group).tolist()
+    held = of_losses["held_out"].to_numpy()
+    assert report["held_out"][1] == pytest.approx(held.max())
+    assert (of_losses["low"].to_numpy() < held).all()
+    assert (of_losses["high"].to_numpy() > held).all()
+    gap = groups[groups["constraint"] == str(rules[0])]["held_out"]
+    assert report["held_out"][0] == pytest.approx(np.ptp(gap))
+
+
+@EACH
+def test_the_history_ends_with_the_returned_model(library):
+    problem = make_problem(500)
+    model = fit(library, GAP, problem, n_estimators=20, n_folds=2)
+    history = model.history_
+    assert "error" not in history
+    assert history["rounds"].tolist() == [*range(0, 20, 2), 20]
+    expected = np.square(problem.y - model.predict(problem.X)).mean() / 2
+    assert history["objective"].iloc[-1] == pytest.approx(expected, abs=1e-5)
+    assert history["objective"].iloc[0] > expected
+
+
+@EACH
+def test_small_groups_are_listed(library):
+    problem = make_problem(300)
+    problem.group = np.where(np.arange(300) < 12, 2, problem.group)
+    with pytest.warns(UserWarning, match="g=2"):
+        model = fit(library, GAP, problem, n_estimators=6, n_folds=2)
+    assert model.small_groups_["group"].tolist() == ["g=2"]
