@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, is_regressor
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.constraints.checking import check_constraints, check_task
 from gbm_constrained.constraints.row_means import mean_loss, refuse_rates, row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
@@ -39,11 +39,17 @@ from gbm_constrained.problem.regression_objectives import RegressionObjective
 
 
 def is_of_numbers(model: Any, constraints: Any) -> bool:
-    """Whether an audit is one of predicted numbers: by its rules, or by the kind of the model."""
+    """Whether an audit is one of predicted numbers: by the kind of the model, or by its rules.
+
+    Rules that do not go with the kind of the model are refused.
+    """
     checked = check_constraints(constraints)
-    if checked:
+    is_known = isinstance(model, BaseEstimator) and (is_classifier(model) or is_regressor(model))
+    if not is_known:
         return bool(row_functions_of(checked))
-    return isinstance(model, BaseEstimator) and bool(is_regressor(model))
+    predicts_numbers = bool(is_regressor(model))
+    check_task(checked, predicts_numbers=predicts_numbers)
+    return predicts_numbers
 
 
 def measure_regressor(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.constraints.checking import check_constraints, check_task
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import check_share
@@ -68,6 +68,7 @@ class BlackBoxOptions:
             If a parameter has no meaning for a black-box metric, or is out of its range.
         """
         constraints = check_constraints(estimator.constraints)
+        check_task(constraints, predicts_numbers=False)
         check_rules(constraints)
         for name, fits in UNUSED:
             if (value := getattr(estimator, name, fits[0])) not in fits:

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from regressions import loss_of
 from scipy import sparse
+from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import gbm_constrained as gc
@@ -162,6 +163,31 @@ def test_differences_of_losses_go_to_a_feasible_point(rows, loss):
     assert better < 1.05 * ((y - plain.predict(X)) ** 2 * weight).sum()
 
 
+@pytest.mark.parametrize("bound", [0.08, 0.02])
+def test_kkt_point_of_a_difference_is_that_of_scipy(rows, bound):
+    """Sequential quadratic programming from the parent's solution goes to the same optimum."""
+    X, y, weight, table = rows
+    S = np.hstack([X, np.ones((len(X), 1))])
+    a, b = (weight * (table["group"] == g) for g in "ab")
+    a, b = a / a.sum(), b / b.sum()
+
+    def objective(x):
+        return weight @ (y - S @ x) ** 2 + x[:-1] @ x[:-1]
+
+    def difference(x):
+        return (a - b) @ (y - S @ x) ** 2
+
+    sides = [{"type": "ineq", "fun": lambda x, s=s: bound - s * difference(x)} for s in (1, -1)]
+    plain = Ridge().fit(X, y, weight)
+    start = np.append(plain.coef_, plain.intercept_)
+    assert abs(difference(start)) > 0.1
+    exact = minimize(objective, start, constraints=sides, method="SLSQP", tol=1e-12)
+    model = fit(rows, [gap(mean_loss(), by="group") <= bound], constraint_solver="cbpr", tol=1e-5)
+    found = np.append(model.coef_, model.intercept_)
+    assert abs(difference(found)) <= bound + 1e-9  # Each iterate of CBPR meets the rule.
+    assert objective(found) == pytest.approx(exact.fun, rel=1e-6)
+
+
 def test_shares_are_met_by_exact_counts(rows):
     X, _, weight, _ = rows
     model = fit(rows, [gc.share_above(1.0) <= 0.1])
@@ -213,6 +239,24 @@ def test_callbacks_and_time_limits_end_the_iterations(rows):
         assert model.n_iter_[0] <= 4
         model.fit(X, y, time_limit=1e-9, **given)
     assert "time_limit" in model.stopping_message_
+
+
+def test_audits_and_curves(rows):
+    X, y, _, table = rows
+    model = fit(rows, [gap(mean_prediction(), by="group") <= 0.1])
+    report = gc.audit(model, X, y, sensitive_features=table, constraints=model.constraints).frame
+    assert report["value"][0] == pytest.approx(
+        abs(np.subtract(*(model.predict(X)[table["group"] == g].mean() for g in "ab")))
+    )
+    curve = gc.tradeoff_curve(
+        ConstrainedRidge(),
+        X,
+        y,
+        [0.02, 0.1],
+        constraint=lambda bound: gap(mean_prediction(), by="group") <= bound,
+        sensitive_features=table,
+    )
+    assert len(curve) == 2
 
 
 def test_solver_objects_and_set_params(rows):
@@ -276,9 +320,19 @@ def test_refused_targets(rows, y):
 
 def test_classifiers_refuse_means_over_numbers(rows):
     X, y, _, _ = rows
-    for classifier in (gc.ConstrainedLogisticRegression, gc.ConstrainedLGBMClassifier):
+    rules = [mean_loss() <= 1.0]
+    for classifier in (
+        gc.ConstrainedLogisticRegression(constraints=rules),
+        gc.ConstrainedLinearSVC(constraints=rules),
+        gc.ConstrainedLGBMClassifier(constraints=rules),
+        gc.ConstrainedLGBMClassifier(constraints=rules, maximize="f1"),
+    ):
         with pytest.raises(ValueError, match="a classifier predicts classes"):
-            classifier(constraints=[mean_loss() <= 1.0]).fit(X, y > 0)
+            classifier.fit(X, y > 0)
+    with pytest.raises(ValueError, match="a classifier predicts classes"):
+        gc.audit(LogisticRegression().fit(X, y > 0), X, y > 0, constraints=rules)
+    with pytest.raises(ValueError, match="a regressor predicts numbers"):
+        gc.audit(Ridge().fit(X, y), X, y, constraints=[gc.fpr() <= 0.1])
 
 
 # Some solvers of the parent count no iterations, which a check asks for.
