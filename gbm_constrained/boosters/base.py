@@ -30,8 +30,9 @@ from gbm_constrained.training.metric_classifier import Interruptions, MetricMixi
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.model_scores import TrainedModel
 from gbm_constrained.training.native_models import Merger
-from gbm_constrained.training.options import SolverOptions, set_solver_options, with_constraints
+from gbm_constrained.training.options import SolverOptions, set_solver_options
 from gbm_constrained.training.progress import Progress
+from gbm_constrained.training.tags import with_constraints
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
 Records: TypeAlias = Mapping[str, Mapping[str, list[Any]]]

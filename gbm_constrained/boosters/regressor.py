@@ -15,9 +15,10 @@ from gbm_constrained.training.evaluation_sets import take_evaluation_sets
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.model_note import unchanged_on_error
-from gbm_constrained.training.options import SolverOptions, set_solver_options, with_constraints
+from gbm_constrained.training.options import SolverOptions, set_solver_options
 from gbm_constrained.training.regression import RegressionFit
 from gbm_constrained.training.regression_report import finalize_regression, report_regressor
+from gbm_constrained.training.tags import with_constraints
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
 REGRESSOR_PARAMETERS_DOC = """

@@ -39,12 +39,12 @@ from gbm_constrained.training.options import (
     OracleName,
     SolverName,
     set_solver_options,
-    with_constraints,
     with_moved_parameters,
 )
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.report_layout import ReportLayout
+from gbm_constrained.training.tags import with_constraints
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 from gbm_constrained.training.training_evidence import describe_training_rows
 

@@ -36,10 +36,11 @@ from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes, FittedAttribute
 from gbm_constrained.training.fitted_report import remove_report, report, warn
-from gbm_constrained.training.options import SolverOptions, with_constraints
+from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.report_layout import ReportLayout
+from gbm_constrained.training.tags import with_constraints
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 from gbm_constrained.training.training_evidence import describe_training_rows
 
