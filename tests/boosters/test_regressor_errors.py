@@ -104,11 +104,15 @@ def test_groups_and_data_sets_that_do_not_fit(library):
     refuse(library, rule, r"y of datasets\['d'\] has 1 missing", given=sets)
 
 
+def own_objective(y, f):
+    return f - y, np.ones_like(f)
+
+
 @pytest.mark.parametrize(
     "objective",
     ["reg:gamma", "reg:squaredlogerror", "reg:logistic", "binary:logistic", "survival:cox",
-     "rank:ndcg", "nonsense", 5, ["reg:squarederror"], lambda y, f: (f - y, np.ones_like(f))],
-    ids=str,
+     "rank:ndcg", "nonsense", 5, ["reg:squarederror"], own_objective],
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )  # fmt: skip
 def test_objectives_of_xgboost_that_rules_cannot_be_added_to(objective):
     model = REGRESSORS["xgboost"](constraints=RULE, objective=objective)
@@ -119,8 +123,8 @@ def test_objectives_of_xgboost_that_rules_cannot_be_added_to(objective):
 @pytest.mark.parametrize(
     "objective",
     ["gamma", "mape", "fair", "cross_entropy", "binary", "nonsense", 5,
-     lambda y, f: (f - y, np.ones_like(f))],
-    ids=str,
+     own_objective],
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )  # fmt: skip
 def test_objectives_of_lightgbm_that_rules_cannot_be_added_to(objective):
     model = REGRESSORS["lightgbm"](constraints=RULE, objective=objective, verbose=-1)
