@@ -1,4 +1,4 @@
-"""Rows of a command: labels, weights, groups and features of a table."""
+"""Rows of a command: targets, weights, groups and features of a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from gbm_constrained.cli.model_files import ModelFile
 from gbm_constrained.cli.tables import (
     LabelledRows,
     are_texts,
-    as_labels,
     as_values,
     describe_missing_column,
     list_missing,
@@ -27,6 +26,7 @@ from gbm_constrained.cli.tables import (
     read_table,
     read_texts,
 )
+from gbm_constrained.cli.tasks import Task
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.validation import check_weight
 
@@ -37,7 +37,10 @@ MAX_TEXTS, MAX_SHARE_OF_TEXTS = 1000, 0.5
 
 
 def read_rows(
-    options: argparse.Namespace, constraints: Sequence[Constraint], model: ModelFile | None = None
+    options: argparse.Namespace,
+    constraints: Sequence[Constraint],
+    task: Task,
+    model: ModelFile | None = None,
 ) -> tuple[pd.DataFrame, LabelledRows]:
     """Read the table; features that a model was trained on as texts are texts in CSV too."""
     path, target = options.data, options.target
@@ -50,8 +53,7 @@ def read_rows(
     changed = [name for name in features if name in texts]
     table[changed] = texts[changed]
     has_text_labels = model is not None and are_texts(model.labels or [])
-    values = as_values(table[target], texts.get(target), keeps_texts=has_text_labels)
-    y = as_labels(values, target)
+    y = task.read_target(table[target], texts.get(target), keeps_texts=has_text_labels)
     as_texts = find_text_columns(constraints)
     if y.dtype.kind == "U":
         as_texts.update(decisions)
@@ -108,16 +110,17 @@ def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFr
     return X
 
 
-def split_rows(options: argparse.Namespace, y: NDArray[Any]) -> tuple[Codes, Codes]:
-    """Split the rows into those to train on and those held out."""
-    rows, share = np.arange(y.size), options.test_fraction
+def split_rows(options: argparse.Namespace, strata: NDArray[Any]) -> tuple[Codes, Codes]:
+    """Split the rows into those to train on and those held out, in each of the strata."""
+    rows, share = np.arange(strata.size), options.test_fraction
     if share == 0.0:
         return rows, rows[:0]
-    n_labels, n_held_out = np.unique(y).size, math.ceil(share * y.size)
-    if min(n_held_out, y.size - n_held_out) < n_labels:
+    n_labels, n_held_out = np.unique(strata).size, math.ceil(share * strata.size)
+    if min(n_held_out, strata.size - n_held_out) < n_labels:
+        needed = "rows" if n_labels == 1 else f"rows of all {n_labels} labels"
         raise ValueError(
-            f"--test-fraction {share:g} holds out {n_held_out} of {y.size} rows, and both parts "
-            f"need rows of all {n_labels} labels: give another share, or 0 to train on all rows."
+            f"--test-fraction {share:g} holds out {n_held_out} of {strata.size} rows, and both "
+            f"parts need {needed}: give another share, or 0 to train on all rows."
         )
-    parts = train_test_split(rows, test_size=share, stratify=y, random_state=options.seed)
+    parts = train_test_split(rows, test_size=share, stratify=strata, random_state=options.seed)
     return np.sort(parts[0]), np.sort(parts[1])
