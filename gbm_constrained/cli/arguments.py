@@ -18,7 +18,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Train XGBoost and LightGBM classifiers under constraints, and audit models.",
+        description="Train XGBoost and LightGBM models under constraints, and audit models.",
         epilog="exit codes: 0 all constraints are met, 1 a constraint is not met, 2 bad usage or "
         "input",
     )
@@ -46,9 +46,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     several: dict[str, Any] = {"action": "append", "default": []}
     # fmt: off
     add("data", type=Path, help="table of rows: .parquet or .csv")
-    add("--target", required=True, metavar="COLUMN", help="the labels")
+    add("--target", required=True, metavar="COLUMN", help="the labels, or numbers to predict")
     add("--constraint", **several, metavar="CONSTRAINT",
-        help='such as "fpr <= 0.05" or "gap(tpr, by=sex) <= 0.02"; may be repeated')
+        help='such as "fpr <= 0.05" or "gap(tpr, by=sex) <= 0.02"; under means such as '
+        '"each(mean_loss(squared), by=sex) <= 1" the model is a regressor; may be repeated')
     add("--metric", **several, metavar="METRIC",
         help='what the audit measures besides, such as g_mean or "f_beta(2, label=fraud)"; may be '
         "repeated")
@@ -93,4 +94,4 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     add("--delta", type=float, help="probability that the guarantee fails (default: 0.05)")
     add("--seed", type=int, default=0, help="of splits and of the booster (default: 0)")
     add("--param", **several, metavar="NAME=VALUE",
-        help="a parameter of the classifier, such as n_estimators=300; may be repeated")
+        help="a parameter of the estimator, such as n_estimators=300; may be repeated")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from gbm_constrained._typing import Codes
 from gbm_constrained.cli.tables import Label, LabelledRows, describe_missing_column
@@ -141,11 +142,14 @@ def _write(constraint: Constraint) -> str:
 def check_measurable(
     constraints: Sequence[Constraint],
     rows: LabelledRows,
+    labels: NDArray[Any],
     parts: dict[str, Codes],
     positive: Label | None,
 ) -> None:
-    """Refuse constraints that have no value on a part of the rows, before the fit."""
-    labels = np.unique(rows.y)
+    """Refuse constraints that have no value on a part of the rows, before the fit.
+
+    `labels` are the sorted classes of the rows.
+    """
     constraints = resolve_positive_class(constraints, labels, positive)
     for purpose, part in parts.items():
         try:

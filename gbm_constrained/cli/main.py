@@ -25,7 +25,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained.cli.arguments import LIBRARIES, PROGRAM, make_parser, say
-from gbm_constrained.cli.classifiers import CLASSIFIERS, read_parameters
 from gbm_constrained.cli.constraints import (
     check_constraints,
     check_measurable,
@@ -41,10 +40,13 @@ from gbm_constrained.cli.metrics import (
     read_metrics,
     read_objectives,
 )
-from gbm_constrained.cli.model_files import ModelFile, is_numbered, open_model, save_classifier
+from gbm_constrained.cli.model_files import ModelFile, is_numbered, open_model, save_estimator
+from gbm_constrained.cli.parameters import read_parameters
 from gbm_constrained.cli.rows import make_features, read_rows, split_rows
 from gbm_constrained.cli.tables import Label, LabelledRows
+from gbm_constrained.cli.tasks import Classification, Regression, Task, find_task
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.checking import check_task
 from gbm_constrained.reporting.audit import audit
 
 ALL_MET, NOT_MET, BAD_INPUT = 0, 1, 2
@@ -106,14 +108,14 @@ def _print_warnings() -> Iterator[None]:
 def run_fit(options: argparse.Namespace) -> int:
     """Train a model, write it, and audit the written model on the rows held out."""
     stated = read_constraints(options)  # An error in the text comes before a large table is read.
+    task = find_task(stated, options)
     asked = [*read_objectives(options).values(), *read_metrics(options)]
     check_input("DATA", options.data)
-    parameters = read_parameters(options)
+    kind = task.estimators[options.library]
+    parameters = read_parameters(options, kind)
     _check_options(options)
-    table, rows = read_rows(options, (*stated, *bound_metrics(asked)))
-    labels = np.unique(rows.y).tolist()
-    if len(labels) < 2:
-        raise ValueError(f"--target {options.target} holds one label only, {labels[0]!r}.")
+    table, rows = read_rows(options, (*stated, *bound_metrics(asked)), task)
+    labels = task.find_labels(options, rows.y)
     positive = find_positive(options, labels)
     constraints = read_constraints(options, labels)
     objective = read_objectives(options, labels)
@@ -121,22 +123,19 @@ def run_fit(options: argparse.Namespace) -> int:
     check_constraints(constraints, options, table, rows, labels)
     check_metrics(metrics, options, table)
     X = make_features(options, table)
-    training, held_out = split_rows(options, rows)
+    training, held_out = split_rows(options, task.strata(rows.y), rows.time)
     counts = f"{training.size:,} rows to train on, {held_out.size:,} held out"
-    say(options, f"{counts}; labels {labels}")
-    if len(labels) == 2:
-        say(options, f"positive: {options.positive or labels[-1]}")
+    say(options, f"{counts}; {task.describe(options, rows.y)}")
     if used := [name for name in list_columns(constraints)[0] if name in X]:
         listed = ", ".join(used)
         say(options, f"constraints use features: {listed} (--sensitive takes them out)")
     if held_out.size:
         parts = {"held out": held_out, "trained on": training}
-        check_measurable(constraints, rows, parts, positive)
-    classifier = CLASSIFIERS[options.library](
-        constraints=list(constraints), positive=positive, **objective, **parameters
-    )
+        check_measurable(constraints, *task.as_classes(rows, constraints), parts, positive)
+    chosen = {**task.arguments(positive), **objective, **parameters}
+    estimator = kind(constraints=list(constraints), **chosen)
     trained = rows.take(training)
-    classifier.fit(
+    estimator.fit(
         X.iloc[training],
         trained.y,
         sample_weight=trained.weight,
@@ -144,12 +143,12 @@ def run_fit(options: argparse.Namespace) -> int:
         **({"time": trained.time} if parameters.get("measure_on") == "forward" else {}),
         **({"verbose": not options.quiet} if options.library == "xgboost" else {}),
     )
-    save_classifier(classifier, options.out, X)
+    save_estimator(estimator, options.out, X)
     is_coded = options.library == "xgboost" and not is_numbered(labels)
     known = f" whose classes 0, 1 ... are {labels}" if is_coded else ""
     say(options, f"wrote {options.out}: a plain {LIBRARIES[options.library]} model{known}")
     if not held_out.size:
-        return _report_fit(options, classifier)
+        return _report_fit(options, estimator)
     model = open_model(options.out).name_classes(labels)
     # The features are taken by position, because LightGBM writes other names of columns.
     X = X.iloc[held_out].set_axis(model.features, axis=1)
@@ -168,10 +167,12 @@ def run_audit(options: argparse.Namespace) -> int:
             "their labels."
         )
     model = open_model(options.model)
+    task = _find_task_of(options, model, stated)
     constraints = tuple(complete_groups(c, options) for c in model.constraints)
     if not asked and model.objective is not None:
         asked = [model.objective]
-    table, rows = read_rows(options, (*(stated or constraints), *bound_metrics(asked)), model)
+    used = (*(stated or constraints), *bound_metrics(asked))
+    table, rows = read_rows(options, used, task, model)
     labels = _find_labels(options, model, rows.y)
     if options.constraint:
         constraints = read_constraints(options, labels)
@@ -213,6 +214,19 @@ def _check_options(options: argparse.Namespace) -> None:
         )
 
 
+def _find_task_of(
+    options: argparse.Namespace, model: ModelFile, stated: Sequence[Constraint]
+) -> Task:
+    """Find the task of a model, and refuse constraints and options of the other one."""
+    task: Task = Regression() if model.predicts_numbers else Classification()
+    task.check_options(options, f"{options.model} predicts numbers")
+    try:
+        check_task(stated, predicts_numbers=model.predicts_numbers)
+    except ValueError as error:
+        raise ValueError(f"--constraint on {options.model}: {error}") from None
+    return task
+
+
 def _find_labels(options: argparse.Namespace, model: ModelFile, y: NDArray[Any]) -> list[Label]:
     """Find the labels of a model's classes: those of the file, else 0, 1 ..., else the data's."""
     if model.labels is not None:
@@ -251,8 +265,8 @@ def _report_audit(
         sensitive_features=rows.groups,
         sample_weight=rows.weight,
         level=options.level,
-        metrics=metrics,
-        time=rows.time if n_times > 1 else None,
+        metrics=metrics or None,
+        time=rows.time if n_times > 1 and not model.predicts_numbers else None,
         n_periods=min(N_PERIODS, max(n_times, 2)),
     )
     say(options, f"\n{report}")
@@ -263,17 +277,17 @@ def _report_audit(
     return ALL_MET if (report.frame["verdict"] == "met").all() else NOT_MET
 
 
-def _report_fit(options: argparse.Namespace, classifier: Any) -> int:
+def _report_fit(options: argparse.Namespace, estimator: Any) -> int:
     """Print the report of the fit itself, and return the exit code."""
-    if hasattr(classifier, "metric_report_"):
-        found = classifier.metric_report_
+    if hasattr(estimator, "metric_report_"):
+        found = estimator.metric_report_
         columns = ["metric", "decisions", "held_out", "low", "high", "rows", "is_returned"]
         table = found[columns].to_string(index=False, float_format="{:.4f}".format)
         say(options, f"\n{table}")
-    if not classifier.constraints:
+    if not estimator.constraints:
         return ALL_MET
-    report = classifier.constraint_report_
+    report = estimator.constraint_report_
     shown = report[["constraint", "held_out", "low", "high", "rows", "verdict"]]
     say(options, f"\n{shown.to_string(index=False, float_format='{:.4f}'.format)}")
-    say(options, f"\n{classifier.feasibility_}")
-    return ALL_MET if classifier.feasibility_.status == "met" else NOT_MET
+    say(options, f"\n{estimator.feasibility_}")
+    return ALL_MET if estimator.feasibility_.status == "met" else NOT_MET

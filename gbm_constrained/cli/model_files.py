@@ -14,17 +14,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import xgboost as xgb
 from numpy.typing import NDArray
+from sklearn.base import is_regressor
 
 from gbm_constrained.boosters import ubjson
 from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
-from gbm_constrained.boosters.lightgbm.model_text import classifier_of
-from gbm_constrained.boosters.xgboost.checks import KEEPS_NAMES
-from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
+from gbm_constrained.boosters.lightgbm.model_text import classifier_of, regressor_of
+from gbm_constrained.boosters.lightgbm.regressor import ConstrainedLGBMRegressor
+from gbm_constrained.boosters.xgboost.checks import KEEPS_NAMES, check_complete
+from gbm_constrained.boosters.xgboost.regressor import ConstrainedXGBRegressor
 from gbm_constrained.cli.classifiers import LabelledXGBClassifier
 from gbm_constrained.cli.tables import Label, are_texts, make_categories
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.evaluation.classifiers import repeatable_decisions
+from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
 
 CATEGORIES_ATTRIBUTE = "category_names"
@@ -32,32 +36,44 @@ CATEGORIES_ATTRIBUTE = "category_names"
 CLASSIFIER_OBJECTIVES = (
     "binary:logistic", "binary:hinge", "reg:logistic", "multi:softprob", "multi:softmax"
 )  # fmt: skip
+# Objectives under which XGBRegressor predicts one number for each row, or one for each quantile.
+REGRESSOR_OBJECTIVES = (
+    "reg:squarederror", "reg:squaredlogerror", "reg:pseudohubererror", "reg:absoluteerror",
+    "reg:quantileerror", "reg:gamma", "reg:tweedie", "count:poisson", "reg:logistic"
+)  # fmt: skip
 
 
-def save_classifier(classifier: Any, path: str | os.PathLike[str], X: pd.DataFrame) -> None:
-    """Write a classifier that was fitted on the table X; one that is none is refused."""
-    if isinstance(classifier, ConstrainedXGBClassifier):
-        _check_objective(path, classifier.objective)
+def save_estimator(estimator: Any, path: str | os.PathLike[str], X: pd.DataFrame) -> None:
+    """Write an estimator that was fitted on the table X; an objective of no such is refused."""
+    if isinstance(estimator, xgb.XGBModel):
+        _check_objective(path, estimator.objective, estimator)
         names = {
             str(column): X[column].cat.categories.tolist()
             for column in X.select_dtypes("category")
         }
         # XGBoost's own file is right about categories that are numbers.
         texts = {column: known for column, known in names.items() if are_texts(known)}
-        classifier.get_booster().set_attr(**{CATEGORIES_ATTRIBUTE: json.dumps(texts)})
+        estimator.get_booster().set_attr(**{CATEGORIES_ATTRIBUTE: json.dumps(texts)})
     else:
+        check = regressor_of if is_regressor(estimator) else classifier_of
         try:
-            classifier_of(classifier.booster_.model_to_string(num_iteration=1))
+            check(estimator.booster_.model_to_string(num_iteration=1))
         except ValueError as error:
-            raise ValueError(f"{path} is no classifier of LightGBM: {error}.") from None
-    classifier.save_model(os.fspath(path))
+            kind = _name_kind(estimator)
+            raise ValueError(f"{path} is no {kind} of LightGBM: {error}.") from None
+    estimator.save_model(os.fspath(path))
 
 
-def _check_objective(path: str | os.PathLike[str], objective: Any) -> None:
-    if objective not in CLASSIFIER_OBJECTIVES:
+def _name_kind(estimator: Any) -> str:
+    return "regressor" if is_regressor(estimator) else "classifier"
+
+
+def _check_objective(path: str | os.PathLike[str], objective: Any, estimator: Any) -> None:
+    known = REGRESSOR_OBJECTIVES if is_regressor(estimator) else CLASSIFIER_OBJECTIVES
+    if objective not in known:
         raise ValueError(
-            f"{path} is no classifier of XGBoost: it was trained with {objective!r}, and not "
-            f"with one of {', '.join(map(repr, CLASSIFIER_OBJECTIVES))}."
+            f"{path} is no {_name_kind(estimator)} of XGBoost: it was trained with "
+            f"{objective!r}, and not with one of {', '.join(map(repr, known))}."
         )
 
 
@@ -78,16 +94,18 @@ def is_numbered(labels: Sequence[Any]) -> bool:
 
 
 class ModelFile:
-    """A classifier of table rows that was read from a file.
+    """A classifier or regressor of table rows that was read from a file.
 
     Attributes
     ----------
-    classifier : ConstrainedXGBClassifier or ConstrainedLGBMClassifier
+    estimator : constrained classifier or regressor
         Content of the file.
+    predicts_numbers : bool
+        Whether it is a regressor.
     features : list of str
         Names of the columns that the model takes, in their order.
     labels : list or None
-        Labels of the classes; None where the file numbers them.
+        Labels of the classes, none of a regressor; None where the file numbers them.
     constraints, positive
         Constraints of the training, and the positive class of rates that name none.
     objective : Metric or None
@@ -101,15 +119,24 @@ class ModelFile:
     space = " "  # The library writes spaces in the names of columns as this character.
     classes_: NDArray[Any]
 
-    def __init__(self, path: str | os.PathLike[str], classifier: Any, features: list[str]) -> None:
-        self.path, self.classifier, self.features = path, classifier, features
+    def __init__(self, path: str | os.PathLike[str], estimator: Any, features: list[str]) -> None:
+        self.path, self.estimator, self.features = path, estimator, features
+        self.predicts_numbers = bool(is_regressor(estimator))
+        self.constraints = check_constraints(estimator.constraints)
+        self.history_: pd.DataFrame | None = getattr(estimator, "history_", None)
+        self.n_classes = 0
+        self.positive: Label | None = None
+        self.objective: Metric | None = None
+        self.labels: list[Label] | None = []
+        if not self.predicts_numbers:
+            self._read_classes(estimator)
+
+    def _read_classes(self, classifier: Any) -> None:
         self.n_classes = int(classifier.n_classes_)
         labels: list[Label] = classifier.classes_.tolist()
         self.labels = None if is_numbered(labels) else labels
-        self.constraints = check_constraints(classifier.constraints)
         self.positive = classifier.positive
         self.objective = read_objective(classifier.maximize, classifier.minimize)
-        self.history_: pd.DataFrame | None = getattr(classifier, "history_", None)
 
     def name_classes(self, labels: Sequence[Label]) -> ModelFile:
         """Set the labels of the classes, and return the model."""
@@ -117,13 +144,15 @@ class ModelFile:
         return self
 
     def predict(self, X: pd.DataFrame) -> NDArray[Any]:
-        """Predict labels."""
-        decided = repeatable_decisions(self.classifier, X)
-        return np.asarray(self.classes_[np.searchsorted(self.classifier.classes_, decided)])
+        """Predict labels, or the numbers of a regressor."""
+        if self.predicts_numbers:
+            return np.asarray(self.estimator.predict(X))
+        decided = repeatable_decisions(self.estimator, X)
+        return np.asarray(self.classes_[np.searchsorted(self.estimator.classes_, decided)])
 
     def predict_proba(self, X: pd.DataFrame) -> NDArray[Any]:
         """Predict probabilities of shape (n_samples, n_classes)."""
-        return np.asarray(self.classifier.predict_proba(X))
+        return np.asarray(self.estimator.predict_proba(X))
 
     def find_categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
         """Find the categories that the model knows, by feature."""
@@ -205,22 +234,37 @@ def _write_value(value: Any) -> str:
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
+def _objective_of(booster: xgb.Booster) -> str:
+    config = json.loads(booster.save_config())
+    return str(config["learner"]["objective"]["name"])
+
+
+def _make_estimator(booster: xgb.Booster) -> Any:
+    """Make the estimator for a booster, as scikit-learn's attribute or its objective says."""
+    written = json.loads(booster.attr("scikit_learn") or "{}").get("_estimator_type")
+    if written is None:
+        is_of_classes = _objective_of(booster) in CLASSIFIER_OBJECTIVES
+        is_of_numbers = _objective_of(booster) in REGRESSOR_OBJECTIVES and not is_of_classes
+    else:
+        is_of_numbers = written == "regressor"
+    return ConstrainedXGBRegressor() if is_of_numbers else LabelledXGBClassifier()
+
+
 class XGBoostModel(ModelFile):
     """A model of XGBoost."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        classifier = LabelledXGBClassifier()
         try:
-            classifier.load_model(os.fspath(path))
+            check_complete(path)
+            estimator = _make_estimator(xgb.Booster(model_file=os.fspath(path)))
+            estimator.load_model(os.fspath(path))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} is no classifier of XGBoost: {error}") from None
-        self.booster = classifier.get_booster()
-        # XGBClassifier loads regressors as well, and cuts their predictions at 0.5.
-        config = json.loads(self.booster.save_config())
-        _check_objective(path, config["learner"]["objective"]["name"])
+            raise ValueError(f"{path} is no classifier or regressor of XGBoost: {error}") from None
+        self.booster = estimator.get_booster()
+        _check_objective(path, _objective_of(self.booster), estimator)
         if self.booster.feature_names is None:
             raise ValueError(f"{path} names no features: train it on a table with columns.")
-        super().__init__(path, classifier, list(self.booster.feature_names))
+        super().__init__(path, estimator, list(self.booster.feature_names))
 
     def find_categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
         """Find the categories that the model knows, by feature."""
@@ -271,12 +315,18 @@ class LightGBMModel(ModelFile):
     space = "_"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        classifier = ConstrainedLGBMClassifier().load_model(os.fspath(path))
-        super().__init__(path, classifier, list(classifier.booster_.feature_name()))
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        try:
+            regressor_of(text)
+            estimator: Any = ConstrainedLGBMRegressor()
+        except ValueError:  # The classifier says why a file is none.
+            estimator = ConstrainedLGBMClassifier()
+        estimator.load_model(os.fspath(path))
+        super().__init__(path, estimator, list(estimator.booster_.feature_name()))
 
     def find_categories(self, X: pd.DataFrame) -> dict[str, list[Any]]:
         """Find the categories of each feature; the file lists them without names of columns."""
-        booster = self.classifier.booster_
+        booster = self.estimator.booster_
         known = booster.pandas_categorical or []
         if not known:
             return {}

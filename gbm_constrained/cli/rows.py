@@ -1,13 +1,15 @@
-"""Rows of a command: labels, weights, groups and features of a table."""
+"""Rows of a command: targets, weights, groups and features of a table."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained._typing import Codes
@@ -17,7 +19,6 @@ from gbm_constrained.cli.model_files import ModelFile
 from gbm_constrained.cli.tables import (
     LabelledRows,
     are_texts,
-    as_labels,
     as_values,
     describe_missing_column,
     list_missing,
@@ -25,6 +26,7 @@ from gbm_constrained.cli.tables import (
     read_table,
     read_texts,
 )
+from gbm_constrained.cli.tasks import Task
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.times import Times
 from gbm_constrained.data.validation import check_weight
@@ -36,7 +38,10 @@ MAX_TEXTS, MAX_SHARE_OF_TEXTS = 1000, 0.5
 
 
 def read_rows(
-    options: argparse.Namespace, constraints: Sequence[Constraint], model: ModelFile | None = None
+    options: argparse.Namespace,
+    constraints: Sequence[Constraint],
+    task: Task,
+    model: ModelFile | None = None,
 ) -> tuple[pd.DataFrame, LabelledRows]:
     """Read the table; features that a model was trained on as texts are texts in CSV too."""
     path, target = options.data, options.target
@@ -49,8 +54,7 @@ def read_rows(
     changed = [name for name in features if name in texts]
     table[changed] = texts[changed]
     has_text_labels = model is not None and are_texts(model.labels or [])
-    values = as_values(table[target], texts.get(target), keeps_texts=has_text_labels)
-    y = as_labels(values, target)
+    y = task.read_target(table[target], texts.get(target), keeps_texts=has_text_labels)
     as_texts = find_text_columns(constraints)
     if y.dtype.kind == "U":
         as_texts.update(decisions)
@@ -108,34 +112,39 @@ def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFr
     return X
 
 
-def split_rows(options: argparse.Namespace, labelled: LabelledRows) -> tuple[Codes, Codes]:
+def split_rows(
+    options: argparse.Namespace, strata: NDArray[Any], time: Any = None
+) -> tuple[Codes, Codes]:
     """Split the rows into those to train on and those held out: the latest ones by time.
+
+    Without times, rows of each of the strata are held out.
 
     Raises
     ------
     ValueError
         If a part lacks a label, or times are missing or have no order.
     """
-    y, share = labelled.y, options.test_fraction
-    rows = np.arange(y.size)
+    rows, share = np.arange(strata.size), options.test_fraction
     if share == 0.0:
         return rows, rows[:0]
-    n_labels, n_held_out = np.unique(y).size, math.ceil(share * y.size)
-    if min(n_held_out, y.size - n_held_out) < n_labels:
+    n_labels, n_held_out = np.unique(strata).size, math.ceil(share * strata.size)
+    if min(n_held_out, strata.size - n_held_out) < n_labels:
+        needed = "rows" if n_labels == 1 else f"rows of all {n_labels} labels"
         raise ValueError(
-            f"--test-fraction {share:g} holds out {n_held_out} of {y.size} rows, and both parts "
-            f"need rows of all {n_labels} labels: give another share, or 0 to train on all rows."
+            f"--test-fraction {share:g} holds out {n_held_out} of {strata.size} rows, and both "
+            f"parts need {needed}: give another share, or 0 to train on all rows."
         )
-    if labelled.time is None:
-        parts = train_test_split(rows, test_size=share, stratify=y, random_state=options.seed)
+    if time is None:
+        parts = train_test_split(rows, test_size=share, stratify=strata, random_state=options.seed)
         return np.sort(parts[0]), np.sort(parts[1])
-    times = Times.read(labelled.time, len(rows), f"--time {options.time}")
+    times = Times.read(time, rows.size, f"--time {options.time}")
     remedy = "give finer times, or --test-fraction 0"
     earlier, later = (period.rows for period in times.cut([1.0 - share, share], remedy))
     for part, name in ((earlier, "train on"), (later, "hold out")):
-        if np.unique(y[part]).size < n_labels:
+        found = np.unique(strata[part])
+        if found.size < n_labels:
             raise ValueError(
-                f"--time {options.time} leaves rows of {np.unique(y[part]).tolist()} alone to "
+                f"--time {options.time} leaves rows of {found.tolist()} alone to "
                 f"{name}, and both parts need rows of all {n_labels} labels: give another "
                 f"--test-fraction, or 0 to train on all rows."
             )

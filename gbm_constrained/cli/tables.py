@@ -18,7 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
-from gbm_constrained._typing import Codes
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.data.targets import check_targets
 
 PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
 NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?)?")
@@ -27,12 +28,12 @@ Label = str | int | float | bool
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Labels of rows, and what constraints are measured with.
+    """Targets of rows, and what constraints are measured with.
 
     Attributes
     ----------
     y : ndarray of shape (n_samples,)
-        Labels.
+        Labels, or the numbers that a regressor is to predict.
     weight : ndarray of shape (n_samples,) or None
         Sample weights.
     groups : DataFrame
@@ -163,6 +164,25 @@ def as_labels(values: pd.Series, name: str) -> NDArray[Any]:
             f"{' and '.join(found)}."
         )
     return np.array(labels)
+
+
+def as_targets(column: pd.Series) -> Float:
+    """Convert the target of a regressor: finite numbers, and no value missing."""
+    name = f"--target {column.name}"
+    missing = np.flatnonzero(column.isna())
+    if missing.size:
+        raise ValueError(
+            f"{name}: {missing.size} rows have no value, the first is row {missing[0]}: take them "
+            f"out."
+        )
+    if not is_numeric_dtype(column):
+        other = column[pd.to_numeric(column, errors="coerce").isna()]
+        example = (column if other.empty else other).iloc[0]
+        raise ValueError(
+            f"{name} holds {example!r}, which is no number, and the constraints are about "
+            f"predicted numbers: write numbers there, or bound rates of classes such as fpr."
+        )
+    return check_targets(column.to_numpy(dtype=np.float64), name)
 
 
 def list_missing(path: Path, table: pd.DataFrame, names: Iterable[str]) -> list[str]:

@@ -59,7 +59,7 @@ def test_rules_beside_a_model_are_those_of_the_file(library, run):
     )  # fmt: skip
     assert "balanced_accuracy" in done.out
     model = open_model(MODEL[library]).name_classes(LABELS)
-    assert model.classifier._rules["cell_model"] is not None
+    assert model.estimator._rules["cell_model"] is not None
     table = pd.read_csv(run.files / "new.csv")
     decided = model.predict(model.take_features(table)) == LABELS[-1]
     rates = pd.Series(decided).groupby(table["sex"]).mean()

@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import gbm_constrained as gc
-from gbm_constrained.cli.model_files import open_model, save_classifier
+from gbm_constrained.cli.model_files import open_model, save_estimator
 from gbm_constrained.constraints.presets import DemographicParity, EqualizedOdds, NeymanPearson
 
 
@@ -191,7 +191,7 @@ def test_drawn_decisions_are_drawn_alike(library, unseen, binary, tmp_path):
     piped = make_pipeline(FunctionTransformer().fit(X), model)
     search = GridSearchCV(piped, {})
     search.best_estimator_ = piped
-    save_classifier(model, tmp_path / "model.json", X)
+    save_estimator(model, tmp_path / "model.json", X)
     file = open_model(tmp_path / "model.json").name_classes([0, 1])
     for way in (model, piped, Pipeline([("only", model)]), search, file):
         first, second = (gc.audit(way, X, y, gc.fnr() <= 0.1).frame for _ in range(2))
