@@ -10,11 +10,10 @@ from gbm_constrained.linear_model.proximal_problem import EXACT, ProximalSubprob
 from gbm_constrained.problem.regression_point import SmoothRegressionPoint
 from gbm_constrained.problem.smooth_functions import EXACT_WIDTH
 
-# Widths of rounded kinks, in standard deviations of the targets. Rounder functions are minimised
-# first: Newton steps of the last one see few rows beside those near a kink.
-WIDTHS = np.geomspace(0.1, EXACT_WIDTH, 6)
+# Widths of rounded kinks, in standard deviations of the targets.
+WIDTHS = np.geomspace(EXACT_WIDTH, 0.1, 6)
 MAX_STEPS = 50  # Largest number of Newton steps for one width.
-WARM_STEPS = 8  # The same where the start is near, and kinks stay as they are.
+WARM_STEPS = 8  # Steps after which a rounder function is minimised first.
 RIDGE = 1e-14  # Share of its mean diagonal that is added to a Hessian, which may be singular.
 MAX_TRIALS = 30  # Largest number of step lengths that are tried.
 
@@ -22,13 +21,18 @@ MAX_TRIALS = 30  # Largest number of step lengths that are tried.
 def solve_by_newton(problem: ProximalSubproblem) -> Float:
     """Find the minimiser of a subproblem, as a step in its coordinates.
 
-    A squared loss takes one step, which solves a linear system.
+    A squared loss takes one step, which solves a linear system. Where kinks matter, Newton steps
+    see few rows beside those near a kink. Rounder functions are then minimised first, of which the
+    least round one that a few steps minimise is found before.
     """
     z = np.zeros(int(np.prod(problem.shape)))
-    z, is_found = take_steps(problem, z, EXACT_WIDTH, WARM_STEPS)
-    if is_found:
-        return z
+    missed: list[float] = []
     for width in WIDTHS:
+        z, is_found = take_steps(problem, z, width, WARM_STEPS)
+        if is_found:
+            break
+        missed.append(width)
+    for width in reversed(missed):
         z, _ = take_steps(problem, z, width, MAX_STEPS)
     return z
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from regressions import loss_of
 from scipy import sparse
+from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -160,6 +161,31 @@ def test_differences_of_losses_go_to_a_feasible_point(rows, loss):
     assert model.multipliers_.max() > 0
     better = ((y - model.predict(X)) ** 2 * weight).sum()
     assert better < 1.05 * ((y - plain.predict(X)) ** 2 * weight).sum()
+
+
+@pytest.mark.parametrize("bound", [0.08, 0.02])
+def test_kkt_point_of_a_difference_is_that_of_scipy(rows, bound):
+    """Sequential quadratic programming from the parent's solution goes to the same optimum."""
+    X, y, weight, table = rows
+    S = np.hstack([X, np.ones((len(X), 1))])
+    a, b = (weight * (table["group"] == g) for g in "ab")
+    a, b = a / a.sum(), b / b.sum()
+
+    def objective(x):
+        return weight @ (y - S @ x) ** 2 + x[:-1] @ x[:-1]
+
+    def difference(x):
+        return (a - b) @ (y - S @ x) ** 2
+
+    sides = [{"type": "ineq", "fun": lambda x, s=s: bound - s * difference(x)} for s in (1, -1)]
+    plain = Ridge().fit(X, y, weight)
+    start = np.append(plain.coef_, plain.intercept_)
+    assert abs(difference(start)) > 0.1
+    exact = minimize(objective, start, constraints=sides, method="SLSQP", tol=1e-12)
+    model = fit(rows, [gap(mean_loss(), by="group") <= bound], constraint_solver="cbpr", tol=1e-5)
+    found = np.append(model.coef_, model.intercept_)
+    assert abs(difference(found)) <= bound + 1e-9  # Each iterate of CBPR meets the rule.
+    assert objective(found) == pytest.approx(exact.fun, rel=1e-6)
 
 
 def test_shares_are_met_by_exact_counts(rows):
