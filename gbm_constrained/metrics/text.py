@@ -17,19 +17,18 @@ from functools import singledispatch
 from typing import Any, ClassVar
 
 from gbm_constrained.constraints.expressions import Quotient, Rate
-from gbm_constrained.constraints.text import (
-    NotTextError,
-    write_call,
-    write_expression,
-    write_number,
-    write_selectors,
-    write_value,
-)
 from gbm_constrained.constraints.text import format_constraint as format_constraint
 from gbm_constrained.constraints.text import parse_constraint as parse_constraint
 from gbm_constrained.constraints.text import parse_constraints as parse_constraints
+from gbm_constrained.constraints.text import write_expression, write_selectors
 from gbm_constrained.constraints.text_mask import make_error
 from gbm_constrained.constraints.text_reader import FUNCTIONS, RATES, Function, Reader
+from gbm_constrained.constraints.text_values import (
+    NotTextError,
+    write_call,
+    write_number,
+    write_value,
+)
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.f_measures import (
     FBeta,

@@ -93,6 +93,12 @@ class WeightedPairs:
 RatePart: TypeAlias = WeightedFraction | MeanLoss | WeightedPairs
 
 
+def fractions_of(terms: Sequence[RatePart] | None) -> tuple[WeightedFraction, ...] | None:
+    """Find the terms of a sum of fractions; None for other terms."""
+    parts = tuple(term for term in terms or () if isinstance(term, WeightedFraction))
+    return None if terms is None or len(parts) < len(terms) else parts
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionalInView:
     """A linear map of the statistics of a view's cells.

@@ -18,11 +18,16 @@ from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.row_means import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.curved_rows import NO_CURVES, Curves
-from gbm_constrained.problem.functionals import RatePart, WeightedFraction, WeightedPairs
+from gbm_constrained.problem.functionals import (
+    RatePart,
+    WeightedFraction,
+    WeightedPairs,
+    fractions_of,
+)
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.pair_blocks import PairBlock, pair_matrix
 from gbm_constrained.problem.row_functions import has_concave_means, has_steps
-from gbm_constrained.problem.sparse_products import product_with
+from gbm_constrained.problem.sparse_products import keep_rows, product_with
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:
@@ -99,7 +104,7 @@ class LinearConstraints:
     @cached_property
     def parts(self) -> tuple[tuple[WeightedFraction, ...] | None, ...]:
         """Terms of the functionals that are sums of fractions; None for other functionals."""
-        return tuple(map(_find_fractions, self.terms))
+        return tuple(map(fractions_of, self.terms))
 
     @cached_property
     def names(self) -> list[str]:
@@ -335,9 +340,9 @@ class LinearConstraints:
             V=sparse.csr_array(sparse.vstack(rows_of_V)),
             Q=pair_matrix(self.pair_blocks, terms, left),
             constant=constant,
-            R=_keep_rows(self.R, is_known),
+            R=keep_rows(self.R, is_known),
             b=np.where(is_known, self.b, 0.0),
-            cost_range=_keep_rows(self.cost_range, is_known),
+            cost_range=keep_rows(self.cost_range, is_known),
             terms=tuple(terms),
             curves=self.curves.without(~is_known),
         )
@@ -394,18 +399,3 @@ class LinearConstraints:
         if functions := self.row_functions:
             return not has_concave_means(self.A, functions)
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
-
-
-def _find_fractions(
-    terms: Sequence[RatePart] | None,
-) -> tuple[WeightedFraction, ...] | None:
-    """Find the terms of a sum of fractions; None for other terms."""
-    parts = tuple(term for term in terms or () if isinstance(term, WeightedFraction))
-    return None if terms is None or len(parts) < len(terms) else parts
-
-
-def _keep_rows(table: Any, is_kept: Bool) -> Any:
-    """Empty the other rows of a sparse matrix."""
-    kept = sparse.csr_array(table.multiply(is_kept[:, None]))
-    kept.eliminate_zeros()  # A stored zero times NaN would be NaN.
-    return kept

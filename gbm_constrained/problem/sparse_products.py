@@ -1,4 +1,4 @@
-"""Products of vectors with sparse matrices, which a fit computes several times in each round."""
+"""Sparse matrices: fast products with vectors, and matrices without some of their rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Bool, Float
 
 # Entries up to which scipy's checks of a product cost more than the product (a timing of both).
 SMALL_MATRIX = 10_000
@@ -30,3 +31,10 @@ def product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], 
     return lambda vector: np.asarray(
         np.bincount(rows, values * vector[columns], n_rows), dtype=np.float64
     )
+
+
+def keep_rows(table: Any, is_kept: Bool) -> Any:
+    """Empty the other rows of a sparse matrix."""
+    kept = sparse.csr_array(table.multiply(is_kept[:, None]))
+    kept.eliminate_zeros()  # A stored zero times NaN would be NaN.
+    return kept

@@ -42,6 +42,16 @@ from gbm_constrained.constraints.selectors import (
     Label,
 )
 from gbm_constrained.metrics.values import MetricValue
+from gbm_constrained.reporting.mathml_parts import (
+    MINUS,
+    write_fraction,
+    write_list,
+    write_number,
+    write_operator,
+    write_over,
+    write_text,
+    write_tuple,
+)
 
 Classes = Sequence[Hashable] | None
 Member = tuple[str, str]  # Columns of groups and the group, as written.
@@ -56,7 +66,7 @@ SCORE = "<mi>s</mi>"
 GROUP, OTHER_GROUP = "<mi>g</mi>", "<mi>h</mi>"
 CLASS = "<mi>k</mi>"
 TARGET = "<msub><mi>\N{GREEK SMALL LETTER TAU}</mi><mi>k</mi></msub>"
-MINUS, NOT_EQUAL, IN = "\N{MINUS SIGN}", "\N{NOT EQUAL TO}", "\N{ELEMENT OF}"
+NOT_EQUAL, IN = "\N{NOT EQUAL TO}", "\N{ELEMENT OF}"
 SUM = "\N{N-ARY SUMMATION}"
 SENSES = {"<=": "\N{LESS-THAN OR EQUAL TO}", ">=": "\N{GREATER-THAN OR EQUAL TO}"}
 SIGNS = (MINUS, "+")  # Signs of the negative and the positive class, where no name is known.
@@ -100,7 +110,7 @@ def legend_of(formulas: Sequence[str]) -> str:
 def formula_of(constraint: Constraint, classes: Classes = None) -> str:
     """Write a constraint as a ``<math>`` element; `classes` are the two labels where known."""
     left = _expression(constraint.expression, constraint.sense, classes)
-    whole = left + _operator(SENSES[constraint.sense]) + _number(constraint.bound)
+    whole = left + write_operator(SENSES[constraint.sense]) + write_number(constraint.bound)
     return f'<math alttext="{escape(str(constraint))}"><mrow>{whole}</mrow></math>'
 
 
@@ -122,7 +132,7 @@ def _(e: Quotient, sense: str, classes: Classes) -> str:
 
 @_expression.register
 def _(e: Each, sense: str, classes: Classes) -> str:
-    return _over("max" if sense == "<=" else "min", GROUP) + _value(
+    return write_over("max" if sense == "<=" else "min", GROUP) + _value(
         e.rate, classes, _member(e, GROUP)
     )
 
@@ -135,15 +145,15 @@ def _(e: Gap, sense: str, classes: Classes) -> str:
 @_expression.register
 def _(e: GapNorm, sense: str, classes: Classes) -> str:
     gaps = [
-        ("" if weight == 1.0 else _number(weight) + "<mo>\N{DOT OPERATOR}</mo>")
+        ("" if weight == 1.0 else write_number(weight) + "<mo>\N{DOT OPERATOR}</mo>")
         + _gap(e, of, classes)
         for weight, of in e.parts
     ]
     if e.p == 1.0:
-        return _operator("+").join(gaps)
-    order = "<mi>\N{INFINITY}</mi>" if math.isinf(e.p) else _number(e.p)
+        return write_operator("+").join(gaps)
+    order = "<mi>\N{INFINITY}</mi>" if math.isinf(e.p) else write_number(e.p)
     bar = "<mo>\N{DOUBLE VERTICAL LINE}</mo>"
-    return f"<msub><mrow>{bar}{_list(gaps)}{bar}</mrow>{order}</msub>"
+    return f"<msub><mrow>{bar}{write_list(gaps)}{bar}</mrow>{order}</msub>"
 
 
 def _gap(e: Paired, of: Rate | Quotient, classes: Classes) -> str:
@@ -151,48 +161,48 @@ def _gap(e: Paired, of: Rate | Quotient, classes: Classes) -> str:
     over, other = _reference(e, of, classes)
     if isinstance(of, Rate) and (len(of.terms) > 1 or of.constant):
         other = f"<mrow><mo>(</mo>{other}<mo>)</mo></mrow>"
-    difference = _value(of, classes, _member(e, GROUP)) + _operator(MINUS) + other
-    return f"{_over('max', over)}<mrow><mo>|</mo>{difference}<mo>|</mo></mrow>"
+    difference = _value(of, classes, _member(e, GROUP)) + write_operator(MINUS) + other
+    return f"{write_over('max', over)}<mrow><mo>|</mo>{difference}<mo>|</mo></mrow>"
 
 
 @_expression.register
 def _(e: Ratio, sense: str, classes: Classes) -> str:
     over, other = _reference(e, e.rate, classes)
     of_g = _value(e.rate, classes, _member(e, GROUP))
-    slack = _operator("+") + _number(e.slack) if e.slack else ""
-    first, second = _fraction(of_g + slack, other), _fraction(other + slack, of_g)
+    slack = write_operator("+") + write_number(e.slack) if e.slack else ""
+    first, second = write_fraction(of_g + slack, other), write_fraction(other + slack, of_g)
     if e.reference is None:
-        return _over("min", over) + first
-    return f"{_over('min', over)}<mrow><mo>{{</mo>{first}<mo>,</mo>{second}<mo>}}</mo></mrow>"
+        return write_over("min", over) + first
+    return f"{write_over('min', over)}<mrow><mo>{{</mo>{first}<mo>,</mo>{second}<mo>}}</mo></mrow>"
 
 
 @_expression.register
 def _(e: MetricValue, sense: str, classes: Classes) -> str:
-    return _text(e)
+    return write_text(e)
 
 
 @_expression.register
 def _(e: CoverageDifference, sense: str, classes: Classes) -> str:
-    difference = _share_of_predictions() + _operator(MINUS) + _target(e)
-    return f"{_over('max', CLASS)}<mrow><mo>|</mo>{difference}<mo>|</mo></mrow>"
+    difference = _share_of_predictions() + write_operator(MINUS) + _target(e)
+    return f"{write_over('max', CLASS)}<mrow><mo>|</mo>{difference}<mo>|</mo></mrow>"
 
 
 @_expression.register
 def _(e: CoverageDivergence, sense: str, classes: Classes) -> str:
-    ratio = _fraction(_target(e), _share_of_predictions())
-    return f"{_over(SUM, CLASS)}{_target(e)}<mi>log</mi>{ratio}"
+    ratio = write_fraction(_target(e), _share_of_predictions())
+    return f"{write_over(SUM, CLASS)}{_target(e)}<mi>log</mi>{ratio}"
 
 
 def _share_of_predictions() -> str:
     """Write the probability that a class is predicted."""
-    return f"<mi>P</mi><mrow><mo>(</mo>{DECISION}{_operator('=')}{CLASS}<mo>)</mo></mrow>"
+    return f"<mi>P</mi><mrow><mo>(</mo>{DECISION}{write_operator('=')}{CLASS}<mo>)</mo></mrow>"
 
 
 def _target(e: OfShares) -> str:
     """Write the target of a class: a number, or the probability of its label."""
     if e.to is not None:
         return TARGET
-    return f"<mi>P</mi><mrow><mo>(</mo>{LABEL}{_operator('=')}{CLASS}<mo>)</mo></mrow>"
+    return f"<mi>P</mi><mrow><mo>(</mo>{LABEL}{write_operator('=')}{CLASS}<mo>)</mo></mrow>"
 
 
 def _reference(e: Paired, of: Rate | Quotient, classes: Classes) -> tuple[str, str]:
@@ -202,19 +212,19 @@ def _reference(e: Paired, of: Rate | Quotient, classes: Classes) -> tuple[str, s
     if e.reference_group is None:
         over = f"{GROUP}<mo>,</mo>{OTHER_GROUP}"
         return over, _value(of, classes, _member(e, OTHER_GROUP))
-    return GROUP, _value(of, classes, _member(e, _tuple(map(_text, e.reference_group))))
+    return GROUP, _value(of, classes, _member(e, write_tuple(map(write_text, e.reference_group))))
 
 
 def _member(e: Grouped, group: str) -> Member:
     """Write the columns of the groups, and the name of one group."""
     names: Iterable[Hashable] = ("sensitive features",) if e.by is None else e.by
-    return _tuple(map(_text, names)), group
+    return write_tuple(map(write_text, names)), group
 
 
 def _value(of: Rate | Quotient, classes: Classes, member: Member | None = None) -> str:
     """Write a rate or a quotient of rates, of one group if it is given."""
     if isinstance(of, Quotient):
-        return _fraction(*(_rate(rate, classes, member) for rate in of.rates))
+        return write_fraction(*(_rate(rate, classes, member) for rate in of.rates))
     return _rate(of, classes, member)
 
 
@@ -223,13 +233,13 @@ def _rate(rate: Rate, classes: Classes, member: Member | None = None) -> str:
     written = ""
     for a, term in rate.terms:
         sign = MINUS if a < 0 else "+" if written else ""
-        written += _operator(sign) if sign else ""
-        written += "" if abs(a) == 1.0 else _number(abs(a)) + "<mo>\N{DOT OPERATOR}</mo>"
+        written += write_operator(sign) if sign else ""
+        written += "" if abs(a) == 1.0 else write_number(abs(a)) + "<mo>\N{DOT OPERATOR}</mo>"
         written += _term(term, classes, member)
     if rate.constant or not written:
         if written:
-            written += _operator(MINUS if rate.constant < 0 else "+")
-        written += _number(abs(rate.constant) if written else rate.constant)
+            written += write_operator(MINUS if rate.constant < 0 else "+")
+        written += write_number(abs(rate.constant) if written else rate.constant)
     return written
 
 
@@ -239,7 +249,7 @@ def _term(term: Term, classes: Classes, member: Member | None) -> str:
         return _pair_rate(term, term.event, classes, member)
     given = [_selector(s, classes) for s in (*term.rows, *term.on)]
     if member is not None:
-        given.append(_operator("=").join(member))
+        given.append(write_operator("=").join(member))
     event = term.event
     is_mean = event.is_loss or event.is_cost
     is_mean |= isinstance(event, RowFunction) and not event.is_step
@@ -247,11 +257,12 @@ def _term(term: Term, classes: Classes, member: Member | None) -> str:
     sign = f"<mi>{name}</mi>"
     inside = [_event(event, classes), *(_selector(s, classes) for s in term.where)]
     if term.amount is not None and event.is_cost:
-        inside[0] = f"{_text(term.amount)}<mo>\N{DOT OPERATOR}</mo>{inside[0]}"
+        inside[0] = f"{write_text(term.amount)}<mo>\N{DOT OPERATOR}</mo>{inside[0]}"
     elif term.amount is not None:
-        sign = f"<msub>{sign}{_text(term.amount)}</msub>"
-    condition = f'<mo fence="false" stretchy="false">|</mo>{_list(given)}' if given else ""
-    return f"{sign}<mrow><mo>{ends[0]}</mo>{_list(inside)}{condition}<mo>{ends[1]}</mo></mrow>"
+        sign = f"<msub>{sign}{write_text(term.amount)}</msub>"
+    condition = f'<mo fence="false" stretchy="false">|</mo>{write_list(given)}' if given else ""
+    written = write_list(inside) + condition
+    return f"{sign}<mrow><mo>{ends[0]}</mo>{written}<mo>{ends[1]}</mo></mrow>"
 
 
 def _pair_rate(term: Term, event: RankedAbove, classes: Classes, member: Member | None) -> str:
@@ -260,20 +271,20 @@ def _pair_rate(term: Term, event: RankedAbove, classes: Classes, member: Member 
         [_selector(s, classes) for s in base] for base in (term.base, term.other_base)
     )
     if member is not None:
-        outside = [_operator(NOT_EQUAL).join(member)] if event.background == "others" else []
-        inside = [_operator("=").join(member)]
+        outside = [write_operator(NOT_EQUAL).join(member)] if event.background == "others" else []
+        inside = [write_operator("=").join(member)]
         first += outside if event.group == "second" else inside
         second += outside if event.group == "first" else inside
     # Selectors of masks name the row.
     sides = (ROW, first), (OTHER_ROW, [s.replace(ROW, OTHER_ROW) for s in second])
-    given = [_operator(":").join((row, _list(found))) for row, found in sides if found]
+    given = [write_operator(":").join((row, write_list(found))) for row, found in sides if found]
     score = SCORE
     if isinstance(event.target, Label):
-        score = f"<msub>{SCORE}{_text(event.target.value)}</msub>"
+        score = f"<msub>{SCORE}{write_text(event.target.value)}</msub>"
     scores = [f"{score}<mo>(</mo>{row}<mo>)</mo>" for row in (ROW, OTHER_ROW)]
-    condition = _operator(";").join(given)
+    condition = write_operator(";").join(given)
     bar = '<mo fence="false" stretchy="false">|</mo>' if given else ""
-    above = _operator("&gt;").join(scores)
+    above = write_operator("&gt;").join(scores)
     return f"<mi>P</mi><mrow><mo>(</mo>{above}{bar}{condition}<mo>)</mo></mrow>"
 
 
@@ -290,12 +301,12 @@ def _(event: Predicted, classes: Classes) -> str:
 
 @_event.register
 def _(event: Differs, classes: Classes) -> str:
-    return DECISION + _operator(NOT_EQUAL) + _decision_of(event.reference_model)
+    return DECISION + write_operator(NOT_EQUAL) + _decision_of(event.reference_model)
 
 
 @_event.register
 def _(event: DecisionCost, classes: Classes) -> str:
-    rows = ["".join(f"<mtd>{_number(entry)}</mtd>" for entry in row) for row in event.matrix]
+    rows = ["".join(f"<mtd>{write_number(entry)}</mtd>" for entry in row) for row in event.matrix]
     table = f"<mtable>{''.join(f'<mtr>{row}</mtr>' for row in rows)}</mtable>"
     return f"<msub><mrow><mo>(</mo>{table}<mo>)</mo></mrow><mrow>{LABEL}{DECISION}</mrow></msub>"
 
@@ -311,7 +322,7 @@ def _(event: RowLoss, classes: Classes) -> str:
         return f"<mrow><mo>|</mo>{RESIDUAL}<mo>|</mo></mrow>"
     assert event.parameter is not None
     sign = HUBER if event.loss == "huber" else PINBALL
-    return f"<msub>{sign}{_number(event.parameter)}</msub>{bracketed}"
+    return f"<msub>{sign}{write_number(event.parameter)}</msub>{bracketed}"
 
 
 @_event.register
@@ -326,18 +337,18 @@ def _(event: Residual, classes: Classes) -> str:
 
 @_event.register
 def _(event: Above, classes: Classes) -> str:
-    return f"{PREDICTION}{_operator('&gt;')}{_number(event.threshold)}"
+    return f"{PREDICTION}{write_operator('&gt;')}{write_number(event.threshold)}"
 
 
 @_event.register
 def _(event: Covered, classes: Classes) -> str:
-    return f"{LABEL}{_operator(SENSES['<='])}{PREDICTION}"
+    return f"{LABEL}{write_operator(SENSES['<='])}{PREDICTION}"
 
 
 @singledispatch
 def _selector(selector: Any, classes: Classes) -> str:
     """Write the condition that selects rows."""
-    return f"{ROW}{_operator(IN)}{_text(selector)}"
+    return f"{ROW}{write_operator(IN)}{write_text(selector)}"
 
 
 @_selector.register(Label)
@@ -348,12 +359,12 @@ def _(selector: Label | ClassPosition, classes: Classes) -> str:
 
 @_selector.register
 def _(selector: Column, classes: Classes) -> str:
-    return _text(selector.name) + _operator("=") + _text(selector.value)
+    return write_text(selector.name) + write_operator("=") + write_text(selector.value)
 
 
 @_selector.register
 def _(selector: ClassifiedBy, classes: Classes) -> str:
-    sign = _operator("=" if selector.is_correct else NOT_EQUAL)
+    sign = write_operator("=" if selector.is_correct else NOT_EQUAL)
     return _decision_of(selector.reference_model) + sign + LABEL
 
 
@@ -365,14 +376,14 @@ def _equals_class(target: Any, classes: Classes) -> str:
 
 @_equals_class.register
 def _(target: Label, classes: Classes) -> str:
-    return _operator(NOT_EQUAL if target.excluded else "=") + _text(target.value)
+    return write_operator(NOT_EQUAL if target.excluded else "=") + write_text(target.value)
 
 
 @_equals_class.register
 def _(target: ClassPosition, classes: Classes) -> str:
     if classes is not None and len(classes) == 2:
-        return _operator("=") + _text(classes[target.index])
-    return _operator("=") + _class_sign(target.index)
+        return write_operator("=") + write_text(classes[target.index])
+    return write_operator("=") + _class_sign(target.index)
 
 
 def _class_sign(index: int) -> str:
@@ -382,33 +393,4 @@ def _class_sign(index: int) -> str:
 
 def _decision_of(model: ReferenceModel) -> str:
     """Write the decision of another model."""
-    return f"<msub>{DECISION}{_text(str(model).strip(chr(39)))}</msub>"
-
-
-def _over(name: str, index: str) -> str:
-    return f"<munder><mo movablelimits='false'>{name}</mo><mrow>{index}</mrow></munder>"
-
-
-def _fraction(above: str, below: str) -> str:
-    return f"<mfrac><mrow>{above}</mrow><mrow>{below}</mrow></mfrac>"
-
-
-def _list(parts: Sequence[str]) -> str:
-    return "<mo>,</mo>".join(f"<mrow>{part}</mrow>" for part in parts)
-
-
-def _tuple(parts: Iterable[str]) -> str:
-    written = list(parts)
-    return written[0] if len(written) == 1 else f"<mo>(</mo>{_list(written)}<mo>)</mo>"
-
-
-def _operator(sign: str) -> str:
-    return f"<mo>{sign}</mo>"
-
-
-def _number(value: float) -> str:
-    return f"<mn>{value:g}</mn>".replace("-", MINUS)
-
-
-def _text(value: Any) -> str:
-    return f"<mtext>{escape(str(value))}</mtext>"
+    return f"<msub>{DECISION}{write_text(str(model).strip(chr(39)))}</msub>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import xgboost as xgb
@@ -99,8 +99,6 @@ class XGBoostAdapter:
     arguments : mapping
         All other arguments of the parent's ``fit``, by name.
     """
-
-    trained_class: ClassVar[type[TrainedXGBModel]] = TrainedXGBModel
 
     def __init__(
         self, model: Any, native: Callable[..., Any], X: Any, y: Any, arguments: Mapping[str, Any]
@@ -303,10 +301,8 @@ class XGBoostAdapter:
 
     def finish(self) -> None:
         if self.has_margins:
-            rows = self.model.constraint_report_["rows"]
-            self.model.constraint_report_["rows"] = rows.map(
-                "{}, with base_margin".format, "ignore"
-            )
+            report, name = self.model.constraint_report_, "{}, with base_margin"
+            report["rows"] = report["rows"].map(name.format, "ignore")
             warn_of_base_margin()
 
     def _forget_note(self) -> None:
@@ -371,9 +367,8 @@ class XGBoostAdapter:
 
     def metric_link(self) -> Callable[[Array], Array] | None:
         """Find what the parent hands to functions as metrics, where that is no probability."""
-        if self.model.objective == "multi:softmax" and self.fit.data.classes.size > 2:
-            return find_classes
-        return None
+        is_softmax = self.model.objective == "multi:softmax" and self.fit.data.classes.size > 2
+        return find_classes if is_softmax else None
 
     def restore_objective(self, native: str) -> None:
         """Set the objective that the parent's fit sets: softmax for several classes."""
@@ -401,7 +396,5 @@ class XGBoostAdapter:
             booster = model._Booster = keep_first_rounds(booster, end)
         margin = observer.train_margin if end == observer.grown_after else None
         score_after = score_after_rounds(model, self.fit)
-        trained = self.trained_class(
-            model, self.fit, matrices, before, self.base_margin, score_after
-        )
+        trained = TrainedXGBModel(model, self.fit, matrices, before, self.base_margin, score_after)
         return Trained(trained, end - before, margin, lambda rounds: rounds + before)
