@@ -16,6 +16,8 @@ from sklearn.utils import check_random_state
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.events import Event
+from gbm_constrained.constraints.gaps import Gap, Ratio
+from gbm_constrained.constraints.grouped import Each
 from gbm_constrained.constraints.selectors import Levels
 from gbm_constrained.data.cells import Cells, View
 from gbm_constrained.data.exact_sums import Values
@@ -159,7 +161,9 @@ class LossIntervals:
 
 def _is_worst_of_several(expression: Expression, n_functionals: int) -> bool:
     """Whether the value is the worst of several; the gap of two groups is one difference."""
-    return expression.compares_groups and not (expression.is_difference and n_functionals == 2)
+    if not isinstance(expression, (Each, Gap, Ratio)):  # A norm of gaps is a function of all.
+        return False
+    return not (expression.is_difference and n_functionals == 2)
 
 
 def _normal(values: Float, spread: Float, level: float) -> Float:

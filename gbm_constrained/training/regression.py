@@ -10,6 +10,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_straight
+from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.constraints.row_means import refuse_rates, row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, Weights
@@ -65,6 +66,9 @@ class RegressionProblem(FitProblem):
         check_rows(options, arguments)
         refuse_rates(options.constraints)
         check_straight(options.constraints, "a regressor", "use a sum of gaps")
+        refuse_priorities(
+            options.constraints, "regressors serve all alike: leave with_priority out"
+        )
         data = TargetData.of(arguments, options.constraints, library.random_state)
         library.kernel["objective"].check_targets(data.targets)
         divided = divide_as_given(data, options)

@@ -262,3 +262,11 @@ def test_files_that_hold_no_regressor(library, tmp_path):
         fitted.load_model(file)
     np.testing.assert_array_equal(fitted.predict(PROBLEM.X), before)
     assert len(fitted.constraint_report_) == 1
+
+
+@pytest.mark.parametrize("kind", [gc.ConstrainedLGBMRegressor, gc.ConstrainedXGBRegressor])
+def test_priorities_are_refused(kind):
+    later = (gc.mean_loss() <= 0.5).with_priority(2)
+    model = kind(constraints=[later, gc.mean_prediction() <= 0.0])
+    with pytest.raises(ValueError, match="has a priority, and regressors serve all alike"):
+        model.fit(np.zeros((40, 1)), np.arange(40.0))

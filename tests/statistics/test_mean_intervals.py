@@ -133,3 +133,17 @@ def test_intervals_cover_the_true_value(name, is_weighted):
         hits += low <= truth <= high
     nominal = 0.95
     assert hits / DRAWS >= nominal - 3 * np.sqrt(nominal * (1 - nominal) / DRAWS)
+
+
+def test_a_sum_of_gaps_has_the_interval_of_its_normal_groups():
+    """With two groups and one sign, the sum of two gaps of a mean is twice a normal difference."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(["a", "b"], 400)
+    score = rng.normal(size=800) + np.where(groups == "a", 1.0, 0.0)
+    gap = gc.gap(gc.mean_prediction(), by="g")
+    _, found, _ = intervals([gap + gap <= 1.0], np.zeros(800), score, groups)
+    first, second = score[groups == "a"], score[groups == "b"]
+    error = np.sqrt(first.var() / 400 + second.var() / 400)
+    middle = 2.0 * (first.mean() - second.mean())
+    expected = middle + 2.0 * error * np.array([-1.96, 1.96])
+    np.testing.assert_allclose(found[0], expected, atol=0.02)
