@@ -63,7 +63,7 @@ def find_positive(options: argparse.Namespace, labels: Sequence[Label]) -> Label
 def list_columns(constraints: Sequence[Constraint]) -> tuple[list[Any], list[Any]]:
     """List the columns that constraints use, and those of them that hold decisions."""
     used = [name for constraint in constraints for name in constraint.columns]
-    used += [constraint.amount.column for constraint in constraints if constraint.amount]
+    used += [amount.column for constraint in constraints for amount in constraint.amounts]
     decisions = [m.column for constraint in constraints for m in constraint.reference_models]
     return list(dict.fromkeys([*used, *decisions])), list(dict.fromkeys(decisions))
 

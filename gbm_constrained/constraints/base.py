@@ -271,9 +271,15 @@ class Constraint:
         return tuple(term for rate in self.rates for _, term in rate.terms)
 
     @property
-    def amount(self) -> Amount | None:
-        """What rows count for in the rates, beside their weights."""
-        return next((rate.amount for rate in self.rates), None)
+    def amounts(self) -> tuple[Amount, ...]:
+        """What rows count for in the rates, beside their weights, where that is not one."""
+        found = dict.fromkeys(amount for rate in self.rates for amount in rate.amounts)
+        return tuple(amount for amount in found if amount is not None)
+
+    @property
+    def has_costs_of_amounts(self) -> bool:
+        """Whether rows cost amounts, whose mean is not bounded as a rate is."""
+        return any(term.event.is_cost and term.amount is not None for term in self.terms)
 
     @property
     def reference_models(self) -> tuple[ReferenceModel, ...]:
@@ -294,8 +300,7 @@ class Constraint:
     def n_rows_held(self) -> tuple[int, ...]:
         """Lengths of the masks, decisions and amounts of single rows that the constraint holds."""
         masks = [mask.n_samples for term in self.terms for mask in term.masks]
-        if self.amount is not None and self.amount.is_array:
-            masks.append(self.amount.n_samples)
+        masks += [amount.n_samples for amount in self.amounts if amount.is_array]
         given = [m.decisions for m in self.reference_models if m.decisions is not None]
         return (*masks, *map(len, given))
 

@@ -78,7 +78,7 @@ def check_decisions(constraints: Iterable[Constraint], parameter: str, reason: s
         If one of them bounds pair rates or mean losses, or counts amounts.
     """
     for constraint in constraints:
-        if constraint.amount is not None:
+        if constraint.amounts:
             raise ValueError(
                 f"{constraint} counts amounts, and decisions by {parameter} count rows: leave "
                 f"{parameter} out, or leave weight= out of the rate."

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._typing import Bool
+from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
@@ -34,6 +34,7 @@ class Event(ABC):
     needs_labels: ClassVar[bool] = False
     is_loss: ClassVar[bool] = False  # Whether the event is a mean loss, with no bound from above.
     is_pair: ClassVar[bool] = False  # Whether the scores of two rows are compared.
+    is_cost: ClassVar[bool] = False  # Whether decisions have costs, in the unit of the amounts.
     target: ClassSelector | None = None  # Class that predictions are compared with.
     reference_model: ReferenceModel | None = None  # Model that predictions are compared with.
     first: tuple[Selector, ...] = ()  # Further restriction of the rows that are counted.
@@ -43,9 +44,17 @@ class Event(ABC):
     background: str = "all"  # Rows that a group is compared with: "all" or "others".
     sides: tuple[str, ...] = ()  # What tells the rate apart beside its name and `on`, as printed.
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return 0.0, math.inf if self.is_loss else 1.0
+
     @abstractmethod
-    def cost(self, levels: Levels) -> Bool:
-        """Find the decisions at which the event happens; shape (n_cells, n_classes), bool."""
+    def cost(self, levels: Levels) -> Bool | Float:
+        """Find the decisions at which the event happens, or what each of them costs.
+
+        The shape is (n_cells, n_classes).
+        """
 
     def map_classes(self, replace_class: Callable[[Any], Any]) -> Event:
         """Replace the classes that the event names, where there are any."""
@@ -180,6 +189,15 @@ class Term:
     amount: Amount | None = None  # What each row counts for, beside its weight.
 
     @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value over all predictions."""
+        low, high = self.event.range
+        if self.amount is None or not self.event.is_cost:
+            return low, high
+        largest = self.amount.largest  # It may be infinite, and an amount may be zero.
+        return low * largest if low < 0.0 else 0.0, high * largest if high > 0.0 else 0.0
+
+    @property
     def base(self) -> tuple[Selector, ...]:
         """Selectors of the rows that the mean is taken over."""
         return (*self.rows, *self.on, *self.event.first)
@@ -247,9 +265,9 @@ class LinearCombination:
         return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
 
     @property
-    def amount(self) -> Amount | None:
-        """What rows count for in all terms."""
-        return next((term.amount for _, term in self.terms), None)
+    def amounts(self) -> tuple[Amount | None, ...]:
+        """What rows count for in the terms; None where they count as one."""
+        return tuple(dict.fromkeys(term.amount for _, term in self.terms))
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -259,10 +277,7 @@ class LinearCombination:
     @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value over all predictions."""
-        ends = [
-            (0.0, math.copysign(math.inf, a) if term.event.is_loss else a)
-            for a, term in self.terms
-        ]
+        ends = [[a * end if end else 0.0 for end in term.range] for a, term in self.terms]
         return (
             self.constant + sum(min(end) for end in ends),
             self.constant + sum(max(end) for end in ends),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,13 +28,17 @@ __all__ = ["Rate"]
 
 
 def refuse_other_amounts(rate: LinearCombination, other: LinearCombination, what: str) -> None:
-    """Refuse two rates in which rows count for different amounts."""
-    if rate.terms and other.terms and rate.amount != other.amount:
-        raise TypeError(
-            f"{what}: a row counts for {rate.amount or 'one'} in one rate and for "
-            f"{other.amount or 'one'} in the other. Give both the same weight=, or bound each by "
-            f"a constraint of its own."
-        )
+    """Refuse two rates in which rows count for different amounts, unless they are costs."""
+    found = [
+        term.amount for one in (rate, other) for _, term in one.terms if not term.event.is_cost
+    ]
+    for first, second in itertools.pairwise(found):
+        if first != second:
+            raise TypeError(
+                f"{what}: a row counts for {first or 'one'} in one rate and for {second or 'one'} "
+                f"in the other. Give both the same weight=, or bound each by a constraint of its "
+                f"own."
+            )
 
 
 @dataclass(frozen=True, repr=False)

@@ -25,6 +25,7 @@ import numpy as np
 
 from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.base import Constraint, Expression, Sense
+from gbm_constrained.constraints.costs import DecisionCost
 from gbm_constrained.constraints.coverage import OfShares
 from gbm_constrained.constraints.events import Event, RankedAbove, Term
 from gbm_constrained.constraints.expressions import Quotient, Rate
@@ -272,16 +273,22 @@ def _write_term(term: Term) -> str:
     models = [_write_model(model) for model in term.reference_models]
     given = {"over" if name == "wins" else "to": models[0]} if models else {}
     normalize = "all" if name == "confusion" and term.where else None
-    labels = _write_labels(name, term)
+    event, labels = term.event, _write_labels(name, term)
     return write_call(
         name,
-        *labels,
+        *([_write_matrix(event.matrix)] if isinstance(event, DecisionCost) else labels),
         **given,
         normalize=normalize,
         on=write_selectors(term.on),
         **_write_amount(term.amount),
-        **_write_sides(term.event),
+        **_write_sides(event),
     )
+
+
+def _write_matrix(matrix: Sequence[Sequence[float]]) -> str:
+    """Write the costs of decisions."""
+    rows = (f"[{', '.join(map(write_number, row))}]" for row in matrix)
+    return f"[{', '.join(rows)}]"
 
 
 def _write_amount(amount: Amount | None) -> dict[str, str | None]:

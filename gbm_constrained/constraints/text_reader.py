@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
-from gbm_constrained.constraints import auc_presets, pair_rates, presets, rates
+from gbm_constrained.constraints import auc_presets, costs, pair_rates, presets, rates
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.positive_class import name_positive_class
@@ -72,7 +72,7 @@ class Function:
 
 RATES = {
     name: Function(getattr(module, name))
-    for module in (rates, pair_rates)
+    for module in (rates, costs, pair_rates)
     for name in module.__all__
 }
 PRESETS = {
@@ -232,6 +232,8 @@ class Reader(MaskedText):
             return self.read_label(node)
         if parameter in ROWS:
             return self.read_selectors(node)
+        if parameter == "matrix" and isinstance(node, (ast.List, ast.Tuple)):
+            return self.read_all(node.elts, node, self.read_matrix_row)
         if parameter in ("levels", "to") and isinstance(node, ast.Dict):
             return self.read_dict(node, self.read_label, self.read_number)
         if parameter == "to" and isinstance(node, (ast.List, ast.Tuple)):
@@ -245,6 +247,12 @@ class Reader(MaskedText):
         if parameter == "rate":
             return self.read_sum(node)
         return self.read_number(node) if parameter in NUMBERS else self.read_value(node)
+
+    def read_matrix_row(self, node: ast.expr) -> tuple[Any, ...]:
+        """Read a row of numbers."""
+        if not isinstance(node, (ast.List, ast.Tuple)):
+            self.fail("expected a row of the matrix, such as [0, 1]", node)
+        return self.read_all(node.elts, node, self.read_number)
 
     def read_number(self, node: ast.expr) -> float | None:
         """Read a bound: a sum of numbers, or none."""

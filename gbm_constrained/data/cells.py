@@ -19,7 +19,7 @@ is enough.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -153,8 +153,9 @@ class Cells:
 
     Parameters
     ----------
-    needs : Attributes that each constraint depends on, and what its rows count for, if that is an
-        amount. Constraints with other amounts have other views, and the first view has none.
+    needs : Attributes that each constraint depends on, and amounts that its rows count for. None
+        among amounts stands for ones. A constraint has a view for each of its amounts, and the
+        first of all views has none.
     idle : Positions of constraints that are only reported. They have views of their own, so that
         the partitions of the other constraints do not depend on them.
 
@@ -163,7 +164,7 @@ class Cells:
     views : Partitions, at least one.
     n_binding : Number of views, the first ones, of constraints that are not idle; at least one.
     base : Attributes of every view.
-    view_of : View of each element of `needs`.
+    view_of : View of each element of `needs`; the first one of several amounts.
     labels : (n_cells,). Class index of the rows of each cell; -1 for rows without a label.
     weight : (n_cells,). Total weight of each cell, times amounts in views that have some.
     whole_weight : (n_cells,). Total weight of the rows that :meth:`take` took these from, against
@@ -179,7 +180,7 @@ class Cells:
     def __init__(
         self,
         rows: Rows,
-        needs: Sequence[Sequence[Key | Amount]] = (),
+        needs: Sequence[Sequence[Key | Amount | None]] = (),
         idle: Collection[int] = (),
     ) -> None:
         self.rows = rows
@@ -187,15 +188,20 @@ class Cells:
         self.class_weight = np.ones(rows.classes.size)
         self.communicator = rows.machine.communicator
         self.reduce_sum = self.communicator.sum
-        self.needs = [[key for key in need if not isinstance(key, Amount)] for need in needs]
+        self.needs = [
+            [key for key in need if not isinstance(key, Amount | None)] for need in needs
+        ]
         self.amounts = [
-            next((key for key in need if isinstance(key, Amount)), None) for need in needs
+            [key for key in need if isinstance(key, Amount | None)] or [None] for need in needs
         ]
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         self._sizes = self._count_levels()
-        keys_of_views, view_of = self._spread_over_views(idle)
-        self.view_of = tuple(view_of[j] for j in range(len(needs)))
-        amounts = {view_of[j]: amount for j, amount in enumerate(self.amounts)}
+        keys_of_views, amounts, view_of = self._spread_over_views(idle)
+        self._views_of = [
+            {amount: view_of[j, amount] for amount in of_one}
+            for j, of_one in enumerate(self.amounts)
+        ]
+        self.view_of = tuple(next(iter(views.values())) for views in self._views_of)
         self.views = tuple(self._make_views(keys_of_views, amounts))
         label_levels = np.concatenate([view.levels["label"] for view in self.views])
         self.labels = np.where(label_levels < self.classes.size, label_levels, -1)
@@ -229,16 +235,19 @@ class Cells:
         sizes = self.communicator.gather([self.rows.attribute(key).size for key in keys])
         return dict(zip(keys, map(max, zip(*sizes, strict=True)), strict=True))
 
-    def _spread_over_views(self, idle: Collection[int]) -> tuple[list[list[Key]], dict[int, int]]:
-        """Choose the attributes of each view, and the view of each constraint."""
+    def _spread_over_views(
+        self, idle: Collection[int]
+    ) -> tuple[list[list[Key]], list[Amount | None], dict[tuple[int, Amount | None], int]]:
+        """Choose attributes and amount of each view, and the view of each constraint's amounts."""
         keys_of_views: list[list[Key]] = []
         amounts: list[Amount | None] = []
-        view_of: dict[int, int] = {}
-        if any(self.amounts):  # The first view, of the objective, is one of rows without amounts.
+        view_of: dict[tuple[int, Amount | None], int] = {}
+        if any(map(any, self.amounts)):  # The first view, of the objective, has no amounts.
             keys_of_views, amounts = [self.base], [None]
         self.n_binding = 1
-        for j in sorted(range(len(self.needs) or 1), key=lambda j: j in idle):
-            need, amount = (self.needs[j], self.amounts[j]) if self.needs else ((), None)
+        places = [(j, amount) for j, of_one in enumerate(self.amounts) for amount in of_one]
+        for j, amount in sorted(places or [(0, None)], key=lambda place: place[0] in idle):
+            need = self.needs[j] if self.needs else ()
             for v, keys in enumerate(keys_of_views):
                 union = list(dict.fromkeys([*keys, *need]))
                 may_grow = j not in idle or v >= self.n_binding
@@ -258,10 +267,14 @@ class Cells:
                         f"one constraint looks at {len(need)} attributes with {size} "
                         f"combinations: split it into several constraints, or combine its masks."
                     )
-            view_of[j] = v
+            view_of[j, amount] = v
             if j not in idle:
                 self.n_binding = len(keys_of_views)
-        return keys_of_views, view_of
+        return keys_of_views, amounts, view_of
+
+    def views_by_amount(self, j: int) -> dict[Amount | None, View]:
+        """Find the view of each amount of a constraint."""
+        return {amount: self.views[v] for amount, v in self._views_of[j].items()}
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -275,11 +288,11 @@ class Cells:
         return tuple(self._sizes[key] for key in keys)
 
     def _make_views(
-        self, keys_of_views: Sequence[Sequence[Key]], amounts: Mapping[int, Amount | None]
+        self, keys_of_views: Sequence[Sequence[Key]], amounts: Sequence[Amount | None]
     ) -> Iterator[View]:
         start = 0
-        for v, keys in enumerate(keys_of_views):
-            view, amount = self.divide(keys, start=start), amounts.get(v)
+        for keys, amount in zip(keys_of_views, amounts, strict=True):
+            view = self.divide(keys, start=start)
             yield view if amount is None else replace(view, amount=self.rows.amounts(amount))
             start = view.cells.stop
 

@@ -81,10 +81,17 @@ def _check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
     """Refuse certificates of amounts without a bound, and those that no test is known for."""
     cells = rows.cells
     for j, constraint in enumerate(rows.compiled.constraints):
-        if constraint.amount is None or constraint.is_always_met:
+        if not constraint.amounts or constraint.is_always_met:
             continue
+        if constraint.has_costs_of_amounts:
+            raise asked.refuse(
+                constraint,
+                "a mean of amounts is no rate, and its certificate is not known here. Bound the "
+                "rates of amounts that the costs are made of, such as fnr(weight=..., cap=...), "
+                "or leave the guarantee out.",
+            )
         amounts = cells.views[cells.view_of[j]].weigh(None)
-        if constraint.amount.cap is None:
+        if constraint.amounts[0].cap is None:
             raise asked.refuse(
                 constraint,
                 f"amounts without a bound may be as large as they like, however few rows have "

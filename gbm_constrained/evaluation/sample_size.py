@@ -58,8 +58,9 @@ def find_too_few_rows(
     The bound of such a constraint lies inside the interval of its value, by the sampling of rows
     alone. Besides, the rate is taken over fewer than 20 rows, or its interval reaches further than
     0.15 to either side, or not even rows without a single event would confirm the bound
-    (:func:`~gbm_constrained.statistics.order_statistics.minimum_rows`). Mean losses, and
-    constraints that no decision violates, are left out.
+    (:func:`~gbm_constrained.statistics.order_statistics.minimum_rows`). Costs, which have units of
+    their own, need 20 rows alone. Mean losses, and constraints that no decision violates, are left
+    out.
     """
     values = compiled.values(functionals)
     found = []
@@ -88,7 +89,8 @@ def _minimum_rows(constraint: Constraint) -> int:
     """Count the rows without a single event that would confirm the bound of one rate."""
     rates = constraint.rates
     plain = len(rates) == 1 and len(rates[0].terms) == 1 and not rates[0].constant
-    if not constraint.expression.bounds_each_rate or not plain:
+    has_costs = any(term.event.is_cost for term in constraint.terms)
+    if not constraint.expression.bounds_each_rate or not plain or has_costs:
         return 0
     room = constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
     if rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:
@@ -104,22 +106,27 @@ def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
             return False
     if rate.rows < MIN_ROWS or rate.rows < minimum:
         return True
-    return bool((rate.high - rate.low) / 2.0 > MAX_HALF_WIDTH)
+    has_costs = any(term.event.is_cost for term in rate.constraint.terms)
+    return not has_costs and bool((rate.high - rate.low) / 2.0 > MAX_HALF_WIDTH)
 
 
 def rows_of_constraint(cells: Cells, compiled: LinearConstraints, j: int) -> int:
-    """Count the rows with weight that any term of a constraint is taken over, in any group."""
-    constraint, view = compiled.constraints[j], cells.views[cells.view_of[j]]
-    inside = np.zeros(len(view), dtype=bool)
-    for term in constraint.terms:
-        inside |= cells.select(view, term.base)
-        if term.event.is_pair:
-            inside |= cells.select(view, term.other_base)
-    groups = compiled.groups[j]
-    if groups and not constraint.expression.compares_with_overall:
-        levels = frozenset[int]().union(*(group.levels for group in groups))
-        inside &= np.isin(view.levels[groups[0].by], list(levels))
-    return int(cells.weighted_count[view.cells][inside].sum())
+    """Count the rows with weight that any term of a constraint is taken over, in any group.
+
+    Of several amounts, the one that most rows have counts.
+    """
+    constraint, groups, found = compiled.constraints[j], compiled.groups[j], []
+    for amount, view in cells.views_by_amount(j).items():
+        inside = np.zeros(len(view), dtype=bool)
+        for term in (term for term in constraint.terms if term.amount == amount):
+            inside |= cells.select(view, term.base)
+            if term.event.is_pair:
+                inside |= cells.select(view, term.other_base)
+        if groups and not constraint.expression.compares_with_overall:
+            levels = frozenset[int]().union(*(group.levels for group in groups))
+            inside &= np.isin(view.levels[groups[0].by], list(levels))
+        found.append(int(cells.weighted_count[view.cells][inside].sum()))
+    return max(found)
 
 
 def rows_of_functional(cells: Cells, compiled: LinearConstraints, k: int) -> int:

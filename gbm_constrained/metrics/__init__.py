@@ -1,7 +1,8 @@
 """Objectives: functions of the confusion matrix, and metrics that are only a function to call."""
 
+from gbm_constrained.constraints.costs import cost
 from gbm_constrained.metrics.black_box import BlackBox
-from gbm_constrained.metrics.callables import cost, metric
+from gbm_constrained.metrics.callables import metric
 from gbm_constrained.metrics.f_measures import f1_macro, f1_micro, f_beta
 from gbm_constrained.metrics.recalls import (
     balanced_accuracy,

@@ -1,4 +1,4 @@
-r"""Costs and functions of the joint confusion matrix :math:`C_{ij} = P(y = i, \hat y = j)`."""
+r"""Functions of the joint confusion matrix :math:`C_{ij} = P(y = i, \hat y = j)`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
 from gbm_constrained._typing import Float
@@ -17,7 +17,7 @@ from gbm_constrained.constraints.grouped import Each
 from gbm_constrained.constraints.rate_parts import Taken, name_with_rows, read_columns
 from gbm_constrained.constraints.rates import confusion
 from gbm_constrained.constraints.selectors import Columns, as_selectors
-from gbm_constrained.metrics.base import KINDS, BoundMetric, Kind, Metric, bind_linear
+from gbm_constrained.metrics.base import KINDS, BoundMetric, Kind, Metric
 from gbm_constrained.problem.groups import Group
 
 CONVEXITY_TOLERANCE = 1e-9  # By which a midpoint may lie above the chord, from rounding.
@@ -27,41 +27,6 @@ def _joint_rates(classes: NDArray[np.generic], on: Any) -> list[Rate]:
     """Make all entries of the joint confusion matrix, row by row."""
     labels = classes.tolist()
     return [confusion(i, j, normalize="all", on=on) for i in labels for j in labels]
-
-
-@dataclass(frozen=True, repr=False)
-class MeanCost(Metric):
-    """The mean cost of decisions.
-
-    Parameters
-    ----------
-    matrix : tuple of tuple of float
-        Cost of predicting class j for rows of class i, by the sorted labels.
-    on : tuple of Selector
-        Rows that are counted.
-    """
-
-    greater_is_better = False
-
-    matrix: tuple[tuple[float, ...], ...]
-    on: tuple[Any, ...] = ()
-
-    def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
-        """Name the mean cost."""
-        if len(self.matrix) != classes.size:
-            raise ValueError(
-                f"cost(matrix) has {len(self.matrix)} rows and y has {classes.size} classes, "
-                f"{classes.tolist()}: give one row and one column for each class."
-            )
-        total = Rate(())
-        costs = np.ravel(self.matrix)
-        for amount, rate in zip(costs, _joint_rates(classes, self.on or None), strict=True):
-            total = total + rate * amount
-        return bind_linear(self, total)
-
-    def __str__(self) -> str:
-        rows = [f"[{', '.join(f'{amount:g}' for amount in row)}]" for row in self.matrix]
-        return name_with_rows(f"cost([{', '.join(rows)}])", Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,35 +126,6 @@ class FunctionMetric(Metric):
         name = getattr(self.function, "__name__", type(self.function).__name__)
         by = "" if self.by is None else f", by={list(self.by)!r}"
         return name_with_rows(f"metric({name}{by})", Taken(self.on or None))
-
-
-def cost(matrix: ArrayLike, *, on: Any = None) -> MeanCost:
-    r"""Mean cost of decisions, :math:`\sum_{ij} M_{ij} C_{ij}`, which is minimised.
-
-    Parameters
-    ----------
-    matrix : array-like of shape (n_classes, n_classes)
-        Cost of predicting class j for rows of class i, by the sorted labels; of either sign.
-    on : label(...), dataset(...), dict, bool array, ..., default=None
-        Rows that are counted; all rows by default.
-
-    Returns
-    -------
-    MeanCost
-
-    Raises
-    ------
-    ValueError
-        If the matrix is not square, not finite, or zero.
-    """
-    table = np.asarray(matrix, dtype=np.float64)
-    if table.ndim != 2 or table.shape[0] != table.shape[1]:
-        raise ValueError(f"cost(matrix) must be a square matrix, got the shape {table.shape}.")
-    if not np.isfinite(table).all() or not table.any():
-        raise ValueError(
-            f"cost(matrix) must have finite entries that are not all zero, got {table.tolist()}."
-        )
-    return MeanCost(tuple(map(tuple, table.tolist())), as_selectors(on))
 
 
 def metric(

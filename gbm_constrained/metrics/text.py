@@ -28,7 +28,6 @@ from gbm_constrained.constraints.text import (
 from gbm_constrained.constraints.text_mask import make_error
 from gbm_constrained.constraints.text_reader import RATES, Function, Reader
 from gbm_constrained.metrics.base import Metric
-from gbm_constrained.metrics.callables import MeanCost, cost
 from gbm_constrained.metrics.f_measures import (
     FBeta,
     MacroF1,
@@ -64,7 +63,7 @@ class MetricReader(Reader):
         As in :func:`parse_metric`.
     """
 
-    functions: ClassVar = {**RATES, **{n: Function(m) for n, m in {**NAMES, "cost": cost}.items()}}
+    functions: ClassVar = {**RATES, **{name: Function(make) for name, make in NAMES.items()}}
     kind: ClassVar = "metric"
     others: ClassVar = f"must be one of {', '.join([*NAMES, 'cost'])}, or a rate such as recall"
 
@@ -86,17 +85,6 @@ class MetricReader(Reader):
         if next(trees, None) is not None:
             raise make_error(self.text, 0, len(self.text), "give one metric, and not several")
         return found
-
-    def read_argument(self, parameter: str, node: ast.expr) -> Any:
-        """Read the argument of a parameter."""
-        if parameter == "matrix" and isinstance(node, (ast.List, ast.Tuple)):
-            return self.read_all(node.elts, node, self._read_row)
-        return super().read_argument(parameter, node)
-
-    def _read_row(self, node: ast.expr) -> tuple[Any, ...]:
-        if not isinstance(node, (ast.List, ast.Tuple)):
-            self.fail("expected a row of the matrix, such as [0, 1]", node)
-        return self.read_all(node.elts, node, self.read_number)
 
 
 def parse_metric(
@@ -197,9 +185,3 @@ def _(metric: MicroF1) -> str:
 def _(metric: FBeta) -> str:
     label = [] if metric.label is None else [write_value(metric.label)]
     return write_call("f_beta", write_number(metric.beta), *label, on=write_selectors(metric.on))
-
-
-@_write.register
-def _(metric: MeanCost) -> str:
-    rows = (f"[{', '.join(map(write_number, row))}]" for row in metric.matrix)
-    return write_call("cost", f"[{', '.join(rows)}]", on=write_selectors(metric.on))

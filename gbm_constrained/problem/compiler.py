@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.amounts import Amount
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.base import Constraint, LinearRow
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.selectors import Key
 from gbm_constrained.data.cells import MOST_CELLS, Cells, View
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
-from gbm_constrained.problem.functionals import Functional, FunctionalCompiler
+from gbm_constrained.problem.functionals import Functional, FunctionalCompiler, FunctionalInView
 from gbm_constrained.problem.grouping import (
     GroupFinder,
     SmallGroupWarning,
@@ -36,9 +36,14 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints, unique
 from gbm_constrained.problem.pair_blocks import find_pair_blocks, pair_matrix
 from gbm_constrained.problem.row_properties import find_row_properties, make_csr
 
+Views: TypeAlias = Mapping[Amount | None, View]  # The view of each amount of a constraint.
 
-def needs_of(constraint: Constraint, rows: Rows) -> list[Key | Amount]:
-    """List the attributes that a constraint depends on, and refuse those that no row has."""
+
+def needs_of(constraint: Constraint, rows: Rows) -> list[Key | Amount | None]:
+    """List the attributes that a constraint depends on, and refuse those that no row has.
+
+    The amounts that its rows count for are among them, and None for ones beside amounts.
+    """
     expression = constraint.expression
     by = columns_by(expression, rows) if isinstance(expression, Grouped) else ()
     keys: list[Key | Amount] = [key for term in constraint.terms for key in term.keys]
@@ -56,7 +61,8 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key | Amount]:
             amount = [term.amount.column] if term.amount is not None else []
             for name in (*by, *(column.name for column in term.columns), *amount):
                 _check_column_of_data_set(constraint, rows, source, name)
-    return list(dict.fromkeys(keys))
+    of_ones = [None] if any(term.amount is None for term in constraint.terms) else []
+    return list(dict.fromkeys([*of_ones, *keys]))
 
 
 def _check_column_of_data_set(constraint: Constraint, rows: Rows, source: str, name: Any) -> None:
@@ -87,7 +93,7 @@ def compile_constraints(
     idle : Positions of constraints that every decision satisfies. They are reported, have no rows,
         and leave the others as they would be without them.
     """
-    needs: list[list[Key | Amount] | None] = []
+    needs: list[list[Key | Amount | None] | None] = []
     for constraint in constraints:
         if constraint.is_pair and not rows.machine.communicator.holds_all_rows:
             raise ValueError(
@@ -104,11 +110,12 @@ def compile_constraints(
     programme = _Programme(cells)
     try:
         for j, constraint in enumerate(constraints):
-            view = cells.views[cells.view_of[j]]
             if like is not None and needs[j] is None:
+                view = cells.views[cells.view_of[j]]
                 programme.add_undefined(view, like.spans[j], like.groups[j])
             else:
-                programme.add(constraint, view, None if like is None else like.groups[j])
+                views = cells.views_by_amount(j)
+                programme.add(constraint, views, None if like is None else like.groups[j])
     finally:  # An error may be about what small groups leave.
         if warning is not None:
             warning.warn(programme.small)
@@ -126,24 +133,27 @@ class _Programme:
     small: list[SmallGroup] = field(default_factory=list)
     rows: list[Mapping[int, float]] = field(default_factory=list)
     bounds: list[float] = field(default_factory=list)
+    units: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     owner: list[int] = field(default_factory=list)
 
-    def add(self, constraint: Constraint, view: View, known: Sequence[Group] | None) -> None:
+    def add(self, constraint: Constraint, views: Views, known: Sequence[Group] | None) -> None:
         """Compile a constraint; `known` are the groups of the training rows."""
         try:
-            self._compile(constraint, view, known)
+            self._compile(constraint, views, known)
         except ValueError as error:
             message = str(error)
             if str(constraint) not in message:
                 message = f"{constraint}: {message}"
             raise type(error)(message) from None
 
-    def _compile(self, constraint: Constraint, view: View, known: Sequence[Group] | None) -> None:
+    def _compile(
+        self, constraint: Constraint, views: Views, known: Sequence[Group] | None
+    ) -> None:
         compiler = FunctionalCompiler(self.cells)
         groups: Sequence[Group] = ()
         if constraint.expression.compares_groups:
-            finder = GroupFinder(constraint, view, compiler)
+            finder = GroupFinder(constraint, views, compiler)
             try:
                 groups = finder.find() if known is None else finder.find_further(known)
             finally:
@@ -151,22 +161,22 @@ class _Programme:
         undefined = _refuse_undefined(constraint) if known is None else _undefined_is_nan
         functionals = constraint.expression.functionals(groups)
         start = len(self.functionals)
-        self._close(
-            [compiler.compile(rate, view, group, undefined) for rate, group in functionals], groups
-        )
+        found = [compiler.compile(rate, views, group, undefined) for rate, group in functionals]
+        self._close(found, groups)
         names = [
             str(rate if group is None else rate.restrict(*group.selectors))
             for rate, group in functionals
         ]
+        # Rows of costs are scaled as those of rates are: between 0 and 1.
+        has_costs = any(term.event.is_cost for term in constraint.terms)
+        unit = (max(one.width for one in found) if has_costs else 1.0) or 1.0
         for row in constraint.rows(range(start, len(self.functionals)), names):
-            self._add_row(row.name, row.coefficients, row.bound)
+            self._add_row(row, unit)
 
     def add_undefined(self, view: View, span: slice, groups: tuple[Group, ...]) -> None:
         """Add a constraint whose functionals are all undefined on these rows."""
-        shape = len(view), self.cells.classes.size
-        nothing = Functional(
-            view, np.zeros(shape), np.zeros(shape), np.zeros(len(view)), np.nan, None
-        )
+        nowhere = FunctionalInView.of(view, self.cells.classes.size)
+        nothing = Functional((nowhere,), np.nan, None)
         self._close([nothing] * (span.stop - span.start), groups)
 
     def _close(self, functionals: Sequence[Functional], groups: Sequence[Group]) -> None:
@@ -175,33 +185,41 @@ class _Programme:
         self.spans.append(slice(start, len(self.functionals)))
         self.groups.append(tuple(groups))
 
-    def _add_row(self, name: str, coefficients: Mapping[int, float], bound: float) -> None:
-        """Add a linear row, unless one of its functionals is undefined."""
-        defined = {k: a for k, a in coefficients.items() if a != 0.0}
+    def _add_row(self, row: LinearRow, unit: float) -> None:
+        """Add a linear row in a unit, unless one of its functionals is undefined."""
+        defined = {k: a / unit for k, a in row.coefficients.items() if a != 0.0}
         constants = {k: self.functionals[k].constant for k in defined}
         if np.isnan(list(constants.values())).any():
             return
         self.rows.append(defined)
-        self.bounds.append(bound - sum(a * constants[k] for k, a in defined.items()))
-        self.names.append(name)
+        self.bounds.append(row.bound / unit - sum(a * constants[k] for k, a in defined.items()))
+        self.units.append(unit)
+        self.names.append(row.name)
         self.owner.append(len(self.spans) - 1)
 
     def assemble(self, constraints: Sequence[Constraint]) -> LinearConstraints:
         """Assemble functionals and rows as matrices."""
         cells, functionals = self.cells, self.functionals
         n_cells, n_classes = len(cells), cells.classes.size
-        starts = [one.view.cells.start for one in functionals]
         names = tuple(unique_names(self.names))
         terms = [one.terms for one in functionals]
         blocks = find_pair_blocks(terms, cells.views)
         return LinearConstraints(
             constraints=tuple(constraints),
             U=_stack(
-                [one.predicted for one in functionals],
-                [start * n_classes for start in starts],
+                [
+                    [(one.view.cells.start * n_classes, one.predicted) for one in found.in_views]
+                    for found in functionals
+                ],
                 n_cells * n_classes,
             ),
-            V=_stack([one.loss for one in functionals], starts, n_cells),
+            V=_stack(
+                [
+                    [(one.view.cells.start, one.loss) for one in found.in_views]
+                    for found in functionals
+                ],
+                n_cells,
+            ),
             Q=pair_matrix(blocks, terms, cells.weight),
             pair_blocks=blocks,
             constant=np.array([one.constant for one in functionals]),
@@ -211,6 +229,7 @@ class _Programme:
                 len(functionals),
             ),
             b=np.array(self.bounds),
+            unit=np.array(self.units),
             rows=names,
             all_rows=names,
             owner=np.array(self.owner, dtype=np.intp),
@@ -243,9 +262,11 @@ def _refuse_undefined(constraint: Constraint) -> Callable[[str], float]:
     return refuse
 
 
-def _stack(tables: Sequence[Float], starts: Sequence[int], width: int) -> Any:
-    """Make a sparse matrix with the entries of one table in each row, from a column on."""
-    flat = [np.ravel(table) for table in tables]
-    columns = [np.flatnonzero(row) for row in flat]
-    values = [row[at] for row, at in zip(flat, columns, strict=True)]
-    return make_csr(values, [at + start for at, start in zip(columns, starts, strict=True)], width)
+def _stack(tables: Sequence[Sequence[tuple[int, Float]]], width: int) -> Any:
+    """Make a sparse matrix with the entries of some tables in each row, each from a column on."""
+    values, columns = [], []
+    for of_row in tables:
+        flat = [(start, np.ravel(table)) for start, table in of_row]
+        values.append(np.concatenate([table[table != 0.0] for _, table in flat]))
+        columns.append(np.concatenate([np.flatnonzero(table) + start for start, table in flat]))
+    return make_csr(values, columns, width)

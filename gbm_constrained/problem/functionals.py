@@ -6,13 +6,15 @@ Constraints are functions of functionals, and so are metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 
 from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.events import LinearCombination, RankedAbove, Term
 from gbm_constrained.constraints.selectors import Selector
 from gbm_constrained.data.cells import Cells, View
@@ -31,14 +33,14 @@ class WeightedFraction:
     coefficient : Factor of the fraction.
     cells : Cells that the fraction is taken over, counted over all views.
     event : (len(cells), n_classes). Whether the event happens to rows of a cell that are predicted
-        as a class.
+        as a class; of a cost, its share of the largest one.
     largest_amount : Cap of the amounts that rows count for, infinite without a cap; None where
         rows count as one.
     """
 
     coefficient: float
     cells: Codes
-    event: Bool
+    event: Bool | Float
     largest_amount: float | None = None
 
     @property
@@ -92,8 +94,8 @@ RatePart: TypeAlias = WeightedFraction | MeanLoss | WeightedPairs
 
 
 @dataclass(frozen=True, eq=False)
-class Functional:
-    """A rate in a group, as a linear map of the statistics of a view's cells.
+class FunctionalInView:
+    """A linear map of the statistics of a view's cells.
 
     Parameters
     ----------
@@ -101,17 +103,40 @@ class Functional:
     imitation : (n_cells of the view, n_classes). Part of `predicted` that comes from decisions
         of other models.
     loss : (n_cells of the view,). Coefficients of the mean losses.
-    constant : Constant part; NaN where the rate is undefined.
-    terms : Fractions, mean losses and pair rates that the rate adds up, None where the rate is
-        undefined.
     """
 
     view: View
     predicted: Float
     imitation: Float
     loss: Float
+
+    @classmethod
+    def of(cls, view: View, n_classes: int) -> Self:
+        """Make a map to zero."""
+        shape = len(view), n_classes
+        return cls(view, np.zeros(shape), np.zeros(shape), np.zeros(len(view)))
+
+
+@dataclass(frozen=True, eq=False)
+class Functional:
+    """A rate in a group, as a sum of linear maps of the statistics of cells, one for each amount.
+
+    Parameters
+    ----------
+    in_views : Maps, at least one.
+    constant : Constant part; NaN where the rate is undefined.
+    terms : Fractions, mean losses and pair rates that the rate adds up, None where the rate is
+        undefined.
+    """
+
+    in_views: tuple[FunctionalInView, ...]
     constant: float
     terms: tuple[RatePart, ...] | None
+
+    @property
+    def width(self) -> float:
+        """Largest difference between the values of two decisions."""
+        return sum(float(np.ptp(one.predicted, axis=1).sum()) for one in self.in_views)
 
 
 class FunctionalCompiler:
@@ -123,48 +148,65 @@ class FunctionalCompiler:
     def compile(
         self,
         rate: LinearCombination,
-        view: View,
+        views: Mapping[Amount | None, View],
         group: Group | None,
         undefined: Callable[[str], float],
     ) -> Functional:
         """Compile a rate, in a group if one is given.
 
-        `undefined` gives the constant of a rate over no rows, or raises, given words for why.
+        `views` are those of the amounts that rows count for. `undefined` gives the constant of a
+        rate over no rows, or raises, given words for why.
         """
         cells = self.cells
-        weight, count = cells.weight[view.cells], cells.count[view.cells]
-        predicted = np.zeros((weight.size, cells.classes.size))
-        imitation = np.zeros_like(predicted)
-        loss = np.zeros(weight.size)
+        maps = {a: FunctionalInView.of(view, cells.classes.size) for a, view in views.items()}
         terms: list[RatePart] = []
         for a, term in rate.terms:
+            view = views[term.amount]
+            weight, count = cells.weight[view.cells], cells.count[view.cells]
             bases = self.base_sets(term, view, group)
             empty = [base for base in bases if not weight[base].sum() > 0]
             if empty:
                 is_counted = count[empty[0]].any()
                 constant = undefined("whose total weight is zero" if is_counted else "at all")
-                return Functional(view, predicted, imitation, loss, constant, None)
+                nothing = [FunctionalInView.of(v, cells.classes.size) for v in views.values()]
+                return Functional(tuple(nothing), constant, None)
             if isinstance(term.event, RankedAbove):
                 terms.append(self._pairs(a, term.event, bases, view))
                 continue
-            inside = bases[0]
-            at = np.flatnonzero(inside)
-            share = np.where(inside, weight, 0.0)
-            share *= a / share.sum()
-            where = cells.select(view, term.where)
-            share[~where] = 0.0
-            if term.event.is_loss:
-                loss += share
-                terms.append(MeanLoss(a, at + view.cells.start))
-                continue
-            event = term.event.cost(cells.levels_of(view)) & where[:, None]
-            cost = share[:, None] * event
-            predicted += cost
-            largest = None if term.amount is None else term.amount.largest
-            terms.append(WeightedFraction(a, at + view.cells.start, event[at], largest))
-            if term.event.reference_model is not None:
-                imitation += cost
-        return Functional(view, predicted, imitation, loss, rate.constant, tuple(terms))
+            terms.append(self._add_mean(maps[term.amount], a, term, bases[0]))
+        return Functional(tuple(maps.values()), rate.constant, tuple(terms))
+
+    def _add_mean(
+        self, found: FunctionalInView, coefficient: float, term: Term, inside: Bool
+    ) -> RatePart:
+        """Add a multiple of the mean of a term over some cells, and describe it."""
+        cells, view = self.cells, found.view
+        event = term.event.cost(cells.levels_of(view))
+        largest = None if term.amount is None else term.amount.largest
+        if term.event.is_cost:
+            unit = max(map(abs, term.event.range))
+            event, coefficient = event / unit, coefficient * unit * self._mean_amount(view, inside)
+            largest = None if term.amount is None else math.inf  # The mean has no test of rates.
+        at = np.flatnonzero(inside)
+        share = np.where(inside, cells.weight[view.cells], 0.0)
+        share *= coefficient / share.sum()
+        where = cells.select(view, term.where)
+        share[~where] = 0.0
+        if term.event.is_loss:
+            found.loss[:] += share
+            return MeanLoss(coefficient, at + view.cells.start)
+        event = event * where[:, None]
+        found.predicted[:] += share[:, None] * event
+        if term.event.reference_model is not None:
+            found.imitation[:] += share[:, None] * event
+        return WeightedFraction(coefficient, at + view.cells.start, event[at], largest)
+
+    def _mean_amount(self, view: View, inside: Bool) -> float:
+        """Compute the mean amount of the rows of some cells: costs are divided by rows."""
+        if view.amount is None:
+            return 1.0
+        plain = np.bincount(view.small_codes, self.cells.rows.weight, len(view))
+        return float(self.cells.weight[view.cells][inside].sum() / plain[inside].sum())
 
     def _pairs(
         self, coefficient: float, event: RankedAbove, bases: Sequence[Bool], view: View

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
+from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Gap, Grouped
 from gbm_constrained.constraints.selectors import MISSING, Columns
@@ -47,8 +48,14 @@ class GroupFinder:
     small : Groups of few rows that were found.
     """
 
-    def __init__(self, constraint: Constraint, view: View, compiler: FunctionalCompiler) -> None:
-        self.constraint, self.view, self.compiler = constraint, view, compiler
+    def __init__(
+        self,
+        constraint: Constraint,
+        views: Mapping[Amount | None, View],
+        compiler: FunctionalCompiler,
+    ) -> None:
+        self.constraint, self.views, self.compiler = constraint, views, compiler
+        self.view = next(iter(views.values()))
         self.cells = compiler.cells
         self.expression = cast(Grouped, constraint.expression)
         self.by = columns_by(self.expression, self.cells.rows)
@@ -104,12 +111,14 @@ class GroupFinder:
 
     def _size_of(self, group: Group) -> int:
         """Count the rows that the rate is taken over in a group: the smaller side of pairs."""
-        weighted = self.cells.weighted_count[self.view.cells]
-        terms = [term for _, term in self.expression.rate.terms]
-        bases = [
-            base for term in terms for base in self.compiler.base_sets(term, self.view, group)
+        weighted = self.cells.weighted_count
+        sizes = [
+            weighted[view.cells][base].sum()
+            for _, term in self.expression.rate.terms
+            for view in [self.views[term.amount]]
+            for base in self.compiler.base_sets(term, view, group)
         ]
-        return int(min((weighted[base].sum() for base in bases), default=0))
+        return int(min(sizes, default=0))
 
     def _treat_small(self, groups: list[Group], known: list[Group]) -> list[Group]:
         """Keep, merge or leave out small groups; `known` may take them in."""

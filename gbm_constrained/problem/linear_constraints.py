@@ -47,6 +47,7 @@ class LinearConstraints:
     constant : (n_functionals,). Constant parts.
     R : (m, n_functionals). Coefficients of the functionals in each row.
     b : (m,). Right-hand sides of the rows, with the constants moved there.
+    unit : (m,). Change of the bounded value for one of a row: costs are scaled as rates are.
     rows, all_rows : Names of the rows, no two alike. `all_rows` holds those of idle constraints as
         well, which have no other entry by row.
     owner : (m,). Position of the constraint that each row belongs to.
@@ -64,8 +65,7 @@ class LinearConstraints:
     splits_targets : (m,). Whether several classes, but not all, cost least on some rows of data,
         as where predicting one of three classes has a cost. The convex proxy moves such rows to
         all of these classes at once.
-    terms : The fractions, mean losses and pair rates that each functional adds up, next to its
-        constant; None where it is undefined.
+    terms : What each functional adds up, next to its constant; None where it is undefined.
     """
 
     constraints: tuple[Constraint, ...]
@@ -76,6 +76,7 @@ class LinearConstraints:
     constant: Float
     R: Any
     b: Float
+    unit: Float
     rows: tuple[str, ...]
     all_rows: tuple[str, ...]
     owner: Codes
@@ -277,6 +278,7 @@ class LinearConstraints:
             self,
             R=self.R[kept],
             b=self.b[kept],
+            unit=self.unit[kept],
             rows=tuple(compress(self.rows, kept)),
             owner=self.owner[kept],
             cost_range=self.cost_range[kept],

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells, View
-from gbm_constrained.problem.functionals import Functional
+from gbm_constrained.problem.functionals import Functional, FunctionalInView
 from gbm_constrained.problem.kernels.base import over_classes
+
+_Member: TypeAlias = tuple[float, FunctionalInView, Codes]  # With a factor and cells that count.
 
 
 def find_row_properties(
@@ -21,8 +23,11 @@ def find_row_properties(
 
     A row is given by the coefficients of its functionals.
     """
-    reached = [_cells_reached(one.view, one.predicted, one.imitation) for one in functionals]
-    found = [_properties_of_row(cells, functionals, reached, row) for row in rows]
+    reached = [
+        [(one, _cells_reached(one.view, one.predicted, one.imitation)) for one in found.in_views]
+        for found in functionals
+    ]
+    found = [_properties_of_row(cells, reached, row) for row in rows]
     widths, touched, *properties = zip(*found, strict=True) if found else [()] * 5
     names = ("may_reward_errors", "must_reward_errors", "splits_targets")
     return {
@@ -43,20 +48,34 @@ def make_csr(values: Sequence[Float], columns: Sequence[Codes], width: int) -> A
 
 def _properties_of_row(
     cells: Cells,
-    functionals: Sequence[Functional],
-    reached: Sequence[Codes],
+    reached: Sequence[Sequence[tuple[FunctionalInView, Codes]]],
     row: Mapping[int, float],
 ) -> tuple[Float, Codes, bool, bool, bool]:
     """Find the positive cost ranges of a row, their cells, and its three properties."""
-    view = functionals[next(iter(row), 0)].view
+    by_view: dict[int, list[_Member]] = {}
+    for k, a in row.items():
+        for one, at in reached[k]:
+            by_view.setdefault(one.view.cells.start, []).append((a, one, at))
+    found = [_properties_in_view(cells, by_view[start]) for start in sorted(by_view)]
+    nothing = np.zeros(0), np.zeros(0, dtype=np.intp), False, False, False
+    widths, touched, *properties = zip(*(found or [nothing]), strict=True)
+    may, must, splits = map(any, properties)
+    return np.concatenate(widths), np.concatenate(touched), may, must, splits
+
+
+def _properties_in_view(
+    cells: Cells, members: Sequence[_Member]
+) -> tuple[Float, Codes, bool, bool, bool]:
+    """Find the properties of the part of a row in one view."""
+    view = members[0][1].view
     # A row compares few of many groups, and all labels of a group are taken together.
-    parts = [reached[k] for k in row] or [np.zeros(0, dtype=np.intp)]
+    parts = [at for _, _, at in members]
     at = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
     combined = np.zeros((at.size, cells.classes.size))
     imitation = np.zeros_like(combined)
-    for k, a in row.items():
-        combined += a * functionals[k].predicted[at]
-        imitation += a * functionals[k].imitation[at]
+    for a, one, _ in members:
+        combined += a * one.predicted[at]
+        imitation += a * one.imitation[at]
     own = combined - imitation if (imitation >= 0).all() else combined
     is_rewarded = _find_rewarded(own, cells.labels[view.cells][at])
     least = over_classes(np.minimum, own)

@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.costs import DecisionCost
 from gbm_constrained.constraints.coverage import CoverageDifference, CoverageDivergence, OfShares
 from gbm_constrained.constraints.events import (
     Correct,
@@ -179,17 +180,20 @@ def _rate(rate: Rate, classes: Classes, member: Member | None = None) -> str:
 
 
 def _term(term: Term, classes: Classes, member: Member | None) -> str:
-    """Write a probability, or the mean of a cross-entropy."""
+    """Write a probability, or the mean of a cross-entropy or a cost."""
     if isinstance(term.event, RankedAbove):
         return _pair_rate(term, term.event, classes, member)
     given = [_selector(s, classes) for s in (*term.rows, *term.on)]
     if member is not None:
         given.append(_operator("=").join(member))
-    name, ends = ("E", "[]") if term.event.is_loss else ("P", "()")
+    is_mean = term.event.is_loss or term.event.is_cost
+    name, ends = ("E", "[]") if is_mean else ("P", "()")
     sign = f"<mi>{name}</mi>"
-    if term.amount is not None:
-        sign = f"<msub>{sign}{_text(term.amount)}</msub>"
     inside = [_event(term.event, classes), *(_selector(s, classes) for s in term.where)]
+    if term.amount is not None and term.event.is_cost:
+        inside[0] = f"{_text(term.amount)}<mo>\N{DOT OPERATOR}</mo>{inside[0]}"
+    elif term.amount is not None:
+        sign = f"<msub>{sign}{_text(term.amount)}</msub>"
     condition = f'<mo fence="false" stretchy="false">|</mo>{_list(given)}' if given else ""
     return f"{sign}<mrow><mo>{ends[0]}</mo>{_list(inside)}{condition}<mo>{ends[1]}</mo></mrow>"
 
@@ -231,6 +235,13 @@ def _(event: Predicted, classes: Classes) -> str:
 @_event.register
 def _(event: Differs, classes: Classes) -> str:
     return DECISION + _operator(NOT_EQUAL) + _decision_of(event.reference_model)
+
+
+@_event.register
+def _(event: DecisionCost, classes: Classes) -> str:
+    rows = ["".join(f"<mtd>{_number(entry)}</mtd>" for entry in row) for row in event.matrix]
+    table = f"<mtable>{''.join(f'<mtr>{row}</mtr>' for row in rows)}</mtable>"
+    return f"<msub><mrow><mo>(</mo>{table}<mo>)</mo></mrow><mrow>{LABEL}{DECISION}</mrow></msub>"
 
 
 @singledispatch

@@ -143,7 +143,7 @@ def _units(compiled: LinearConstraints, functionals: Float) -> Float:
     """Compute how far each row of constraints moves as what its constraint bounds moves by one.
 
     The row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q, and so does that of a
-    quotient. All other rows move by one.
+    quotient. All other rows move by one, each in its unit.
     """
     positive = (compiled.R > 0.0) @ functionals
     owners = [(compiled.constraints[j].expression, compiled.spans[j]) for j in compiled.owner]
@@ -151,12 +151,12 @@ def _units(compiled: LinearConstraints, functionals: Float) -> Float:
         _unit_of(expression, float(q), functionals[span])
         for q, (expression, span) in zip(positive, owners, strict=True)
     ]
-    return np.array(units, dtype=np.float64)
+    return np.array(units, dtype=np.float64) / compiled.unit
 
 
 @singledispatch
 def _unit_of(expression: Expression, positive: float, functionals: Float) -> float:
-    """Compute how far a row moves as the value of its expression moves by one.
+    """Compute how far a row of unit one moves as the value of its expression moves by one.
 
     `positive` is the sum of the functionals with positive coefficients in the row.
     """

@@ -251,15 +251,17 @@ class Fractions:
     def __init__(self, compiled: LinearConstraints, shape: tuple[int, ...]) -> None:
         n_cells, n_classes = shape
         self.constant = np.where([p is None for p in compiled.parts], np.nan, compiled.constant)
-        events, bases, of, coefficient = [], [], [], []
+        events, shares, bases, of, coefficient = [], [], [], [], []
         for k, parts in enumerate(compiled.parts):
             for part in parts or ():
                 at = part.cells[:, None] * n_classes + np.arange(n_classes)
-                events.append(at[part.event])
+                happens = part.event != 0
+                events.append(at[happens])
+                shares.append(part.event[happens])
                 bases.append(at.ravel())
                 of.append(k)
                 coefficient.append(part.coefficient)
-        self.events = indicator(events, n_cells * n_classes)
+        self.events = indicator(events, n_cells * n_classes, shares)
         self.bases = indicator(bases, n_cells * n_classes)
         n = len(compiled.parts)
         self.sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
@@ -273,8 +275,11 @@ class Fractions:
         return np.asarray(values).reshape(*table.shape[:-1], self.constant.size)
 
 
-def indicator(entries: Sequence[Codes], width: int) -> Any:
-    """Make a sparse matrix of ones, given the columns of each row."""
+def indicator(
+    entries: Sequence[Codes], width: int, values: Sequence[Float | Bool] | None = None
+) -> Any:
+    """Make a sparse matrix of ones, or of given values, given the columns of each row."""
     ends = np.cumsum([0, *(at.size for at in entries)])
     columns = np.concatenate([np.zeros(0, dtype=np.intp), *entries])
-    return sparse.csr_array((np.ones(columns.size), columns, ends), shape=(len(entries), width))
+    ones = np.ones(columns.size) if values is None else np.concatenate([np.zeros(0), *values])
+    return sparse.csr_array((ones, columns, ends), shape=(len(entries), width))

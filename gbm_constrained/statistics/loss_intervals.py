@@ -1,7 +1,8 @@
-"""Normal intervals of mean losses, and of what constraints make of them.
+"""Normal intervals of mean losses and of costs in amounts, and of what constraints make of them.
 
-Mean cross-entropies have no bounded range, so that counted decisions
-(:mod:`gbm_constrained.statistics.intervals`) do not suffice. The intervals use each row's loss.
+Mean cross-entropies and amounts have no bounded range, so that counted decisions
+(:mod:`gbm_constrained.statistics.intervals`) do not suffice. The intervals use the loss, or the
+cost, of each row: they have the empirical variance.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ DRAWS = 2000  # Draws of the value of a constraint of losses that is no single m
 
 @dataclass(frozen=True)
 class LossIntervals:
-    """Intervals of constraints on mean losses, which complete those of other constraints."""
+    """Intervals of constraints on losses and costs, which complete those of other constraints."""
 
     cells: Cells
     compiled: LinearConstraints
     decided: Codes  # Class index that each row is decided for.
-    loss: Float  # Cross-entropy of each row, in nats.
+    loss: Float | None  # Cross-entropy of each row, in nats; None without constraints on it.
     level: float = 0.95
 
     def complete(
@@ -40,7 +41,7 @@ class LossIntervals:
         intervals, of_functionals = intervals.copy(), of_functionals.copy()
         moments = None if self.cells.communicator.holds_all_rows else self._moments()
         for j, constraint in enumerate(self.compiled.constraints):
-            if not constraint.has_loss:
+            if not constraint.has_loss and not constraint.has_costs_of_amounts:
                 continue
             span = self.compiled.spans[j]
             f, spread = functionals[span], self._spread(j, moments)
@@ -65,26 +66,32 @@ class LossIntervals:
     def _deviations(self, j: int) -> Float:
         """Compute each row's part in the random error of a constraint's functionals.
 
-        A weighted mean e over rows i has the linearised error ``sum w_i (e_i - e) / sum w_i``. The
-        result has shape (n_samples, n_functionals).
+        A weighted mean e over rows i has the linearised error ``sum w_i (e_i - e) / sum w_i``.
+        Amounts are parts of the weights, and of costs parts of what is averaged. The result has
+        shape (n_samples, n_functionals).
         """
         cells, constraint = self.cells, self.compiled.constraints[j]
-        view = cells.views[cells.view_of[j]]
+        views = cells.views_by_amount(j)
         weight = np.ones(len(cells.rows)) if cells.rows.weight is None else cells.rows.weight
         functionals = constraint.expression.functionals(self.compiled.groups[j])
-        levels = cells.levels_of(view)
         result = np.zeros((len(cells.rows), len(functionals)))
         for k, (rate, group) in enumerate(functionals):
             for a, term in rate.terms:
+                view = views[term.amount]
                 inside = cells.select(view, term.base)
                 if group is not None:
                     inside &= group.holds(view)
-                w = view.weigh(weight) * inside[view.small_codes]
+                w = weight if term.event.is_cost else view.weigh(weight)
+                w = w * inside[view.small_codes]
                 counted = cells.select(view, term.where)[view.small_codes]
                 if term.event.is_loss:
+                    assert self.loss is not None
                     event = np.where(counted, self.loss, 0.0)
                 else:
-                    event = term.event.cost(levels)[view.small_codes, self.decided] * counted
+                    costs = term.event.cost(cells.levels_of(view))
+                    event = costs[view.small_codes, self.decided] * counted
+                if term.event.is_cost:
+                    event = view.weigh(event)
                 mean = w @ event / w.sum()
                 result[:, k] += a * w * (event - mean) / w.sum()
         return result
@@ -95,6 +102,7 @@ class LossIntervals:
         w are weights and e losses. The result has shape (5, n_cells, n_classes).
         """
         cells, loss, w = self.cells, self.loss, self.cells.rows.weight
+        assert loss is not None, "amounts are on one machine"
         first: list[Values] = [None, loss] if w is None else [w, w * loss]
         second: list[Values] = [None, loss, loss**2]
         if w is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -47,11 +49,16 @@ class Sampled(NamedTuple):
 
     @classmethod
     def of(cls, compiled: LinearConstraints, counts: CellCounts, level: float = 0.95) -> Sampled:
-        """Compute the intervals of counted decisions; NaN for mean losses and pair rates."""
-        return cls(
-            constraint_intervals(compiled, counts, level),
-            functional_intervals(compiled, counts, level),
-        )
+        """Compute the intervals of counted decisions; NaN for what counts do not tell.
+
+        These are mean losses, pair rates and costs in amounts.
+        """
+        constraints = constraint_intervals(compiled, counts, level)
+        functionals = functional_intervals(compiled, counts, level)
+        for j, constraint in enumerate(compiled.constraints):
+            if constraint.has_costs_of_amounts:
+                constraints[j], functionals[compiled.spans[j]] = np.nan, np.nan
+        return cls(constraints, functionals)
 
     def complete(
         self,
@@ -61,9 +68,9 @@ class Sampled(NamedTuple):
         scored: ScoredDecisions,
         level: float = 0.95,
     ) -> Sampled:
-        """Fill in the intervals of mean losses and of pair rates."""
+        """Fill in the intervals of mean losses, of costs in amounts, and of pair rates."""
         found = self
-        if scored.loss is not None:
+        if scored.loss is not None or any(c.has_costs_of_amounts for c in compiled.constraints):
             of_losses = LossIntervals(cells, compiled, scored.decided, scored.loss, level)
             found = Sampled(*of_losses.complete(functionals, *found))
         if scored.margin is not None:

@@ -31,7 +31,7 @@ def check_rules(constraints: Sequence[Constraint]) -> None:
         If a constraint is about scores, about a named data set, or about given rows.
     """
     for constraint in constraints:
-        if constraint.amount is not None:
+        if constraint.amounts:
             raise ValueError(
                 f"{constraint} counts amounts, and a black-box metric is searched under rules "
                 f"that count rows: leave weight= out of the rate."

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.constraints.costs import cost
 from gbm_constrained.constraints.coverage import CoverageDivergence
 from gbm_constrained.constraints.rates import error_rate
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, FitData
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.metrics.base import BoundMetric, Metric, MetricLoss
-from gbm_constrained.metrics.callables import cost
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.grouping import SmallGroupWarning
@@ -32,7 +32,8 @@ def errors_of(factors: Float) -> Metric:
     """Make the error rate in which rows of each class count by a factor."""
     if (factors == factors[0]).all():
         return RateMetric(error_rate(), greater_is_better=False)
-    return cost((1.0 - np.eye(factors.size)) * (factors / factors.max())[:, None])
+    costs = (1.0 - np.eye(factors.size)) * (factors / factors.max())[:, None]
+    return RateMetric(cost(costs), greater_is_better=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,15 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from gbm_constrained.constraints import amounts, coverage, events, expressions, grouped, selectors
+from gbm_constrained.constraints import (
+    amounts,
+    costs,
+    coverage,
+    events,
+    expressions,
+    grouped,
+    selectors,
+)  # fmt: skip
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import is_fairlearn
@@ -51,7 +59,6 @@ from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.sample_size import TooFewRows
 from gbm_constrained.evaluation.verdicts import Verdict
-from gbm_constrained.metrics.callables import MeanCost
 from gbm_constrained.metrics.f_measures import FBeta, MacroF1, MicroF1
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.metrics.recalls import BalancedAccuracy, MeanOfRecalls
@@ -66,13 +73,13 @@ __all__ = ["dumps", "loads"]
 CLASSES: tuple[type, ...] = (
     *(
         cls
-        for module in (amounts, coverage, events, expressions, grouped, selectors)
+        for module in (amounts, costs, coverage, events, expressions, grouped, selectors)
         for cls in vars(module).values()
         if inspect.isclass(cls) and is_dataclass(cls) and cls.__module__ == module.__name__
     ),
     Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
     ABPP, AdaptiveSurrogates, AutoSolver, CBPR,
-    BalancedAccuracy, FBeta, MacroF1, MeanCost, MeanOfRecalls, MicroF1, RateMetric,
+    BalancedAccuracy, FBeta, MacroF1, MeanOfRecalls, MicroF1, RateMetric,
 )  # fmt: skip
 TAG = "$"
 ARRAY_KINDS = "biufUSMmO"  # as in numpy.dtype.kind

@@ -40,14 +40,14 @@ def test_text_is_read_and_written_alike(text):
     rule = gc.parse_constraint(text)
     assert gc.format_constraint(rule) == text
     assert loads(dumps([rule])) == [rule]
-    assert rule.amount.column in ("amount", "Amount in EUR")
+    assert rule.amounts[0].column in ("amount", "Amount in EUR")
 
 
 def test_an_array_has_no_text_and_is_written_by_its_numbers():
     rule = gc.fnr(weight=pd.Series([1.0, 2.5, 0.0])) <= 0.1
     assert str(rule) == "fnr[weight=3 amounts] <= 0.1"
     assert rule.n_rows_held == (3,)
-    np.testing.assert_array_equal(rule.amount.to_array(), [1.0, 2.5, 0.0])
+    np.testing.assert_array_equal(rule.amounts[0].to_array(), [1.0, 2.5, 0.0])
     with pytest.raises(ValueError, match="put them into a column"):
         gc.format_constraint(rule)
     assert loads(dumps([rule])) == [rule]
