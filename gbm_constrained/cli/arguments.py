@@ -58,6 +58,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         help="what becomes of groups of fewer than min_group_size rows in constraints that do "
         "not say (default: keep)")
     add("--weight", metavar="COLUMN", help="sample weights")
+    add("--time", metavar="COLUMN",
+        help="time of each row, which is no feature: the audit has the constraints by period, and "
+        "fit holds the latest rows out")
     add("--positive", metavar="LABEL",
         help="the label that fpr, recall ... take as positive; by default the last of the sorted "
         "labels")
@@ -81,9 +84,10 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
         help='likewise, where smaller values are better, such as "cost([[0, 1], [5, 0]])"')
     add("--drop", **several, metavar="COLUMN", help="a column to leave out; may be repeated")
     add("--test-fraction", type=float, default=0.2, metavar="SHARE",
-        help="rows that are held out, stratified by the target, for an audit after the fit; 0 "
-        "for none (default: 0.2)")
-    add("--measure-on", choices=MEASURE_ON, help="rows whose rates train the model")
+        help="rows that are held out for an audit after the fit, stratified by the target or "
+        "the latest by --time; 0 for none (default: 0.2)")
+    add("--measure-on", choices=MEASURE_ON,
+        help="rows whose rates train the model; forward is for --time, and its default")
     add("--guarantee", choices=[name for name in GUARANTEES if name is not None],
         help="what is promised of new rows")
     add("--delta", type=float, help="probability that the guarantee fails (default: 0.05)")

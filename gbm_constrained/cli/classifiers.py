@@ -95,6 +95,13 @@ def read_parameters(options: argparse.Namespace) -> dict[str, Any]:
     for name in ("measure_on", "guarantee", "delta"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
+    if options.time is not None:
+        given.setdefault("measure_on", "forward")
+    elif given.get("measure_on") == "forward":
+        raise ValueError(
+            "--measure-on forward trains on earlier and measures on later rows: give --time, the "
+            "column of their times."
+        )
     if options.library == "xgboost":
         own: dict[str, Any] = {"enable_categorical": True}
     else:

@@ -48,6 +48,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.reporting.audit import audit
 
 ALL_MET, NOT_MET, BAD_INPUT = 0, 1, 2
+N_PERIODS = 5  # Periods of an audit, if rows have as many times.
 # Errors by which this package, pandas, XGBoost and LightGBM report bad input.
 INPUT_ERRORS = (ValueError, TypeError, OSError, ImportError, lgb.basic.LightGBMError)
 
@@ -120,7 +121,7 @@ def run_fit(options: argparse.Namespace) -> int:
     check_constraints(constraints, options, table, rows, labels)
     check_metrics(metrics, options, table)
     X = make_features(options, table)
-    training, held_out = split_rows(options, rows.y)
+    training, held_out = split_rows(options, rows)
     counts = f"{training.size:,} rows to train on, {held_out.size:,} held out"
     say(options, f"{counts}; labels {labels}")
     if len(labels) == 2:
@@ -140,6 +141,7 @@ def run_fit(options: argparse.Namespace) -> int:
         trained.y,
         sample_weight=trained.weight,
         sensitive_features=trained.groups,
+        **({"time": trained.time} if parameters.get("measure_on") == "forward" else {}),
         **({"verbose": not options.quiet} if options.library == "xgboost" else {}),
     )
     save_classifier(classifier, options.out, X)
@@ -240,6 +242,7 @@ def _report_audit(
     metrics: Sequence[Any],
 ) -> int:
     """Audit a model, write and print the audit, and return the exit code."""
+    n_times = 0 if rows.time is None else rows.time.nunique()
     report = audit(
         model,
         X,
@@ -249,6 +252,8 @@ def _report_audit(
         sample_weight=rows.weight,
         level=options.level,
         metrics=metrics,
+        time=rows.time if n_times > 1 else None,
+        n_periods=min(N_PERIODS, max(n_times, 2)),
     )
     say(options, f"\n{report}")
     if options.html is not None:

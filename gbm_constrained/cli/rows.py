@@ -28,6 +28,7 @@ from gbm_constrained.cli.tables import (
     read_texts,
 )
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.data.times import Times
 from gbm_constrained.data.validation import check_weight
 
 # Characters that each library refuses in the name of a feature, without naming the feature.
@@ -67,13 +68,14 @@ def read_rows(
         if weight.dtype.kind not in "iufb":
             raise ValueError(f"--weight {options.weight} must hold numbers.")
         weight = check_weight(weight, len(table), f"--weight {options.weight}")
-    return table, LabelledRows(y, weight, pd.DataFrame(groups, index=table.index))
+    time = None if options.time is None else table[options.time]
+    return table, LabelledRows(y, weight, pd.DataFrame(groups, index=table.index), time)
 
 
 def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
     """Refuse columns that do not exist, or have two roles."""
     roles: dict[str, str] = {}
-    for option in ("target", "weight", "sensitive", "drop"):
+    for option in ("target", "weight", "time", "sensitive", "drop"):
         given = getattr(options, option, None) or []
         for name in [given] if isinstance(given, str) else given:
             if name not in table:
@@ -85,7 +87,7 @@ def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
 
 def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
     """Take the features out of a table, with categories for texts."""
-    left_out = {options.target, options.weight, *options.sensitive, *options.drop}
+    left_out = {options.target, options.weight, options.time, *options.sensitive, *options.drop}
     names = [name for name in table if name not in left_out]
     if not names:
         raise ValueError(f"{options.data} has no columns left to train on.")
@@ -108,9 +110,16 @@ def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFr
     return X
 
 
-def split_rows(options: argparse.Namespace, y: NDArray[Any]) -> tuple[Codes, Codes]:
-    """Split the rows into those to train on and those held out."""
-    rows, share = np.arange(y.size), options.test_fraction
+def split_rows(options: argparse.Namespace, labelled: LabelledRows) -> tuple[Codes, Codes]:
+    """Split the rows into those to train on and those held out, the latest ones if they have times.
+
+    Raises
+    ------
+    ValueError
+        If a part lacks a label, or times are missing or have no order.
+    """
+    y, share = labelled.y, options.test_fraction
+    rows = np.arange(y.size)
     if share == 0.0:
         return rows, rows[:0]
     n_labels, n_held_out = np.unique(y).size, math.ceil(share * y.size)
@@ -119,5 +128,17 @@ def split_rows(options: argparse.Namespace, y: NDArray[Any]) -> tuple[Codes, Cod
             f"--test-fraction {share:g} holds out {n_held_out} of {y.size} rows, and both parts "
             f"need rows of all {n_labels} labels: give another share, or 0 to train on all rows."
         )
-    parts = train_test_split(rows, test_size=share, stratify=y, random_state=options.seed)
-    return np.sort(parts[0]), np.sort(parts[1])
+    if labelled.time is None:
+        parts = train_test_split(rows, test_size=share, stratify=y, random_state=options.seed)
+        return np.sort(parts[0]), np.sort(parts[1])
+    times = Times.read(labelled.time, len(rows), f"--time {options.time}")
+    remedy = "give finer times, or --test-fraction 0"
+    earlier, later = (period.rows for period in times.cut([1.0 - share, share], remedy))
+    for part, name in ((earlier, "train on"), (later, "hold out")):
+        if np.unique(y[part]).size < n_labels:
+            raise ValueError(
+                f"--time {options.time} leaves rows of {np.unique(y[part]).tolist()} alone to "
+                f"{name}, and both parts need rows of all {n_labels} labels: give another "
+                f"--test-fraction, or 0 to train on all rows."
+            )
+    return earlier, later

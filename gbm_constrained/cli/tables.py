@@ -37,16 +37,20 @@ class LabelledRows:
         Sample weights.
     groups : DataFrame
         Columns that constraints use.
+    time : Series or None
+        Time of each row.
     """
 
     y: NDArray[Any]
     weight: NDArray[Any] | None
     groups: pd.DataFrame
+    time: pd.Series[Any] | None = None
 
     def take(self, index: Codes) -> LabelledRows:
         """Take rows by position."""
         weight = None if self.weight is None else self.weight[index]
-        return LabelledRows(self.y[index], weight, self.groups.iloc[index])
+        time = None if self.time is None else self.time.iloc[index]
+        return LabelledRows(self.y[index], weight, self.groups.iloc[index], time)
 
 
 def is_csv(path: Path) -> bool:

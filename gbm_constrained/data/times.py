@@ -40,24 +40,27 @@ class Times:
     @classmethod
     def of(cls, time: Any, rows: Rows) -> Times:
         """Read times that are given as an array, or as the name of a column of the rows."""
-        name = "time"
-        if isinstance(time, str):
-            name = f"time={time!r}"
-            try:
-                given = rows.column(time)
-            except UnavailableError as error:
-                raise ValueError(f"{name}: {error}") from None
-        else:
-            given = as_column(time)
-        if np.shape(given) != (len(rows),):
+        if not isinstance(time, str):
+            return cls.read(as_column(time), len(rows), "time")
+        name = f"time={time!r}"
+        try:
+            given = rows.column(time)
+        except UnavailableError as error:
+            raise ValueError(f"{name}: {error}") from None
+        return cls.read(given, len(rows), name)
+
+    @classmethod
+    def read(cls, given: Any, n_rows: int, name: str) -> Times:
+        """Read the times of so many rows; `name` is that of the parameter."""
+        if np.shape(given) != (n_rows,):
             raise ValueError(
-                f"{name} has shape {np.shape(given)}, but there are {len(rows)} rows: give one "
-                f"time per row."
+                f"{name} has shape {np.shape(given)}, but there are {n_rows} rows: give one time "
+                f"per row."
             )
         series = pd.Series(given).infer_objects()
         if n_missing := int(series.isna().sum()):
             raise ValueError(
-                f"{name} is missing in {n_missing} of {len(rows)} rows: leave these rows out, or "
+                f"{name} is missing in {n_missing} of {n_rows} rows: leave these rows out, or "
                 f"give their times."
             )
         try:

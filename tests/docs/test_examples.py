@@ -91,6 +91,21 @@ def test_credit_neyman_pearson(run):
     assert certified["missed"] == pytest.approx(missed)
 
 
+def test_credit_fraud_value(run):
+    space = run("credit_fraud_value")[0]
+    table, models = space["table"].set_index("model"), space["models"]
+    X, y = space["X_test"], space["y_test"].to_numpy()
+    amount = X["Amount"].to_numpy()
+    for name, row in table.iterrows():
+        decided = models[name].predict(X)
+        missed = amount * ((y == 1) & (decided == 0))
+        assert row["value"] == pytest.approx(missed.sum() / amount[y == 1].sum())
+        assert row["cost"] == pytest.approx((missed + 3.0 * decided).mean())
+        assert row["low"] <= row["cost"] <= row["high"]
+    assert table.loc["misses 10% of value", "value"] < table.loc["plain", "value"]
+    assert table.loc["costs 0.40", "low"] <= 0.4
+
+
 def test_compas_fairness(run):
     space = run("compas_fairness")[0]
     table = space["table"]
