@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained._typing import Codes
@@ -111,7 +109,7 @@ def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFr
 
 
 def split_rows(options: argparse.Namespace, labelled: LabelledRows) -> tuple[Codes, Codes]:
-    """Split the rows into those to train on and those held out, the latest ones if they have times.
+    """Split the rows into those to train on and those held out: the latest ones by time.
 
     Raises
     ------

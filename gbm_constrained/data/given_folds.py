@@ -13,6 +13,7 @@ from gbm_constrained._typing import Codes
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.times import Period, Times
 
+LATER_PERIODS = "later periods"  # Name of the held-out rows of windows that expand.
 NAMED = 3  # Rows or classes that a message names.
 
 
@@ -72,7 +73,7 @@ class GivenFolds:
             Fold(np.sort(np.concatenate([p.rows for p in periods[:k]])), periods[k].rows)
             for k in range(1, n)
         ]
-        return cls(folds, "measure_on='forward'", "later periods", periods[1:])
+        return cls(folds, "measure_on='forward'", LATER_PERIODS, periods[1:])
 
     def check_classes(self, y: Codes, classes: Any) -> None:
         """Refuse folds whose boosters would not know a class, or none of whose rows has it."""

@@ -19,6 +19,7 @@ import numpy as np
 from gbm_constrained._findings import Finding, issue_warning
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.data.given_folds import LATER_PERIODS
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
@@ -255,9 +256,10 @@ class Feasibility:
 
     @property
     def _doubts(self) -> list[str]:
+        is_over_time = self.source == LATER_PERIODS
         return [
             describe_too_few_rows(self.too_few_rows),
-            describe("unsteady", self.unsteady),
+            describe("unsteady over time" if is_over_time else "unsteady", self.unsteady),
             describe("refuted", self.refuted, rows=self._rows),
             describe("drifting", self.drifting),
         ]

@@ -70,6 +70,13 @@ MESSAGES = {
         "may bring them together.",
         f"The boosters of the folds miss these constraints together, and {_DIFFER}",
     ),
+    "unsteady over time": Message(
+        f"The boosters of the windows meet these constraints together, but {_DIFFER}",
+        "{constraint}: {result}",
+        "The period that a booster is measured on differs as well: period_report_ shows whether "
+        "the values move with time. A smaller n_folds makes longer windows.",
+        f"The boosters of the windows miss these constraints together, and {_DIFFER}",
+    ),
     "drifting": Message(
         "The last period is outside of the interval that earlier ones leave (period_report_) for:",
         "{constraint}",

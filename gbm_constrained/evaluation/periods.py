@@ -66,7 +66,7 @@ def period_frame(
         for k, (period, (measured, sizes)) in enumerate(zip(periods, found, strict=True)):
             is_last = k == len(periods) - 1
             records.append((
-                *stated, k + 1, _plain(period.first), _plain(period.last), sizes[j],
+                *stated, k + 1, plain_time(period.first), plain_time(period.last), sizes[j],
                 measured.values[j], *measured.sampled.constraints[j],
                 *(expected[j] if is_last else (np.nan, np.nan)),
                 drifts[j] if is_last else None,
@@ -134,7 +134,7 @@ class _ByPeriod:
         ]
 
 
-def _plain(value: Any) -> Any:
+def plain_time(value: Any) -> Any:
     """Convert a time to what every table and file can hold: a number, or a text."""
     if isinstance(value, (np.datetime64, np.timedelta64)):
         return str(pd.Series([value]).iloc[0])

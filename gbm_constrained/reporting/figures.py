@@ -18,6 +18,7 @@ from gbm_constrained.reporting.plotting.history import (
     MultipliersDisplay,
 )
 from gbm_constrained.reporting.plotting.intervals import ConstraintIntervalsDisplay
+from gbm_constrained.reporting.plotting.periods import plot_periods
 from gbm_constrained.reporting.plotting.style import COLOURS, literal, shorten
 from gbm_constrained.reporting.plotting.tradeoff import TradeoffDisplay
 
@@ -42,12 +43,15 @@ STYLE = {
 def audit_figures(audit: Any) -> dict[str, str]:
     """Draw the figures of an audit as ``<svg>`` elements.
 
-    The keys are ``intervals``, ``tradeoff``, ``values`` and ``multipliers``, where data exist.
+    The keys are ``intervals``, ``periods``, ``tradeoff``, ``values`` and ``multipliers``, where
+    data exist.
     """
     import_optional("matplotlib.figure", "Pages", "report")
     figures = {}
     if len(audit.frame):
         figures["intervals"] = _intervals(audit.frame)
+    if len(audit.periods):
+        figures["periods"] = _periods(audit.periods)
     if np.isfinite(audit.models["violation"]).any():
         figures["tradeoff"] = _tradeoff(audit.models)
     if audit.history is not None:
@@ -111,6 +115,20 @@ def _intervals(frame: pd.DataFrame) -> str:
             f"{r['constraint']}: {r['value']:.4f}, interval {r['low']:.4f} to {r['high']:.4f}, "
             f"{r['verdict']}"
             for r in frame.to_dict("records")
+        ),
+    )
+
+
+def _periods(periods: pd.DataFrame) -> str:
+    names = [shorten(name, MAX_NAME) for name in periods["constraint"]]
+    shown = periods.assign(constraint=names)
+    return inline_svg(
+        lambda ax: plot_periods(shown, ax),
+        3.2,
+        "Values of the constraints by period",
+        "; ".join(
+            f"{name}: {', '.join(f'{value:.4f}' for value in part['value'])}"
+            for name, part in shown.groupby("constraint", sort=False)
         ),
     )
 

@@ -10,6 +10,8 @@ import importlib.util
 import math
 from typing import Any
 
+import pandas as pd
+
 from gbm_constrained._optional import import_optional
 from gbm_constrained.evaluation.audit import VERDICTS
 
@@ -67,7 +69,9 @@ def _environment() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"decimal": decimal, "interval": interval, "symbol": SYMBOLS.get}
+    environment.filters |= {
+        "decimal": decimal, "drift": drift, "interval": interval, "symbol": SYMBOLS.get,
+    }  # fmt: skip
     return environment
 
 
@@ -76,6 +80,11 @@ def decimal(value: float) -> str:
     if math.isnan(value):
         return "\N{EN DASH}"
     return f"{value:.4f}" if math.isfinite(value) else "\N{INFINITY}".rjust(1 + (value < 0), "-")
+
+
+def drift(drifts: Any) -> str:
+    """Write whether a value drifts, and a dash where that is not known."""
+    return "\N{EN DASH}" if drifts is pd.NA else "yes" if drifts else "no"
 
 
 def interval(record: dict[str, Any]) -> str:

@@ -81,6 +81,8 @@ class MetricResult:
         default.
     cell_scores : CellScores, default=None
         How scores of the labels and of the joint cells are combined, where there are both.
+    decided : ndarray of shape (n_rows,), intp, default=None
+        Decisions about the held-out rows of the one rule that is returned; None of several.
     """
 
     held: HeldOutProblem
@@ -97,6 +99,7 @@ class MetricResult:
     exact: Solution | None = None
     row_factor: Float | None = None
     cell_scores: CellScores | None = None
+    decided: Codes | None = None
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
@@ -204,11 +207,14 @@ class MetricFit:
         if weights is not None and label_model is None:
             row_factor = boosters.row_factor(weights)[: problem.data.y.size]
         factors, scale, cell_scores = boosters.link(weights)
+        chosen = self._choose_rules(best)
+        is_single = len(chosen.costs) == 1
         return MetricResult(
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
-            self._choose_rules(best), best.chosen.value, best.solution,
+            chosen, best.chosen.value, best.solution,
             problem.loss.of_metric(best.exact.bound), cell_model, label_model,
             factors, scale, best.exact, row_factor, cell_scores,
+            best.search.oracle.decide(chosen.costs[0]) if is_single else None,
         )  # fmt: skip
 
     def _watch(self, held: HeldOutProblem, boosters: HeldOutBoosters) -> SearchWatch | None:
@@ -268,6 +274,7 @@ class MetricFit:
         return MetricResult(
             held, boosters.source, [kept], kept, kept.value, solution,
             np.nan, None, self._label_model(boosters, None, merge), problem.factors,
+            decided=decisions,
         )  # fmt: skip
 
     def _final_models(

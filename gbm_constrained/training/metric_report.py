@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.periods import drifting
 from gbm_constrained.evaluation.report_tables import (
     constraints_frame,
     groups_frame,
@@ -29,6 +31,7 @@ from gbm_constrained.reductions.base import FEASIBLE
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult
 from gbm_constrained.training.metric_sets import EvaluationProblem, MetricMargin, tabulate_sets
+from gbm_constrained.training.period_report import report_periods_of_metric
 
 MAX_GAP = 1e-3
 """Distance of a loss from its bound that is no matter: a tenth of the standard error of a rate of
@@ -69,6 +72,12 @@ def report_metric(
     estimator.history_ = _tabulate_history(fit, result)
     estimator.achieved_rates_ = _tabulate_rates(fit, result)
     feasibility = _report_constraints(estimator, fit, result, on_training)
+    periods = report_periods_of_metric(fit, result)
+    if periods is not None:
+        estimator.period_report_ = periods
+        drift = drifting(periods)
+        found = tuple(rule for rule in feasibility.rules if str(rule.constraint) in drift)
+        feasibility = replace(feasibility, drifting=found)
     estimator.feasibility_ = feasibility
     estimator.stopping_message_ = fit.notifier.message
     return feasibility

@@ -135,7 +135,7 @@ FITTED_ATTRIBUTES_DOC = """
         constraint with its 95% interval (``low``, ``high``), by the decisions of the boosters
         before the period. In the last period also the interval that earlier ones leave for the
         value (``expected_low``, ``expected_high``), and whether the value is outside
-        (``drifts``).
+        (``drifts``). Decisions that optimise a metric have rows of it after the constraints.
     small_groups_ : DataFrame
         One row per group of each constraint that compares groups, in which its rate is taken over
         fewer than `min_group_size` training rows: their number, and whether the group is kept,

@@ -1,15 +1,30 @@
-"""Values of constraints by period, at the decisions that were chosen on later periods."""
+"""Values of constraints and metrics by period, at the decisions chosen on later periods."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pandas as pd
 
+from gbm_constrained._typing import Codes
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.times import Period
+from gbm_constrained.decision.evaluation_set import UNKNOWN
 from gbm_constrained.decision.outcome import score_decisions
-from gbm_constrained.evaluation.periods import period_frame
+from gbm_constrained.evaluation.metric_value import MetricOnRows
+from gbm_constrained.evaluation.periods import (
+    PERIOD_COLUMNS,
+    period_frame,
+    plain_time,
+    set_period_types,
+)
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 from gbm_constrained.training.decision_choice import final_scores
 from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
+from gbm_constrained.training.metric_fit import MetricFit, MetricResult
 from gbm_constrained.training.model_scores import ModelScores
 
 
@@ -33,3 +48,44 @@ def report_periods(
         for positions, period in zip(held.folds, given.periods, strict=True)
     ]
     return period_frame(rows, fit.problem.compiled, scored, periods)
+
+
+def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFrame | None:
+    """Tabulate the constraints, and the metric after them, in each held-out period.
+
+    Decisions are those of the rule that is returned, on probabilities of the boosters before the
+    period. There is no table without periods, or of randomised decisions.
+    """
+    data, held, decided = fit.problem.data, result.held, result.decided
+    given = data.given_folds
+    if given is None or not given.periods or decided is None:
+        return None
+    rows = data.rows.take(held.rows)
+    periods = [
+        Period(np.searchsorted(held.rows, one.rows), one.first, one.last) for one in given.periods
+    ]
+    constraints = fit.options.constraints
+    _, compiled = compile_constraints(constraints, data.rows, warning=None)
+    frame = period_frame(rows, compiled, ScoredDecisions(decided), periods)
+    if fit.has_own_objective:
+        return frame
+    of_metric = _periods_of_metric(fit, rows, decided, periods)
+    return set_period_types(pd.concat([frame, of_metric], ignore_index=True))
+
+
+def _periods_of_metric(
+    fit: MetricFit, rows: Rows, decided: Codes, periods: Sequence[Period]
+) -> pd.DataFrame:
+    """Tabulate the metric in each period, with intervals by the bootstrap of its rows."""
+    metric, records = fit.problem.metric.metric, []
+    for k, period in enumerate(periods):
+        try:
+            measured = MetricOnRows.of(metric, rows.take(period.rows), fit.options.positive)
+            estimate = measured.estimate(decided[period.rows], 0.95)
+        except ValueError:  # A class or a group of the metric has no row in the period.
+            estimate = UNKNOWN
+        records.append((
+            str(metric), "", np.nan, k + 1, plain_time(period.first), plain_time(period.last),
+            period.rows.size, *estimate, np.nan, np.nan, None,
+        ))  # fmt: skip
+    return set_period_types(pd.DataFrame(records, columns=list(PERIOD_COLUMNS)))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from browsers import browser
+from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
 from gbm_constrained.evaluation.verdicts import KINDS
@@ -197,3 +198,19 @@ def test_page_in_a_browser(full, tmp_path):
     back = pixels[2, 2]
     drawn = (np.abs(pixels - back).sum(axis=2) > 0.2).mean()
     assert 0.01 < drawn < 0.6  # neither empty nor a blot
+
+
+def test_a_page_has_the_periods():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y, day = (X[:, 0] + rng.normal(size=400) > 0).astype(int), np.repeat(["<a>", "b"], 200)
+    model = LogisticRegression().fit(X, y)
+    found = gc.audit(model, X, y, [gc.fnr() <= 0.2, gc.fpr() <= 0.5], time=day, n_periods=2)
+    page = found.to_html()
+    check_page(page)
+    assert "<h2>Periods</h2>" in page
+    assert "Values of the constraints by period" in page
+    assert page.count("&lt;a&gt;") >= 2
+    assert "<td>yes</td>" in page or "<td>no</td>" in page
+    without = gc.audit(model, X, y, [gc.fnr() <= 0.2]).to_html()
+    assert "Periods" not in without

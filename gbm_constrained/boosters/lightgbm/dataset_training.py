@@ -109,6 +109,7 @@ def train(
     callbacks: Sequence[Callable[..., Any]] | None = None,
     constraint_callbacks: Sequence[ConstraintCallback] | None = None,
     time_limit: float | None = None,
+    time: Any = None,
     **others: Any,
 ) -> lgb.Booster:
     """Train a booster on a ``Dataset`` under constraints on its error rates.
@@ -135,7 +136,7 @@ def train(
         Columns of each evaluation set, as `sensitive_features`.
     init_model, callbacks : optional
         As of :func:`lightgbm.train`.
-    constraint_callbacks, time_limit : optional
+    constraint_callbacks, time_limit, time : optional
         As of :meth:`gbm_constrained.ConstrainedLGBMClassifier.fit`.
     **others
         Parameters of :class:`gbm_constrained.ConstrainedLGBMClassifier` about constraints, such as
@@ -202,6 +203,7 @@ def train(
             sensitive_features_eval_set=sensitive_features_valid,
             constraint_callbacks=constraint_callbacks,
             time_limit=time_limit,
+            time=time,
         )
     booster = model.booster_
     hand_over_report(model, booster)

@@ -204,7 +204,7 @@ class _Matrices:
         is_held_out = any(one is not self.rows for one in self.sets)
         if asked is None and self.make_matrix is None:
             return "holdout" if is_held_out else "train"
-        if self.make_matrix is None and asked in ("auto", "crossfit"):
+        if self.make_matrix is None and asked in ("auto", "crossfit", "forward"):
             raise ValueError(
                 f"measure_on={asked!r} grows boosters on parts of the rows, and a finished matrix "
                 f"cannot be divided: give make_matrix=, a function that makes the matrix of some "
@@ -288,6 +288,7 @@ def train(
     callbacks: Sequence[Any] | None = None,
     constraint_callbacks: Sequence[ConstraintCallback] | None = None,
     time_limit: float | None = None,
+    time: Any = None,
     **others: Any,
 ) -> xgb.Booster:
     """Train a booster on a matrix under constraints on its error rates.
@@ -320,8 +321,9 @@ def train(
         constraints are measured by boosters on parts of the rows. A stream may skip rows for it.
     early_stopping_rounds, evals_result, verbose_eval, xgb_model, callbacks : optional
         As of :func:`xgboost.train`.
-    constraint_callbacks, time_limit : optional
-        As of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit`.
+    constraint_callbacks, time_limit, time : optional
+        As of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit`. Times order the rows of
+        ``measure_on="forward"``, which needs `make_matrix`.
     **others
         Parameters of :class:`gbm_constrained.ConstrainedXGBClassifier` about constraints, such as
         ``measure_on`` or ``on_infeasible``. By default `measure_on` is "auto" with `make_matrix`,
@@ -383,6 +385,7 @@ def train(
             xgb_model=xgb_model,
             constraint_callbacks=constraint_callbacks,
             time_limit=time_limit,
+            time=time,
         )
     if evals_result is not None:
         for i, name in enumerate(matrices.names):

@@ -71,7 +71,8 @@ def _draw_constraint(ax: Any, i: int, name: str, part: pd.DataFrame, at: Any) ->
     value = part["value"].to_numpy()
     ends = np.abs(part[["low", "high"]].to_numpy().T - value)
     ax.errorbar(at, value, yerr=ends, color=colour, marker=marker, capsize=3, label=literal(name))
-    ax.axhline(part["bound"].iloc[0], color=colour, linestyle="--", linewidth=1.0)
+    if np.isfinite(part["bound"].iloc[0]):  # A metric has none.
+        ax.axhline(part["bound"].iloc[0], color=colour, linestyle="--", linewidth=1.0)
     last = part.iloc[-1]
     if last["drifts"] is not pd.NA and last["drifts"]:
         ax.plot(at[-1:], value[-1:], "o", markersize=RING, color=colour, fillstyle="none")
