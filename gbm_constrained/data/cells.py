@@ -310,8 +310,8 @@ class Cells:
         levels = np.unravel_index(np.arange(prod(shape)), shape)
         return View(codes, slice(start, start + prod(shape)), dict(zip(keys, levels, strict=True)))
 
-    def take(self, index: NDArray[np.intp]) -> Cells:
-        """Take some of the rows, in cells of the same numbers.
+    def take(self, index: NDArray[np.intp], factor: Float | None = None) -> Cells:
+        """Take some of the rows, in cells of the same numbers, with a factor of their weights.
 
         A rate of the part is the mean over its cells, each with its share of all rows. For cells
         without a row of the part see :meth:`LinearConstraints.on`.
@@ -319,6 +319,9 @@ class Cells:
         part = copy.copy(self)
         part.views = tuple(view.take(index) for view in self.views)
         part.rows = self.rows.take(index)
+        if factor is not None:
+            weight = part.rows.weight
+            part.rows.weight = factor if weight is None else weight * factor
         part._add_up()
         return part
 

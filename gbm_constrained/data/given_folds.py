@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._messages import join_truncated
-from gbm_constrained._typing import Codes
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.times import Period, Times
 
 LATER_PERIODS = "later periods"  # Name of the held-out rows of windows that expand.
+HALVING = 0.5  # Weight of a period over that of the next one.
 NAMED = 3  # Rows or classes that a message names.
 
 
@@ -88,6 +89,22 @@ class GivenFolds:
                     f"{what} no row of class {names}: {self._remedy}, or merge the class with "
                     f"another one."
                 )
+
+    @property
+    def recency(self) -> Float | None:
+        """Weight of each held-out row, in their order; None where no times made the folds.
+
+        A period counts half as much as the one after it. What is measured is then nearer to the
+        next period where rates drift, and the boosters of the first windows, which are grown on
+        few rows, count little.
+        """
+        if not self.periods:
+            return None
+        ages = np.arange(len(self.folds))[::-1]
+        found = np.empty(self.held.size)
+        for fold, age in zip(self.folds, ages, strict=True):
+            found[np.searchsorted(self.held, fold.held)] = HALVING**age
+        return found
 
     @property
     def held(self) -> Codes:

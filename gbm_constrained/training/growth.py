@@ -136,7 +136,13 @@ class FoldGrowth:
         clock = self._clock = MeasuringClock(
             run.notifier.limit, share, run.options.rounds_per_iteration
         )
-        lagrangian = run.problem.lagrangian(self.rows, is_restricted=True, log_odds=log_odds)
+        given = run.problem.data.given_folds
+        lagrangian = run.problem.lagrangian(
+            self.rows,
+            is_restricted=True,
+            log_odds=log_odds,
+            factor=None if given is None else given.recency,
+        )
         others: dict[str, Any] = {} if has_multipliers else run.without_multipliers()
         if start is not None:
             others = {"initial_multipliers": start, "fixed": fixed}

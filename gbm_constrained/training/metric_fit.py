@@ -187,7 +187,8 @@ class MetricFit:
         growth = NativeGrowth(fit_part, merger, self.notifier, self.checkpoint)
         boosters = self._boosters(growth)
         boosters.plan()
-        held = problem.on(boosters.rows)
+        given = problem.data.given_folds
+        held = problem.on(boosters.rows, None if given is None else given.recency)
         held.check(boosters.source)
         if self.has_own_objective:
             own = self._keep_decisions(boosters, held, merge)
@@ -223,7 +224,7 @@ class MetricFit:
         if not notifier.callbacks and notifier.limit.seconds is None:
             return None
         cells, compiled = compile_constraints(self.options.constraints, problem.data.rows)
-        own = compiled.on(cells.take(held.rows))
+        own = compiled.on(cells.take(held.rows, held.factor))
         return SearchWatch(
             notifier, boosters.source, own, problem.loss.of_metric,
             lambda: boosters.growth.reserved,

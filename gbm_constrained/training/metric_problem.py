@@ -162,11 +162,14 @@ class MetricProblem:
             if isinstance(constraint.expression, CoverageDivergence)
         )
 
-    def on(self, rows: Codes) -> HeldOutProblem:
-        """Bind the metric and the constraints to some of the rows."""
-        cells = self.cells.take(rows)
+    def on(self, rows: Codes, factor: Float | None = None) -> HeldOutProblem:
+        """Bind the metric and the constraints to some of the rows.
+
+        Weights are multiplied by a factor of each of these rows.
+        """
+        cells = self.cells.take(rows, factor)
         compiled = self.compiled.on(cells)
-        return HeldOutProblem(self, rows, cells, compiled)
+        return HeldOutProblem(self, rows, cells, compiled, factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,12 +215,20 @@ class HeldOutProblem:
         Their partition.
     compiled : LinearConstraints
         The functionals on these rows.
+    factor : ndarray of shape (n_rows,), default=None
+        Factor of the weight of each row; ones by default.
     """
 
     problem: MetricProblem
     rows: Codes
     cells: Cells
     compiled: LinearConstraints
+    factor: Float | None = None
+
+    def take(self, part: Codes) -> HeldOutProblem:
+        """Bind the metric and the constraints to some of these rows."""
+        factor = None if self.factor is None else self.factor[part]
+        return self.problem.on(self.rows[part], factor)
 
     @property
     def weight(self) -> Float | None:

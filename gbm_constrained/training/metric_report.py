@@ -197,7 +197,7 @@ def _report_constraints(
     problem, held = fit.problem, result.held
     constraints = fit.options.constraints
     cells, compiled = compile_constraints(constraints, problem.data.rows)
-    held_cells = cells.take(held.rows)
+    held_cells = cells.take(held.rows, held.factor)
     held_compiled = compiled.on(held_cells)
     training = Outcome.of_counts(
         compiled, CellCounts.of_probabilities(cells, on_training), "training rows"

@@ -235,7 +235,7 @@ class MetricSearch:
         shares = found.shares.copy()
         for part in self.parts or self._parts(n):
             rest = np.setdiff1d(np.arange(n), part, assume_unique=True)
-            others = self.held.problem.on(self.held.rows[rest])
+            others = self.held.take(rest)
             if np.isnan(others.compiled.constant[self.held.problem.loss.at]).any():
                 return found
             oracle = self.oracle.take(rest, others.coefficients)

@@ -160,7 +160,12 @@ class FitProblem:
         return _compile(self.constraints, rows, self.factors, self.compiled, name)
 
     def lagrangian(
-        self, index: Codes | None = None, *, is_restricted: bool = False, log_odds: float = 0.0
+        self,
+        index: Codes | None = None,
+        *,
+        is_restricted: bool = False,
+        log_odds: float = 0.0,
+        factor: Float | None = None,
     ) -> Lagrangian:
         """Build the Lagrangian of all rows, or of those at positions `index`.
 
@@ -170,13 +175,17 @@ class FitProblem:
             Whether rates are taken over these rows alone.
         log_odds : float, default=0
             Log-odds that the weights of the objective add to the second class.
+        factor : ndarray of shape (n_rows,), default=None
+            Factor of the weight of each of these rows.
         """
         rows = self.data.rows
         weight = self.weights.with_log_odds(rows, log_odds)
         if index is None:
             return Lagrangian(rows.y, self.cells, self.compiled, weight=weight, **self.kernel)
         part = None if weight is None else weight[index]
-        cells = self.cells.take(index)
+        if factor is not None:
+            part = factor if part is None else part * factor
+        cells = self.cells.take(index, factor)
         compiled = self.compiled.on(cells) if is_restricted else self.compiled
         return Lagrangian(cells.rows.y, cells, compiled, weight=part, **self.kernel)
 

@@ -47,14 +47,12 @@ def test_own_folds_given_as_pairs_make_the_same_model(library, rows):
 
 @BOTH
 def test_windows_by_time_are_those_of_the_splitter_of_rows_in_order(library, rows):
+    """A bound that never binds leaves the decisions to the boosters, whatever periods weigh."""
     X, y = rows
-    by_splitter = make(library, RULES, cv=TimeSeriesSplit(3)).fit(X, y)
-    by_time = make(library, RULES, measure_on="forward", n_folds=3).fit(X, y, time=np.arange(600))
+    rules = [gc.fpr() <= 0.9]
+    by_splitter = make(library, rules, cv=TimeSeriesSplit(3)).fit(X, y)
+    by_time = make(library, rules, measure_on="forward", n_folds=3).fit(X, y, time=np.arange(600))
     np.testing.assert_array_equal(by_splitter.predict_proba(X), by_time.predict_proba(X))
-    columns = ["held_out", "low", "high", "multiplier"]
-    pd.testing.assert_frame_equal(
-        by_splitter.constraint_report_[columns], by_time.constraint_report_[columns]
-    )
     assert by_time.constraint_report_["rows"].tolist() == ["later periods"]
     assert by_splitter.constraint_report_["rows"].tolist() == ["out of fold of TimeSeriesSplit"]
     report = by_time.period_report_
@@ -62,6 +60,12 @@ def test_windows_by_time_are_those_of_the_splitter_of_rows_in_order(library, row
     assert report["last"].tolist() == [299, 449, 599]
     assert [(y[i : i + 150] == 0).sum() for i in (150, 300, 450)] == report["rows"].tolist()
     assert not hasattr(by_splitter, "period_report_")
+    # A period counts half as much as the next one.
+    weight = report["rows"] * [0.25, 0.5, 1.0]
+    held_out = np.average(report["value"], weights=weight)
+    assert by_time.constraint_report_["held_out"][0] == pytest.approx(held_out, abs=1e-12)
+    plain = np.average(report["value"], weights=report["rows"])
+    assert by_splitter.constraint_report_["held_out"][0] == pytest.approx(plain, abs=1e-12)
 
 
 @BOTH
@@ -101,14 +105,25 @@ def test_a_metric_is_optimised_on_given_folds(library, rows):
     pairs = list(TimeSeriesSplit(3).split(X))
     options = {"maximize": "g_mean", "random_state": 0}
     given = make(library, [], cv=TimeSeriesSplit(3), **options).fit(X, y)
-    by_time = make(library, [], measure_on="forward", n_folds=3, **options).fit(
-        X, y, time=np.arange(600)
-    )
     as_pairs = make(library, [], cv=pairs, **options).fit(X, y)
-    for other in (by_time, as_pairs):
-        pd.testing.assert_frame_equal(
-            given.metric_report_.drop(columns="rows"), other.metric_report_.drop(columns="rows")
-        )
+    pd.testing.assert_frame_equal(
+        given.metric_report_.drop(columns="rows"), as_pairs.metric_report_.drop(columns="rows")
+    )
+
+
+@BOTH
+def test_the_rules_of_a_metric_are_measured_on_periods_by_their_weights(library, rows):
+    X, y = rows
+    options = {"maximize": "accuracy", "oracle": "plug_in"}
+    model = make(library, [], measure_on="forward", n_folds=3, **options)
+    table = model.fit(X, y, time=np.arange(600)).metric_report_
+    values = [
+        make(library, []).fit(X[:end], y[:end]).score(X[end : end + 150], y[end : end + 150])
+        for end in (150, 300, 450)
+    ]
+    expected = np.average(values, weights=[0.25, 0.5, 1.0])
+    argmax = table.loc[table["decisions"] == "argmax"].iloc[0]
+    assert argmax["held_out"] == pytest.approx(expected, abs=1e-12)
 
 
 @BOTH
