@@ -78,6 +78,31 @@ def test_logistic_regression_meets_a_bound_of_amounts_exactly():
     assert mean == pytest.approx(0.3, abs=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        gc.log_loss(on=gc.label(1), weight="amount") <= 0.4,
+        gc.fnr(weight="amount") <= 0.1,
+        gc.cost([[0, 0], [1, 0]], weight="amount") + gc.cost([[0, 0.4], [0, 0.4]]) <= 0.3,
+    ],
+)
+def test_multipliers_of_whole_amounts_are_those_of_repeated_rows(rule):
+    """The copies of a row weigh as much as it does: powers of two make their shares exact."""
+    X, y, _ = draw(100)
+    amount = np.random.default_rng(0).choice([1.0, 2.0, 4.0], y.size)
+    copies = np.repeat(np.arange(y.size), amount.astype(int))
+    once, often = (
+        gc.ConstrainedLogisticRegression(constraints=[rule], n_iterations=20).fit(
+            X.iloc[at], y[at], sample_weight=weight, sensitive_features={"amount": amount[at]}
+        )
+        for at, weight in ((np.arange(y.size), None), (copies, 1.0 / amount[copies]))
+    )
+    assert once.multipliers_.iloc[0] > 0.0
+    np.testing.assert_allclose(once.multipliers_, often.multipliers_, rtol=1e-12)
+    np.testing.assert_allclose(once.coef_, often.coef_, rtol=1e-10)
+
+
 def test_a_support_vector_machine_bounds_amounts():
     X, y, table = draw(400)
     model = gc.ConstrainedLinearSVC(constraints=[gc.fnr(weight="amount") <= 0.1])
