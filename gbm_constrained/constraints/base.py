@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.amounts import Amount
+from gbm_constrained.constraints.curves import CurvedRow, LinearRow
 from gbm_constrained.constraints.events import LinearCombination, Term
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import ClassPosition, Columns, to_python_scalar
@@ -48,15 +49,6 @@ def refuse_uncalled(rate: Any, where: str) -> None:
         raise TypeError(f"{where} takes a rate, and {name!r} is {given}: write {name}().")
 
 
-@dataclass(frozen=True)
-class LinearRow:
-    """``sum_k coefficients[k] * functionals[k] <= bound``."""
-
-    name: str  # Printed name.
-    coefficients: Mapping[int, float]  # Coefficients by the positions of their functionals.
-    bound: float
-
-
 class Expression(WithoutArithmetic):
     """Abstract base of expressions that constraints bound.
 
@@ -71,7 +63,8 @@ class Expression(WithoutArithmetic):
     is_linear: ClassVar[bool] = False  # Whether the value is that of one functional.
     is_quotient: ClassVar[bool] = False  # Whether its rows depend on decisions.
     bounds_each_rate: ClassVar[bool] = False  # Whether each row bounds one functional.
-    has_linear_rows: ClassVar[bool] = True  # Whether linear rows state a bound of it.
+    has_linear_rows: ClassVar[bool] = True  # Whether rows state a bound of it.
+    is_curved: bool = False  # Whether these rows are curved.
     compares_with_overall: bool = False  # Whether groups are compared with all rows together.
     has_reference: bool = False  # Whether the last functional is the reference of the others.
 
@@ -93,6 +86,10 @@ class Expression(WithoutArithmetic):
 
         `at` holds the positions of the functionals, and `names` their printed names.
         """
+
+    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+        """Write a bound as rows of functions, the largest of which is the value; see `rows`."""
+        return []
 
     @abstractmethod
     def value(self, functionals: Float, sense: Sense) -> float:
@@ -382,6 +379,10 @@ class Constraint:
             Printed names of the functionals.
         """
         return self.expression.rows(self.sense, self.bound, at, names)
+
+    def branches(self, at: Sequence[int]) -> list[CurvedRow]:
+        """Write the constraint as rows of functions, given the positions of the functionals."""
+        return self.expression.branches(self.sense, self.bound, at)
 
     def __bool__(self) -> bool:
         raise TypeError(

@@ -60,8 +60,33 @@ def check_linear(constraints: Iterable[Constraint]) -> None:
             )
 
 
+def check_straight(constraints: Iterable[Constraint], what: str, remedy: str) -> None:
+    """Refuse constraints that are no linear functions of rates.
+
+    Parameters
+    ----------
+    constraints : iterable of Constraint
+        The constraints.
+    what : str
+        What asks for linear rows, as the subject of a sentence.
+    remedy : str
+        What may be done beside bounding the rates themselves.
+
+    Raises
+    ------
+    ValueError
+        If one of them has curved rows.
+    """
+    for constraint in constraints:
+        if constraint.expression.is_curved:
+            raise ValueError(
+                f"{constraint} is no linear function of rates, which {what} would take: "
+                f"{remedy}, or bound the rates themselves."
+            )
+
+
 def check_decisions(constraints: Iterable[Constraint], parameter: str, reason: str) -> None:
-    """Refuse constraints on scores or amounts where a fit chooses decisions by rows alone.
+    """Refuse constraints on scores, amounts or curves where a fit chooses decisions by rows alone.
 
     Parameters
     ----------
@@ -75,9 +100,11 @@ def check_decisions(constraints: Iterable[Constraint], parameter: str, reason: s
     Raises
     ------
     ValueError
-        If one of them bounds pair rates or mean losses, or counts amounts.
+        If one of them bounds pair rates or mean losses, counts amounts, or is no linear function
+        of rates.
     """
     for constraint in constraints:
+        check_straight([constraint], f"decisions by {parameter}", f"leave {parameter} out")
         if constraint.amount is not None:
             raise ValueError(
                 f"{constraint} counts amounts, and decisions by {parameter} count rows: leave "

@@ -28,10 +28,10 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import (
     Constraint,
     Expression,
-    LinearRow,
     Sense,
     is_number,
 )
+from gbm_constrained.constraints.curves import LinearRow
 from gbm_constrained.constraints.events import Correct, Misclassified, Predicted
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.rate_parts import Taken, classes_of, make_rate, name_with_label

@@ -15,12 +15,12 @@ from gbm_constrained.constraints.base import (
     ROUNDING,
     Constraint,
     Expression,
-    LinearRow,
     Sense,
     is_number,
     refuse_uncalled,
     shorten_number,
 )
+from gbm_constrained.constraints.curves import LinearRow
 from gbm_constrained.constraints.events import LinearCombination, Term
 
 __all__ = ["Rate"]

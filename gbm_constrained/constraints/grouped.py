@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import (
-    ROUNDING,
-    Constraint,
     Expression,
     GroupT,
-    LinearRow,
     Sense,
-    is_number,
     refuse_uncalled,
-    shorten_number,
 )
+from gbm_constrained.constraints.curves import LinearRow
 from gbm_constrained.constraints.events import LinearCombination
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.selectors import Columns, Missing
@@ -44,29 +39,16 @@ overall = Overall()
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Grouped(Expression):
-    """Base of comparisons of a rate between groups of rows; :func:`gap` describes the options."""
+    """Base of comparisons of rates between groups of rows; :func:`gap` describes the options."""
 
     compares_groups: ClassVar[bool] = True
 
-    rate: Rate
     by: Columns | None  # None stands for all sensitive features.
     missing: Missing = "group"
     min_group_size: int = 30
     small_groups: SmallGroups = "keep"
 
     def __post_init__(self) -> None:
-        refuse_uncalled(self.rate, type(self).__name__.lower())
-        if not isinstance(self.rate, Expression):
-            raise TypeError(
-                f"{type(self).__name__.lower()} compares a plain rate between groups, such as "
-                f"fpr(), got {self.rate!r}."
-            )
-        if not isinstance(self.rate, Rate):
-            raise TypeError(
-                f"{type(self).__name__.lower()} compares a plain rate between groups, got "
-                f"{self.rate!r}, whose groups' values are not linear in the predictions: bound "
-                f"it in each group by on={{column: value}}."
-            )
         for name, value, choices in (
             ("missing", self.missing, ("group", "raise")),
             ("small_groups", self.small_groups, ("keep", "merge", "drop")),
@@ -78,19 +60,9 @@ class Grouped(Expression):
             raise ValueError(f"min_group_size must be an integer >= 1, got {size!r}.")
 
     @property
-    def rates(self) -> tuple[Rate, ...]:
-        """The rate that is compared."""
-        return (self.rate,)
-
-    @property
     def columns(self) -> Columns:
         """Names of the columns whose groups are compared, without all sensitive features."""
         return self.by or ()
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of the comparison over all predictions."""
-        return self.rate.range
 
     @property
     def min_groups(self) -> int:
@@ -100,8 +72,8 @@ class Grouped(Expression):
     def functionals(
         self, groups: Sequence[GroupT]
     ) -> list[tuple[LinearCombination, GroupT | None]]:
-        """List the rate of each group."""
-        return [(self.rate, group) for group in groups]
+        """List the rates of each group, those of one group after those of another."""
+        return [(rate, group) for group in groups for rate in self.rates]
 
     @property
     def options(self) -> str:
@@ -116,12 +88,44 @@ class Grouped(Expression):
             text += f", min_group_size={self.min_group_size}"
         return text
 
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class GroupedRate(Grouped):
+    """Base of comparisons of one rate between groups."""
+
+    rate: Rate
+
+    def __post_init__(self) -> None:
+        refuse_uncalled(self.rate, type(self).__name__.lower())
+        if not isinstance(self.rate, Expression):
+            raise TypeError(
+                f"{type(self).__name__.lower()} compares a plain rate between groups, such as "
+                f"fpr(), got {self.rate!r}."
+            )
+        if not isinstance(self.rate, Rate):
+            raise TypeError(
+                f"{type(self).__name__.lower()} compares a plain rate between groups, got "
+                f"{self.rate!r}, whose groups' values are not linear in the predictions: bound "
+                f"it in each group by on={{column: value}}."
+            )
+        super().__post_init__()
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The rate that is compared."""
+        return (self.rate,)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of the comparison over all predictions."""
+        return self.rate.range
+
     def __str__(self) -> str:
         return f"{type(self).__name__.lower()}({self.rate}{self.options})"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Each(Grouped):
+class Each(GroupedRate):
     """A rate in every group: the largest of them under ``<=``, the smallest under ``>=``."""
 
     bounds_each_rate: ClassVar[bool] = True
@@ -158,24 +162,17 @@ class Each(Grouped):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Gap(Grouped):
-    """The largest difference of a rate between groups, or between any group and a reference."""
+class Paired(Grouped):
+    """Base of comparisons of any two groups, or of each group with a reference."""
 
     senses: ClassVar[tuple[Sense, ...]] = ("<=",)
     compares_pairs: ClassVar[bool] = True
-    is_difference: ClassVar[bool] = True
 
     reference: Hashable | tuple[Hashable, ...] | Overall | None = None
 
     @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest difference that predictions can make."""
-        low, high = self.rate.range
-        return 0.0, high - low
-
-    @property
     def has_reference(self) -> bool:  # type: ignore[override]
-        """Whether the last functional is the reference of the others."""
+        """Whether the last group is the reference of the others."""
         return self.reference is not None
 
     @property
@@ -198,125 +195,37 @@ class Gap(Grouped):
     def functionals(
         self, groups: Sequence[GroupT]
     ) -> list[tuple[LinearCombination, GroupT | None]]:
-        """List the rate of each group, and that of all rows where it is the reference."""
+        """List the rates of each group, and those of all rows where these are the reference."""
         functionals = super().functionals(groups)
-        return [*functionals, (self.rate, None)] if self.compares_with_overall else functionals
+        if self.compares_with_overall:
+            functionals += [(rate, None) for rate in self.rates]
+        return functionals
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the pairs of groups."""
-        return n_functionals * (n_functionals - 1) // 2
+        n_groups = n_functionals // len(self.rates)
+        return n_groups * (n_groups - 1) // 2
 
-    def pairs(self, n_functionals: int) -> list[tuple[int, int]]:
-        """List the ordered pairs of functionals that are compared."""
+    def pairs(self, n_groups: int) -> list[tuple[int, int]]:
+        """List the ordered pairs of groups that are compared."""
         if not self.has_reference:
-            return list(permutations(range(n_functionals), 2))
-        last = n_functionals - 1
+            return list(permutations(range(n_groups), 2))
+        last = n_groups - 1
         return [pair for i in range(last) for pair in ((i, last), (last, i))]
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
-        """Write the bound as a linear row for each ordered pair."""
-        is_sum = len(self.rate.terms) > 1 or self.rate.constant
-        subtracted = [f"({name})" if is_sum else name for name in names]
-        return [
-            LinearRow(
-                f"{names[i]} - {subtracted[j]} <= {bound:g}", {at[i]: 1.0, at[j]: -1.0}, bound
-            )
-            for i, j in self.pairs(len(at))
-        ]
-
-    def is_defined(self, functionals: Float) -> bool:
-        """Whether at least one compared pair of functionals is known."""
-        is_known = ~np.isnan(functionals)
+    def find_gap(self, values: Float) -> float:
+        """Find the largest difference of a value between groups; NaN without a known pair."""
+        is_known = ~np.isnan(values)
         if self.has_reference:
-            return bool(is_known[-1] and is_known[:-1].any())
-        return bool(np.count_nonzero(is_known) >= 2)
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the largest difference."""
-        if not self.is_defined(functionals):
+            if not (is_known[-1] and is_known[:-1].any()):
+                return np.nan
+            return float(np.nanmax(np.abs(values[:-1] - values[-1])))
+        if np.count_nonzero(is_known) < 2:
             return np.nan
-        if self.has_reference:
-            return float(np.nanmax(np.abs(functionals[:-1] - functionals[-1])))
-        return float(np.nanmax(functionals) - np.nanmin(functionals))
-
-    def __ge__(self, bound: Any) -> Constraint:
-        raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
+        return float(np.nanmax(values) - np.nanmin(values))
 
     @property
     def options(self) -> str:
         """Options that differ from the defaults, as printed."""
         reference = "" if self.reference is None else f", reference={self.reference!r}"
         return super().options + reference
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class Ratio(Gap):
-    """The smallest rate of a group divided by the largest, or to and from a reference.
-
-    With a `slack`, ``>= k`` means ``rate >= k * other rate - slack``.
-    """
-
-    senses: ClassVar[tuple[Sense, ...]] = (">=",)
-    is_difference: ClassVar[bool] = False
-
-    slack: float = 0.0
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest ratio that predictions can make."""
-        return 0.0, 1.0
-
-    @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
-        return "a ratio in [0, 1]: four fifths is written 0.8"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rate.range[0] < 0.0:
-            raise ValueError(
-                f"ratio({self.rate}) divides by a rate that can be negative: bound its gap."
-            )
-        if not is_number(self.slack) or not is_finite(self.slack) or self.slack < 0.0:
-            raise ValueError(
-                f"slack must be a non-negative number, got {shorten_number(self.slack)}."
-            )
-
-    @property
-    def options(self) -> str:
-        """Options that differ from the defaults, as printed."""
-        return super().options + (f", slack={self.slack:g}" if self.slack else "")
-
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
-        """Write the bound as a linear row for each ordered pair, multiplied by the divisor."""
-        slack = f" - {self.slack:g}" if self.slack else ""
-        return [
-            LinearRow(
-                f"{names[i]} >= {bound:g} * ({names[j]}){slack}",
-                {at[i]: -1.0, at[j]: bound},
-                self.slack,
-            )
-            for i, j in self.pairs(len(at))
-        ]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the largest k with ``rate >= k * other rate - slack`` for all pairs."""
-        if not self.is_defined(functionals):
-            return np.nan
-        others = functionals[:-1] if self.has_reference else functionals
-        low, high = np.nanmin(others), np.nanmax(others)
-        pairs = [(low, high)]
-        if self.has_reference:
-            pairs = [(low, functionals[-1]), (functionals[-1], high)]
-        ratios = [(one + self.slack) / other if other > ROUNDING else 1.0 for one, other in pairs]
-        return float(min(1.0, *ratios))
-
-    def __le__(self, bound: Any) -> Constraint:
-        raise TypeError(f"{self} <= {bound}: a ratio of groups can only be bounded from below.")
-
-    def __ge__(self, bound: Any) -> Constraint:
-        return Constraint(self, ">=", bound)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.events import Term
 from gbm_constrained.constraints.expressions import Quotient, Rate
-from gbm_constrained.constraints.grouped import Grouped
+from gbm_constrained.constraints.gaps import GapNorm
+from gbm_constrained.constraints.grouped import GroupedRate
 from gbm_constrained.constraints.rate_parts import name_with_label
 from gbm_constrained.constraints.selectors import (
     ClassPosition,
@@ -55,7 +56,7 @@ def name_positive_class(constraint: Constraint, label: Hashable) -> Constraint:
     if not constraint.is_binary:
         return constraint
     return replace(
-        constraint, expression=_with_label(constraint.expression, to_python_scalar(label))
+        constraint, expression=with_label(constraint.expression, to_python_scalar(label))
     )
 
 
@@ -81,28 +82,39 @@ def name_classes(constraint: Constraint, classes: Sequence[Any] | NDArray[Any]) 
 
 
 @singledispatch
-def _with_label(expression: Expression, label: Hashable) -> Expression:
+def with_label(expression: Expression, label: Hashable) -> Expression:
     """Name the positive class in an expression."""
     raise NotImplementedError
 
 
-@_with_label.register
-def _(quotient: Quotient, label: Hashable) -> Expression:
+@with_label.register
+def _quotient_with_label(quotient: Quotient, label: Hashable) -> Quotient:
     numerator = _rate_with_label(quotient.numerator, label)
     denominator = _rate_with_label(quotient.denominator, label)
     name, bracket, rows = quotient.name.partition("[")
     if name not in _QUOTIENTS_OF_A_CLASS:
-        named: Expression = numerator / denominator
+        named: Quotient = numerator / denominator
         return named
     return Quotient(f"{name_with_label(name, label)}{bracket}{rows}", numerator, denominator)
 
 
-@_with_label.register
-def _(grouped: Grouped, label: Hashable) -> Expression:
+@with_label.register
+def _(grouped: GroupedRate, label: Hashable) -> Expression:
     return replace(grouped, rate=_rate_with_label(grouped.rate, label))
 
 
-@_with_label.register
+@with_label.register
+def _(norm: GapNorm, label: Hashable) -> Expression:
+    def named(of: Rate | Quotient) -> Rate | Quotient:
+        if isinstance(of, Quotient):
+            return _quotient_with_label(of, label)
+        return _rate_with_label(of, label)
+
+    parts = tuple((weight, named(of)) for weight, of in norm.parts)
+    return replace(norm, parts=parts)
+
+
+@with_label.register
 def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
     """Name the positive class in the terms of a rate, and add up equal terms."""
     found = Rate((), rate.constant)

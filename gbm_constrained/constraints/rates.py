@@ -30,7 +30,8 @@ from gbm_constrained.constraints.events import (
     Predicted,
 )
 from gbm_constrained.constraints.expressions import Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Gap, Ratio
+from gbm_constrained.constraints.gaps import Gap, GapNorm, Ratio
+from gbm_constrained.constraints.grouped import Each
 from gbm_constrained.constraints.rate_parts import (
     Taken,
     classes_of,
@@ -60,6 +61,7 @@ __all__ = [
     "fnr",
     "fpr",
     "gap",
+    "gap_norm",
     "log_loss",
     "losses",
     "precision",
@@ -302,27 +304,67 @@ def each(rate: Rate, *, by: str | Sequence[str] | None = None, **options: Any) -
 
 @document_rate
 def gap(
-    rate: Rate,
+    rate: Rate | Quotient,
     *,
     by: str | Sequence[str] | None = None,
     reference: Any = None,
     **options: Any,
-) -> Gap:
+) -> Gap | GapNorm:
     """Compare a rate between groups by the largest difference, ``max - min``.
 
     ``gap(...) <= b`` compiles to the rows ``rate[g] - rate[h] <= b`` of every ordered pair of
-    groups, or of every group and the reference.
+    groups, or of every group and the reference. Gaps between the same groups are added and
+    multiplied by positive numbers: average odds are ``(gap(fpr(), by=...) + gap(tpr(), by=...)) /
+    2``. The gap of a quotient such as ``precision()`` is not linear in the predictions, and is
+    met by its tangents.
 
     Parameters
     ----------
-    rate : Rate
+    rate : Rate or Quotient
         The rate of each group.
     reference : value, tuple of values or ``overall``, default=None
         Compare every other group with this one only (a tuple names an intersection, NaN the rows
         without a value), or every group with the rate of all rows, as fairlearn does; the gap is
         then the largest absolute difference.
     """
-    return Gap(rate=rate, by=read_columns(by), reference=read_reference(reference), **options)
+    reference = read_reference(reference)
+    if isinstance(rate, Quotient):
+        parts = ((1.0, rate),)
+        return GapNorm(parts=parts, by=read_columns(by), reference=reference, **options)
+    return Gap(rate=rate, by=read_columns(by), reference=reference, **options)
+
+
+@document_rate
+def gap_norm(
+    rates: Sequence[Rate | Quotient],
+    *,
+    p: float = 2.0,
+    by: str | Sequence[str] | None = None,
+    reference: Any = None,
+    **options: Any,
+) -> GapNorm:
+    r"""Combine gaps by their p-norm, :math:`(\sum_i G_i^p)^{1/p}`.
+
+    Parameters
+    ----------
+    rates : sequence of Rate or Quotient
+        The rate of each gap.
+    p : float, default=2
+        Order of the norm, one or more: 1 is the sum of the gaps, and infinity the largest.
+    reference : value, tuple of values or ``overall``, default=None
+        As in :func:`gap`.
+
+    Raises
+    ------
+    TypeError
+        If `rates` are no rates or quotients.
+    ValueError
+        If `p` is no number from one on, or there is no rate.
+    """
+    given: Sequence[Any] = rates if isinstance(rates, (list, tuple)) else [rates]
+    parts = tuple((1.0, rate) for rate in given)
+    reference = read_reference(reference)
+    return GapNorm(parts=parts, p=p, by=read_columns(by), reference=reference, **options)
 
 
 @document_rate

@@ -28,7 +28,8 @@ from gbm_constrained.constraints.base import Constraint, Expression, Sense
 from gbm_constrained.constraints.coverage import OfShares
 from gbm_constrained.constraints.events import Event, RankedAbove, Term
 from gbm_constrained.constraints.expressions import Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio, overall
+from gbm_constrained.constraints.gaps import Gap, GapNorm, Ratio
+from gbm_constrained.constraints.grouped import Each, Grouped, Paired, overall
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
     MISSING,
@@ -352,12 +353,33 @@ def write_selectors(selectors: Sequence[Selector]) -> str | None:
 
 @write_expression.register(Each)
 @write_expression.register(Gap)
-def _(grouped: Grouped) -> str:
+def _(grouped: Each | Gap) -> str:
+    given = _write_options(grouped)
+    return write_call(type(grouped).__name__.lower(), write_expression(grouped.rate), **given)
+
+
+@write_expression.register
+def _(norm: GapNorm) -> str:
+    given = _write_options(norm)
+    if norm.p == 1.0:
+        return " + ".join(
+            ("" if weight == 1.0 else f"{write_number(weight)} * ")
+            + write_call("gap", write_expression(of), **given)
+            for weight, of in norm.parts
+        )
+    if any(weight != 1.0 for weight, _ in norm.parts):
+        raise NotTextError("its gaps have weights: multiply the rates by them")
+    rates = ", ".join(write_expression(of) for _, of in norm.parts)
+    return write_call("gap_norm", f"[{rates}]", **given, p=write_number(norm.p))
+
+
+def _write_options(grouped: Grouped) -> dict[str, str]:
+    """Write the options of a comparison of groups that differ from the defaults."""
     by, given = grouped.by, {}
     if by is not None:
         is_single = len(by) == 1 and by[0] is not None
         given["by"] = write_value(by[0]) if is_single else f"[{', '.join(map(write_value, by))}]"
-    if isinstance(grouped, Gap) and grouped.reference is not None:
+    if isinstance(grouped, Paired) and grouped.reference is not None:
         given["reference"] = _write_reference(grouped.reference)
     if isinstance(grouped, Ratio) and grouped.slack:
         given["slack"] = write_number(grouped.slack)
@@ -365,7 +387,7 @@ def _(grouped: Grouped) -> str:
         value = getattr(grouped, name)
         if value != getattr(Grouped, name):
             given[name] = write_value(value)
-    return write_call(type(grouped).__name__.lower(), write_expression(grouped.rate), **given)
+    return given
 
 
 def _write_reference(reference: Any) -> str:

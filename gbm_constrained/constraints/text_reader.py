@@ -32,7 +32,7 @@ CONSTANTS = {"true": True, "True": True, "false": False, "False": False, **dict.
 LABELS = ("label", "k", "i", "j", "default")
 NUMBERS = (
     "bound", "difference_bound", "ratio_bound", "ratio_bound_slack", "slack", "upper_bound",
-    "within", "beta", "cap",
+    "within", "beta", "cap", "p",
 )  # fmt: skip
 ROWS = ("on", "positives", "negatives")  # Parameters that take selectors of rows.
 GROUP_OPTIONS = ("missing", "min_group_size", "small_groups")
@@ -244,6 +244,10 @@ class Reader(MaskedText):
             return overall
         if parameter == "rate":
             return self.read_sum(node)
+        if parameter == "rates" and isinstance(node, (ast.List, ast.Tuple)):
+            return self.read_all(node.elts, node, self.read_sum)
+        if parameter == "p" and self.text_of(node) == "inf":
+            return math.inf
         return self.read_number(node) if parameter in NUMBERS else self.read_value(node)
 
     def read_number(self, node: ast.expr) -> float | None:

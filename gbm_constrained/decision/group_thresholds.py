@@ -25,9 +25,10 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.joint_rows import JointRows
 from gbm_constrained.decision.line_tables import MarginTable
+from gbm_constrained.decision.rule import shift_scores
 from gbm_constrained.decision.threshold_grid import spread_thresholds
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 N_THRESHOLDS = 100  # Thresholds of each group, at the quantiles of either class.
 N_BIASES = 120  # Biases of several classes that are drawn.
@@ -39,13 +40,20 @@ class GroupThresholds:
     """Find decisions of groups on some scores, under one right-hand side after another.
 
     Constraints on mean losses are left out, since decisions do not move them. Biases of several
-    classes are drawn around `shift`, the best common shift that is known.
+    classes are drawn around `shift`, the best common shift that is known. Curved rows are replaced
+    by their tangents there.
     """
 
     def __init__(
         self, cells: Cells, compiled: LinearConstraints, margin: Array, shift: Float
     ) -> None:
         self.compiled = compiled
+        if compiled.curves.items:
+            shifted = shift_scores(margin, shift)
+            decided = shifted.argmax(axis=1) if shifted.ndim > 1 else shifted > 0
+            decisions = CellCounts.of(cells, decided)
+            self.compiled = compiled.tangent(functionals_of(compiled, decisions))
+        self.moved = self.compiled.b - compiled.b  # By tangents.
         self.of_decisions = compiled.is_known & ~compiled.has_scores
         self.used = np.unique(compiled.R[self.of_decisions].indices)
         cells, by_group = _count_by_group(cells, margin, shift)
@@ -65,7 +73,7 @@ class GroupThresholds:
     def find_error(self, bounds: Float | None = None) -> float:
         """Find the smallest weighted error that satisfies the constraints; NaN if none does."""
         compiled = self.compiled
-        right = compiled.b if bounds is None else bounds
+        right = compiled.b if bounds is None else bounds + self.moved
         kept = np.flatnonzero(self.of_decisions & np.isfinite(right))
         if not kept.size:  # Each group has its own best candidate.
             return float(sum(each.min() for each in self.errors))

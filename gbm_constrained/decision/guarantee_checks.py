@@ -11,6 +11,7 @@ import numpy as np
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantees import conformal_bounds, count_sequences
@@ -48,6 +49,8 @@ def check_guarantee(
 
     `training` are the constraints on the rows that are trained on.
     """
+    guarantee = f"guarantee={asked.kind!r}"
+    check_straight(rows.compiled.constraints, guarantee, "leave the guarantee out")
     _check_losses(rows.compiled, asked)
     _check_amounts(rows, asked)
     _check_groups(rows.compiled, training, asked)
@@ -133,7 +136,9 @@ def _check_base_sets(
             continue
         where = merge = ""
         if compiled.groups[j]:
-            where = f" in {next(compress(compiled.groups[j], is_undefined))}"
+            by_group = np.reshape(is_undefined, (-1, len(constraint.rates)))
+            of_groups = np.any(by_group, axis=1).tolist()
+            where = f" in {next(compress(compiled.groups[j], list(of_groups)))}"
             merge = ", or put small groups together with small_groups='merge'"
         raise asked.refuse(
             constraint,

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.lines import Line
 from gbm_constrained.decision.score_counts import (
     ROWS_AT_ONCE,
     DecisionCounts,
     FunctionalsAlongLine,
 )
+from gbm_constrained.problem.curved_rows import Curve
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+
+FEWEST_ROWS = 20  # Rows of a quotient that decide: below, one row moves it by 0.05 and more.
 
 
 class ErrorAndViolations:
@@ -32,9 +36,10 @@ class ErrorAndViolations:
         self._compiled, self._kept = compiled, kept
         self._rows = compiled.R[kept]
         self._used = np.unique(self._rows.indices)
-        few = kept.size <= self._used.size
+        self._is_curved = compiled.curves.is_curved[kept]
+        self._takes_rows = kept.size <= self._used.size and not self._is_curved.any()
         self.linear = FunctionalsAlongLine(
-            decisions, compiled.A[kept] if few else compiled.U[self._used]
+            decisions, compiled.A[kept] if self._takes_rows else compiled.U[self._used]
         )
         self._set_bounds(right)
 
@@ -42,18 +47,22 @@ class ErrorAndViolations:
         """Set the right-hand sides of all rows of constraints."""
         self.bounds, self.right = right, right[self._kept]
         self.pairs = list[_Pairs]()
-        if self._kept.size <= self._used.size:
+        self.parts: list[_Part]
+        self.others: list[_Part]
+        if self._takes_rows:
             self.parts = self.others = [_Combined(None, self.right)]
             return
         combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
-        left = np.ones(self._kept.size, dtype=bool)  # Rows that are not recognised as pairs.
+        left = ~self._is_curved  # Rows that are neither curved nor recognised as pairs.
+        straight = left.copy()
         for j in np.unique(owner):
-            mine = owner == j
+            mine = (owner == j) & straight
             if pairs := _Pairs.of(combine[mine], self.right[mine]):
                 self.pairs.append(pairs)
                 left[mine] = False
-        self.parts = _Combined.split(combine, self.right)
-        self.others = _Combined.split(combine[left], self.right[left])
+        curves = _Curves.of(self._compiled, self.linear.decisions.cells, self._used, right)
+        self.parts = [*_Combined.split(combine[straight], self.right[straight]), *curves]
+        self.others = [*_Combined.split(combine[left], self.right[left]), *curves]
 
     def with_bounds(self, right: Float) -> ErrorAndViolations:
         """Return the same decisions measured by other right-hand sides."""
@@ -155,6 +164,67 @@ class _Combined:
             return np.asarray(low - self.right[:, None])
         rates = self.combine.maximum(0.0) @ low + self.combine.minimum(0.0) @ high
         return np.asarray(rates - self.right[:, None])
+
+
+@dataclass(frozen=True)
+class _Curves:
+    """Curved rows, whose functionals are values and constants.
+
+    Quotients over few rows decide nothing: noise closes some gap of theirs. Such a row is violated
+    by all that rates can be apart.
+    """
+
+    curves: Sequence[Curve]
+    at: Sequence[Codes]  # Positions of the functionals of each among the values.
+    constants: Sequence[Float]
+    smallest: Sequence[Float]  # Smallest denominators of each.
+    right: Float
+
+    @classmethod
+    def of(
+        cls, compiled: LinearConstraints, cells: Cells, used: Codes, right: Float
+    ) -> list[_Curves]:
+        """Collect the curved rows of constraints, if there are any."""
+        curves = compiled.curves.items
+        if not curves:
+            return []
+        return [
+            cls(
+                curves,
+                [np.searchsorted(used, curve.at) for curve in curves],
+                [compiled.constant[curve.at] for curve in curves],
+                [_least_denominators(compiled, cells, curve) for curve in curves],
+                right[[curve.first for curve in curves]],
+            )
+        ]
+
+    def violation(self, values: Float) -> Float:
+        """Compute left-hand minus right-hand side of each row, shape (rows, candidates)."""
+        found = []
+        parts = zip(self.curves, self.at, self.constants, self.smallest, self.right, strict=True)
+        for curve, at, constant, smallest, right in parts:
+            function, f = curve.row.function, values[at] + constant[:, None]
+            over = function.values(f) - right
+            is_open = (f[list(function.denominators)] < smallest[:, None]).any(axis=0)
+            found.append(np.where(is_open & np.isfinite(right), np.maximum(over, 1.0), over))
+        return np.array(found)
+
+    def least(self, low: Float, high: Float) -> Float:
+        """Bound the same from below, for values between two ends: by nothing."""
+        return np.full((len(self.curves), low.shape[1]), -np.inf)
+
+
+def _least_denominators(compiled: LinearConstraints, cells: Cells, curve: Curve) -> Float:
+    """Find the smallest denominators of a curve, which have :data:`FEWEST_ROWS` rows."""
+    found = []
+    for i in curve.row.function.denominators:
+        bases = [part.cells for part in compiled.parts[curve.row.at[i]] or ()]
+        n_rows = min((float(cells.weighted_count[base].sum()) for base in bases), default=0.0)
+        found.append(FEWEST_ROWS / n_rows if n_rows > 0.0 else np.inf)
+    return np.array(found, dtype=np.float64)
+
+
+_Part: TypeAlias = _Combined | _Curves
 
 
 @dataclass(frozen=True)

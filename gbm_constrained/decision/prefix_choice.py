@@ -294,8 +294,10 @@ def standard_errors(
     """Approximate the standard error of each row of constraints, taking groups as disjoint.
 
     Variances are taken at the values of functionals that are one rate, and at a rate of 0.1 for
-    others and without values.
+    others and without values. Rows that are no straight lines have the error of their tangents.
     """
+    if functionals is not None:
+        compiled = compiled.tangent(functionals)
     squares, effective = np.zeros(compiled.constant.size), _effective_counts(cells)
     for k, parts in enumerate(compiled.parts):
         for part in parts or ():
@@ -330,8 +332,9 @@ def tightened_bounds(compiled: LinearConstraints, cells: Cells, functionals: Flo
         return compiled.b
     filled = np.nan_to_num(functionals)
     equal = filled.copy()
-    for span in compiled.spans:
-        equal[span] = filled[span].mean()
+    for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
+        by_group = filled[span].reshape(-1, max(len(constraint.rates), 1))
+        equal[span] = np.tile(by_group.mean(axis=0), len(by_group))
     room = np.maximum(compiled.b - compiled.rows_of(equal), 0.0)
     margin = np.minimum(standard_errors(compiled, cells, functionals), 0.5 * room)
     return np.asarray(compiled.b - np.where(compares, margin, 0.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,18 @@ def tabulate_satisfied(compiled: LinearConstraints, values: Float) -> Any:
 
 
 def list_groups(compiled: LinearConstraints) -> Iterator[tuple[str, Group, int]]:
-    """List the name of the constraint, the group and the position of each group's functional."""
-    for name, span, groups in zip(compiled.names, compiled.spans, compiled.groups, strict=True):
-        for k, group in enumerate(groups, span.start):
-            yield name, group, k
+    """List the name of the constraint, the group and the position of each group's functionals.
+
+    Constraints on several rates are named with the rate.
+    """
+    of_constraints = zip(
+        compiled.names, compiled.constraints, compiled.spans, compiled.groups, strict=True
+    )
+    for name, constraint, span, groups in of_constraints:
+        rates = constraint.rates
+        names = [name] if len(rates) == 1 else [f"{rate} in {name}" for rate in rates]
+        for k, (group, own) in enumerate(product(groups, names), span.start):
+            yield own, group, k
 
 
 def groups_frame(

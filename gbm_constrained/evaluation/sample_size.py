@@ -73,11 +73,17 @@ def find_too_few_rows(
             if _is_open(rate, ends, minimum=0):
                 found.append(rate)
             continue
-        names = map(str, compiled.groups[j])
-        for k in range(span.start, span.stop):
+        names = [str(group) for group in compiled.groups[j] for _ in constraint.rates]
+        names += [""] * (span.stop - span.start - len(names))  # Those of all rows.
+        for k, name in enumerate(names, span.start):
             n, own = rows_of_functional(cells, compiled, k), of_functionals[k]
             figures = float(functionals[k]), *map(float, own)
-            rate = TooFewRows(constraint, next(names, ""), n, *figures)
+            rate = TooFewRows(
+                constraint,
+                name,
+                n,
+                *figures,
+            )
             interval = own if expression.bounds_each_rate else ends
             if _is_open(rate, interval, minimum=_minimum_rows(constraint)):
                 found.append(rate)

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.checking import check_constraints, check_linear
+from gbm_constrained.constraints.checking import check_constraints, check_linear, check_straight
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
 from gbm_constrained.decision.rule import Scores
@@ -234,6 +234,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
             remove_report(self)
             return self
         check_linear(constraints)
+        check_straight(constraints, type(self).__name__, "use ConstrainedLogisticRegression")
         self._check_parameters()
         column_or_1d(y, warn=True)  # A column of labels is warned of, as by the parent.
         sample_weight = check_rows(X, y, sample_weight)

@@ -19,11 +19,13 @@ import numpy as np
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.curves import CurvedRow
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.selectors import Key
 from gbm_constrained.data.cells import MOST_CELLS, Cells, View
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
+from gbm_constrained.problem.curved_rows import Curve, Curves
 from gbm_constrained.problem.functionals import Functional, FunctionalCompiler
 from gbm_constrained.problem.grouping import (
     GroupFinder,
@@ -94,6 +96,11 @@ def compile_constraints(
                 f"{constraint} compares the scores of pairs of rows, which may be on different "
                 f"machines: train on one machine, or leave the constraint out."
             )
+        if constraint.expression.is_curved and not rows.machine.communicator.holds_all_rows:
+            raise ValueError(
+                f"{constraint} is no sum of rates, and its tangents are found on one machine, "
+                f"while the rows are on several: train on one, or bound the rates themselves."
+            )
         try:
             needs.append(needs_of(constraint, rows))
         except UnavailableError:
@@ -128,6 +135,7 @@ class _Programme:
     bounds: list[float] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     owner: list[int] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
 
     def add(self, constraint: Constraint, view: View, known: Sequence[Group] | None) -> None:
         """Compile a constraint; `known` are the groups of the training rows."""
@@ -158,8 +166,11 @@ class _Programme:
             str(rate if group is None else rate.restrict(*group.selectors))
             for rate, group in functionals
         ]
-        for row in constraint.rows(range(start, len(self.functionals)), names):
+        at = range(start, len(self.functionals))
+        for row in constraint.rows(at, names):
             self._add_row(row.name, row.coefficients, row.bound)
+        for curved in constraint.branches(at) if constraint.expression.is_curved else ():
+            self._add_curve(constraint, curved, dict(zip(at, names, strict=True)))
 
     def add_undefined(self, view: View, span: slice, groups: tuple[Group, ...]) -> None:
         """Add a constraint whose functionals are all undefined on these rows."""
@@ -186,6 +197,18 @@ class _Programme:
         self.names.append(name)
         self.owner.append(len(self.spans) - 1)
 
+    def _add_curve(self, constraint: Constraint, row: CurvedRow, names: dict[int, str]) -> None:
+        """Add the directions of a curved row, unless one of its functionals is undefined."""
+        if np.isnan([self.functionals[k].constant for k in row.at]).any():
+            return
+        curve = Curve.of(row, len(self.rows))
+        for i, sign in curve.directions:
+            self.rows.append({row.at[i]: sign})
+            self.bounds.append(row.bound)
+            self.names.append(f"{'-' if sign < 0 else ''}{names[row.at[i]]} in {constraint}")
+            self.owner.append(len(self.spans) - 1)
+        self.curves.append(curve)
+
     def assemble(self, constraints: Sequence[Constraint]) -> LinearConstraints:
         """Assemble functionals and rows as matrices."""
         cells, functionals = self.cells, self.functionals
@@ -194,6 +217,7 @@ class _Programme:
         names = tuple(unique_names(self.names))
         terms = [one.terms for one in functionals]
         blocks = find_pair_blocks(terms, cells.views)
+        curves = Curves(len(self.rows), tuple(self.curves))
         return LinearConstraints(
             constraints=tuple(constraints),
             U=_stack(
@@ -216,9 +240,10 @@ class _Programme:
             owner=np.array(self.owner, dtype=np.intp),
             spans=tuple(self.spans),
             groups=tuple(self.groups),
-            **find_row_properties(cells, functionals, self.rows),
+            **find_row_properties(cells, functionals, self.rows, curves.is_curved),
             terms=tuple(terms),
             small=tuple(self.small),
+            curves=curves,
         )
 
 

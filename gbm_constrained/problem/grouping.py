@@ -9,7 +9,7 @@ from typing import cast
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.grouped import Gap, Grouped
+from gbm_constrained.constraints.grouped import Grouped, Paired
 from gbm_constrained.constraints.selectors import MISSING, Columns
 from gbm_constrained.data.cells import View
 from gbm_constrained.data.rows import Rows
@@ -105,7 +105,7 @@ class GroupFinder:
     def _size_of(self, group: Group) -> int:
         """Count the rows that the rate is taken over in a group: the smaller side of pairs."""
         weighted = self.cells.weighted_count[self.view.cells]
-        terms = [term for _, term in self.expression.rate.terms]
+        terms = [term for rate in self.expression.rates for _, term in rate.terms]
         bases = [
             base for term in terms for base in self.compiler.base_sets(term, self.view, group)
         ]
@@ -151,7 +151,7 @@ class GroupFinder:
         if not reference:
             missing = " reference=numpy.nan is the group of the rows without a value."
             raise ValueError(
-                f"{self.constraint}: reference={cast(Gap, self.expression).reference!r} is not "
+                f"{self.constraint}: reference={cast(Paired, self.expression).reference!r} is not "
                 f"among the groups "
                 f"{[g.name if len(self.by) > 1 else g.name[0] for g in groups]}."
                 f"{missing * any(g.name == (MISSING,) for g in groups)}"

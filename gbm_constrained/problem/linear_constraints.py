@@ -16,12 +16,11 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.problem.curved_rows import NO_CURVES, Curves
 from gbm_constrained.problem.functionals import RatePart, WeightedFraction, WeightedPairs
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.pair_blocks import PairBlock, pair_matrix
-
-# Entries up to which scipy's checks of a product cost more than the product (a timing of both).
-SMALL_MATRIX = 10_000
+from gbm_constrained.problem.sparse_products import product_with
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:
@@ -66,6 +65,8 @@ class LinearConstraints:
         all of these classes at once.
     terms : The fractions, mean losses and pair rates that each functional adds up, next to its
         constant; None where it is undefined.
+    curves : Rows that are no straight lines. Each of their directions is a linear row, whose
+        left-hand side is the value of the curve.
     """
 
     constraints: tuple[Constraint, ...]
@@ -87,6 +88,7 @@ class LinearConstraints:
     splits_targets: Bool
     terms: tuple[tuple[RatePart, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
+    curves: Curves = NO_CURVES
 
     def __len__(self) -> int:
         return self.b.size
@@ -108,9 +110,9 @@ class LinearConstraints:
         for c, span, groups in zip(self.constraints, self.spans, self.groups, strict=True):
             found = [str(rate) for rate in c.rates]
             if isinstance(c.expression, Grouped):
-                rate = c.expression.rate
-                found = [str(rate.restrict(*g.selectors)) for g in groups] + [str(rate)]
-            names += found[: span.stop - span.start]  # The last rate is that of all rows.
+                of_groups = [str(r.restrict(*g.selectors)) for g in groups for r in c.rates]
+                found = of_groups + found
+            names += found[: span.stop - span.start]  # The last rates are those of all rows.
         return unique_names(names)
 
     @cached_property
@@ -137,9 +139,11 @@ class LinearConstraints:
     @cached_property
     def opposites(self) -> tuple[Codes, Codes]:
         """Positions of pairs of rows with opposite coefficients, as a gap of two groups has."""
-        pairs, alone = [], dict[tuple[bytes, bytes], int]()
+        pairs, alone = [*self.curves.opposites], dict[tuple[bytes, bytes], int]()
         R = self.R.sorted_indices()
         for j, (start, end) in enumerate(pairwise(R.indptr)):
+            if self.curves.is_curved[j]:
+                continue
             at, value = R.indices[start:end].tobytes(), R.data[start:end]
             i = alone.pop((at, (-value).tobytes()), None)
             if i is None:
@@ -169,19 +173,29 @@ class LinearConstraints:
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
-        return self._products["R"](functionals - self._finite_constant)
+        found = self._products["R"](functionals - self._finite_constant)
+        for curve in self.curves.items:
+            found[curve.rows] = curve.value(functionals)
+        return found
+
+    def tangent(self, functionals: Float) -> LinearConstraints:
+        """Replace curved rows by their tangents at some functionals."""
+        if not self.curves.items:
+            return self
+        R, b = self.curves.find_tangents(self.R, self.b, functionals, self._finite_constant)
+        return replace(self, R=R, b=b, curves=Curves(len(self)))
 
     @cached_property
     def _products(self) -> dict[str, Callable[[Float], Float]]:
         """Functions that multiply vectors by the matrices, several times in each round."""
         return {
-            "U": _product_with(self.U),
-            "V": _product_with(self.V),
-            "Q": _product_with(self.Q),
-            "R": _product_with(self.R),
-            "A.T": _product_with(self.A, transposed=True),
-            "B.T": _product_with(self.B, transposed=True),
-            "C.T": _product_with(self.C, transposed=True),
+            "U": product_with(self.U),
+            "V": product_with(self.V),
+            "Q": product_with(self.Q),
+            "R": product_with(self.R),
+            "A.T": product_with(self.A, transposed=True),
+            "B.T": product_with(self.B, transposed=True),
+            "C.T": product_with(self.C, transposed=True),
         }
 
     @cached_property
@@ -260,7 +274,8 @@ class LinearConstraints:
         for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
             at = theirs.start + np.arange(own.stop - own.start)
             if constraint.expression.has_reference:
-                at[-1] = theirs.stop - 1  # The reference comes last.
+                n = len(constraint.rates)
+                at[-n:] = theirs.stop - n + np.arange(n)  # The reference comes last.
             found.append(at)
         return np.concatenate(found)
 
@@ -283,6 +298,7 @@ class LinearConstraints:
             may_reward_errors=self.may_reward_errors[kept],
             must_reward_errors=self.must_reward_errors[kept],
             splits_targets=self.splits_targets[kept],
+            curves=self.curves.keep(kept),
         )
 
     def on(self, cells: Cells) -> LinearConstraints:
@@ -307,6 +323,8 @@ class LinearConstraints:
             rows_of_U.append(hard)
             rows_of_V.append(soft)
         is_known = abs(self.R) @ np.isnan(constant) == 0
+        for curve in self.curves.items:
+            is_known[curve.rows] = not np.isnan(constant[curve.at]).any()
         return replace(
             self,
             U=sparse.csr_array(sparse.vstack(rows_of_U)),
@@ -317,6 +335,7 @@ class LinearConstraints:
             b=np.where(is_known, self.b, 0.0),
             cost_range=_keep_rows(self.cost_range, is_known),
             terms=tuple(terms),
+            curves=self.curves.without(~is_known),
         )
 
     def _coefficients(self, terms: Sequence[RatePart], weight: Float) -> tuple[Any, Any]:
@@ -362,25 +381,6 @@ class LinearConstraints:
     def is_convex(self) -> bool:
         """Whether no row has a mean loss with a negative coefficient, which is concave."""
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
-
-
-def _product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], Float]:
-    """Make a function that multiplies vectors by a sparse matrix, or by its transpose.
-
-    A small matrix is multiplied without scipy's checks, in the same order of additions.
-    """
-    if matrix.nnz > SMALL_MATRIX:
-        large = matrix.T if transposed else matrix
-        return lambda vector: np.asarray(large @ vector)
-    n_rows = matrix.shape[transposed]
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    # The entries are copied, because scipy may sort those of a matrix in place.
-    columns, values = matrix.indices.astype(np.intp), matrix.data.copy()
-    if transposed:
-        rows, columns = columns, rows
-    return lambda vector: np.asarray(
-        np.bincount(rows, values * vector[columns], n_rows), dtype=np.float64
-    )
 
 
 def _find_fractions(

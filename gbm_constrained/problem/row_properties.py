@@ -15,19 +15,25 @@ from gbm_constrained.problem.kernels.base import over_classes
 
 
 def find_row_properties(
-    cells: Cells, functionals: Sequence[Functional], rows: Sequence[Mapping[int, float]]
+    cells: Cells,
+    functionals: Sequence[Functional],
+    rows: Sequence[Mapping[int, float]],
+    is_curved: Bool,
 ) -> dict[str, Any]:
     """Find the properties of linear rows, as fields of ``LinearConstraints``.
 
-    A row is given by the coefficients of its functionals.
+    A row is given by the coefficients of its functionals. Directions of one curve have one proxy,
+    the bounded one: it serves directions of both signs, of which one rewards errors.
     """
     reached = [_cells_reached(one.view, one.predicted, one.imitation) for one in functionals]
     found = [_properties_of_row(cells, functionals, reached, row) for row in rows]
     widths, touched, *properties = zip(*found, strict=True) if found else [()] * 5
-    names = ("may_reward_errors", "must_reward_errors", "splits_targets")
+    may, must, splits = (np.array(of, dtype=bool) for of in properties)
     return {
         "cost_range": make_csr(widths, touched, len(cells)),
-        **{name: np.array(of, dtype=bool) for name, of in zip(names, properties, strict=True)},
+        "may_reward_errors": may | is_curved,
+        "must_reward_errors": must & ~is_curved,
+        "splits_targets": splits,
     }
 
 

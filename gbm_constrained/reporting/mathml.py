@@ -5,6 +5,7 @@ Every text that a user chose is escaped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from functools import singledispatch
 from html import escape
@@ -22,7 +23,8 @@ from gbm_constrained.constraints.events import (
     Term,
 )
 from gbm_constrained.constraints.expressions import Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Gap, Grouped, Ratio
+from gbm_constrained.constraints.gaps import Gap, GapNorm, Ratio
+from gbm_constrained.constraints.grouped import Each, Grouped, Paired
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import (
     ClassifiedBy,
@@ -96,27 +98,48 @@ def _(e: Rate, sense: str, classes: Classes) -> str:
 
 @_expression.register
 def _(e: Quotient, sense: str, classes: Classes) -> str:
-    return _fraction(_rate(e.numerator, classes), _rate(e.denominator, classes))
+    return _value(e, classes)
 
 
 @_expression.register
 def _(e: Each, sense: str, classes: Classes) -> str:
-    return _over("max" if sense == "<=" else "min", GROUP) + _rate_in(e, GROUP, classes)
+    return _over("max" if sense == "<=" else "min", GROUP) + _value(
+        e.rate, classes, _member(e, GROUP)
+    )
 
 
 @_expression.register
 def _(e: Gap, sense: str, classes: Classes) -> str:
-    over, other = _reference(e, classes)
-    if len(e.rate.terms) > 1 or e.rate.constant:
+    return _gap(e, e.rate, classes)
+
+
+@_expression.register
+def _(e: GapNorm, sense: str, classes: Classes) -> str:
+    gaps = [
+        ("" if weight == 1.0 else _number(weight) + "<mo>\N{DOT OPERATOR}</mo>")
+        + _gap(e, of, classes)
+        for weight, of in e.parts
+    ]
+    if e.p == 1.0:
+        return _operator("+").join(gaps)
+    order = "<mi>\N{INFINITY}</mi>" if math.isinf(e.p) else _number(e.p)
+    bar = "<mo>\N{DOUBLE VERTICAL LINE}</mo>"
+    return f"<msub><mrow>{bar}{_list(gaps)}{bar}</mrow>{order}</msub>"
+
+
+def _gap(e: Paired, of: Rate | Quotient, classes: Classes) -> str:
+    """Write the largest difference of a rate or a quotient between groups."""
+    over, other = _reference(e, of, classes)
+    if isinstance(of, Rate) and (len(of.terms) > 1 or of.constant):
         other = f"<mrow><mo>(</mo>{other}<mo>)</mo></mrow>"
-    difference = _rate_in(e, GROUP, classes) + _operator(MINUS) + other
+    difference = _value(of, classes, _member(e, GROUP)) + _operator(MINUS) + other
     return f"{_over('max', over)}<mrow><mo>|</mo>{difference}<mo>|</mo></mrow>"
 
 
 @_expression.register
 def _(e: Ratio, sense: str, classes: Classes) -> str:
-    over, other = _reference(e, classes)
-    of_g = _rate_in(e, GROUP, classes)
+    over, other = _reference(e, e.rate, classes)
+    of_g = _value(e.rate, classes, _member(e, GROUP))
     slack = _operator("+") + _number(e.slack) if e.slack else ""
     first, second = _fraction(of_g + slack, other), _fraction(other + slack, of_g)
     if e.reference is None:
@@ -148,19 +171,27 @@ def _target(e: OfShares) -> str:
     return f"<mi>P</mi><mrow><mo>(</mo>{LABEL}{_operator('=')}{CLASS}<mo>)</mo></mrow>"
 
 
-def _reference(e: Gap, classes: Classes) -> tuple[str, str]:
+def _reference(e: Paired, of: Rate | Quotient, classes: Classes) -> tuple[str, str]:
     """Write the groups that a comparison goes over, and the rate that groups are compared with."""
     if e.compares_with_overall:
-        return GROUP, _rate(e.rate, classes)
+        return GROUP, _value(of, classes)
     if e.reference_group is None:
-        return f"{GROUP}<mo>,</mo>{OTHER_GROUP}", _rate_in(e, OTHER_GROUP, classes)
-    return GROUP, _rate_in(e, _tuple(map(_text, e.reference_group)), classes)
+        over = f"{GROUP}<mo>,</mo>{OTHER_GROUP}"
+        return over, _value(of, classes, _member(e, OTHER_GROUP))
+    return GROUP, _value(of, classes, _member(e, _tuple(map(_text, e.reference_group))))
 
 
-def _rate_in(e: Grouped, group: str, classes: Classes) -> str:
-    """Write the rate of one group."""
+def _member(e: Grouped, group: str) -> Member:
+    """Write the columns of the groups, and the name of one group."""
     names: Iterable[Hashable] = ("sensitive features",) if e.by is None else e.by
-    return _rate(e.rate, classes, (_tuple(map(_text, names)), group))
+    return _tuple(map(_text, names)), group
+
+
+def _value(of: Rate | Quotient, classes: Classes, member: Member | None = None) -> str:
+    """Write a rate or a quotient of rates, of one group if it is given."""
+    if isinstance(of, Quotient):
+        return _fraction(*(_rate(rate, classes, member) for rate in of.rates))
+    return _rate(of, classes, member)
 
 
 def _rate(rate: Rate, classes: Classes, member: Member | None = None) -> str:

@@ -172,16 +172,20 @@ class DualAscent:
         if self._takes_slopes and multipliers.any():
             self.lipschitz = self.slopes.lipschitz()
         assert self.lipschitz is not None
+        slopes = self.slopes
+        lipschitz = slopes.lagrangian.constraints.curves.lipschitz(
+            self.lipschitz, slopes.derivatives
+        )
         z = g + self._theta / self.progress * change
         if self.lazy:
             self.strides.adapt(g, multipliers)
             z[(multipliers == 0) & (g <= ROUNDING)] = 0.0
         # A constraint that no score moves, such as accuracy + error <= 1, has no multiplier.
-        inverse = np.divide(1.0, self.lipschitz, out=np.zeros_like(z), where=self.lipschitz > 0)
+        inverse = np.divide(1.0, lipschitz, out=np.zeros_like(z), where=lipschitz > 0)
         step = self.sigma_k * self.strides.factors * inverse**2
         ahead = np.asarray(np.maximum(multipliers + step * z, 0.0))
         if self.lazy:
-            cancel_opposites(ahead, self.slopes.lagrangian.constraints.opposites)
+            cancel_opposites(ahead, slopes.lagrangian.constraints.opposites)
         return ahead
 
     @property

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from gbm_constrained._typing import Array, Bool, Float
+from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
 from gbm_constrained.problem.kernels.proxies import PROXIES, RAMP, SQUARE, ProxyName
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -144,6 +145,8 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
                 f"proxy={SQUARE!r} is a surrogate of pair rates such as auc(), and no constraint "
                 f"is on one: use proxy='auto', or add such a constraint."
             )
+        if iterate in ("ergodic", "randomized"):
+            check_straight(constraints.constraints, f"iterate={iterate!r}", "use iterate='last'")
         reason = method.supports(constraints, iterate)
         if reason is not None and not method.runs_beyond_theory:
             raise ValueError(reason)

@@ -127,6 +127,11 @@ class CBPR(SolverMethod):
                 f"CBPR is for mean losses and rates of decisions, and {of_pairs} compares scores: "
                 f"use solver='abpp', without differences of mean losses beside it."
             )
+        if constraints.curves.items:
+            return (
+                "CBPR is for linear functions of rates and mean losses, and a constraint is none: "
+                "use solver='abpp', without differences of mean losses beside it."
+            )
         if iterate != "ergodic":
             return None
         return (

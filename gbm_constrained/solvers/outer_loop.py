@@ -29,6 +29,8 @@ SETTLED = 0.5
 # Largest violation that leaves a multiplier at zero. Mean losses are summed in single precision,
 # and a weighted rate of 1 may be above 1 by rounding.
 ROUNDING = 1e-6
+# Weight of the last derivative of a curved row in the average over iterations.
+LAST_DERIVATIVE = 0.25
 
 
 @dataclass
@@ -72,6 +74,8 @@ class OuterLoop(ABC):
     ----------
     start : (m,). Multipliers that the solver was started with.
     multipliers : (m,). y, those of the current subproblem.
+    prices : (m,). What dual steps move: the multipliers of straight rows, and the price of its
+        curved row for each direction of one (:mod:`gbm_constrained.problem.curved_rows`).
     bounds : (m,). Bounds in force.
     history : One entry per outer iteration.
     ergodic_weights : t_k = sigma_k / sigma_0: the weight of x_{k+1} in the ergodic average.
@@ -96,6 +100,7 @@ class OuterLoop(ABC):
     has_rates: bool = True
     start: Float = field(init=False)
     multipliers: Float = field(init=False)
+    prices: Float = field(init=False)
     bounds: Float = field(init=False)
     history: list[Record] = field(default_factory=list, init=False)
     ergodic_weights: list[float] = field(default_factory=list, init=False)
@@ -106,6 +111,9 @@ class OuterLoop(ABC):
         start = self.initial_multipliers
         self.start = np.zeros(m) if start is None else np.array(start, dtype=np.float64)
         self.multipliers = self.start.copy()
+        curved = self.lagrangian.constraints.curves.is_curved
+        self.prices = np.where(curved, 0.0, self.start)
+        self._is_unpriced = curved & (self.start > 0.0)
         self.bounds = self.lagrangian.constraints.b.copy()
         self.slopes = PathSlopes(self.lagrangian)
         self._proximal_weights = ProximalWeights(self.slopes, self.progress)
@@ -206,6 +214,7 @@ class OuterLoop(ABC):
         functionals = constraints.functionals(statistics)
         rates = constraints.rows_of(functionals)
         values = rates + offset
+        self._find_derivatives(functionals)
         if self.optimism is not None:
             higher, self.bounds = self.optimism(k)
             values = values + higher
@@ -234,6 +243,23 @@ class OuterLoop(ABC):
         if self.callback is not None:
             self.callback(record)
 
+    def _find_derivatives(self, functionals: Float) -> None:
+        """Average the derivatives of curved rows over iterations, and price what they start from.
+
+        A derivative jumps where another group or term becomes the largest. Scores would follow
+        such jumps there and back.
+        """
+        curves, slopes = self.lagrangian.constraints.curves, self.slopes
+        if not curves.items:
+            return
+        found = curves.derivatives(functionals)
+        weight = LAST_DERIVATIVE if self.history else 1.0
+        slopes.derivatives = slopes.derivatives + weight * (found - slopes.derivatives)
+        priced = curves.prices(self.start, slopes.derivatives)
+        now = self._is_unpriced & (priced > 0.0)
+        self.prices[now] = np.maximum(self.prices[now], priced[now])
+        self._is_unpriced &= ~now
+
     def _move_multipliers(self, margin: Array, g: Float, change: Float) -> None:
         """Take the multipliers of the schedule, or a dual step."""
         scheduled = self._look_up_schedule()
@@ -242,12 +268,17 @@ class OuterLoop(ABC):
         if self.lazy and (comes or self.multipliers.any()):
             self.slopes.observe(margin)
         if scheduled is not None and not self._may_leave_schedule():
-            self.multipliers = scheduled
+            self.multipliers = self.prices = scheduled
             return
-        ahead = self.dual.ascend(self.multipliers, g, change)
+        ahead = self.dual.ascend(self.prices, g, change)
+        if scheduled is not None:
+            self.multipliers = self.prices = self._correct(scheduled, ahead)
+            return
         if self.fixed is not None:
             ahead[self.fixed] = self.start[self.fixed]
-        self.multipliers = ahead if scheduled is None else self._correct(scheduled, ahead)
+        self.prices, self.multipliers = ahead, ahead * self.slopes.derivatives
+        if self.fixed is not None:
+            self.multipliers[self.fixed] = self.start[self.fixed]
 
     def follow_schedule(self, point: Point) -> None:
         """Take the multipliers of the schedule without computing rates."""

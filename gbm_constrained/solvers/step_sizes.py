@@ -69,6 +69,7 @@ class PathSlopes:
     by_cell : (n_cells,). Root mean square slope in each cell, as last observed.
     of_pairs : (n_cells,). Root mean square slope of pair rates in each cell, as last observed.
     loss_curvature : Root mean square slope of all rows, near the mean curvature of the loss.
+    derivatives : (m,). Multiplier of each row under a price of one, at the last functionals.
     """
 
     def __init__(self, lagrangian: Lagrangian) -> None:
@@ -76,6 +77,7 @@ class PathSlopes:
         self.by_cell: Float = np.zeros(0)
         self.of_pairs: Float = np.zeros(0)
         self.loss_curvature = 0.0
+        self.derivatives: Float = np.ones(len(lagrangian.constraints))
 
     def observe(self, margin: Array) -> None:
         """Compute the slopes at the current scores."""

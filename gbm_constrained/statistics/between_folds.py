@@ -26,7 +26,7 @@ from scipy import sparse, stats
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Quotient
-from gbm_constrained.constraints.grouped import Ratio
+from gbm_constrained.constraints.gaps import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.communicator import is_any
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -101,6 +101,7 @@ def estimate_between_fold_deviation(
         return BetweenFoldDeviation(constraints, np.zeros(len(compiled.parts)), is_beyond_chance)
     together = CellCounts.of(cells, decisions)
     functionals = functionals_of(compiled, together)
+    compiled = compiled.tangent(functionals)
     of_rates, of_rows = _by_fold(compiled, cells, folds, decisions)
     own_rates, own_rows = of_rates.own(), of_rows.own()
     # The comparison is False for undefined values, which have no Q.

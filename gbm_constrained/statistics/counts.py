@@ -207,7 +207,7 @@ def blocks_of(parts: Sequence[WeightedFraction]) -> tuple[Block, ...]:
 
 
 def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[Block, ...] | None]:
-    """List the blocks of each row of constraints; None where the row has a mean loss.
+    """List the blocks of each row of constraints; None where it has a mean loss, or is curved.
 
     Rows share the blocks that they have in common, as those of a gap do.
     """
@@ -215,6 +215,9 @@ def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[Block, ...] | None
     rows: list[tuple[Block, ...] | None] = []
     known = dict[tuple[bytes, bytes], Block]()
     for j in range(len(compiled)):
+        if compiled.curves.is_curved[j]:
+            rows.append(None)
+            continue
         at = slice(R.indptr[j], R.indptr[j + 1])
         scaled: list[WeightedFraction] = []
         for k, a in zip(R.indices[at], R.data[at], strict=True):

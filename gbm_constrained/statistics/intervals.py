@@ -21,13 +21,18 @@ from scipy import linalg, optimize
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint, Expression
 from gbm_constrained.constraints.coverage import CoverageDifference, CoverageDivergence
+from gbm_constrained.constraints.curves import CurvedRow
 from gbm_constrained.constraints.expressions import Quotient, Rate
-from gbm_constrained.constraints.grouped import Each, Gap, Grouped
+from gbm_constrained.constraints.gaps import Gap, GapNorm
+from gbm_constrained.constraints.grouped import Each, Grouped
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.binomial import clopper_pearson, interval_of_binomials
 from gbm_constrained.statistics.counts import EQUAL, Block, CellCounts, blocks_of, functionals_of
+from gbm_constrained.statistics.tangents import scale_parts
 from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
+
+MOST_BRANCHES = 64  # Largest values among which the worst is looked for: others lie far below.
 
 __all__ = ["constraint_intervals", "functional_intervals"]
 
@@ -216,8 +221,28 @@ class _Values(NamedTuple):
 
 @singledispatch
 def _interval_of(expression: Expression, constraint: Constraint, values: _Values) -> Float:
-    """Find the interval of what a constraint bounds."""
-    raise NotImplementedError
+    """Find the interval of what a constraint bounds.
+
+    A function of several functionals has the interval of its tangent, a sum of fractions. Of
+    several functions whose largest value is bounded, the interval is that of the worst one: see
+    :func:`~gbm_constrained.statistics.worst_intervals.worst_interval`.
+    """
+    f = values.functionals
+    value = constraint.value(f)
+    if np.isnan(value):
+        return np.full(2, np.nan)
+    branches = constraint.branches(range(f.size))
+    known = [row for row in branches if not np.isnan(f[list(row.at)]).any()]
+    known.sort(key=lambda row: -float(row.function.values(f[list(row.at)][:, None])[0]))
+    of_all = level_of_all(constraint, f.size, values.level)
+    low, high = -np.inf, -np.inf
+    for row in known[:MOST_BRANCHES]:
+        low = max(low, _tangent_interval(row, values, of_all)[0])
+        high = max(high, _tangent_interval(row, values, values.level)[1])
+    ends = np.sort(constraint.sign * np.array([low, high]))
+    # Rounding must not leave the value outside.
+    ends = np.array([min(ends[0], value), max(ends[1], value)])
+    return np.asarray(np.clip(ends, *constraint.range))
 
 
 @_interval_of.register
@@ -254,6 +279,11 @@ def _(expression: Gap, constraint: Constraint, values: _Values) -> Float:
 
 
 @_interval_of.register
+def _(expression: GapNorm, constraint: Constraint, values: _Values) -> Float:
+    return _interval_of.dispatch(Expression)(expression, constraint, values)
+
+
+@_interval_of.register
 def _(expression: CoverageDifference, constraint: Constraint, values: _Values) -> Float:
     of_all = level_of_all(constraint, values.functionals.size, values.level)
     at, strict = (values.intervals(level) for level in (values.level, of_all))
@@ -264,6 +294,17 @@ def _(expression: CoverageDifference, constraint: Constraint, values: _Values) -
 @_interval_of.register
 def _(expression: CoverageDivergence, constraint: Constraint, values: _Values) -> Float:
     return np.full(2, np.nan)
+
+
+def _tangent_interval(row: CurvedRow, values: _Values, level: float) -> Float:
+    """Find the interval of a function from that of its tangent at the functionals."""
+    at = list(row.at)
+    f, constant = values.functionals[at], values.constant[at]
+    slope = row.function.gradient(f)
+    scaled = scale_parts([values.parts[k] for k in at], slope)
+    ends = _interval_of_sum(scaled, 0.0, values.counts, level)
+    moved = float(row.function.values(f[:, None])[0]) - float(slope @ (f - constant))
+    return np.asarray(ends + moved)
 
 
 def _gap_interval(values: _Values) -> Float | None:

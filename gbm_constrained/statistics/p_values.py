@@ -26,6 +26,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.binomial import upper_limit
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
+from gbm_constrained.statistics.tangents import find_violated_curves
 from gbm_constrained.statistics.two_proportions import GAMMA, Binomial, sum_p_value
 
 SMALLEST = 1e-15  # Union bounds are not followed to smaller p-values.
@@ -285,8 +286,10 @@ def find_violated_rows(
     empty base sets give False. The result has shape (..., m).
 
     The exact test takes time. With `one_test_each`, one of a constraint's rows that need it is
-    tested: the row furthest beyond its limits, and none where limits refute a row.
+    tested: the row furthest beyond its limits, and none where limits refute a row. Curved rows
+    have a normal test by their tangents.
     """
+    curved = find_violated_curves(compiled, counts, delta)
     negated = replace(compiled, R=-compiled.R, b=-compiled.b)
     rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
@@ -318,7 +321,7 @@ def find_violated_rows(
     for j in np.flatnonzero(asked.reshape(-1, len(rows)).any(axis=0)).tolist():
         p = _p_of_two_binomials(rows[j] or (), negated.b[j], counts, asked[..., j])
         beyond[..., j] |= p <= levels[j]
-    return beyond
+    return beyond | curved
 
 
 def _upper(block: Block, counts: CellCounts, delta: float) -> Float:

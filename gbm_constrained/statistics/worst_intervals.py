@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint, Expression, Sense
-from gbm_constrained.constraints.grouped import Each, Gap, Ratio
+from gbm_constrained.constraints.gaps import Gap, Ratio
+from gbm_constrained.constraints.grouped import Each
 
 
 def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:

@@ -12,6 +12,7 @@ import pandas as pd
 from gbm_constrained._dataframes import categories_of, foreign_categories, names_of
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Bool, Float
+from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.selectors import MISSING, Columns
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import FitData
@@ -53,6 +54,7 @@ def begin_groups(problem: FitProblem) -> GroupOffsets:
                 f"{ASKED} moves decisions, and {constraint} is about scores: bound a rate of "
                 f"decisions instead, or use group_thresholds=False."
             )
+    check_straight(compiled.constraints, ASKED, "use group_thresholds=False")
     columns = _columns_of(problem.cells)
     _check_columns(data, columns)
     groups = GroupOffsets.none(columns, data.whole_rows)

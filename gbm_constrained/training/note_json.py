@@ -39,7 +39,15 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from gbm_constrained.constraints import amounts, coverage, events, expressions, grouped, selectors
+from gbm_constrained.constraints import (
+    amounts,
+    coverage,
+    events,
+    expressions,
+    gaps,
+    grouped,
+    selectors,
+)
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import is_fairlearn
@@ -66,7 +74,7 @@ __all__ = ["dumps", "loads"]
 CLASSES: tuple[type, ...] = (
     *(
         cls
-        for module in (amounts, coverage, events, expressions, grouped, selectors)
+        for module in (amounts, coverage, events, expressions, gaps, grouped, selectors)
         for cls in vars(module).values()
         if inspect.isclass(cls) and is_dataclass(cls) and cls.__module__ == module.__name__
     ),

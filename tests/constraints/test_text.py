@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 import gbm_constrained as gc
 from gbm_constrained import presets
 from gbm_constrained.constraints.expressions import Rate
-from gbm_constrained.constraints.grouped import Gap, Ratio
+from gbm_constrained.constraints.gaps import Gap, Ratio
 
 F, M = {"sex": "F"}, {"sex": "M"}
 TABLE = {

@@ -87,7 +87,7 @@ ERRORS = [
     ("gap(tpr, by=[]) <= 0.1", "[]", "these brackets are empty"),
     ("gap(tpr, by=sex) >= 0.1", "gap(tpr, by=sex) >= 0.1", "only be bounded from above"),
     ("gap(tpr) + fpr <= 0.1", "gap(tpr) + fpr", "cannot be combined"),
-    ("-gap(tpr) >= 0.1", "-gap(tpr)", "cannot be combined"),
+    ("-gap(tpr) >= 0.1", "-gap(tpr)", "only positive finite numbers multiply gaps"),
     ("gap(EqualOpportunity) <= 0.1", "EqualOpportunity", "a preset is a constraint by itself"),
     ("gap(0.1) <= 0.1", "gap(0.1)", "compares a plain rate between groups"),
     ("EqualOpportunity + fpr <= 0.1", "EqualOpportunity", "a preset is a constraint by itself"),

@@ -14,7 +14,7 @@ CASES = [(operate, other) for operate in SUMS for other in (*NUMBERS, gc.recall(
 CASES += [(operate, n) for operate in (operator.mul, operator.truediv) for n in NUMBERS]
 REMEDIES = {
     gc.precision(): "Bound each by itself",
-    gc.gap(gc.tpr(), by="sex"): "Bound each by itself",
+    gc.ratio(gc.tpr(), by="sex"): "Bound each by itself",
     g_mean(): "give a function of the confusion matrix",
 }
 

@@ -12,7 +12,7 @@ from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import SMALL_MATRIX, _product_with
+from gbm_constrained.problem.sparse_products import SMALL_MATRIX, product_with
 
 
 def part_with_empty_cells():
@@ -175,7 +175,7 @@ def test_products_of_constraints_are_those_of_scipy(shape):
     matrix.indices[:2] = matrix.indices[:2][::-1].copy()
     across, down = rng.normal(size=shape[1]), rng.normal(size=shape[0])
     expected = matrix @ across, matrix.T @ down
-    products = _product_with(matrix), _product_with(matrix, transposed=True)
+    products = product_with(matrix), product_with(matrix, transposed=True)
     if matrix.nnz <= SMALL_MATRIX:
         matrix.sort_indices()
     assert np.array_equal(products[0](across), expected[0])

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.grouped import Each, Gap, Ratio
+from gbm_constrained.constraints.gaps import Gap, Ratio
+from gbm_constrained.constraints.grouped import Each
 
 Ends: TypeAlias = tuple[float, float]
 

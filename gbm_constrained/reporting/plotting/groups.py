@@ -295,6 +295,11 @@ def _comparison_of(given: Any) -> Any:
             f"constraint must compare groups, as gap(fpr(), by='sex') <= 0.02 and "
             f"each(fpr(), by='sex') do, got {given!r}."
         )
+    if len(expression.rates) > 1:
+        raise TypeError(
+            f"constraint={given!r} compares {len(expression.rates)} rates, and one is drawn: give "
+            f"each gap of a rate by itself, such as gap(fpr(), by='sex')."
+        )
     return given if isinstance(given, Constraint) else _with_vacuous_bound(expression)
 
 
