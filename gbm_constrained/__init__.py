@@ -17,7 +17,6 @@ from gbm_constrained.constraints.log_loss_form import as_log_loss
 from gbm_constrained.constraints.pair_rates import *  # noqa: F403 - as those of `rates`
 from gbm_constrained.constraints.rates import *  # noqa: F403 - `rates.__all__` lists the names
 from gbm_constrained.constraints.selectors import dataset, label
-from gbm_constrained.constraints.text import format_constraint, parse_constraint, parse_constraints
 from gbm_constrained.exceptions import (
     CheckpointWarning,
     CostlyConstraintsWarning,
@@ -41,6 +40,11 @@ if TYPE_CHECKING:
     from gbm_constrained import xgboost as xgboost
     from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
     from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
+    from gbm_constrained.constraints.text import (
+        format_constraint,
+        parse_constraint,
+        parse_constraints,
+    )
     from gbm_constrained.evaluation.feasibility import Feasibility
     from gbm_constrained.evaluation.np_roc import np_roc_band
     from gbm_constrained.evaluation.verdicts import Verdict
@@ -62,7 +66,10 @@ _PLACES = {
     "Feasibility": "evaluation.feasibility",
     "Verdict": "evaluation.verdicts",
     "audit": "reporting.audit",
+    "format_constraint": "metrics.text",  # This knows metrics as well.
     "np_roc_band": "evaluation.np_roc",
+    "parse_constraint": "metrics.text",
+    "parse_constraints": "metrics.text",
     "tradeoff_curve": "tradeoff",
 }
 _MODULES = (

@@ -206,7 +206,9 @@ class _Curves:
             function, f = curve.row.function, values[at] + constant[:, None]
             over = function.values(f) - right
             is_open = (f[list(function.denominators)] < smallest[:, None]).any(axis=0)
-            found.append(np.where(is_open & np.isfinite(right), np.maximum(over, 1.0), over))
+            over[is_open] = np.maximum(over[is_open], 1.0)
+            over[np.isnan(over)] = 1.0
+            found.append(over if np.isfinite(right) else np.full(over.size, -np.inf))
         return np.array(found)
 
     def least(self, low: Float, high: Float) -> Float:

@@ -20,8 +20,11 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.constraints.without_arithmetic import WithoutArithmetic
+from gbm_constrained.metrics.values import MetricValue
 from gbm_constrained.problem.groups import Group
 
+# Rows of a bound: one of the rate; one multiplied by the denominator; one of each rate; tangents.
+Form: TypeAlias = Literal["linear", "ratio", "worst", "curved"]
 Kind: TypeAlias = Literal["linear", "smooth", "convex", "ratio", "other"]
 KINDS: tuple[Kind, ...] = ("linear", "smooth", "convex", "ratio", "other")
 
@@ -131,9 +134,19 @@ class MetricLoss:
 
 
 class Metric(WithoutArithmetic):
-    """A function of the confusion matrix that a classifier maximises or minimises."""
+    """A function of the confusion matrix that a classifier maximises, minimises or bounds.
+
+    ``metric <= b`` and ``metric >= b`` are constraints.
+    """
 
     greater_is_better: bool = True
+    form: Form = "curved"  # Form of the rows of a bound.
+    no_rule: str = ""  # Why the metric cannot be bounded, with the remedy.
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of the metric over all predictions."""
+        return 0.0, 1.0
 
     @abstractmethod
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
@@ -155,6 +168,12 @@ class Metric(WithoutArithmetic):
     def with_groups(self, bound: BoundMetric, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
         """Return the bound metric, once the groups of its expressions are known."""
         return bound
+
+    def __le__(self, bound: Any) -> Constraint:
+        return Constraint(MetricValue(self), "<=", bound)
+
+    def __ge__(self, bound: Any) -> Constraint:
+        return Constraint(MetricValue(self), ">=", bound)
 
     @property
     def reason_and_remedy(self) -> str:

@@ -2,6 +2,7 @@ r"""Costs and functions of the joint confusion matrix :math:`C_{ij} = P(y = i, \
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,9 +43,15 @@ class MeanCost(Metric):
     """
 
     greater_is_better = False
+    form = "linear"
 
     matrix: tuple[tuple[float, ...], ...]
     on: tuple[Any, ...] = ()
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest cost of a decision."""
+        return float(np.min(self.matrix)), float(np.max(self.matrix))
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the mean cost."""
@@ -91,6 +98,17 @@ class FunctionMetric(Metric):
     by: Columns | None = None
     on: tuple[Any, ...] = ()
     greater_is_better: bool = True
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value, which are not known."""
+        return -math.inf, math.inf
+
+    @property
+    def no_rule(self) -> str:  # type: ignore[override]
+        """Why the function cannot be bounded, with the remedy."""
+        reason = "its function takes the matrices of groups"
+        return "" if self.by is None else f"{reason}: bound one of each, with on={{column: value}}"
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the entries of the confusion matrices."""

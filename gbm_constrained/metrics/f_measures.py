@@ -42,6 +42,8 @@ class FBeta(Metric):
         Rows that are counted.
     """
 
+    form = "ratio"
+
     beta: float
     label: Hashable | None = None
     on: tuple[Any, ...] = ()
@@ -70,8 +72,16 @@ class MicroF1(Metric):
         Rows that are counted.
     """
 
+    form = "ratio"
+
     default: Hashable | None = None
     on: tuple[Any, ...] = ()
+
+    @property
+    def no_rule(self) -> str:  # type: ignore[override]
+        """Why the metric cannot be bounded, with the remedy."""
+        reason = "its default class is the most frequent one of the rows, which may differ"
+        return "" if self.default is not None else f"{reason}: name it, f1_micro(default=...)"
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the numerator and the denominator."""

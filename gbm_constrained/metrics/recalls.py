@@ -26,7 +26,7 @@ from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.rate_parts import Taken, name_with_rows
 from gbm_constrained.constraints.rates import recall
 from gbm_constrained.constraints.selectors import as_selectors
-from gbm_constrained.metrics.base import BoundMetric, Kind, Metric, bind_linear
+from gbm_constrained.metrics.base import BoundMetric, Form, Kind, Metric, bind_linear
 
 # Recall at which gradients of the G-mean and the H-mean are taken where a recall is smaller: they
 # grow without bound at zero.
@@ -96,6 +96,11 @@ class MeanOfRecalls(Metric):
     name: str
     on: tuple[Any, ...] = ()
 
+    @property
+    def form(self) -> Form:  # type: ignore[override]
+        """Form of the rows of a bound: the worst recall has one of each class."""
+        return "worst" if self.name == "min_recall" else "curved"
+
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the recall of each class."""
         _check_several(self.name, classes)
@@ -110,6 +115,8 @@ class MeanOfRecalls(Metric):
 @dataclass(frozen=True, repr=False)
 class BalancedAccuracy(Metric):
     """The mean of the recalls of all classes."""
+
+    form = "linear"
 
     on: tuple[Any, ...] = ()
 

@@ -25,8 +25,11 @@ from gbm_constrained.constraints.text import (
     write_selectors,
     write_value,
 )
+from gbm_constrained.constraints.text import format_constraint as format_constraint
+from gbm_constrained.constraints.text import parse_constraint as parse_constraint
+from gbm_constrained.constraints.text import parse_constraints as parse_constraints
 from gbm_constrained.constraints.text_mask import make_error
-from gbm_constrained.constraints.text_reader import RATES, Function, Reader
+from gbm_constrained.constraints.text_reader import FUNCTIONS, RATES, Function, Reader
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.callables import MeanCost, cost
 from gbm_constrained.metrics.f_measures import (
@@ -46,6 +49,7 @@ from gbm_constrained.metrics.recalls import (
     min_recall,
     q_mean,
 )
+from gbm_constrained.metrics.values import MetricValue
 
 NAMES: dict[str, Callable[..., Metric]] = {
     make.__name__: make
@@ -53,6 +57,9 @@ NAMES: dict[str, Callable[..., Metric]] = {
         balanced_accuracy, f1_macro, f1_micro, f_beta, g_mean, h_mean, min_recall, q_mean,
     )
 }  # fmt: skip
+
+
+FUNCTIONS.update({name: Function(make) for name, make in NAMES.items()})  # Of constraints.
 
 
 class MetricReader(Reader):
@@ -164,6 +171,11 @@ def format_metric(metric: Metric | Rate | Quotient) -> str:
 def _write(metric: Any) -> str:
     """Write a metric; every kind registers how."""
     raise NotTextError("a function has no text")
+
+
+@write_expression.register
+def _(value: MetricValue) -> str:
+    return _write(value.metric)
 
 
 @_write.register(Rate)

@@ -69,13 +69,19 @@ class Curve:
         return np.array(self.row.at, dtype=np.intp)
 
     def value(self, functionals: Float) -> float:
-        """Compute the value of the function, given all functionals."""
-        return float(self.row.function.values(functionals[self.at][:, None])[0])
+        """Compute the value of the function, given all functionals; NaN where one is unknown.
+
+        A function without a value at known functionals, as a quotient of zeros is, holds.
+        """
+        own = functionals[self.at]
+        found = float(self.row.function.values(own[:, None])[0])
+        return self.row.bound if np.isnan(found) and not np.isnan(own).any() else found
 
     def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient in the functionals of the row; zero where one is unknown."""
+        """Compute the gradient in the functionals of the row; zero where it is undefined."""
         own = functionals[self.at]
-        return np.zeros(own.size) if np.isnan(own).any() else self.row.function.gradient(own)
+        is_undefined = np.isnan(self.row.function.values(own[:, None])[0])
+        return np.zeros(own.size) if is_undefined else self.row.function.gradient(own)
 
     def derivatives(self, functionals: Float) -> Float:
         """Compute the part of the derivative that each direction has."""

@@ -32,6 +32,7 @@ from gbm_constrained.constraints.selectors import (
     Column,
     Label,
 )
+from gbm_constrained.metrics.values import MetricValue
 
 Classes = Sequence[Hashable] | None
 Member = tuple[str, str]  # Columns of groups and the group, as written.
@@ -74,6 +75,8 @@ def legend_of(formulas: Sequence[str]) -> str:
         for sign in meanings
         if any(sign in (f.replace(DECISION, "") if sign == LABEL else f) for f in formulas)
     ]
+    if not found:  # The formula of a metric is its name.
+        return ""
     *others, last = [f"<math>{sign}</math> is {meanings[sign]}" for sign in found]
     return f"{', '.join(others)} and {last}." if others else f"{last}."
 
@@ -145,6 +148,11 @@ def _(e: Ratio, sense: str, classes: Classes) -> str:
     if e.reference is None:
         return _over("min", over) + first
     return f"{_over('min', over)}<mrow><mo>{{</mo>{first}<mo>,</mo>{second}<mo>}}</mo></mrow>"
+
+
+@_expression.register
+def _(e: MetricValue, sense: str, classes: Classes) -> str:
+    return _text(e)
 
 
 @_expression.register

@@ -29,8 +29,9 @@ SETTLED = 0.5
 # Largest violation that leaves a multiplier at zero. Mean losses are summed in single precision,
 # and a weighted rate of 1 may be above 1 by rounding.
 ROUNDING = 1e-6
-# Weight of the last derivative of a curved row in the average over iterations.
-LAST_DERIVATIVE = 0.25
+# Weight of the last derivative of a curved row in the average over iterations, and the first
+# iterations, whose scores are nearly alike and whose derivatives are not averaged.
+LAST_DERIVATIVE, UNSETTLED = 0.25, 5
 
 
 @dataclass
@@ -253,7 +254,7 @@ class OuterLoop(ABC):
         if not curves.items:
             return
         found = curves.derivatives(functionals)
-        weight = LAST_DERIVATIVE if self.history else 1.0
+        weight = LAST_DERIVATIVE if len(self.history) >= UNSETTLED else 1.0
         slopes.derivatives = slopes.derivatives + weight * (found - slopes.derivatives)
         priced = curves.prices(self.start, slopes.derivatives)
         now = self._is_unpriced & (priced > 0.0)

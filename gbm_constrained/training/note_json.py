@@ -63,6 +63,7 @@ from gbm_constrained.metrics.callables import MeanCost
 from gbm_constrained.metrics.f_measures import FBeta, MacroF1, MicroF1
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.metrics.recalls import BalancedAccuracy, MeanOfRecalls
+from gbm_constrained.metrics.values import MetricValue
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
@@ -80,7 +81,7 @@ CLASSES: tuple[type, ...] = (
     ),
     Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
     ABPP, AdaptiveSurrogates, AutoSolver, CBPR,
-    BalancedAccuracy, FBeta, MacroF1, MeanCost, MeanOfRecalls, MicroF1, RateMetric,
+    BalancedAccuracy, FBeta, MacroF1, MeanCost, MeanOfRecalls, MetricValue, MicroF1, RateMetric,
 )  # fmt: skip
 TAG = "$"
 ARRAY_KINDS = "biufUSMmO"  # as in numpy.dtype.kind

@@ -90,7 +90,8 @@ RATES = {
     "wins": (gc.wins(over=OLD), lambda r: mean((r.d == r.y) & (r.old != r.y))),
     "losses": (gc.losses(to=OLD), lambda r: mean((r.d != r.y) & (r.old == r.y))),
 }
-COMPARISONS = {"each", "gap", "gap_norm", "ratio"}  # Functions that take a rate; test_expressions has them.
+# Functions that take rates; test_expressions and test_gaps have them.
+COMPARISONS = {"each", "gap", "gap_norm", "ratio"}
 EVERY_RATE = pytest.mark.parametrize("text", RATES)
 
 
