@@ -83,6 +83,12 @@ class Curve:
         is_undefined = np.isnan(self.row.function.values(own[:, None])[0])
         return np.zeros(own.size) if is_undefined else self.row.function.gradient(own)
 
+    def combine(self, derivatives: Float) -> Float:
+        """Add up the parts of the derivatives of the directions, by functional of the row."""
+        at, sign = np.array(self.directions).T
+        weight = sign * derivatives[self.rows]
+        return np.bincount(at.astype(np.intp), weight, len(self.row.at)).astype(np.float64)
+
     def derivatives(self, functionals: Float) -> Float:
         """Compute the part of the derivative that each direction has."""
         at, sign = np.array(self.directions).T
@@ -158,15 +164,6 @@ class Curves:
         for curve in self.items:
             slopes = derivatives[curve.rows].sum()
             found[curve.rows] = multipliers[curve.rows].sum() / slopes if slopes > 0.0 else 0.0
-        return found
-
-    def lipschitz(self, of_rows: Float, derivatives: Float) -> Float:
-        """Bound the Lipschitz constant of each curve by those of its directions."""
-        if not self.items:
-            return of_rows
-        found = of_rows.copy()
-        for curve in self.items:
-            found[curve.rows] = derivatives[curve.rows] @ of_rows[curve.rows]
         return found
 
     def find_tangents(

@@ -90,6 +90,29 @@ class ProblemConstants:
             square += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
         return own, float(np.sqrt(max(square, 1.0)))
 
+    def curve_lipschitz(
+        self, lipschitz: Float, derivatives: Float, slopes: Float | None = None
+    ) -> Float:
+        """Replace the constants of directions of curves by those of the curves' tangents.
+
+        Parameters
+        ----------
+        lipschitz : ndarray of shape (m,)
+            Constants of all linear rows.
+        derivatives : ndarray of shape (m,)
+            Multipliers of the directions under a price of one.
+        slopes : ndarray of shape (n_cells,), default=None
+            Slopes of rates in each cell, as a share of the largest one.
+        """
+        constraints, n_cells = self.rows.constraints, len(self.rows.cells)
+        found, steepest = lipschitz.copy(), rate_lipschitz(self.rows.n_classes)
+        scale = np.sqrt(self.rows.effective_density) * (1.0 if slopes is None else slopes)
+        for curve in constraints.curves.items:
+            costs = curve.combine(derivatives) @ constraints.U[curve.at]
+            width = np.ptp(np.reshape(costs, (n_cells, -1)), axis=1)
+            found[curve.rows] = steepest * float(np.linalg.norm(width * scale))
+        return found
+
     @cached_property
     def _sample(self) -> tuple[Array, Array | None, list[View], Float]:
         """About as many rows of each cell, with their weights and their views.

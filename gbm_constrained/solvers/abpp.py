@@ -157,7 +157,7 @@ class DualAscent:
             self.sigma = 1.0 / (self.tau * coupling**2)
         self.tau_k, self.sigma_k, self.gamma_k = self.tau, self.sigma, self.sigma / self.tau
         self._theta = 1.0
-        self.strides = Strides(m, self.progress)
+        self.strides = Strides(lagrangian.constraints.curves.is_curved, self.progress)
 
     def change_step_sizes(self) -> None:
         """Accelerate where the objective is strongly convex: lines 5 and 1 of Algorithm 1."""
@@ -172,10 +172,7 @@ class DualAscent:
         if self._takes_slopes and multipliers.any():
             self.lipschitz = self.slopes.lipschitz()
         assert self.lipschitz is not None
-        slopes = self.slopes
-        lipschitz = slopes.lagrangian.constraints.curves.lipschitz(
-            self.lipschitz, slopes.derivatives
-        )
+        lipschitz = self.slopes.with_curves(self.lipschitz)
         z = g + self._theta / self.progress * change
         if self.lazy:
             self.strides.adapt(g, multipliers)
@@ -185,7 +182,7 @@ class DualAscent:
         step = self.sigma_k * self.strides.factors * inverse**2
         ahead = np.asarray(np.maximum(multipliers + step * z, 0.0))
         if self.lazy:
-            cancel_opposites(ahead, slopes.lagrangian.constraints.opposites)
+            cancel_opposites(ahead, self.slopes.lagrangian.constraints.opposites)
         return ahead
 
     @property

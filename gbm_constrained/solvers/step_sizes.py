@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.problem.kernels.base import rate_lipschitz
 from gbm_constrained.problem.kernels.pairs import STEEPEST
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -55,7 +55,8 @@ MIN_SLOPE = 0.15  # Smallest slope of a rate that a dual step is computed from.
 # Share of its last distance to the bound above which a constraint counts as not moving.
 STUCK_SHARE = 0.9
 STRIDE_GROWTH = 1.0  # Growth of the dual step of such a constraint, in one exact iteration.
-MAX_STRIDE = 50.0  # Largest factor on a dual step.
+MAX_STRIDE, MAX_STRIDE_OF_CURVES = 50.0, 4.0  # Largest factors on dual steps.
+LIPSCHITZ_KEPT = 0.9  # Share of a curve's Lipschitz constant that is kept in each iteration.
 # Numbers of exact iterations at which the proximal term begins to return, and has returned.
 RETURN_ON_HELD_OUT_ROWS = (10.0, 30.0)
 RETURN_ON_TRAINING_ROWS = (5.0, 10.0)
@@ -78,6 +79,7 @@ class PathSlopes:
         self.of_pairs: Float = np.zeros(0)
         self.loss_curvature = 0.0
         self.derivatives: Float = np.ones(len(lagrangian.constraints))
+        self._of_curves = np.zeros(len(lagrangian.constraints))
 
     def observe(self, margin: Array) -> None:
         """Compute the slopes at the current scores."""
@@ -91,14 +93,34 @@ class PathSlopes:
 
     def lipschitz(self) -> Float:
         """Compute Lipschitz constants of the constraints with the observed slopes, (m,)."""
-        steepest = rate_lipschitz(self.lagrangian.n_classes)
-        slopes = np.maximum(SLOPE_FACTOR * self.by_cell, MIN_SLOPE) / steepest
+        steepest, slopes = rate_lipschitz(self.lagrangian.n_classes), self._relative_slopes
         rates, losses, pairs = self._squared_reactions
         square = rates @ slopes**2 + losses * steepest**2
         if (at := self.lagrangian.rows.pairs) is not None and self.of_pairs.size:
             of_pairs = np.minimum(SLOPE_FACTOR * self.of_pairs, at.steepest) / STEEPEST
             square = square + pairs @ of_pairs**2
         return np.asarray(np.sqrt(square))
+
+    def with_curves(self, lipschitz: Float) -> Float:
+        """Replace the Lipschitz constants of directions of curves by those of the curves.
+
+        A derivative may be near zero where the curve has a kink and be large on its other side.
+        The constant of a curve therefore falls slowly.
+        """
+        curves = self.lagrangian.constraints.curves
+        if not curves.items:
+            return lipschitz
+        slopes = self._relative_slopes if self.by_cell.size else None
+        found = self.lagrangian.constants.curve_lipschitz(lipschitz, self.derivatives, slopes)
+        kept = np.maximum(found, LIPSCHITZ_KEPT * self._of_curves)
+        self._of_curves = np.where(curves.is_curved, kept, 0.0)
+        return np.where(curves.is_curved, kept, found)
+
+    @property
+    def _relative_slopes(self) -> Float:
+        """Observed slopes of rates, as a share of the largest one."""
+        steepest = rate_lipschitz(self.lagrangian.n_classes)
+        return np.asarray(np.maximum(SLOPE_FACTOR * self.by_cell, MIN_SLOPE) / steepest)
 
     @cached_property
     def _squared_reactions(self) -> tuple[Any, Float, Any]:
@@ -116,13 +138,15 @@ class PathSlopes:
 class Strides:
     """Factors on dual steps, (m,), which grow from one on while the constraints do not move.
 
-    `progress` is the fraction of the way to the solution of a subproblem in one iteration.
+    `progress` is the fraction of the way to the solution of a subproblem in one iteration. Of rows
+    that are `is_curved` derivatives jump, and factors stay small.
     """
 
-    def __init__(self, n_rows: int, progress: float) -> None:
+    def __init__(self, is_curved: Bool, progress: float) -> None:
         self.progress = progress
-        self.factors = np.ones(n_rows)
-        self.previous_violation = np.zeros(n_rows)
+        self.largest = np.where(is_curved, MAX_STRIDE_OF_CURVES, MAX_STRIDE)
+        self.factors = np.ones(is_curved.size)
+        self.previous_violation = np.zeros(is_curved.size)
 
     def adapt(self, g: Float, multipliers: Float) -> None:
         """Adapt the factors to the movement of the constraints since the last iteration."""
@@ -131,7 +155,7 @@ class Strides:
         stuck &= (g > 0) | (multipliers > 0)
         factor = np.where(stuck, 1.0 + STRIDE_GROWTH * self.progress, 1.0)
         factor[g * before < 0] = 0.5
-        self.factors = np.clip(self.factors * factor, 1.0, MAX_STRIDE)
+        self.factors = np.clip(self.factors * factor, 1.0, self.largest)
 
 
 class ProximalWeights:
