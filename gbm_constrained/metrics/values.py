@@ -43,7 +43,7 @@ class MetricValue(Expression):
 
     def __post_init__(self) -> None:
         if reason := self.metric.no_rule:
-            raise TypeError(f"{self.metric} is no rule: {reason}.")
+            raise TypeError(f"{self.metric} cannot be bounded: {reason}.")
 
     @property
     def needs_classes(self) -> bool:
