@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import approx_fprime
 
 import gbm_constrained as gc
 from gbm_constrained.constraints.curves import DifferenceNorm
@@ -84,6 +83,16 @@ def test_the_value_is_that_of_the_definition_and_of_the_worst_row(drawn):
         assert max(found) == pytest.approx(expected, abs=1e-12)
 
 
+def differences_of(function, own):
+    """Compute the differences, at zeros of which norms of an order above one have a kink."""
+    found, at = [], 0
+    for is_quotient in function.is_quotient:
+        part = own[at : at + (4 if is_quotient else 2)]
+        at += part.size
+        found.append(part[0] / part[1] - part[2] / part[3] if is_quotient else part[0] - part[1])
+    return np.array(found)
+
+
 @given(norms())
 @settings(max_examples=100, deadline=None)
 def test_derivatives_are_finite_differences(drawn):
@@ -102,9 +111,7 @@ def test_derivatives_are_finite_differences(drawn):
             ]
         )
         scale = max(np.abs(central).max(), 1.0)
-        # Norms have a kink where a difference changes its sign.
-        is_smooth = approx_fprime(own, value) == pytest.approx(central, abs=1e-3 * scale)
-        if row.function.p == 1.0 or is_smooth:
+        if row.function.p == 1.0 or np.abs(differences_of(row.function, own)).min() > 0.01:
             assert row.function.gradient(own) == pytest.approx(central, abs=1e-6 * scale)
 
 
