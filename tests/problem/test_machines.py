@@ -12,6 +12,8 @@ from scipy.special import expit
 import gbm_constrained as gc
 from gbm_constrained.data.communicator import Machine
 from gbm_constrained.data.devices import to_host
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.joint_cells import JointCells
 from gbm_constrained.problem.lipschitz import SAMPLED
 from gbm_constrained.problem.statistics_of_cells import LARGEST_LOSS
@@ -239,3 +241,15 @@ def test_levels_of_rows_without_one_are_counted_on_all_machines():
 
     for count in run_on_machines(work, 2):
         np.testing.assert_array_equal(count, [2, 2, 1])
+
+
+def test_curved_constraints_of_many_machines_are_refused():
+    y, groups = np.array([0, 1] * 40), np.array(["a"] * 40 + ["b"] * 40)
+
+    def work(communicator):
+        machine = Machine(communicator, np.arange(80))
+        rows = Rows(y, np.arange(2), columns={"g": groups}, machine=machine)
+        compile_constraints([gc.gap(gc.precision(), by="g") <= 0.1], rows)
+
+    with pytest.raises(ValueError, match="train on one, or bound the rates themselves"):
+        run_on_machines(work, 1)
