@@ -110,6 +110,45 @@ class BoosterAdapter(NativeAdapter, Merger, Protocol):
         """Run the parent's ``fit`` with the solver as its objective."""
 
 
+def measure_fit(
+    estimator: Any,
+    fit: ConstrainedFit,
+    adapter: BoosterAdapter,
+    rows: FitArguments,
+    checkpoint: Any,
+    sensitive_features_eval_set: Any,
+) -> None:
+    """Attach evaluation sets to a fit, and find its multipliers.
+
+    Parameters
+    ----------
+    estimator : ConstrainedBoosterMixin or ConstrainedRegressorMixin
+        The estimator, whose parameters a checkpoint must have.
+    fit : ConstrainedFit
+        The fit.
+    adapter : BoosterAdapter
+        Drives the library.
+    rows : FitArguments
+        Rows that the user gave.
+    checkpoint : path-like or None
+        File of the boosters of the folds.
+    sensitive_features_eval_set : list or None
+        Sensitive features of each evaluation set.
+    """
+    held_out = take_evaluation_sets(fit, adapter.bind(fit), sensitive_features_eval_set)
+    fit.data.alignment.warn()
+    arguments = {**adapter.given(), **rows.by_name()}
+    arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
+    fit.save_to(checkpoint, estimator, arguments)
+    adapter.prepare(fit, held_out)
+    with adapter.measuring():
+        fit.measure(
+            adapter.make_factory,
+            is_divisible=adapter.is_divisible,
+            has_offset=adapter.has_offset,
+        )
+
+
 class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttributes):
     """A classifier of a library that is trained under constraints."""
 
@@ -214,18 +253,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
             constraint_callbacks=constraint_callbacks,
             limit=limit,
         )
-        held_out = take_evaluation_sets(fit, adapter.bind(fit), sensitive_features_eval_set)
-        fit.data.alignment.warn()
-        arguments = {**adapter.given(), **rows.by_name()}
-        arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
-        fit.save_to(checkpoint, self, arguments)
-        adapter.prepare(fit, held_out)
-        with adapter.measuring():
-            fit.measure(
-                adapter.make_factory,
-                is_divisible=adapter.is_divisible,
-                has_offset=adapter.has_offset,
-            )
+        measure_fit(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
         self._train_and_report(fit, adapter)
 
     def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> FinalModel:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gbm_constrained.boosters.base import BoosterAdapter
+from gbm_constrained.boosters.base import BoosterAdapter, measure_fit
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.affine import Affine
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.training.checkpoint import refuse_without_constraints
-from gbm_constrained.training.evaluation_sets import take_evaluation_sets
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.model_note import unchanged_on_error
@@ -154,18 +153,7 @@ class ConstrainedRegressorMixin(ConstrainedFitAttributes):
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
         )
-        held_out = take_evaluation_sets(fit, adapter.bind(fit), sensitive_features_eval_set)
-        fit.data.alignment.warn()
-        arguments = {**adapter.given(), **rows.by_name()}
-        arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
-        fit.save_to(checkpoint, self, arguments)
-        adapter.prepare(fit, held_out)
-        with adapter.measuring():
-            fit.measure(
-                adapter.make_factory,
-                is_divisible=adapter.is_divisible,
-                has_offset=adapter.has_offset,
-            )
+        measure_fit(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
         with unchanged_on_error(self):
             trained = adapter.train()
             remove_report(self)
