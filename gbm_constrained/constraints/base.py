@@ -386,7 +386,13 @@ class Constraint(Prioritised):
         return self.expression.rows(self.sense, self.bound, at, names)
 
     def branches(self, at: Sequence[int]) -> list[CurvedRow]:
-        """Write the constraint as rows of functions, given the positions of the functionals."""
+        """Write the constraint as rows of functions.
+
+        Parameters
+        ----------
+        at : sequence of int
+            Positions of the functionals.
+        """
         return self.expression.branches(self.sense, self.bound, at)
 
     def __bool__(self) -> bool:

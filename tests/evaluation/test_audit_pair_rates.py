@@ -136,7 +136,7 @@ def test_models_without_scores_are_refused_before_anything_is_asked(rows):
     ranks = Ranks(X["a"])
     with pytest.raises(TypeError, match=message.format("plain")):
         gc.audit(ranks, X, y, gc.auc() >= 0.5, others={"plain": Untouchable()})
-    with pytest.raises(TypeError, match=message.format("LinearRegression")):
+    with pytest.raises(ValueError, match="bounds a rate of predicted classes, and a regressor"):
         gc.audit(LinearRegression().fit(X, y), X, y, gc.auc() >= 0.5)
     with pytest.raises(AssertionError, match="asked"):
         gc.audit(Untouchable(), X, y, gc.fpr() <= 0.5)

@@ -58,7 +58,7 @@ def test_json_round_trips(full):
     content = json.loads(text, parse_constant=refuse)  # NaN and Infinity are no JSON
     assert list(content) == [
         "format", "model", "headline", "n_rows", "level", "weighted", "classes", "accuracy",
-        "constraints", "groups", "models", "history", "metrics", "periods",
+        "quality", "constraints", "groups", "models", "history", "metrics", "periods",
     ]  # fmt: skip
     assert list(content["constraints"][0]) == [
         "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",
