@@ -22,8 +22,8 @@ from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_wit
 
 REGRESSOR_PARAMETERS_DOC = """
     constraints : Constraint or sequence of Constraint, default=None
-        Rules such as ``[each(mean_loss("squared"), by="race") <= 0.02]``: bounds on means over
-        targets and predictions (:mod:`gbm_constrained.constraints.row_means`). With none, the
+        Constraints such as ``[each(mean_loss("squared"), by="race") <= 0.02]``: bounds on means
+        over targets and predictions (:mod:`gbm_constrained.constraints.row_means`). With none, the
         parent's own ``fit`` is called and nothing else happens.
     solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The outer loop, as for classifiers: a name, or an object with its own options such as
@@ -45,22 +45,22 @@ REGRESSOR_PARAMETERS_DOC = """
         Criterion of early stopping, as for classifiers."""
 REGRESSOR_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
-        One row per rule: its bound, its value on the training rows (``train``), its value on
+        One row per constraint: its bound, its value on the training rows (``train``), its value on
         held-out rows (``held_out``) with a 95% interval (``low``, ``high``), the rows that the
         verdict is by (``rows``), its multiplier, and the ``verdict``.
     group_report_ : DataFrame
-        One row per mean of each group that a rule looks at.
+        One row per mean of each group that a constraint looks at.
     small_groups_ : DataFrame
         One row per group of few rows.
     unseen_r2_ : Estimate
         R^2 on the held-out rows, with its interval.
     adjustment_ : Series
         Scale and shift of the scores, which held-out rows chose and the model holds: one and zero
-        where the model itself meets the rules.
+        where the model itself meets the constraints.
     history_ : DataFrame
         One row per outer iteration, and a last one for the returned model.
     multipliers_ : Series
-        Multipliers of the returned model, by linear row of the rules.
+        Multipliers of the returned model, by linear row of the constraints.
     feasibility_ : Feasibility
         The verdicts as an object.
     stopping_message_ : str or None
@@ -68,15 +68,15 @@ REGRESSOR_ATTRIBUTES_DOC = """
 """
 REGRESSOR_FIT_DOC = """\
 sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-    Columns, one value per training row, that rules may group by. Columns of X are found there
-    when X is a DataFrame. Prediction never needs them.
+    Columns, one value per training row, that constraints may group by. Columns of X are found
+    there when X is a DataFrame. Prediction never needs them.
 datasets : dict from name to X or (X, y), default=None
-    Further rows that a rule may be taken over, with ``on=dataset(name)``. The objective leaves
-    them out.
+    Further rows that a constraint may be taken over, with ``on=dataset(name)``. The objective
+    leaves them out.
 sensitive_features_eval_set : list, default=None
     Sensitive features of each evaluation set.
 groups : array-like of shape (n_samples,), default=None
-    Rows of one group are kept together where rows are split to measure rules.
+    Rows of one group are kept together where rows are split to measure constraints.
 time : str or array-like of shape (n_samples,), default=None
     With ``measure_on="forward"``, the time of each row.
 constraint_callbacks : sequence of callable, default=None
@@ -91,8 +91,8 @@ time_limit : float, default=None
 Raises
 ------
 TypeError, ValueError
-    If rules, targets or weights do not fit together, or the objective has no gradients that rules
-    could be added to; before training starts."""
+    If constraints, targets or weights do not fit together, or the objective has no gradients that
+    constraints could be added to; before training starts."""
 
 
 class RegressionAdapter(BoosterAdapter, Protocol):

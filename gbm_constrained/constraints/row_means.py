@@ -1,6 +1,6 @@
-"""Means over rows of functions of target and prediction: the language of regression rules.
+"""Means over rows of functions of target and prediction: the language of regression constraints.
 
-A regression rule bounds the weighted mean of a function h(y, f) of a row's target y and
+A constraint of a regression bounds the weighted mean of a function h(y, f) of a row's target y and
 prediction f, both in the unit of the target. Means are added, compared between groups and bounded
 as rates of classifiers are.
 
@@ -37,7 +37,7 @@ LOSSES: tuple[LossName, ...] = get_args(LossName)
 
 
 class RowFunction(Event):
-    """A function of the target and the prediction of a row, whose mean a rule bounds.
+    """A function of the target and the prediction of a row, whose mean a constraint bounds.
 
     Attributes
     ----------
@@ -232,7 +232,7 @@ def row_functions_of(constraints: Iterable[Constraint]) -> tuple[RowFunction, ..
 
 
 def refuse_row_functions(constraints: Iterable[Constraint]) -> None:
-    """Refuse rules of regression where labels are classes."""
+    """Refuse constraints of regression where labels are classes."""
     for constraint in constraints:
         if row_functions_of([constraint]):
             raise ValueError(

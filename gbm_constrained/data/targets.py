@@ -51,8 +51,9 @@ def check_targets(y: Any, name: str = "y") -> Float:
 class TargetData(FitData):
     """Rows of a regression, encoded once.
 
-    The columns of a table of cell statistics are the row functions of the rules, whose keys stand
-    in the place of classes. All rows have the first "class"; rows without a target have none.
+    The columns of a table of cell statistics are the row functions of the constraints, whose keys
+    stand in the place of classes. All rows have the first "class"; rows without a target have
+    none.
 
     Parameters
     ----------

@@ -6,9 +6,9 @@ The last step of a classifier moves a threshold. That of a regressor maps scores
 
 with c the weighted mean score, a scale s and a shift d. A gap of mean predictions shrinks with the
 scale, a mean residual moves with the shift, and both change losses. Among all pairs on a grid that
-is refined around its best points, the one of least mean loss is taken that meets the rules; where
-none meets them, the one that violates them least, in standard errors. Maps that add more than a
-twentieth to the mean loss are left out, for multipliers serve the rules at less cost.
+is refined around its best points, the one of least mean loss is taken that meets the constraints;
+where none meets them, the one that violates them least, in standard errors. Maps that add more
+than a twentieth to the mean loss are left out, for multipliers serve the constraints at less cost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gbm_constrained.statistics.mean_intervals import MeanIntervals
 
 NORMAL = 1.96  # Half width of a normal interval at level 0.95, in standard errors.
 SCALES = np.linspace(0.0, 1.4, 15)  # of the first grid; 1 is one of them
-SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the targets
+SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the scores
 MAX_COST = 0.05  # Largest share of the mean loss that a map may add to it.
 REFINED, N_REFINEMENTS = 5, 3  # Points of later grids along each axis, and their number.
 
@@ -73,11 +73,6 @@ class PredictedRows(EvaluationSet):
         )
         self.functionals_in = {}
         self.choices = {}
-
-    def mean_loss(self, score: Array) -> float:
-        """Compute the mean loss of the objective."""
-        rows = self.lagrangian.rows
-        return rows.mean(self.objective.values(self.targets, np.asarray(score, np.float64)))
 
     def intervals(self, score: Array, level: float = 0.95) -> tuple[Float, Float, Float]:
         """Compute functionals, intervals of constraints, and intervals of functionals."""
@@ -191,11 +186,8 @@ class _Search:
     def __init__(self, rows: PredictedRows, score: Array, errors: Float) -> None:
         self.rows, self.score, self.errors = rows, score, errors
         problem = rows.lagrangian.rows
-        self.centre, self.unit = (
-            problem.mean(score),
-            problem.mean((score - problem.mean(score)) ** 2),
-        )
-        self.unit = float(np.sqrt(self.unit)) or 1.0
+        self.centre = problem.mean(score)
+        self.unit = float(np.sqrt(problem.mean((score - self.centre) ** 2))) or 1.0
 
     def affine(self, scale: float, shift: float) -> Affine:
         """Make the map of a scale around the mean score, and a shift in deviations of scores."""

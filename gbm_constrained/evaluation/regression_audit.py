@@ -1,4 +1,4 @@
-"""Audits of regressors: values of rules on predictions, with intervals and verdicts."""
+"""Audits of regressors: values of constraints on predictions, with intervals and verdicts."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from gbm_constrained.problem.regression_objectives import RegressionObjective
 
 
 def is_of_numbers(model: Any, constraints: Any) -> bool:
-    """Whether an audit is one of predicted numbers: by the kind of the model, or by its rules.
+    """Whether an audit is one of predicted numbers: by the kind of the model, or its constraints.
 
-    Rules that do not go with the kind of the model are refused.
+    Constraints that do not go with the kind of the model are refused.
     """
     checked = check_constraints(constraints)
     is_known = isinstance(model, BaseEstimator) and (is_classifier(model) or is_regressor(model))
@@ -60,7 +60,7 @@ def measure_regressor(
     level: float = 0.95,
     others: Mapping[str, Any] | None = None,
 ) -> AuditTables:
-    """Measure rules on the predictions of any fitted regressor.
+    """Measure constraints on the predictions of any fitted regressor.
 
     Arguments, errors and warnings are those of :func:`gbm_constrained.audit`.
     """
@@ -112,7 +112,7 @@ def _predict(model: Any, name: str, X: Any, n: int) -> Float:
 def _bind(
     constraints: Sequence[Constraint], given: AuditRows, targets: Float
 ) -> tuple[Cells, LinearConstraints]:
-    """Bind rules to audited rows; the mean squared loss is one more, the last one."""
+    """Bind constraints to audited rows; the mean squared loss is one more, the last one."""
     stated = (*constraints, mean_loss("squared") >= 0.0)
     classes = np.array([function.key for function in row_functions_of(stated)])
     codes = np.zeros(targets.size, dtype=np.intp)

@@ -42,11 +42,11 @@ from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_wit
 
 
 class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
-    r"""Linear regression with an L2 penalty, under rules on means of losses and predictions.
+    r"""Linear regression with an L2 penalty, under constraints on means of losses and predictions.
 
     A real :class:`sklearn.linear_model.Ridge`: ``constraints=[]`` is the parent's own fit, and
-    under rules ``coef_`` and ``intercept_`` are what the parent's ``predict`` takes. The problem
-    is the parent's, divided by twice the total weight W,
+    under constraints ``coef_`` and ``intercept_`` are what the parent's ``predict`` takes. The
+    problem is the parent's, divided by twice the total weight W,
 
     .. math:: \min \; \frac{1}{W} \sum_i w_i \ell(y_i, F(x_i)) + \frac{\alpha}{2 W} \|w\|^2
               \quad \text{s.t.} \quad m_j \le b_j ,
@@ -54,11 +54,11 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
     with :math:`\ell = (y - F)^2 / 2`, or another loss, and means :math:`m_j` over the training
     rows. ABPP solves the problem with exact subproblems in the distance of scores, from the
     parent's solution: the units of the features do not matter, and those of the targets neither.
-    Under convex rules, such as bounds on mean losses and on gaps of mean predictions, the optimum
-    is reached up to `tol`. A difference of mean losses, such as their gap between groups, is not
-    convex. CBPR then goes to a KKT point from a model that meets the rules, if one is found. A
-    share, such as ``share_above(c)``, moves its multiplier by its exact value, and the subproblem
-    holds a sigmoid. See [1]_.
+    Under convex constraints, such as bounds on mean losses and on gaps of mean predictions, the
+    optimum is reached up to `tol`. A difference of mean losses, such as their gap between groups,
+    is not convex. CBPR then goes to a KKT point from a model that meets the constraints, if one is
+    found. A share, such as ``share_above(c)``, moves its multiplier by its exact value, and the
+    subproblem holds a sigmoid. See [1]_.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         is also the residual at which ABPP stops, in the units that follow from the deviation of
         the targets (see :class:`~gbm_constrained.linear_model.Solution`).
     constraints : Constraint or sequence of Constraint, default=None
-        Rules such as ``[each(mean_loss("squared"), by="race") <= 0.02]``: bounds on means over
-        targets and predictions (:mod:`gbm_constrained.constraints.row_means`).
+        Constraints such as ``[each(mean_loss("squared"), by="race") <= 0.02]``: bounds on means
+        over targets and predictions (:mod:`gbm_constrained.constraints.row_means`).
     loss : {"squared", "huber", "quantile"}, default="squared"
         The loss :math:`\ell`: half the squared error, Huber's loss, or the pinball loss. Without
         constraints the squared one is the parent's own fit.
@@ -88,16 +88,16 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
     Attributes
     ----------
     constraint_report_ : DataFrame
-        One row per rule: its bound, its value on the training rows, its multiplier, and its
+        One row per constraint: its bound, its value on the training rows, its multiplier, and its
         verdict by the training rows, which prove nothing about others.
     feasibility_ : Feasibility
         The verdicts as an object.
     history_ : DataFrame
         One row per iteration up to the returned model, and a last one for that.
     group_report_, small_groups_ : DataFrame
-        One row per mean of each group that a rule looks at, and per group of few rows.
+        One row per mean of each group that a constraint looks at, and per group of few rows.
     multipliers_ : Series
-        Multipliers of the returned model, by linear row of the rules.
+        Multipliers of the returned model, by linear row of the constraints.
     n_iter_ : ndarray of shape (1,)
         Iterations of ABPP, those after the returned model too.
     stopping_message_ : str or None
@@ -179,7 +179,7 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         time_limit: float | None = None,
     ) -> ConstrainedRidge:
-        """Fit the model under its rules.
+        """Fit the model under its constraints.
 
         Parameters
         ----------
@@ -190,11 +190,11 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         sample_weight : float or array-like of shape (n_samples,), default=None
             Weights, in the objective and in the means.
         sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns, one value per training row, that rules may group by. Columns of X are found
-            there when X is a DataFrame. Prediction never needs them.
+            Columns, one value per training row, that constraints may group by. Columns of X are
+            found there when X is a DataFrame. Prediction never needs them.
         datasets : dict from name to X or (X, y), default=None
-            Further rows that a rule may be taken over, with ``on=dataset(name)``. The objective
-            leaves them out.
+            Further rows that a constraint may be taken over, with ``on=dataset(name)``. The
+            objective leaves them out.
         constraint_callbacks : sequence of callable, default=None
             Called in each iteration with a
             :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, it
@@ -205,8 +205,8 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         Raises
         ------
         TypeError, ValueError
-            If a parameter is not supported under constraints, or rules, targets and weights do
-            not fit together; before training starts.
+            If a parameter is not supported under constraints, or constraints, targets and weights
+            do not fit together; before training starts.
         """
         options = SolverOptions.of(self)
         objective = objective_of(self)
@@ -253,7 +253,8 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
     ) -> tuple[RegressionFit, Any, bool]:
         """Follow the iterates from the parent's solution, and set the coefficients.
 
-        Returns the fit, the model as reports take it, and whether a warning names a missed rule.
+        Returns the fit, the model as reports take it, and whether a warning names a missed
+        constraint.
         """
         chosen = choose_start(self, fit, self._coefficients(), make_fit, options)
         fit, learner, start = cast(RegressionFit, chosen[0]), *chosen[1:]

@@ -57,13 +57,8 @@ class RegressionPoint:
         if multipliers.any():
             of_rules, curvature = self._of_rules(multipliers)
             grad, hess = grad + of_rules, hess + curvature
-        pull = self._proximal_weight(inverse_tau)
-        if pull is not None:
-            hess = hess + pull
-            if anchor is not None:
-                grad = grad + pull * (self.margin - anchor)
-        weight = p.row_weight
-        return (grad * weight).astype(p.dtype), (hess * weight).astype(p.dtype)
+        grad, hess = self._weigh(grad, hess, anchor, inverse_tau)
+        return grad.astype(p.dtype), hess.astype(p.dtype)
 
     def _of_rules(self, multipliers: Float) -> tuple[Float, Float]:
         """Compute what the rules add to gradients and Hessians."""
@@ -81,6 +76,17 @@ class RegressionPoint:
             grad += a * slope
             hess += np.abs(a) * curvature
         return grad, hess
+
+    def _weigh(
+        self, grad: Float, hess: Float, anchor: Array | None, inverse_tau: float | Float
+    ) -> tuple[Float, Float]:
+        """Add the proximal term to gradients and Hessians, and multiply by the rows' weights."""
+        pull = self._proximal_weight(inverse_tau)
+        if pull is not None:
+            hess = hess + pull
+            if anchor is not None:
+                grad = grad + pull * (self.margin - anchor)
+        return grad * self.problem.row_weight, hess * self.problem.row_weight
 
     def _proximal_weight(self, inverse_tau: float | Float) -> Float | None:
         """Look up the weight of the proximal term of each row; None without a term."""
@@ -131,13 +137,7 @@ class SmoothRegressionPoint(RegressionPoint):
     ) -> tuple[Array, Array]:
         """Compute gradient and second derivative of each row, multiplied by W."""
         found = self._sum(multipliers)
-        grad, hess = found.slope, found.curvature
-        pull = self._proximal_weight(inverse_tau)
-        if pull is not None:
-            hess = hess + pull
-            if anchor is not None:
-                grad = grad + pull * (self.margin - anchor)
-        return grad * self.problem.row_weight, hess * self.problem.row_weight
+        return self._weigh(found.slope, found.curvature, anchor, inverse_tau)
 
     def hessian_product(self, multipliers: Float, u: Array, inverse_tau: float = 0.0) -> Array:
         """Compute the exact Hessian times `u` and W."""

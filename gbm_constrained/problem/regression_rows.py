@@ -23,8 +23,9 @@ class RegressionRows:
     Parameters
     ----------
     targets : (n_samples,). Targets; any number for rows without one.
-    cells, constraints : Partition of the rows, and the rules compiled against it.
-    functions : Row functions that the rules take means of, in the order of the classes of `cells`.
+    cells, constraints : Partition of the rows, and the constraints compiled against it.
+    functions : Row functions that the constraints take means of, in the order of the classes of
+        `cells`.
     objective : The objective.
     weight : (n_samples,). Weight of each row in the objective; ones by default.
     dtype : Type of the returned gradients and Hessians.
@@ -36,7 +37,7 @@ class RegressionRows:
     """
 
     n_scores = 1
-    pairs = None  # No rule of a regression compares the scores of two rows.
+    pairs = None  # No constraint of a regression compares the scores of two rows.
 
     def __init__(
         self,

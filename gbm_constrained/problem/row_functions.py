@@ -162,7 +162,7 @@ def _(function: Above, y: Float, f: Float) -> Float:
 
 @row_derivatives.register
 def _(function: Above, y: Float, f: Float, scale: float) -> Derivatives:
-    return _sigmoid((f - function.threshold), STEP_WIDTH * scale)
+    return _sigmoid(f - function.threshold, STEP_WIDTH * scale)
 
 
 @row_values.register

@@ -29,9 +29,11 @@ from gbm_constrained.constraints.row_means import (
 )
 from gbm_constrained.problem.regression_objectives import RegressionObjective
 from gbm_constrained.problem.row_functions import (
-    SMALLEST,
     STEP_WIDTH,
+    loss_derivatives,
     loss_values,
+    row_derivatives,
+    row_values,
 )
 
 EXACT_WIDTH = 1e-6  # Width of a rounded kink, in standard deviations of the targets.
@@ -77,9 +79,7 @@ def smooth_objective(
     width : float
         Width of a rounded kink, in the unit of the target.
     """
-    if objective.name == "squared":
-        return Smooth(np.square(y - score) / 2.0, score - y, np.ones_like(y))
-    if objective.name == "pseudo_huber":
+    if objective.name in ("squared", "pseudo_huber"):
         slope, curvature = objective.derivatives(y, score, 1.0)
         return Smooth(objective.values(y, score), slope, curvature)
     return smooth_loss(*objective.row_loss, y, score, width)
@@ -89,12 +89,10 @@ def smooth_loss(
     loss: LossName, parameter: float | None, y: Float, f: Float, width: float
 ) -> Smooth:
     """Compute a loss of rows; the arguments are those of :func:`smooth_objective`."""
+    if loss in ("squared", "poisson"):  # Their parabolas have the second derivative.
+        found = loss_derivatives(loss, parameter, y, f, 1.0)
+        return Smooth(loss_values(loss, parameter, y, f), found.slope, found.curvature)
     residual = y - f
-    if loss == "squared":
-        return Smooth(residual**2, -2.0 * residual, np.full_like(residual, 2.0))
-    if loss == "poisson":
-        value, f = loss_values(loss, None, y, f), np.maximum(f, SMALLEST)
-        return Smooth(value, 2.0 * (1.0 - y / f), 2.0 * y / f**2)
     distance = np.abs(residual)
     if loss == "huber":
         assert parameter is not None
@@ -136,14 +134,11 @@ def _(function: RowLoss, y: Float, f: Float, scale: float, width: float) -> Smoo
     return smooth_loss(function.loss, function.parameter, y, f, width)
 
 
-@smooth_function.register
-def _(function: Prediction, y: Float, f: Float, scale: float, width: float) -> Smooth:
-    return Smooth(f, np.ones_like(f), np.zeros_like(f))
-
-
-@smooth_function.register
-def _(function: Residual, y: Float, f: Float, scale: float, width: float) -> Smooth:
-    return Smooth(y - f, np.full_like(f, -1.0), np.zeros_like(f))
+@smooth_function.register(Prediction)
+@smooth_function.register(Residual)
+def _(function: Prediction | Residual, y: Float, f: Float, scale: float, width: float) -> Smooth:
+    found = row_derivatives(function, y, f, scale)
+    return Smooth(row_values(function, y, f), found.slope, found.curvature)
 
 
 @smooth_function.register

@@ -11,7 +11,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.priorities import refuse_priorities
-from gbm_constrained.constraints.row_means import refuse_rates, row_functions_of
+from gbm_constrained.constraints.row_means import row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, Weights
 from gbm_constrained.data.targets import TargetData, check_targets
@@ -64,7 +64,6 @@ class RegressionProblem(FitProblem):
     ) -> tuple[SolverOptions, RegressionProblem]:
         """Encode the rows, and compile the constraints."""
         check_rows(options, arguments)
-        refuse_rates(options.constraints)
         check_straight(options.constraints, "a regressor", "use a sum of gaps")
         refuse_priorities(
             options.constraints, "regressors serve all alike: leave with_priority out"
@@ -145,7 +144,7 @@ class RegressionProblem(FitProblem):
 
 
 def is_settled(choice: AffineChoice) -> bool:
-    """Whether scores nearly meet the rules by themselves, and a map adds next to nothing."""
+    """Whether scores nearly meet the constraints by themselves, and a map adds next to nothing."""
     return choice.violation_before <= SMALL_VIOLATION and choice.cost <= SMALL_COST
 
 
@@ -167,13 +166,14 @@ class RegressionRun(FitRun):
 
 
 class RegressionGrowth(FoldGrowth):
-    """Grows boosters in passes, until the rules cost no more than they have to.
+    """Grows boosters in passes, until the constraints cost no more than they have to.
 
     Multipliers of the first pass are on their way for most of its rounds, and rise without end
-    where no model of this size meets a rule. Where the held-out rows violate a rule after it, or
-    scale and shift cost loss to meet it, boosters without multipliers follow. If the multipliers
-    did bring the rules nearer, boosters are grown again from those that the last quarter of the
-    pass had in the mean; if not, with half of these. The pass of least rank is taken.
+    where no model of this size meets a constraint. Where the held-out rows violate a constraint
+    after it, or scale and shift cost loss to meet it, boosters without multipliers follow. If the
+    multipliers did bring the constraints nearer, boosters are grown again from those that the last
+    quarter of the pass had in the mean; if not, with half of these. The pass of least rank is
+    taken.
     """
 
     def find_best(self) -> Grown:
@@ -229,12 +229,6 @@ class RegressionFit(ConstrainedFit):
     problem_class = RegressionProblem
     run_class = RegressionRun
     held_out_rows = HeldOutTargets
-
-    @property
-    def objective(self) -> RegressionObjective:
-        """The objective."""
-        assert isinstance(self.problem, RegressionProblem)
-        return self.problem.objective
 
     def training_rows(self) -> PredictedRows:
         """Bind the constraints to the training rows, to report on them."""

@@ -65,16 +65,14 @@ def finalize_regression(
     affine, measured = Affine(), fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
     if isinstance(measured, PredictedRows):
-        held_out = measured, scores.held_out(measured, rounds)
-        affine = choose_affine(*held_out, has_scale=fit.run.library.has_scale).affine
-    for rows in fit.evaluation_sets:
-        score = affine(scores.held_out(rows, rounds))
-        rows.measure(rounds, score)
-        if rows is fit.evaluation_sets[-1]:
-            assert isinstance(rows, PredictedRows)
-            held_out = rows, score
-    if held_out is not None and held_out[0] is measured and not fit.evaluation_sets:
-        held_out = held_out[0], affine(held_out[1])
+        score = scores.held_out(measured, rounds)
+        has_scale = fit.run.library.has_scale
+        affine = choose_affine(measured, score, has_scale=has_scale).affine
+        held_out = measured, affine(score)
+    for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
+        assert isinstance(rows, PredictedRows)
+        held_out = rows, affine(scores.held_out(rows, rounds))
+        rows.measure(rounds, held_out[1])
     training = affine(scores.training(rounds))
     return describe_regressor(fit, affine, rounds, training, held_out)
 
@@ -136,7 +134,7 @@ def report_regressor(
     )
     estimator.group_report_ = groups_frame(layout.compiled, spread, laid_out)
     estimator.small_groups_ = small_groups_frame(compiled)
-    estimator.history_ = _make_history(fit, model)
+    estimator.history_ = _make_history(fit, record, rows.compiled.values(functionals))
     estimator.feasibility_ = feasibility
     estimator.stopping_message_ = fit.notifier.message
     estimator.unseen_r2_ = _determination(rows, model.score)
@@ -173,14 +171,16 @@ def _determination(rows: PredictedRows, score: Array) -> Estimate:
     return determination(Estimate(loss, loss - half, loss + half), problem.scale)
 
 
-def _make_history(fit: RegressionFit, model: FinalRegressor) -> pd.DataFrame:
-    """Make a table with one row per outer iteration, and a last one for the returned model."""
-    records = [r for r in fit.solver.history if r.rounds < model.record.rounds]
-    records.append(model.record)
+def _make_history(fit: RegressionFit, final: Record, values: Float) -> pd.DataFrame:
+    """Make a table with one row per outer iteration, and a last one for the returned model.
+
+    `values` are those of the constraints under that model, on the rows that are reported.
+    """
+    records = [r for r in fit.solver.history if r.rounds < final.rounds]
+    records.append(final)
     held_out: Float | None = None
     if fit.reporting_rows:
-        rows = fit.reporting_rows[0]
-        held_out = np.array([rows.values(r.rounds) for r in records])
-        held_out[-1] = rows.compiled.values(model.rows.intervals(model.score)[0])
+        held_out = np.array([fit.reporting_rows[0].values(r.rounds) for r in records])
+        held_out[-1] = values
     table = history_frame(records, fit.solver.lagrangian.constraints, held_out)
     return table.drop(columns="error")

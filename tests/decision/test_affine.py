@@ -101,7 +101,9 @@ def ranked(rows, score, affine):
     mapped = affine(score)
     functionals = rows.compiled.functionals(rows.lagrangian.at(mapped).statistics())
     excess = (rows.compiled.rows_of(functionals) - rows.compiled.b) / errors
-    return max(excess.max(), 0.0), rows.mean_loss(mapped)
+    return max(excess.max(), 0.0), rows.lagrangian.rows.mean(
+        rows.objective.values(rows.targets, mapped)
+    )
 
 
 @settings(max_examples=8, deadline=None)

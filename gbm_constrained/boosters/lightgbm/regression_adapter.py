@@ -70,7 +70,7 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
     Raises
     ------
     ValueError
-        If rules cannot be added to the objective.
+        If constraints cannot be added to the objective.
     """
     given = find_objective(model)
     asked = "regression" if given is None else read_as("objective", given, "")

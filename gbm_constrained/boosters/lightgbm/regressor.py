@@ -35,11 +35,11 @@ class _DrivenRegressorMixin(DrivenLGBMMixin, ConstrainedRegressorMixin):
 
 
 class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noqa: D101 - the docstring is an f-string
-    __doc__ = f"""LightGBM regressor trained under rules on means of losses and predictions.
+    __doc__ = f"""LightGBM regressor trained under constraints on means of losses and predictions.
 
     A real :class:`lightgbm.LGBMRegressor`: every parameter, method and attribute of the parent is
     there, the booster is a plain LightGBM model, and ``constraints=[]`` is the parent's own fit.
-    Rules can be added to the objectives "regression", "regression_l1", "huber", "quantile",
+    Constraints can be added to the objectives "regression", "regression_l1", "huber", "quantile",
     "poisson" and "tweedie".
 
     Parameters
@@ -152,9 +152,9 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
     ) -> ConstrainedLGBMRegressor:
         """Fit the regressor under its constraints.
 
-        All other arguments are those of :meth:`lightgbm.LGBMRegressor.fit`. Rules are measured as
-        `measure_on` says. Their values on each evaluation set are recorded, and the last one is
-        the held-out set of the report.
+        All other arguments are those of :meth:`lightgbm.LGBMRegressor.fit`. Constraints are
+        measured as `measure_on` says. Their values on each evaluation set are recorded, and the
+        last one is the held-out set of the report.
 
         Parameters
         ----------

@@ -67,7 +67,7 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
     Raises
     ------
     ValueError
-        If rules cannot be added to the objective, or its parameter is missing.
+        If constraints cannot be added to the objective, or its parameter is missing.
     """
     name = SQUARED if model.objective is None else model.objective
     if not isinstance(name, str) or name not in NAMES:

@@ -30,7 +30,7 @@ class _DrivenRegressorMixin(DrivenXGBMixin, ConstrainedRegressorMixin):
 
 
 class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa: D101 - the docstring is an f-string
-    __doc__ = f"""XGBoost regressor trained under rules on means of losses and predictions.
+    __doc__ = f"""XGBoost regressor trained under constraints on means of losses and predictions.
 
     A real :class:`xgboost.XGBRegressor`: every parameter, method and attribute of the parent is
     there, the booster is a plain XGBoost model, and ``constraints=[]`` is the parent's own fit.
@@ -38,7 +38,7 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
     Parameters
     ----------{REGRESSOR_PARAMETERS_DOC}
     objective : str, default="reg:squarederror"
-        As in the parent. Rules can be added to "reg:squarederror", "reg:pseudohubererror",
+        As in the parent. Constraints can be added to "reg:squarederror", "reg:pseudohubererror",
         "reg:absoluteerror", "reg:quantileerror" of one level, "count:poisson" and "reg:tweedie".
     **kwargs
         Every other parameter of :class:`xgboost.XGBRegressor`.
@@ -107,8 +107,8 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
     ) -> ConstrainedXGBRegressor:
         """Fit the regressor under its constraints.
 
-        All other arguments are those of :meth:`xgboost.XGBRegressor.fit`. Rules are measured as
-        `measure_on` says. Their values on each `eval_set` are recorded, and the last one is the
+        All other arguments are those of :meth:`xgboost.XGBRegressor.fit`. Constraints are measured
+        as `measure_on` says. Their values on each `eval_set` are recorded, and the last one is the
         held-out set of the report.
 
         Parameters
