@@ -41,6 +41,14 @@ REGRESSOR_PARAMETERS_DOC = """
     holdout_fraction : float, default=None
         Share of the rows of "holdout". By default the last evaluation set given to ``fit``; a
         quarter of the rows without one.
+    guarantee : {None, "high_probability"}, default=None
+        Guarantee for new rows, by rows that are set aside for it: all constraints hold in the
+        population with probability ``1 - delta``. Values of a row need a range, as in
+        ``mean_loss("squared", range=(0, 25))``.
+    delta : float, default=0.05
+        Probability that the constraints are violated in spite of the guarantee.
+    calibration_fraction : float, default=0.2
+        Share of the rows that are set aside for a guarantee.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
         Criterion of early stopping, as for classifiers."""
 REGRESSOR_ATTRIBUTES_DOC = """

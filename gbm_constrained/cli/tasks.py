@@ -20,7 +20,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.row_means import refuse_rates, row_functions_of
 
 # Options that are about classes.
-OF_CLASSES = ("positive", "metric", "maximize", "minimize", "guarantee", "delta")
+OF_CLASSES = ("positive", "metric", "maximize", "minimize")
 
 
 class Task(Protocol):

@@ -43,6 +43,9 @@ _SHARED_PARAMETERS = {
     missing. An array does not survive cross-validation, and has no value on an evaluation set.""",
     "cap": """cap : float, default=None
     Largest amount of a row, which certificates need. A row with a larger one is an error.""",
+    "range": """range : tuple of two floats, default=None
+    Smallest and largest value of any row, (low, high), such as ``(0, 25)`` for a loss.
+    Certificates need it, and observed values outside are errors then.""",
     "options": """by : str or list of str, default=None
     Columns of the sensitive features, or of X when it is a DataFrame; several make
     intersections. All sensitive features by default.

@@ -34,6 +34,7 @@ __all__ = ["coverage", "mean_loss", "mean_prediction", "mean_residual", "share_a
 
 LossName: TypeAlias = Literal["squared", "absolute", "huber", "pinball", "poisson"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
+Limits: TypeAlias = tuple[float, float]
 
 
 class RowFunction(Event):
@@ -43,17 +44,24 @@ class RowFunction(Event):
     ----------
     is_convex, is_linear : Whether the function is convex, or linear, in the prediction.
     is_step : Whether the function is 1 on one side of a threshold of the prediction, and 0 else.
+    limits : Smallest and largest value of a row, as the user states them; None if not stated.
     """
 
     is_row_function: ClassVar[bool] = True
     is_convex: ClassVar[bool] = False
     is_linear: ClassVar[bool] = False
     is_step: ClassVar[bool] = False
+    limits: Limits | None = None
 
     @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value of a row."""
         return -math.inf, math.inf
+
+    @property
+    def stated_range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row: those that the user states, if any."""
+        return self.range if self.limits is None else self.limits
 
     @property
     def key(self) -> str:
@@ -81,6 +89,7 @@ class RowLoss(RowFunction):
 
     loss: LossName = field()
     parameter: float | None = None
+    limits: Limits | None = None
 
     @property
     def range(self) -> tuple[float, float]:
@@ -95,6 +104,8 @@ class Prediction(RowFunction):
     is_convex: ClassVar[bool] = True
     is_linear: ClassVar[bool] = True
 
+    limits: Limits | None = None
+
 
 @dataclass(frozen=True)
 class Residual(RowFunction):
@@ -103,6 +114,8 @@ class Residual(RowFunction):
     needs_labels: ClassVar[bool] = True
     is_convex: ClassVar[bool] = True
     is_linear: ClassVar[bool] = True
+
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +151,7 @@ def mean_loss(
     *,
     delta: float | None = None,
     alpha: float | None = None,
+    range: Limits | None = None,
     on: Any = None,
     weight: Any = None,
     cap: float | None = None,
@@ -159,10 +173,42 @@ def mean_loss(
     if loss not in LOSSES:
         raise ValueError(f"mean_loss takes one of the losses {list(LOSSES)}, got {loss!r}.")
     parameter = _read_parameter(loss, delta, alpha)
-    name = f"mean_loss({loss})"
+    limits = read_limits(range)
+    if limits is not None and limits[0] < 0.0:
+        raise ValueError(
+            f"range={range!r} must hold losses, which are not negative: use (0, high)."
+        )
+    given = [str(loss)]
     if parameter is not None:
-        name = f"mean_loss({loss}, {'delta' if loss == 'huber' else 'alpha'}={parameter:g})"
-    return make_rate(name, RowLoss(loss, parameter), Taken(on, weight, cap))
+        given.append(f"{'delta' if loss == 'huber' else 'alpha'}={parameter:g}")
+    name = f"mean_loss({', '.join([*given, *_name_limits(limits)])})"
+    return make_rate(name, RowLoss(loss, parameter, limits), Taken(on, weight, cap))
+
+
+def read_limits(given: Any) -> Limits | None:
+    """Read the smallest and largest value of a row."""
+    if given is None:
+        return None
+    is_pair = isinstance(given, (tuple, list)) and len(given) == 2
+    if not (is_pair and all(is_number(end) and is_finite(end) for end in given)):
+        raise ValueError(
+            f"range must hold the smallest and the largest value of a row, two finite numbers "
+            f"such as (0, 25), got {given!r}."
+        )
+    low, high = map(float, given)
+    if low >= high:
+        raise ValueError(f"range must rise, got {given!r}: give the smaller number first.")
+    return low, high
+
+
+def _name_limits(limits: Limits | None) -> list[str]:
+    """Write what a name says of the stated range of a row; nothing without any."""
+    return [] if limits is None else [f"range=[{limits[0]:g}, {limits[1]:g}]"]
+
+
+def _name_mean(name: str, limits: Limits | None) -> str:
+    """Write the name of a mean that has no other argument than its range."""
+    return name if limits is None else f"{name}({_name_limits(limits)[0]})"
 
 
 def _read_parameter(loss: str, delta: float | None, alpha: float | None) -> float | None:
@@ -187,18 +233,34 @@ def _read_parameter(loss: str, delta: float | None, alpha: float | None) -> floa
 
 
 @document_rate
-def mean_prediction(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
+def mean_prediction(
+    *,
+    range: Limits | None = None,
+    on: Any = None,
+    weight: Any = None,
+    cap: float | None = None,
+) -> Rate:
     """Make the mean prediction, ``mean(prediction)``, in the unit of the target.
 
     Rows need no target: the mean can be taken over a data set without any.
     """
-    return make_rate("mean_prediction", Prediction(), Taken(on, weight, cap))
+    limits = read_limits(range)
+    name = _name_mean("mean_prediction", limits)
+    return make_rate(name, Prediction(limits), Taken(on, weight, cap))
 
 
 @document_rate
-def mean_residual(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
+def mean_residual(
+    *,
+    range: Limits | None = None,
+    on: Any = None,
+    weight: Any = None,
+    cap: float | None = None,
+) -> Rate:
     """Make the mean residual, ``mean(y - prediction)``: how much predictions are too low."""
-    return make_rate("mean_residual", Residual(), Taken(on, weight, cap))
+    limits = read_limits(range)
+    name = _name_mean("mean_residual", limits)
+    return make_rate(name, Residual(limits), Taken(on, weight, cap))
 
 
 @document_rate

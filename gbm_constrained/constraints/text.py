@@ -30,7 +30,7 @@ from gbm_constrained.constraints.gaps import Gap, GapNorm, Ratio
 from gbm_constrained.constraints.grouped import Each, Grouped, Paired, overall
 from gbm_constrained.constraints.priorities import write_priority
 from gbm_constrained.constraints.reference_models import ReferenceModel
-from gbm_constrained.constraints.row_means import Above, RowLoss
+from gbm_constrained.constraints.row_means import Above, RowFunction, RowLoss
 from gbm_constrained.constraints.selectors import (
     MISSING,
     Column,
@@ -260,11 +260,15 @@ def _write_function(event: Event) -> tuple[list[str], dict[str, str | None]]:
     """Write what tells a mean over numbers from others: its loss, or its threshold."""
     if isinstance(event, Above):
         return [write_number(event.threshold)], {}
-    if not isinstance(event, RowLoss):
+    if not isinstance(event, RowFunction):
         return [], {}
+    limits = event.limits
+    stated = None if limits is None else f"[{', '.join(map(write_number, limits))}]"
+    if not isinstance(event, RowLoss):
+        return [], {"range": stated}
     name = "delta" if event.loss == "huber" else "alpha"
     value = None if event.parameter is None else write_number(event.parameter)
-    return [event.loss], {name: value}
+    return [event.loss], {name: value, "range": stated}
 
 
 def _write_amount(amount: Amount | None) -> dict[str, str | None]:

@@ -261,7 +261,7 @@ class Reader(MaskedText):
             return self.read_all(node.elts, node, self.read_matrix_row)
         if parameter in ("levels", "to") and isinstance(node, ast.Dict):
             return self.read_dict(node, self.read_label, self.read_number)
-        if parameter == "to" and isinstance(node, (ast.List, ast.Tuple)):
+        if parameter in ("to", "range") and isinstance(node, (ast.List, ast.Tuple)):
             return self.read_all(node.elts, node, self.read_number)
         if parameter == "by" and isinstance(node, (ast.List, ast.Tuple)):
             return self.read_all(node.elts, node, self.read_value)

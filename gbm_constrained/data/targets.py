@@ -58,9 +58,11 @@ class TargetData(FitData):
     Parameters
     ----------
     targets : (n_rows,). Target of each row of `combined`; zero for rows without one.
+    certification_targets : Targets of the rows that are set aside.
     """
 
     targets: Float = field(default_factory=lambda: np.zeros(0))
+    certification_targets: Float = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(
@@ -99,7 +101,11 @@ class TargetData(FitData):
         """Set a share of the rows of each cell, or the latest rows, aside for certificates."""
         found = super().without_certification_rows(cells, share)
         assert isinstance(found, TargetData)
-        return replace(found, targets=self.targets[found.training])
+        return replace(
+            found,
+            targets=self.targets[found.training],
+            certification_targets=self.targets[found.certification],
+        )
 
     def evaluation_rows(
         self,

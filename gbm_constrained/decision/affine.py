@@ -14,7 +14,7 @@ than a twentieth to the mean loss are left out, for multipliers serve the constr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from gbm_constrained.statistics.mean_intervals import MeanIntervals
 NORMAL = 1.96  # Half width of a normal interval at level 0.95, in standard errors.
 SCALES = np.linspace(0.0, 1.4, 15)  # of the first grid; 1 is one of them
 SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the scores
-MAX_COST = 0.05  # Largest share of the mean loss that a map may add to it.
+MAX_COST = 0.05  # Largest share of the mean loss that a map may add to it, without a guarantee.
 REFINED, N_REFINEMENTS = 5, 3  # Points of later grids along each axis, and their number.
 
 
@@ -77,11 +77,20 @@ class PredictedRows(EvaluationSet):
     def intervals(self, score: Array, level: float = 0.95) -> tuple[Float, Float, Float]:
         """Compute functionals, intervals of constraints, and intervals of functionals."""
         functionals = self.compiled.functionals(self.lagrangian.at(score).statistics())
-        f = self.objective.predict(np.asarray(score, np.float64))
-        functions = self.lagrangian.rows.functions
-        values = np.column_stack([row_values(one, self.targets, f) for one in functions])
+        values = self.row_values(score)
         found = MeanIntervals(self.cells, self.compiled, level=level, values=values)
         return functionals, *found.whole(functionals)
+
+    def row_values(self, score: Array) -> Float:
+        """Compute the row functions of each row, (n_samples, n_functions)."""
+        f = self.objective.predict(np.asarray(score, np.float64))
+        functions = self.lagrangian.rows.functions
+        return np.column_stack([row_values(one, self.targets, f) for one in functions])
+
+    def with_bounds(self, bounds: Float) -> PredictedRows:
+        """Return the same rows with other right-hand sides of the constraints, (m,)."""
+        compiled = replace(self.compiled, b=bounds)
+        return PredictedRows(self.cells, compiled, self.source, self.targets, self.objective)
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,12 @@ class AffineChoice(NamedTuple):
 
 
 def choose_affine(
-    rows: PredictedRows, score: Array, errors: Float | None = None, *, has_scale: bool = True
+    rows: PredictedRows,
+    score: Array,
+    errors: Float | None = None,
+    *,
+    has_scale: bool = True,
+    max_cost: float = MAX_COST,
 ) -> AffineChoice:
     """Choose scale and shift by held-out rows.
 
@@ -147,6 +161,8 @@ def choose_affine(
         Unit of each row of constraints; :func:`standard_errors` of these scores by default.
     has_scale : bool, default=True
         Whether scores can be scaled, and not only shifted.
+    max_cost : float, default=MAX_COST
+        Largest share of the mean loss that a map may add to it.
 
     Returns
     -------
@@ -158,7 +174,7 @@ def choose_affine(
     before = search.measure(1.0, 0.0)
     if before[0] <= 0.0:
         return AffineChoice(Affine(), *before, *before)
-    most = before[1] + MAX_COST * abs(before[1])
+    most = before[1] + max_cost * abs(before[1])
 
     def rank(at: tuple[float, float]) -> tuple[bool, float, float]:
         violation, loss = search.measure(*at)

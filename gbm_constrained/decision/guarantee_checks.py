@@ -52,13 +52,12 @@ def check_guarantee(
     guarantee = f"guarantee={asked.kind!r}"
     check_straight(rows.compiled.constraints, guarantee, "leave the guarantee out")
     _check_losses(rows.compiled, asked)
-    _check_amounts(rows, asked)
-    _check_groups(rows.compiled, training, asked)
-    _check_base_sets(rows, training, asked)
+    check_amounts(rows, asked)
+    check_rows_set_aside(rows, training, asked)
     if asked.kind == "expected":
         _check_conformal_bounds(rows, asked)
     else:
-        _check_equalities(rows.compiled, asked)
+        check_equalities(rows.compiled, asked)
         _check_p_values(rows, asked)
         _check_pair_rates(rows, asked)
 
@@ -80,7 +79,7 @@ def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
             )
 
 
-def _check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+def check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
     """Refuse certificates of amounts without a bound, and those that no test is known for."""
     cells = rows.cells
     for j, constraint in enumerate(rows.compiled.constraints):
@@ -119,6 +118,14 @@ def _check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
                 "it compares the amounts of groups, for which no certificate is known. Bound the "
                 "rate of each group, or leave the guarantee out.",
             )
+
+
+def check_rows_set_aside(
+    rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
+) -> None:
+    """Refuse constraints that lack rows, among those set aside or those left for training."""
+    _check_groups(rows.compiled, training, asked)
+    _check_base_sets(rows, training, asked)
 
 
 def _check_groups(
@@ -165,12 +172,13 @@ def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> Non
         )
 
 
-def _check_equalities(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
+def check_equalities(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
+    """Refuse constraints that two values are equal."""
     for i, j in zip(*compiled.opposites, strict=True):
         if compiled.b[i] + compiled.b[j] <= ROUNDING:
             raise asked.refuse(
                 compiled.constraints[compiled.owner[i]],
-                "that two rates are equal no number of rows certifies. Relax the bound.",
+                "that two values are equal no number of rows certifies. Relax the bound.",
             )
 
 

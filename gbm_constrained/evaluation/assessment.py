@@ -24,6 +24,7 @@ from gbm_constrained.evaluation.conflicts import DecisionPool, is_measured
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost, measure_cost
 from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.messages import describe_missing_guarantee
 from gbm_constrained.evaluation.sample_size import (
     TooFewRows,
     find_too_few_rows,
@@ -206,7 +207,7 @@ def _list_doubts(
     choice = returned.choice
     if choice.is_uncertified or returned.misses_conformal_bounds:
         asked = "high_probability" if returned.bounds is None else "expected"
-        reason = f"guarantee={asked!r} was asked for and is not given"
+        reason = describe_missing_guarantee(asked)
         return dict.fromkeys(returned.rows.compiled.constraints, reason)
     differ = dict.fromkeys(unsteady, "the boosters of the folds differ beyond chance")
     return {**differ, **{rate.constraint: rate.reason for rate in reversed(few)}}

@@ -9,6 +9,7 @@ import numpy as np
 
 from gbm_constrained._messages import MOST_NAMED
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.row_means import row_functions_of
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.sample_size import MIN_ROWS, TooFewRows
@@ -90,7 +91,7 @@ MESSAGES = {
         "Relax the bounds{more_rows}.",
     ),
     "not certified": Message(
-        "Not certified: {named}. Of the decisions that this model can make none passes on {rows}: "
+        "Not certified: {named}. Of the {choices} none passes on {rows}: "
         "the smallest p-value is {p_value:.2g}, and guarantee='high_probability' needs "
         "{level:.2g}.",
         remedy="Relax {bound} or delta, or give more rows to certify on",
@@ -137,6 +138,11 @@ def describe(name: str, results: Sequence[ConstraintResult], **facts: object) ->
     return "\n".join([*lines, message.remedy.format(**facts)]) if lines else ""
 
 
+def describe_missing_guarantee(asked: str) -> str:
+    """Say that a guarantee, "expected" or "high_probability", is not given."""
+    return f"guarantee={asked!r} was asked for and is not given"
+
+
 def describe_conflict(
     conflict: Sequence[Constraint],
     results: Sequence[ConstraintResult],
@@ -158,7 +164,11 @@ def describe_conflict(
     if together:
         named, bound = f"{named} together", "one of these bounds"
         dropped = "one of these constraints"
-    lines = [message.lead.format(named=named, rows=rows, p_value=p_value, level=level)]
+    of_numbers = bool(row_functions_of(conflict))
+    choices = "maps of the scores" if of_numbers else "decisions that this model can make"
+    lines = [
+        message.lead.format(named=named, rows=rows, choices=choices, p_value=p_value, level=level)
+    ]
     others = "the other holds" if len(conflict) == 2 else "the others hold"
     reached = {result.constraint: result for result in results}
     for constraint in conflict:
@@ -185,8 +195,9 @@ def describe_conflict(
     ]
     if given_up:
         least = f"gives up {', and '.join(given_up)}"
+    its_error = "" if of_numbers else f"; its error is {error:.4f}"
     lines.append(
-        f"The model returned {least}; its error is {error:.4f}. "
+        f"The model returned {least}{its_error}. "
         f"{message.remedy.format(bound=bound, dropped=dropped)}. If a violation still falls at "
         f"the end of history_, more boosting rounds may help."
     )

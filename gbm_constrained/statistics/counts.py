@@ -142,6 +142,7 @@ class Block:
     cells: Codes
     score: Float  # (len(cells), n_classes)
     largest_amount: float | None = None  # Bound of what rows count for; None where that is one.
+    is_counted: bool = True  # Whether each row has one of the values, and not shares of several.
 
     @cached_property
     def values(self) -> Float:
@@ -165,8 +166,8 @@ class Block:
 
     @property
     def is_binomial(self) -> bool:
-        """Whether the score has two values."""
-        return self.values.size == 2
+        """Whether the score of each row is one of two values."""
+        return self.is_counted and self.values.size == 2
 
     def reaches(self, value: float) -> Bool:
         """Find the cells and classes where the score has a value."""

@@ -71,7 +71,7 @@ def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
     scaled = (bound - block.low) / block.width
     if block.is_binomial:
         return np.where(n > 0, _tail(reached, n, scaled), 1.0)
-    if block.values.size == 3 and abs(block.values[1] - bound) < ROUNDING:
+    if block.is_counted and block.values.size == 3 and abs(block.values[1] - bound) < ROUNDING:
         # Rows at the bound decide nothing. Among the others the mean exceeds it if the upper
         # value is likelier than `scaled`: given their number, a binomial.
         n = n - block.sum(counts.count, block.reaches(float(block.values[1])))
@@ -259,7 +259,11 @@ def constraint_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDAr
     The p-value is 1 where a functional is undefined, as the rate of a group without rows is, and 0
     for constraints that no decisions violate.
     """
-    of_rows = row_p_values(compiled, counts)
+    return largest_of_rows(compiled, row_p_values(compiled, counts))
+
+
+def largest_of_rows(compiled: LinearConstraints, of_rows: Float) -> NDArray[np.float64]:
+    """Find the largest p-value of the rows of each constraint, given those of shape (..., m)."""
     p = np.ones((*of_rows.shape[:-1], len(compiled.constraints)))
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
         if constraint.is_always_met:

@@ -96,6 +96,7 @@ class ConstrainedFit:
     problem_class: ClassVar[type[FitProblem]] = FitProblem
     run_class: ClassVar[type[FitRun]] = FitRun
     held_out_rows: ClassVar[type[HeldOutRows]] = HeldOutRows
+    check_guarantee: ClassVar[Callable[..., None]] = staticmethod(check_guarantee)
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class ConstrainedFit:
             prefixes = options.prefixes(library.n_rounds)
             fraction, delta = options.calibration_fraction, options.delta
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
-            check_guarantee(certification, problem.compiled, asked)
+            self.check_guarantee(certification, problem.compiled, asked)
         groups = begin_groups(problem) if options.group_thresholds else None
         self.run = self.run_class(
             options, problem, library, notifier, certification, groups, progress=progress

@@ -126,26 +126,14 @@ class FitProblem:
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
         idle = find_idle(options.constraints)
-        whole = data
         if options.guarantee is not None:
-            data = _set_aside(data, options, idle)
+            data = set_aside(data, options, idle)
+            _check_classes_left(data, options)
         data = divide_as_given(data, options)
         factors = ClassFactors.of(
             data.classes, data.y, library.library_factor, library.objective_factor
         )
-        try:
-            cells, compiled = compile_for_fit(options.constraints, data.rows, factors)
-        except ValueError as error:
-            if data.certification is None:
-                raise
-            # What concerns all rows is raised here.
-            compile_for_fit(options.constraints, whole.rows, factors)
-            raise ValueError(
-                f"guarantee={options.guarantee!r} sets aside calibration_fraction="
-                f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
-                f"that it needs are all among those set aside: give more of them or a smaller "
-                f"calibration_fraction, or leave the guarantee out."
-            ) from None
+        cells, compiled = compile_what_is_left(data, options, factors)
         check_measurable(data, cells, compiled)
         hessian = library.softmax_hessian
         kernel = {
@@ -283,7 +271,7 @@ def find_idle(constraints: Sequence[Constraint]) -> frozenset[int]:
     return frozenset(met) if len(met) < len(constraints) else frozenset()
 
 
-def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> FitData:
+def set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> FitData:
     """Set rows aside for a guarantee."""
     if data.groups is not None:
         raise ValueError(
@@ -293,7 +281,30 @@ def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> F
         )
     needs = [needs_of(constraint, data.rows) for constraint in options.constraints]
     cells = Cells(data.rows, needs, idle)
-    data = data.without_certification_rows(cells, options.calibration_fraction)
+    return data.without_certification_rows(cells, options.calibration_fraction)
+
+
+def compile_what_is_left(
+    data: FitData, options: SolverOptions, factors: ClassFactors
+) -> tuple[Cells, LinearConstraints]:
+    """Compile the constraints on the rows that are trained on."""
+    try:
+        return compile_for_fit(options.constraints, data.rows, factors)
+    except ValueError as error:
+        if data.certification is None:
+            raise
+        # What concerns all rows is raised here.
+        compile_for_fit(options.constraints, data.whole_rows, factors)
+        raise ValueError(
+            f"guarantee={options.guarantee!r} sets aside calibration_fraction="
+            f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
+            f"that it needs are all among those set aside: give more of them or a smaller "
+            f"calibration_fraction, or leave the guarantee out."
+        ) from None
+
+
+def _check_classes_left(data: FitData, options: SolverOptions) -> None:
+    """Refuse a guarantee that leaves a class without rows."""
     left = np.bincount(data.y, minlength=data.classes.size).astype(np.float64)
     is_left = data.rows.machine.communicator.sum(left) > 0
     if not is_left.all():
@@ -302,7 +313,6 @@ def _set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> F
             f"{data.classes[~is_left].tolist()[0]!r}, which has too few of them: give more rows, "
             f"drop the class, or leave the guarantee out."
         )
-    return data
 
 
 def compile_for_fit(

@@ -21,6 +21,11 @@ from gbm_constrained.decision.affine import (
     choose_affine,
     standard_errors,
 )
+from gbm_constrained.decision.affine_guarantees import (
+    check_affine_guarantee,
+    check_observed,
+    tighten_for_certificate,
+)
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -38,8 +43,9 @@ from gbm_constrained.training.passes import Grown
 from gbm_constrained.training.problem import (
     FitProblem,
     LibrarySettings,
-    compile_for_fit,
+    compile_what_is_left,
     find_idle,
+    set_aside,
 )
 from gbm_constrained.training.run import FitRun
 
@@ -70,14 +76,18 @@ class RegressionProblem(FitProblem):
         )
         data = TargetData.of(arguments, options.constraints, library.random_state)
         library.kernel["objective"].check_targets(data.targets)
+        idle = find_idle(options.constraints)
+        if options.guarantee is not None:
+            left = set_aside(data, options, idle)
+            assert isinstance(left, TargetData)
+            data = left
         divided = divide_as_given(data, options)
         assert isinstance(divided, TargetData)
         ones = np.ones(data.classes.size)
         factors = ClassFactors(ones, ones)
-        cells, compiled = compile_for_fit(options.constraints, data.rows, factors)
+        cells, compiled = compile_what_is_left(data, options, factors)
         check_measurable(divided, cells, compiled)
         weights = Weights.of(divided, factors)
-        idle = find_idle(options.constraints)
         rewards = np.zeros(len(compiled), dtype=bool)
         compiled = replace(
             compiled, may_reward_errors=rewards, must_reward_errors=rewards, splits_targets=rewards
@@ -129,6 +139,14 @@ class RegressionProblem(FitProblem):
         compiled = self.compiled.on(cells)
         return PredictedRows(cells, compiled, source, self.data.targets[index], self.objective)
 
+    def certification_set(self) -> PredictedRows | None:
+        """Bind the constraints to the rows that are set aside; None without a guarantee."""
+        data = self.data
+        if data.certification is None:
+            return None
+        found = self.compile(data.whole_rows.take(data.certification), "the rows set aside")
+        return PredictedRows(*found, "certification", data.certification_targets, self.objective)
+
     def evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
     ) -> PredictedRows:
@@ -160,9 +178,17 @@ def rank(choice: AffineChoice, unit: float) -> tuple[bool, float]:
 class RegressionRun(FitRun):
     """Options, programme and observers of the fit of a regressor."""
 
+    def aim_at(self, compiled: LinearConstraints) -> LinearConstraints:
+        """Give constraints the bounds that training aims at: tighter ones for a guarantee."""
+        if self.certification is None:
+            return compiled
+        assert isinstance(self.certification, PredictedRows)
+        return tighten_for_certificate(compiled, self.certification, self.options.delta)
+
     def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
-        """Move the multipliers towards the bounds themselves."""
-        return lambda functionals: lagrangian.constraints.b
+        """Move the multipliers towards the bounds that training aims at."""
+        bounds = self.aim_at(lagrangian.constraints).b
+        return lambda functionals: bounds
 
 
 class RegressionGrowth(FoldGrowth):
@@ -205,7 +231,9 @@ class RegressionGrowth(FoldGrowth):
     def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
         boosters, rows = grown
         assert isinstance(rows, PredictedRows)
-        return rows, boosters.held_margin(boosters.rounds)
+        assert isinstance(self.run, RegressionRun)
+        aimed = rows.with_bounds(self.run.aim_at(rows.compiled).b)
+        return aimed, boosters.held_margin(boosters.rounds)
 
     def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
         """Bind the constraints to the rows that the boosters hold out."""
@@ -229,6 +257,15 @@ class RegressionFit(ConstrainedFit):
     problem_class = RegressionProblem
     run_class = RegressionRun
     held_out_rows = HeldOutTargets
+    check_guarantee = staticmethod(check_affine_guarantee)
+
+    def measure(self, *args: Any, **options: Any) -> None:
+        """Find the path of the multipliers, and refuse stated ranges that held-out rows leave."""
+        super().measure(*args, **options)
+        rows, boosters = self.measured.rows, self.measured.boosters
+        if self.run.certification is not None and boosters is not None:
+            assert isinstance(rows, PredictedRows)
+            check_observed(rows, boosters.held_margin(boosters.rounds))
 
     def training_rows(self) -> PredictedRows:
         """Bind the constraints to the training rows, to report on them."""

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gbm_constrained._typing import Array, Float
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.decision.affine import NORMAL, Affine, PredictedRows, choose_affine
+from gbm_constrained.decision.affine_guarantees import (
+    CertifiedAffine,
+    certify_affine,
+    check_observed,
+)
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.feasibility import Feasibility
+from gbm_constrained.evaluation.messages import describe_missing_guarantee
 from gbm_constrained.evaluation.regression_audit import determination
 from gbm_constrained.evaluation.report_tables import (
     constraints_frame,
@@ -44,12 +51,15 @@ class FinalRegressor:
         Rows that are reported.
     score : ndarray of shape (n_samples,)
         Scores of these rows.
+    certified : CertifiedAffine or None
+        P-values of the constraints on these rows; None without a guarantee.
     """
 
     affine: Affine
     record: Record
     rows: PredictedRows
     score: Array
+    certified: CertifiedAffine | None = None
 
 
 def finalize_regression(
@@ -64,17 +74,29 @@ def finalize_regression(
     scores = ModelScores(trained, fit.measured, known)
     affine, measured = Affine(), fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
+    certification, certified = fit.run.certification, None
     if isinstance(measured, PredictedRows):
         score = scores.held_out(measured, rounds)
         has_scale = fit.run.library.has_scale
-        affine = choose_affine(measured, score, has_scale=has_scale).affine
+        if isinstance(certification, PredictedRows):
+            unseen = certification, scores.held_out(certification, rounds)
+            check_observed(*unseen)
+            certified = certify_affine(
+                (measured, score), unseen, fit.options.delta, has_scale=has_scale
+            )
+            affine = certified.affine
+        else:
+            affine = choose_affine(measured, score, has_scale=has_scale).affine
         held_out = measured, affine(score)
     for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
         assert isinstance(rows, PredictedRows)
         held_out = rows, affine(scores.held_out(rows, rounds))
         rows.measure(rounds, held_out[1])
+    if certified is not None:  # Verdicts are by the rows of the certificate.
+        held_out = unseen[0], affine(unseen[1])
     training = affine(scores.training(rounds))
-    return describe_regressor(fit, affine, rounds, training, held_out)
+    model = describe_regressor(fit, affine, rounds, training, held_out)
+    return replace(model, certified=certified)
 
 
 def describe_regressor(
@@ -120,9 +142,12 @@ def report_regressor(
     outcome = Outcome(functionals, intervals, of_functionals, sources, sampled)
     layout = ReportLayout(compiled, fit.evaluation_sets)
     is_training = rows.source == TRAINING_ROWS
-    results = _assess(layout, outcome, rows)
+    uncertified, p_value, level = _read_certificate(model, rows)
+    doubt = describe_missing_guarantee("high_probability") if uncertified else ""
+    results = _assess(layout, outcome, rows, doubt)
     feasibility = Feasibility(
-        (), results, (), (), np.nan, None, np.nan, np.nan, rows.source, rows.cells.n_rows,
+        uncertified, results, (), (), np.nan, None, np.nan, np.nan, rows.source,
+        rows.cells.n_rows, p_value, level,
         rounds_trained=fit.solver.rounds if rounds is None else rounds,
         rounds_asked=fit.run.library.n_rounds,
     )  # fmt: skip
@@ -146,8 +171,20 @@ def report_regressor(
     return feasibility
 
 
+def _read_certificate(
+    model: FinalRegressor, rows: PredictedRows
+) -> tuple[tuple[Constraint, ...], float, float]:
+    """Find the constraints without their certificate, and its p-value and level, if any."""
+    certified = model.certified
+    if certified is None:
+        return (), np.nan, np.nan
+    missing = np.flatnonzero(certified.p_values > certified.level)
+    found = tuple(rows.compiled.constraints[j] for j in missing)
+    return found, float(certified.p_values.max()), certified.level
+
+
 def _assess(
-    layout: ReportLayout, outcome: Outcome, rows: PredictedRows
+    layout: ReportLayout, outcome: Outcome, rows: PredictedRows, doubt: str
 ) -> tuple[ConstraintResult, ...]:
     """Assess each constraint by the rows that are reported."""
     values = layout.values(outcome)
@@ -155,7 +192,7 @@ def _assess(
     for j, constraint in enumerate(rows.compiled.constraints):
         estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
         n = rows_of_constraint(rows.cells, rows.compiled, j)
-        verdict = Verdict.of(constraint, estimate, n, rows.source)
+        verdict = Verdict.of(constraint, estimate, n, rows.source, doubt=doubt)
         smallest = rows_of_smallest_group(rows.cells, rows.compiled, j, None)
         results.append(ConstraintResult(constraint, *estimate, smallest, verdict))
     return tuple(results)

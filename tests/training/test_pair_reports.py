@@ -141,7 +141,7 @@ def test_what_the_rows_do_not_certify_is_said(rows):
         (GAP, r"not even perfect scores earn it on the 200 rows .* auc\[g=.\]\. It takes [\d,]+"),
         (gc.auc() >= 0.9, r"auc >= 0.9: .* smaller side of auc\. It takes \d+ rows"),
         (gc.auc() >= 1.0, "No number of rows is enough for it: relax the bound"),
-        (gc.gap(gc.auc(), by="g") <= 0.0, "that two rates are equal no number of rows certifies"),
+        (gc.gap(gc.auc(), by="g") <= 0.0, "that two values are equal no number of rows certifies"),
     ],
 )
 def test_certificates_beyond_perfect_scores_are_refused_before_training(rule, message, rows):

@@ -22,6 +22,7 @@ from gbm_constrained.boosters.regressor import (
     ConstrainedRegressorMixin,
 )
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
@@ -87,6 +88,9 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         n_folds: int = 4,
         cv: Any = None,
         holdout_fraction: float | None = None,
+        guarantee: Guarantee = None,
+        delta: float = 0.05,
+        calibration_fraction: float = 0.2,
         early_stopping_on: EarlyStoppingOn = "metric",
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
@@ -119,6 +123,9 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         self.n_folds = n_folds
         self.cv = cv
         self.holdout_fraction = holdout_fraction
+        self.guarantee = guarantee
+        self.delta = delta
+        self.calibration_fraction = calibration_fraction
         self.early_stopping_on = early_stopping_on
         self.solver = solver
 
