@@ -85,8 +85,8 @@ def check_affine_guarantee(
             raise asked.refuse(
                 constraint,
                 f"even the best predictions of the {rows.cells.n_rows} rows that "
-                f"{asked.set_aside} leave a p-value of {p_value:.2g}, above "
-                f"delta={asked.delta:g}. Give more rows or a larger calibration_fraction, state a smaller range, or "
+                f"{asked.set_aside} leave a p-value of {p_value:.2g}, above delta={asked.delta:g}."
+                f" Give more rows or a larger calibration_fraction, state a smaller range, or "
                 f"relax the bound or delta.",
             )
 
@@ -115,10 +115,8 @@ def tighten_for_certificate(
     tests = BoundedMeans(certification.cells, certification.compiled)
     step = (norm.isf(delta) + ROOM) * tests.deviations()
     step = np.minimum(step, (compiled.b - tests.smallest_values()) / 2.0)
-    first, second = compiled.opposites
-    room = (compiled.b[first] + compiled.b[second]) / 4.0
-    np.minimum.at(step, first, room)
-    np.minimum.at(step, second, room)
+    for pair in tests.opposites:
+        step[[*pair]] = np.minimum(step[[*pair]], compiled.b[[*pair]].sum() / 4.0)
     return replace(compiled, b=compiled.b - np.maximum(step, 0.0))
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress, pairwise
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from gbm_constrained.problem.functionals import (
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.pair_blocks import PairBlock, pair_matrix
 from gbm_constrained.problem.row_functions import has_concave_means, has_steps
-from gbm_constrained.problem.sparse_products import keep_rows, product_with
+from gbm_constrained.problem.sparse_products import find_opposites, keep_rows, product_with
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:
@@ -147,17 +147,7 @@ class LinearConstraints:
     @cached_property
     def opposites(self) -> tuple[Codes, Codes]:
         """Positions of pairs of rows with opposite coefficients, as a gap of two groups has."""
-        pairs, alone = [*self.curves.opposites], dict[tuple[bytes, bytes], int]()
-        R = self.R.sorted_indices()
-        for j, (start, end) in enumerate(pairwise(R.indptr)):
-            if self.curves.is_curved[j]:
-                continue
-            at, value = R.indices[start:end].tobytes(), R.data[start:end]
-            i = alone.pop((at, (-value).tobytes()), None)
-            if i is None:
-                alone[at, value.tobytes()] = j
-            else:
-                pairs.append((i, j))
+        pairs = [*self.curves.opposites, *find_opposites(self.R, ~self.curves.is_curved)]
         first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
         return first, second
 

@@ -1,8 +1,9 @@
-"""Sparse matrices: fast products with vectors, and matrices without some of their rows."""
+"""Sparse matrices: fast products with vectors, matrices without some rows, opposite rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,3 +39,19 @@ def keep_rows(table: Any, is_kept: Bool) -> Any:
     kept = sparse.csr_array(table.multiply(is_kept[:, None]))
     kept.eliminate_zeros()  # A stored zero times NaN would be NaN.
     return kept
+
+
+def find_opposites(matrix: Any, is_compared: Bool) -> list[tuple[int, int]]:
+    """List the pairs of rows of a sparse matrix with opposite coefficients, each row once."""
+    pairs, alone = list[tuple[int, int]](), dict[tuple[bytes, bytes], int]()
+    ordered = matrix.sorted_indices()
+    for j, (start, end) in enumerate(pairwise(ordered.indptr)):
+        if not is_compared[j]:
+            continue
+        at, value = ordered.indices[start:end].tobytes(), ordered.data[start:end]
+        i = alone.pop((at, (-value).tobytes()), None)
+        if i is None:
+            alone[at, value.tobytes()] = j
+        else:
+            pairs.append((i, j))
+    return pairs

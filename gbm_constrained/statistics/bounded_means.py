@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.sparse_products import find_opposites
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of
 from gbm_constrained.statistics.p_values import largest_of_rows, p_value_of_blocks
 
@@ -120,6 +122,11 @@ class BoundedMeans:
             if is_known[compiled.spans[owner]].all()
         }
 
+    @cached_property
+    def opposites(self) -> list[tuple[int, int]]:
+        """Pairs of rows that bound the same mean from both sides, also of two constraints."""
+        return find_opposites(self.compiled.A, np.ones(len(self.compiled), dtype=bool))
+
     def p_values(self, values: Float) -> Float:
         """Compute the p-value of the violation of each constraint, (n_constraints,).
 
@@ -149,8 +156,8 @@ class BoundedMeans:
         """
         at = {j: row.low for j, row in self._rows.items()}
         b = self.compiled.b
-        for i, j in zip(*self.compiled.opposites, strict=True):
-            for k, other in ((int(i), int(j)), (int(j), int(i))):
+        for i, j in self.opposites:
+            for k, other in ((i, j), (j, i)):
                 row = self._rows.get(k)
                 if row is not None and not all(block.is_counted for block in row.blocks):
                     at[k] = float(np.clip((b[k] - b[other]) / 2.0, row.low, row.high))

@@ -111,7 +111,9 @@ def test_bounds_for_which_no_number_of_rows_is_enough(library, guarantee, rule, 
 def test_equal_rates_are_refused_before_training(library, rule, table):
     """Of a row and its opposite one must be violated in the population, or both be at the edge."""
     group = {"g": np.where(np.arange(len(table[0])) % 2, "a", "b")}
-    message = re.escape(f"guarantee='high_probability' cannot be given for {rule}: that two values")
+    message = re.escape(
+        f"guarantee='high_probability' cannot be given for {rule}: that two values"
+    )
     with pytest.raises(ValueError, match=message):
         certified(library, [rule], table, guarantee="high_probability", sensitive_features=group)
     # In the mean over samples they may be equal: nothing is refused.
