@@ -18,6 +18,10 @@ certificate, none is given and none is broken.
   ``guarantee="expected"`` or ``"high_probability"``, cross-fitted, ten rounds, the score being its
   one feature: the decision is a function of it, whose rates are integrals. "plain" is the same
   without a guarantee.
+- fitted, coverage and fitted, loss: the whole of ``ConstrainedLGBMRegressor`` with
+  ``coverage() >= 1 - b``, or ``mean_loss("absolute", range=(0, 1.5)) <= b``, and
+  ``guarantee="high_probability"``. Targets are uniform about the one feature, so that both means
+  are integrals. "rate" is the share that is not covered, or the loss, and "type II" the loss.
 
     python benchmarks/guarantees.py [--repetitions 1000] [--delta 0.05] [--only "gap 0.05"]
         [--csv FILE]
@@ -42,8 +46,9 @@ from arguments import at_least
 from result_file import Measurements
 from scipy.stats import norm
 
-from gbm_constrained import ConstrainedLGBMClassifier
+from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedLGBMRegressor
 from gbm_constrained.constraints.rates import class_error, fnr, fpr, gap
+from gbm_constrained.constraints.row_means import coverage, mean_loss
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.binomial import clopper_pearson
@@ -196,6 +201,41 @@ def fitted(guarantee: str) -> Experiment:
     return experiment
 
 
+NOISE = 0.3  # Targets are uniform in the feature -+ this.
+GRID_OF_FEATURES = (np.arange(2000) + 0.5) / 2000
+
+
+def regression(rule: Any, is_covered: bool) -> Experiment:
+    def experiment(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outcome]:
+        x = rng.random(n)
+        y = x + rng.uniform(-NOISE, NOISE, n)
+        outcomes = []
+        for asked in ("high_probability", None):
+            model = ConstrainedLGBMRegressor(
+                constraints=[rule(bound)], guarantee=asked, delta=delta, measure_on="crossfit",
+                n_estimators=20, num_leaves=7, n_jobs=1, verbose=-1, random_state=0,
+            )  # fmt: skip
+            try:
+                model.fit(x[:, None], y)
+            except ValueError:  # too few rows
+                outcomes.append(NONE)
+                continue
+            if asked is not None and model.feasibility_.status != "met":
+                outcomes.append(NONE)
+                continue
+            error = model.predict(GRID_OF_FEATURES[:, None]) - GRID_OF_FEATURES
+            inside = np.clip(error, -NOISE, NOISE)
+            missed = np.mean((NOISE - inside) / (2 * NOISE))
+            # The mean of |u - e| over u in [-NOISE, NOISE].
+            of_inside = (NOISE**2 + inside**2) / (2 * NOISE)
+            loss = np.mean(of_inside + np.abs(error - inside))
+            rate = missed if is_covered else loss
+            outcomes.append(Outcome(rate > bound, rate, loss))
+        return outcomes[0], outcomes[1]
+
+    return experiment
+
+
 Experiment = Callable[[Any, int, float, float], tuple[Outcome, Outcome]]
 EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
     "umbrella 0.05": (umbrella, 0.05),
@@ -205,6 +245,11 @@ EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
     "classes 0.1": (classes, 0.1),
     "fitted, mean 0.03": (fitted("expected"), 0.03),
     "fitted, high 0.03": (fitted("high_probability"), 0.03),
+    "fitted, coverage 0.2": (regression(lambda b: coverage() >= 1 - b, True), 0.2),
+    "fitted, loss 0.19": (
+        regression(lambda b: mean_loss("absolute", range=(0, 1.5)) <= b, False),
+        0.19,
+    ),
 }
 
 
@@ -245,7 +290,7 @@ def main() -> None:
     results = Measurements(path, NAMES, COLUMNS)
     print(f"delta = {delta:g}, {repetitions} repetitions")
     heading = ("rule", "n", "choice", "violated", "interval", "mean rate", "type II", "none", "s")
-    form = "{:17} {:>6} {:10} {:>8} {:>16} {:>10} {:>8} {:>6} {:>6}"
+    form = "{:20} {:>6} {:10} {:>8} {:>16} {:>10} {:>8} {:>6} {:>6}"
     print(form.format(*heading))
     warnings.simplefilter("ignore", UserWarning)  # of rules that are not met: they are counted
     for name, n in itertools.product(arguments.only, SIZES):

@@ -19,6 +19,7 @@ SCORES = np.clip(TARGETS + RNG.normal(0.0, 0.1, N), 0.0, 1.0)
 GROUPS = RNG.integers(0, 2, N)
 SQUARED, ABSOLUTE = (TARGETS - SCORES) ** 2, np.abs(TARGETS - SCORES)
 ABOVE = SCORES > 0.5
+MEMBERS = [np.flatnonzero(GROUPS == k) for k in (0, 1)]
 
 
 def p_value_of(rule, targets=TARGETS, scores=SCORES, groups=GROUPS, weight=None):
@@ -47,10 +48,7 @@ def hoeffding_bentkus(mean, n, bound):
         ),
         (
             gc.each(gc.mean_loss("absolute", range=(0, 1)), by="g") <= 0.13,
-            max(
-                hoeffding_bentkus(ABSOLUTE[GROUPS == k].mean(), np.sum(GROUPS == k), 0.13)
-                for k in (0, 1)
-            ),
+            max(hoeffding_bentkus(ABSOLUTE[at].mean(), at.size, 0.13) for at in MEMBERS),
         ),
         (
             gc.mean_loss("squared", range=(0, 1)) + 2 * gc.mean_loss("absolute", range=(0, 1))
@@ -63,11 +61,11 @@ def hoeffding_bentkus(mean, n, bound):
             gc.gap(gc.share_above(0.5), by="g") <= 0.3,
             max(
                 sum_p_value(
-                    Binomial(ABOVE[GROUPS == k].sum(), np.sum(GROUPS == k), 1.0),
-                    Binomial((~ABOVE)[GROUPS != k].sum(), np.sum(GROUPS != k), 1.0),
+                    Binomial(ABOVE[at].sum(), at.size, 1.0),
+                    Binomial((~ABOVE)[other].sum(), other.size, 1.0),
                     1.3,
                 )
-                for k in (0, 1)
+                for at, other in (MEMBERS, MEMBERS[::-1])
             ),
         ),
         (gc.mean_loss("squared", range=(0, 1)) <= 1.0, 0.0),
@@ -80,10 +78,8 @@ def test_p_values_are_those_of_the_definition(rule, expected):
 def test_two_base_sets_share_delta():
     """Limits at p / 2 of both groups, by Hoeffding, add up to the bound."""
     p = p_value_of(gc.gap(gc.mean_prediction(range=(0, 1)), by="g") <= 0.3)
-    means, sizes = zip(
-        *((SCORES[GROUPS == k].mean(), np.sum(GROUPS == k)) for k in (0, 1)), strict=True
-    )
-    limit = sum(np.sqrt(-np.log(p / 2) / (2 * n)) for n in sizes)
+    means = [SCORES[at].mean() for at in MEMBERS]
+    limit = sum(np.sqrt(-np.log(p / 2) / (2 * at.size)) for at in MEMBERS)
     assert abs(means[1] - means[0]) + limit == pytest.approx(0.3, abs=1e-9)
 
 
