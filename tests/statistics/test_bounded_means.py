@@ -19,7 +19,7 @@ SCORES = np.clip(TARGETS + RNG.normal(0.0, 0.1, N), 0.0, 1.0)
 GROUPS = RNG.integers(0, 2, N)
 SQUARED, ABSOLUTE = (TARGETS - SCORES) ** 2, np.abs(TARGETS - SCORES)
 ABOVE = SCORES > 0.5
-MEMBERS = [np.flatnonzero(GROUPS == k) for k in (0, 1)]
+MEMBERS = [np.flatnonzero(GROUPS - 1), np.flatnonzero(GROUPS)]
 
 
 def p_value_of(rule, targets=TARGETS, scores=SCORES, groups=GROUPS, weight=None):
