@@ -141,6 +141,21 @@ def test_groups_that_were_not_held_out_are_refused_before_the_fit(run, table):
     assert not Path("model.json").exists()
 
 
+def test_a_guarantee_is_that_of_python(run, table):
+    rule = "mean_loss(squared, range=[0, 30]) <= 9"
+    done = run.fit(
+        "lightgbm", f"--constraint={rule}", "--guarantee=high_probability", "--delta=0.1",
+        "--json=r.json", table="t.csv",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    loaded = gc.ConstrainedLGBMRegressor()
+    loaded.load_model(MODEL["lightgbm"])
+    assert loaded.get_params()["guarantee"] == "high_probability"
+    assert loaded.feasibility_.level == 0.1
+    assert loaded.feasibility_.p_value <= 0.1
+    assert loaded.constraints == [gc.parse_constraint(rule)]
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -149,8 +164,7 @@ def test_groups_that_were_not_held_out_are_refused_before_the_fit(run, table):
         (["--metric=g_mean"], "--metric is about classes, and"),
         (["--maximize=g_mean"], "--maximize is about classes, and"),
         (["--minimize=cost([[0, 1], [5, 0]])"], "--minimize is about classes, and"),
-        (["--guarantee=high_probability"], "--guarantee is about classes, and"),
-        (["--delta=0.1"], "--delta is about classes, and"),
+        (["--guarantee=high_probability"], "gap(mean_prediction, by='g') <= 0.3: values of a row"),
         (["--target=c"], "--target c holds 'v', which is no number, and the constraints are abou"),
         (["--target=missing"], "--target missing: 1 rows have no value, the first is row 7: take"),
         (["--target=infinite"], "--target infinite is inf in row 3: drop those rows, or clip"),
