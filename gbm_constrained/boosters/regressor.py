@@ -60,6 +60,9 @@ REGRESSOR_ATTRIBUTES_DOC = """
         One row per mean of each group that a constraint looks at.
     small_groups_ : DataFrame
         One row per group of few rows.
+    period_report_ : DataFrame
+        With ``measure_on="forward"``: one row per constraint and held-out period, as of
+        classifiers.
     unseen_r2_ : Estimate
         R^2 on the held-out rows, with its interval.
     adjustment_ : Series

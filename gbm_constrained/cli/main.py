@@ -266,7 +266,7 @@ def _report_audit(
         sample_weight=rows.weight,
         level=options.level,
         metrics=metrics or None,
-        time=rows.time if n_times > 1 and not model.predicts_numbers else None,
+        time=rows.time if n_times > 1 else None,
         n_periods=min(N_PERIODS, max(n_times, 2)),
     )
     say(options, f"\n{report}")

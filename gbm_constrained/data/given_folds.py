@@ -112,6 +112,14 @@ class GivenFolds:
         return np.sort(np.concatenate([fold.held for fold in self.folds]))
 
     @property
+    def held_periods(self) -> list[Period]:
+        """Periods of the rows that are held out, with positions among these, if there are any."""
+        return [
+            Period(np.searchsorted(self.held, rows), first, last)
+            for rows, first, last in self.periods
+        ]
+
+    @property
     def _remedy(self) -> str:
         if self.periods:
             return "take fewer n_folds, so that periods are longer"

@@ -36,7 +36,12 @@ from gbm_constrained.evaluation.classifiers import (
 )
 from gbm_constrained.evaluation.measured_rows import MeasuredRows
 from gbm_constrained.evaluation.metric_value import MetricOnRows
-from gbm_constrained.evaluation.periods import PERIOD_COLUMNS, period_frame, set_period_types
+from gbm_constrained.evaluation.periods import (
+    PERIOD_COLUMNS,
+    measure_decisions,
+    period_frame,
+    set_period_types,
+)
 from gbm_constrained.evaluation.report_tables import list_groups, tabulate_satisfied
 from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict
@@ -183,8 +188,8 @@ def measure_classifier(
     if not periods:
         return tables
     stated = compile_constraints(checked, rows, warning=None)[1]
-    first = next(iter(scored.values()))
-    return replace(tables, periods=period_frame(rows, stated, first, periods, level))
+    measure = measure_decisions(next(iter(scored.values())))
+    return replace(tables, periods=period_frame(rows, stated, measure, periods, level))
 
 
 def bind_audited(constraints: Sequence[Constraint], rows: Rows) -> tuple[Cells, LinearConstraints]:

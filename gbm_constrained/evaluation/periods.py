@@ -7,16 +7,18 @@ constraints together (Bonferroni), so that one of them drifts by chance as rarel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.times import Period
+from gbm_constrained.decision.affine import PredictedRows
 from gbm_constrained.evaluation.measured_rows import MeasuredRows
 from gbm_constrained.evaluation.sample_size import rows_of_constraint
 from gbm_constrained.problem.compiler import compile_constraints
@@ -28,11 +30,40 @@ PERIOD_COLUMNS = (
     "expected_low", "expected_high", "drifts",
 )  # fmt: skip
 
+Measure: TypeAlias = Callable[[Codes, Cells, LinearConstraints, float], tuple[Float, Float]]
+"""Measures constraints on rows at some positions, given their cells, the constraints on them and a
+level: values, shape (n_constraints,), and intervals, shape (n_constraints, 2)."""
+
+
+def measure_decisions(scored: ScoredDecisions) -> Measure:
+    """Make what measures decisions about some of the rows."""
+
+    def measure(
+        index: Codes, cells: Cells, compiled: LinearConstraints, level: float
+    ) -> tuple[Float, Float]:
+        found = MeasuredRows.of(cells, compiled, scored.take(index), level)
+        return found.values, found.sampled.constraints
+
+    return measure
+
+
+def measure_predictions(rows: PredictedRows, score: Array) -> Measure:
+    """Make what measures predictions of numbers for some of the rows, given their scores."""
+
+    def measure(
+        index: Codes, cells: Cells, compiled: LinearConstraints, level: float
+    ) -> tuple[Float, Float]:
+        part = PredictedRows(cells, compiled, rows.source, rows.targets[index], rows.objective)
+        functionals, intervals, _ = part.intervals(score[index], level)
+        return compiled.values(functionals), intervals
+
+    return measure
+
 
 def period_frame(
     rows: Rows,
     compiled: LinearConstraints,
-    scored: ScoredDecisions,
+    measure: Measure,
     periods: Sequence[Period],
     level: float = 0.95,
 ) -> pd.DataFrame:
@@ -44,8 +75,8 @@ def period_frame(
         The rows of all periods.
     compiled : LinearConstraints
         The constraints, on these or on training rows, whose groups are kept.
-    scored : ScoredDecisions
-        Decisions about the rows.
+    measure : callable
+        Measures decisions or predictions (:func:`measure_decisions`, :func:`measure_predictions`).
     periods : sequence of Period
         Positions of the rows of each period, in the order of time.
     level : float, default=0.95
@@ -57,17 +88,17 @@ def period_frame(
         One row per constraint and period, with PERIOD_COLUMNS. The last period has the interval
         that the earlier ones leave for its value, and whether the value is outside (``drifts``).
     """
-    by_period = _ByPeriod(rows, compiled, scored)
-    found = [by_period.measure(period.rows, level) for period in periods]
+    by_period = _ByPeriod(rows, compiled, measure)
+    found = [by_period.measure_rows(period.rows, level) for period in periods]
     constraints, records = compiled.constraints, []
     expected, drifts = by_period.find_drift(periods, level)
     for j, constraint in enumerate(constraints):
         stated = str(constraint), constraint.sense, constraint.bound
-        for k, (period, (measured, sizes)) in enumerate(zip(periods, found, strict=True)):
+        for k, (period, (values, intervals, sizes)) in enumerate(zip(periods, found, strict=True)):
             is_last = k == len(periods) - 1
             records.append((
                 *stated, k + 1, plain_time(period.first), plain_time(period.last), sizes[j],
-                measured.values[j], *measured.sampled.constraints[j],
+                values[j], *intervals[j],
                 *(expected[j] if is_last else (np.nan, np.nan)),
                 drifts[j] if is_last else None,
             ))  # fmt: skip
@@ -96,32 +127,27 @@ def drifting(frame: pd.DataFrame) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class _ByPeriod:
-    """Rows of several periods, with the decisions about them."""
+    """Rows of several periods, with what measures constraints on them."""
 
     rows: Rows
     compiled: LinearConstraints
-    scored: ScoredDecisions
+    measure: Measure
 
-    def measure(self, index: Codes, level: float) -> tuple[MeasuredRows, list[int]]:
-        """Measure the constraints on some of the rows, and count the rows of each."""
+    def measure_rows(self, index: Codes, level: float) -> tuple[Float, Float, list[int]]:
+        """Measure the constraints on some rows: values, intervals, and numbers of rows."""
         rows, constraints = self.rows.take(index), self.compiled.constraints
         cells, compiled = compile_constraints(constraints, rows, self.compiled, warning=None)
-        measured = MeasuredRows.of(cells, compiled, self.scored.take(index), level)
         sizes = [rows_of_constraint(cells, compiled, j) for j in range(len(constraints))]
-        return measured, sizes
+        return *self.measure(index, cells, compiled, level), sizes
 
     def find_drift(self, periods: Sequence[Period], level: float) -> tuple[Float, list[Any]]:
         """Find the interval of each value in the last period, and whether the value is outside."""
         n = len(self.compiled.constraints)
         joint = 1.0 - (1.0 - level) / max(n, 1)
         before = np.sort(np.concatenate([period.rows for period in periods[:-1]]))
-        (earlier, _), (last, _) = (
-            self.measure(index, joint) for index in (before, periods[-1].rows)
-        )
-        (low, high), (last_low, last_high) = (
-            measured.sampled.constraints.T for measured in (earlier, last)
-        )
-        value, now = earlier.values, last.values
+        value, earlier, _ = self.measure_rows(before, joint)
+        now, last, _ = self.measure_rows(periods[-1].rows, joint)
+        (low, high), (last_low, last_high) = earlier.T, last.T
         # The difference of two values varies as both of them do.
         expected = np.column_stack([
             value - np.hypot(value - low, last_high - now),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints, check_task
 from gbm_constrained.constraints.row_means import mean_loss, refuse_rates, row_functions_of
-from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.targets import check_targets
@@ -30,11 +30,11 @@ from gbm_constrained.evaluation.audit import (
     model_frame_of,
 )
 from gbm_constrained.evaluation.classifiers import find_history
+from gbm_constrained.evaluation.periods import measure_predictions, period_frame
 from gbm_constrained.evaluation.sample_size import rows_of_constraint
 from gbm_constrained.evaluation.verdicts import Verdict
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.grouping import SmallGroupWarning
-from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression_objectives import RegressionObjective
 
 
@@ -67,21 +67,20 @@ def measure_regressor(
     checked = check_constraints(constraints)
     refuse_rates(checked)
     check_share("level", level)
-    if given.time is not None:
-        raise ValueError(
-            "time= divides decisions of classifiers into periods, and these are predictions of "
-            "numbers: leave time out, and audit the rows of each period by themselves."
-        )
     models = {type(model).__name__: model, **check_others(others, type(model).__name__)}
     targets = check_targets(given.check(checked))
     predictions = {
         name: _predict(each, name, given.X, targets.size) for name, each in models.items()
     }
-    cells, compiled = _bind(checked, given, targets)
+    stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
+    encoded = _encode(stated, given, targets)
+    periods = given.divide(encoded)
+    warning = SmallGroupWarning("audited rows, ")
+    cells, compiled = compile_constraints(stated, encoded, warning=warning)
     rows = PredictedRows(cells, compiled, "", targets, RegressionObjective("squared"))
     measured = {name: _measure(rows, f, level) for name, f in predictions.items()}
     first = next(iter(measured.values()))
-    return AuditTables(
+    tables = AuditTables(
         model=type(model).__name__,
         n_rows=cells.n_rows,
         level=float(level),
@@ -94,6 +93,12 @@ def measure_regressor(
         history=find_history(model),
         quality="R^2",
     )
+    if not periods:
+        return tables
+    encoded = _encode(checked, given, targets)
+    alone = compile_constraints(checked, encoded, warning=None)[1]
+    measure = measure_predictions(rows, next(iter(predictions.values())))
+    return replace(tables, periods=period_frame(encoded, alone, measure, periods, level))
 
 
 def _predict(model: Any, name: str, X: Any, n: int) -> Float:
@@ -109,17 +114,13 @@ def _predict(model: Any, name: str, X: Any, n: int) -> Float:
     return found
 
 
-def _bind(
-    constraints: Sequence[Constraint], given: AuditRows, targets: Float
-) -> tuple[Cells, LinearConstraints]:
-    """Bind constraints to audited rows; the mean squared loss is one more, the last one."""
-    stated = (*constraints, mean_loss("squared") >= 0.0)
-    classes = np.array([function.key for function in row_functions_of(stated)])
+def _encode(constraints: Sequence[Constraint], given: AuditRows, targets: Float) -> Rows:
+    """Encode audited rows; row functions of the constraints stand in the place of classes."""
+    classes = np.array([function.key for function in row_functions_of(constraints)])
     codes = np.zeros(targets.size, dtype=np.intp)
     weight = check_weight(given.sample_weight, targets.size)
     columns = columns_of(given.sensitive_features, targets.size)
-    rows = Rows(codes, classes, weight, columns, [given.X])
-    return compile_constraints(stated, rows, warning=SmallGroupWarning("audited rows, "))
+    return Rows(codes, classes, weight, columns, [given.X])
 
 
 def _measure(rows: PredictedRows, f: Float, level: float) -> MeasuredModel:

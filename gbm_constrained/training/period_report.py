@@ -7,14 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gbm_constrained._typing import Codes
+from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.times import Period
+from gbm_constrained.decision.affine import PredictedRows
 from gbm_constrained.decision.evaluation_set import UNKNOWN
 from gbm_constrained.decision.outcome import score_decisions
 from gbm_constrained.evaluation.metric_value import MetricOnRows
 from gbm_constrained.evaluation.periods import (
     PERIOD_COLUMNS,
+    measure_decisions,
+    measure_predictions,
     period_frame,
     plain_time,
     set_period_types,
@@ -43,11 +46,20 @@ def report_periods(
     decisions = held.decisions(final.for_decisions)
     scored = score_decisions(held.lagrangian, held.compiled, final, decisions)
     rows = fit.data.rows.take(given.held)
-    periods = [
-        Period(positions, period.first, period.last)
-        for positions, period in zip(held.folds, given.periods, strict=True)
-    ]
-    return period_frame(rows, fit.problem.compiled, scored, periods)
+    measure = measure_decisions(scored)
+    return period_frame(rows, fit.problem.compiled, measure, given.held_periods)
+
+
+def report_periods_of_numbers(
+    fit: ConstrainedFit, held: PredictedRows, score: Array
+) -> pd.DataFrame | None:
+    """Tabulate the constraints of a regressor in each held-out period, at its final scores."""
+    given = fit.data.given_folds
+    if given is None or not given.periods:
+        return None
+    rows = fit.data.rows.take(given.held)
+    measure = measure_predictions(held, score)
+    return period_frame(rows, fit.problem.compiled, measure, given.held_periods)
 
 
 def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFrame | None:
@@ -60,13 +72,10 @@ def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFra
     given = data.given_folds
     if given is None or not given.periods or decided is None:
         return None
-    rows = data.rows.take(held.rows)
-    periods = [
-        Period(np.searchsorted(held.rows, one.rows), one.first, one.last) for one in given.periods
-    ]
+    rows, periods = data.rows.take(held.rows), given.held_periods
     constraints = fit.options.constraints
     _, compiled = compile_constraints(constraints, data.rows, warning=None)
-    frame = period_frame(rows, compiled, ScoredDecisions(decided), periods)
+    frame = period_frame(rows, compiled, measure_decisions(ScoredDecisions(decided)), periods)
     if fit.has_own_objective:
         return frame
     of_metric = _periods_of_metric(fit, rows, decided, periods)

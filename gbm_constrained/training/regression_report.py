@@ -21,6 +21,7 @@ from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.messages import describe_missing_guarantee
+from gbm_constrained.evaluation.periods import drifting
 from gbm_constrained.evaluation.regression_audit import determination
 from gbm_constrained.evaluation.report_tables import (
     constraints_frame,
@@ -33,6 +34,7 @@ from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.statistics.sampled_intervals import Sampled
 from gbm_constrained.training.model_scores import ModelScores, TrainedModel
+from gbm_constrained.training.period_report import report_periods_of_numbers
 from gbm_constrained.training.regression import RegressionFit
 from gbm_constrained.training.report_layout import ReportLayout
 
@@ -53,6 +55,8 @@ class FinalRegressor:
         Scores of these rows.
     certified : CertifiedAffine or None
         P-values of the constraints on these rows; None without a guarantee.
+    periods : DataFrame or None
+        Values of the constraints by period, if the held-out rows are of several.
     """
 
     affine: Affine
@@ -60,6 +64,7 @@ class FinalRegressor:
     rows: PredictedRows
     score: Array
     certified: CertifiedAffine | None = None
+    periods: pd.DataFrame | None = None
 
 
 def finalize_regression(
@@ -74,7 +79,7 @@ def finalize_regression(
     scores = ModelScores(trained, fit.measured, known)
     affine, measured = Affine(), fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
-    certification, certified = fit.run.certification, None
+    certification, certified, periods = fit.run.certification, None, None
     if isinstance(measured, PredictedRows):
         score = scores.held_out(measured, rounds)
         has_scale = fit.run.library.has_scale
@@ -88,6 +93,7 @@ def finalize_regression(
         else:
             affine = choose_affine(measured, score, has_scale=has_scale).affine
         held_out = measured, affine(score)
+        periods = report_periods_of_numbers(fit, *held_out)
     for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
         assert isinstance(rows, PredictedRows)
         held_out = rows, affine(scores.held_out(rows, rounds))
@@ -96,7 +102,7 @@ def finalize_regression(
         held_out = unseen[0], affine(unseen[1])
     training = affine(scores.training(rounds))
     model = describe_regressor(fit, affine, rounds, training, held_out)
-    return replace(model, certified=certified)
+    return replace(model, certified=certified, periods=periods)
 
 
 def describe_regressor(
@@ -145,9 +151,11 @@ def report_regressor(
     uncertified, p_value, level = _read_certificate(model, rows)
     doubt = describe_missing_guarantee("high_probability") if uncertified else ""
     results = _assess(layout, outcome, rows, doubt)
+    drift = () if model.periods is None else drifting(model.periods)
     feasibility = Feasibility(
         uncertified, results, (), (), np.nan, None, np.nan, np.nan, rows.source,
         rows.cells.n_rows, p_value, level,
+        drifting=tuple(result for result in results if str(result.constraint) in drift),
         rounds_trained=fit.solver.rounds if rounds is None else rounds,
         rounds_asked=fit.run.library.n_rounds,
     )  # fmt: skip
@@ -161,6 +169,8 @@ def report_regressor(
     estimator.small_groups_ = small_groups_frame(compiled)
     estimator.history_ = _make_history(fit, record, rows.compiled.values(functionals))
     estimator.feasibility_ = feasibility
+    if model.periods is not None:
+        estimator.period_report_ = model.periods
     estimator.stopping_message_ = fit.notifier.message
     estimator.unseen_r2_ = _determination(rows, model.score)
     estimator.adjustment_ = pd.Series(

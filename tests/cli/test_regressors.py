@@ -141,6 +141,18 @@ def test_groups_that_were_not_held_out_are_refused_before_the_fit(run, table):
     assert not Path("model.json").exists()
 
 
+def test_an_audit_has_the_periods_of_a_column(run, table):
+    table.assign(day=np.arange(len(table))).to_csv("days.csv", index=False)
+    done = run.fit(
+        "lightgbm", GAP, "--sensitive=g", "--time=day", "--json=r.json", table="days.csv"
+    )
+    assert done.code in (0, 1), done.err
+    periods = pd.DataFrame(json.loads(Path("r.json").read_text())["periods"])
+    assert periods["period"].tolist() == [1, 2, 3, 4, 5]
+    assert periods["first"].iloc[0] == 480
+    assert periods["last"].iloc[-1] == 599
+
+
 def test_a_guarantee_is_that_of_python(run, table):
     rule = "mean_loss(squared, range=[0, 30]) <= 9"
     done = run.fit(
