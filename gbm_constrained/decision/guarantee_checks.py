@@ -17,6 +17,7 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantees import conformal_bounds, count_sequences
 from gbm_constrained.decision.prefix_choice import Prefixes
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.row_owners import find_first, find_first_constraints
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.statistics.order_statistics import minimum_rows
 from gbm_constrained.statistics.p_values import p_value_of_blocks
@@ -47,7 +48,8 @@ def check_guarantee(
 ) -> None:
     """Refuse a guarantee that the certification rows can never give.
 
-    `training` are the constraints on the rows that are trained on.
+    Only constraints of the priority that comes first have it. `training` are the constraints on
+    the rows that are trained on.
     """
     guarantee = f"guarantee={asked.kind!r}"
     check_straight(rows.compiled.constraints, guarantee, "leave the guarantee out")
@@ -82,8 +84,9 @@ def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
 def check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
     """Refuse certificates of amounts without a bound, and those that no test is known for."""
     cells = rows.cells
+    is_first = find_first_constraints(rows.compiled)
     for j, constraint in enumerate(rows.compiled.constraints):
-        if not constraint.amounts or constraint.is_always_met:
+        if not constraint.amounts or constraint.is_always_met or not is_first[j]:
             continue
         if constraint.has_costs_of_amounts:
             raise asked.refuse(
@@ -143,10 +146,11 @@ def _check_base_sets(
     rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
 ) -> None:
     compiled = rows.compiled
+    is_first = find_first_constraints(compiled)
     for j, constraint in enumerate(compiled.constraints):
         is_undefined = np.isnan(compiled.constant[compiled.spans[j]])
         # A constraint that no decision violates has no rows.
-        if j not in training.owner or not is_undefined.any():
+        if j not in training.owner or not is_undefined.any() or not is_first[j]:
             continue
         where = merge = ""
         if compiled.groups[j]:
@@ -174,8 +178,9 @@ def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> Non
 
 def check_equalities(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
     """Refuse constraints that two values are equal."""
+    first = find_first(compiled)
     for i, j in zip(*compiled.opposites, strict=True):
-        if compiled.b[i] + compiled.b[j] <= ROUNDING:
+        if compiled.b[i] + compiled.b[j] <= ROUNDING and first[i] and first[j]:
             raise asked.refuse(
                 compiled.constraints[compiled.owner[i]],
                 "that two values are equal no number of rows certifies. Relax the bound.",
@@ -186,7 +191,8 @@ def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
     compiled = rows.compiled
     level = asked.delta / count_sequences(rows, asked.prefixes)
     found = smallest_p_values(compiled, rows.cells, level)
-    for j, (p_value, why) in enumerate(found):
+    for j in np.flatnonzero(find_first_constraints(compiled)):
+        p_value, why = found[j]
         if p_value > level:
             raise asked.refuse(
                 compiled.constraints[j],

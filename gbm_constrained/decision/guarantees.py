@@ -16,6 +16,9 @@ Pair rates depend on no threshold. ``"high_probability"`` tests them at the scor
 (:mod:`gbm_constrained.statistics.pair_certificates`), and moves the threshold for other
 constraints alone. Whatever their number, constraints share no `delta`: where one of them does not
 hold, its own test passes with probability `delta` at most.
+
+Of constraints with priorities, those that come first are guaranteed. Others are met as well as the
+decisions with the guarantee allow.
 """
 
 from __future__ import annotations
@@ -34,10 +37,12 @@ from gbm_constrained.data.communicator import Communicator
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.lines import RESOLUTION, are_apart
 from gbm_constrained.decision.prefix_choice import Prefixes, violation_penalty
+from gbm_constrained.decision.priorities import PriorityLevels
 from gbm_constrained.decision.rule import Choice, shift_scores
-from gbm_constrained.decision.standard_errors import standard_errors
-from gbm_constrained.decision.threshold_search import ShiftSearch, threshold_curve
+from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
+from gbm_constrained.decision.threshold_search import Shift, ShiftSearch, threshold_curve
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.row_owners import find_first, find_first_constraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.multiple_testing import learn_then_test
 from gbm_constrained.statistics.order_statistics import (
@@ -61,32 +66,36 @@ TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)
 def conformal_bounds(compiled: LinearConstraints, cells: Cells) -> Float:
     """Compute right-hand sides whose satisfaction on these rows holds in the mean over samples.
 
-    Where none is known, the right-hand side is the constraint's own.
+    Where none is known, the right-hand side is the constraint's own. It is infinite for priorities
+    that do not come first, which have no guarantee.
     """
     counts = CellCounts.of(cells, np.zeros(len(cells.rows), dtype=np.intp))
     bounds = expected_bounds(compiled, counts)
-    return np.where(np.isnan(bounds), compiled.b, bounds)
+    bounds = np.where(np.isnan(bounds), compiled.b, bounds)
+    return np.where(find_first(compiled), bounds, np.inf)
 
 
 def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
-    """Find the rows of a single rate that only falls as decisions move towards one class.
+    """Find the rows of the only guaranteed rate if it falls as decisions move towards one class.
 
     Returned are the positions of the rows, the class that decisions must move towards, and the
     largest fraction of the rows that may be decided otherwise.
     """
     compiled = rows.compiled
-    if len(compiled) != 1 or compiled.R.nnz != 1 or rows.cells.classes.size > 2:
+    first = np.flatnonzero(find_first(compiled))
+    R = compiled.R[first]
+    if len(first) != 1 or R.nnz != 1 or rows.cells.classes.size > 2:
         return None
-    parts = compiled.parts[int(compiled.R.indices[0])]
+    parts = compiled.parts[int(R.indices[0])]
     if parts is None or len(parts) != 1:
         return None
     (part,) = parts
-    factor = float(compiled.R.data[0]) * part.coefficient
+    factor = float(R.data[0]) * part.coefficient
     counted = set(map(tuple, part.event.tolist()))
     if factor == 0.0 or counted not in ({(True, False)}, {(False, True)}):
         return None
     when = int((False, True) in counted)  # The class whose prediction is counted.
-    bound = float(compiled.b[0]) / factor
+    bound = float(compiled.b[first[0]]) / factor
     inside = np.zeros(len(rows.cells), dtype=bool)
     inside[part.cells] = True
     view = next(v for v in rows.cells.views if v.cells.start <= part.cells[0] < v.cells.stop)
@@ -161,18 +170,21 @@ def _choose_within(limit: _Limit, selection: ScoredRows, start: Choice) -> Choic
     """Find the decision with the smallest error on the safe side of a limit.
 
     The library's own threshold stays where it is safe. The limit is not left for fewer errors that
-    may be chance.
+    may be chance. Violations of later priorities have a price in errors.
     """
     rows, margin = selection.rows, selection.margins(start.rounds)
     shift = limit.clamp(start.shift)
     if start.shift.any():
         curve = threshold_curve(margin, rows.cells, rows.compiled)
         is_safe = limit.clamp(curve.shift) == curve.shift
-        at_limit = rows.error(rows.decisions(margin + limit.shift[0]))
-        fewest = curve.error[is_safe].min(initial=np.inf)
+        scores = margin + limit.shift[0]
+        error = rows.error(rows.decisions(scores))
+        at_limit = float(_add_prices(rows, error, rows.violations(scores)))
+        priced = _add_prices(rows, curve.error, curve.violations)
+        fewest = priced[is_safe].min(initial=np.inf)
         shift = limit.shift
-        if fewest < at_limit - np.sqrt(at_limit * (1.0 - at_limit) / rows.cells.n_rows):
-            best = curve.shift[is_safe & (curve.error <= fewest + ROUNDING)]
+        if fewest < at_limit - standard_error_of(error, rows.cells.n_rows):
+            best = curve.shift[is_safe & (priced <= fewest + ROUNDING)]
             shift = best[[np.abs(best).argmin()]]  # Neither class comes first among equals.
     return replace(start, shift=shift, error=rows.error(rows.decisions(margin + shift[0])))
 
@@ -188,14 +200,23 @@ def control_risk(selection: ScoredRows, certification: ScoredRows, start: Choice
     limit = _find_limit(rows, margin, expected_threshold)
     if limit is not None:
         return _choose_within(limit, selection, replace(start, violation=0.0))
-    bounds = conformal_bounds(rows.compiled, rows.cells)
+    bounds, own = conformal_bounds(rows.compiled, rows.cells), rows.compiled.b
     scores = shift_scores(margin, start.shift)
     values = np.nan_to_num(rows.functionals(scores))
     if (rows.compiled.rows_of(values) <= bounds + ROUNDING).all():
         return replace(start, violation=0.0)
     search = ShiftSearch(margin, rows.cells, rows.compiled)
-    found = search.find(bounds=bounds, penalty=violation_penalty(rows.cells))
-    return replace(start, shift=found.value, error=found.error, violation=found.violation)
+    found = search.find(bounds=np.minimum(bounds, own), penalty=violation_penalty(rows.cells))
+    violation = _violation_of_first(rows.compiled, found, bounds)
+    return replace(start, shift=found.value, error=found.error, violation=violation)
+
+
+def _violation_of_first(compiled: LinearConstraints, found: Shift, bounds: Float) -> float:
+    """Find the largest violation of the constraints that have the guarantee."""
+    left = compiled.rows_of(np.nan_to_num(found.functionals)) - bounds
+    left[[*found.uncalibrated]] = 0.0
+    left[(left <= ROUNDING) | ~find_first(compiled)] = 0.0
+    return float(left.max(initial=0.0))
 
 
 def certify(
@@ -210,10 +231,10 @@ def certify(
     Learn then Test (Angelopoulos et al., 2021, section 2.3): decisions are put in order by how
     safe they look on the selection rows, and tested in that order on the certification rows until
     one fails. Where any prefix may be returned, some prefixes share `delta`. Of the decisions that
-    passed, the one with the smallest error on the selection rows is returned, unless `start` keeps
-    the model's own decisions and these passed. Where none passed, the one with the smallest
-    p-value is returned. One rate has an exact threshold instead, and where all constraints are on
-    pair rates, `start` is tested as it is.
+    passed, the one with the smallest error on the selection rows is returned, with a price of the
+    violations of later priorities, unless `start` keeps the model's own decisions and these
+    passed. Where none passed, the one with the smallest p-value is returned. One rate has an exact
+    threshold instead, and where all constraints are on pair rates, `start` is tested as it is.
     """
     rows, margin = certification.rows, certification.margins(start.rounds)
     if _is_without_threshold(rows):
@@ -246,7 +267,19 @@ def certify(
     if not passed.any():
         return min(choices, key=lambda c: c.p_value)
     own = [c for c in choices if c.rounds == start.rounds and not c.shift.any()]
-    return own[0] if keeps_own and own else min(choices, key=lambda c: c.error)
+    if keeps_own and own:
+        return own[0]
+    rows, errors = selection.rows, np.array([c.error for c in choices])
+    shifted = [shift_scores(selection.margins(c.rounds), c.shift) for c in choices]
+    violations = np.array([rows.violations(scores) for scores in shifted])
+    return choices[int(_add_prices(rows, errors, violations).argmin())]
+
+
+def _add_prices(rows: EvaluationSet, error: float | Float, violations: Float) -> Float:
+    """Add the price of violations of later priorities, (..., m), to errors, (...)."""
+    levels = PriorityLevels.of(rows.compiled, rows.cells)
+    price = levels.price_later(np.nan_to_num(violations))
+    return np.asarray(error + violation_penalty(rows.cells) * price)
 
 
 def _list_tested_prefixes(rows: EvaluationSet, start: Choice, prefixes: Prefixes) -> list[int]:
@@ -290,14 +323,15 @@ class _PValues:
             self._of_pairs = self._largest_of_pairs(margin)
 
     def largest(self, shift: Float) -> float:
-        """Compute the largest p-value of all constraints."""
+        """Compute the largest p-value of the constraints that are to have the guarantee."""
         rows, scores = self._rows, shift_scores(self._margin, shift)
         of_pairs = self._of_pairs
         if of_pairs is None:
             of_pairs = self._largest_of_pairs(scores)
         p = constraint_p_values(rows.compiled, rows.counts(rows.decisions(scores)))
-        of_decisions = [not constraint.is_pair for constraint in rows.compiled.constraints]
-        return max(of_pairs, float(p[of_decisions].max(initial=0.0)))
+        tested = find_first_constraints(rows.compiled)
+        tested &= [not constraint.is_pair for constraint in rows.compiled.constraints]
+        return max(of_pairs, float(p[tested].max(initial=0.0)))
 
     def _largest_of_pairs(self, scores: Array) -> float:
         rows = self._rows
@@ -317,7 +351,8 @@ def _order_decisions(
     curve = threshold_curve(margin, rows.cells, rows.compiled, most=MAX_THRESHOLDS)
     # Distance from each bound in standard errors of the certification rows, at the nearest bound.
     spread = np.maximum(standard_errors(certification.compiled, certification.cells), 1e-9)
-    measured = rows.compiled.is_known & ~rows.compiled.has_scores
+    first = find_first(rows.compiled)
+    measured = rows.compiled.is_known & ~rows.compiled.has_scores & first
     with np.errstate(divide="ignore", invalid="ignore"):
         safety = np.min((-curve.violations / spread)[:, measured], axis=1, initial=np.inf)
     safety = np.round(safety, 9)  # Running sums of the same numbers differ by rounding.
@@ -330,7 +365,7 @@ def _order_decisions(
     order = np.lexsort((curve.error, -distance, -safety))
     # A decision that fails on the selection rows will hardly be certified; a few are kept.
     order = order[safety[order] > -1.0] if (safety > -1.0).any() else order[:1]
-    violation = np.maximum(curve.violations.max(axis=1, initial=0.0), 0.0)
+    violation = np.maximum(curve.violations[:, first].max(axis=1, initial=0.0), 0.0)
     return [
         Choice(prefix, curve.shift[[i]], float(curve.error[i]), float(violation[i])) for i in order
     ]
@@ -347,14 +382,16 @@ def _order_biases(
     compiled = rows.compiled
     rates = compiled.rows_of(np.nan_to_num(rows.functionals(margin)))
     own = Choice(prefix, np.zeros(margin.shape[1]), rows.error(rows.decisions(margin)), 0.0)
-    spread = standard_errors(certification.compiled, certification.cells)
+    first = find_first(compiled)
+    spread = np.where(first, standard_errors(certification.compiled, certification.cells), 0.0)
     search = ShiftSearch(margin, rows.cells, compiled)
     choices = []
     for t in TIGHTENINGS:
         bounds = compiled.b - t * spread
-        if keeps_own and (rates <= bounds).all():
+        if keeps_own and (rates <= bounds)[first].all():
             choices.append(own)
             continue
         found = search.find(bounds=bounds)
-        choices.append(Choice(prefix, found.value, found.error, found.violation))
+        violation = _violation_of_first(compiled, found, bounds)
+        choices.append(Choice(prefix, found.value, found.error, violation))
     return choices

@@ -131,10 +131,16 @@ class PriorityLevels:
         prices = PRICE_RATIO ** np.arange(n - 1, -1, -1.0)
         return np.asarray(np.tensordot(prices, np.asarray(violations), 1))
 
-    def price_rows(self, violations: Float) -> float:
-        """Price the largest violation of each priority, given those of all rows, shape (m,)."""
+    def price_rows(self, violations: Float) -> Float:
+        """Price the largest violation of each priority, given those of all rows, (..., m)."""
         weighed = self.weights * violations
-        return float(self.price([weighed[rows].max(initial=0.0) for rows in self.rows]))
+        return self.price([weighed[..., rows].max(axis=-1, initial=0.0) for rows in self.rows])
+
+    def price_later(self, violations: Float) -> Float:
+        """Price violations of all rows, (..., m), without those of the first priority."""
+        if not self.are_several:
+            return np.zeros(violations.shape[:-1])
+        return self.price_rows(np.where(self.rows[0], 0.0, np.maximum(violations, 0.0)))
 
     def find_met_above(self, violations: Float) -> Bool:
         """Find the rows that are met, of priorities before one that is not; shape (m,)."""

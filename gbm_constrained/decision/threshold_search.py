@@ -153,7 +153,7 @@ class ShiftSearch:
         if self.levels.are_several:
             violations = compiled.rows_of(np.nan_to_num(functionals)) - merits.bounds
             violations[[*merits.uncalibrated]] = 0.0
-            penalised = self.levels.price_rows(violations)
+            penalised = float(self.levels.price_rows(violations))
         loss = largest if penalty is None else error + penalty * penalised
         return Shift(value, error, functionals, largest, loss, merits.uncalibrated)
 

@@ -32,6 +32,7 @@ from gbm_constrained.evaluation.sample_size import (
     rows_of_smallest_group,
 )
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
+from gbm_constrained.problem.row_owners import find_first, find_first_constraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 FRAGILE_ERROR = 0.8  # Share of a constant decision's error above which decisions are fragile.
@@ -55,9 +56,24 @@ class ReturnedModel:
         return CellCounts.of(self.rows.cells, self.decisions)
 
     @property
+    def has_guarantee(self) -> bool:
+        """Whether a guarantee was asked for and is given."""
+        is_expected = self.bounds is not None and not self.misses_conformal_bounds
+        return self.choice.is_certified or is_expected
+
+    @property
     def misses_conformal_bounds(self) -> bool:
         """Whether ``guarantee="expected"`` was asked for and is not given."""
         return self.bounds is not None and self.choice.violation > 0.0
+
+    @property
+    def keeps(self) -> Bool:
+        """Whether each constraint is guaranteed, or met on the rows that are reported."""
+        compiled, values = self.rows.compiled, np.nan_to_num(self.outcome.functionals)
+        missed = compiled.rows_of(values) > compiled.b + ROUNDING
+        found = find_first_constraints(compiled) & self.has_guarantee
+        found[np.setdiff1d(np.arange(found.size), compiled.owner[missed])] = True
+        return found
 
 
 @dataclass(frozen=True)
@@ -128,11 +144,13 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
     choice, counts = returned.choice, returned.counts
     has_rows = is_measured(returned.rows.compiled, counts).all()
     is_met = choice.violation == 0.0 and not choice.is_uncertified and has_rows
-    if choice.is_certified or is_met:
+    misses_later = returned.has_guarantee and not returned.keeps.all()
+    if (choice.is_certified or is_met) and not misses_later:
         return _Conflict()
     pool = DecisionPool(scored, prefixes.candidates, choice)
     if found := pool.conflict():
-        given_up = _find_given_up(pool, scored.rows.compiled.constraints)
+        reached = returned.keeps if returned.has_guarantee else pool.reached[0]
+        given_up = _find_given_up(pool, scored.rows.compiled.constraints, reached)
         if given_up:
             found = tuple(sorted({*given_up, *itertools.chain(*given_up.values())}))
         best = {j: pool.best(j, found) for j in found}
@@ -140,21 +158,22 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
     if choice.is_uncertified:
         rows, values = returned.rows, returned.outcome.functionals
         p_values = violation_p_values(rows.compiled, rows.cells, counts, values)
-        if named := tuple(np.flatnonzero(p_values > choice.level).tolist()):
-            return _Conflict(named)
+        is_named = (p_values > choice.level) & find_first_constraints(rows.compiled)
+        return _Conflict(tuple(np.flatnonzero(is_named).tolist()))
+    if returned.has_guarantee:
         return _Conflict()
     left = np.flatnonzero(pool.measured[0] & ~pool.reached[0])
     return _Conflict(left=tuple(left.tolist()))
 
 
 def _find_given_up(
-    pool: DecisionPool, constraints: Sequence[Constraint]
+    pool: DecisionPool, constraints: Sequence[Constraint], reached: Bool
 ) -> dict[int, tuple[int, ...]]:
     """Find the constraints that are given up for others of priorities that come first."""
     given_up: dict[int, tuple[int, ...]] = {}
-    for j in np.flatnonzero(pool.measured[0] & ~pool.reached[0]).tolist():
+    for j in np.flatnonzero(pool.measured[0] & ~reached).tolist():
         first = [constraint.priority < constraints[j].priority for constraint in constraints]
-        above = np.flatnonzero(np.array(first) & pool.reached[0]).tolist()
+        above = np.flatnonzero(np.array(first) & reached).tolist()
         if above and (opponents := pool.find_opponents(j, above)):
             given_up[j] = opponents
     return given_up
@@ -207,8 +226,9 @@ def _list_doubts(
     choice = returned.choice
     if choice.is_uncertified or returned.misses_conformal_bounds:
         asked = "high_probability" if returned.bounds is None else "expected"
-        reason = describe_missing_guarantee(asked)
-        return dict.fromkeys(returned.rows.compiled.constraints, reason)
+        reason, compiled = describe_missing_guarantee(asked), returned.rows.compiled
+        named = itertools.compress(compiled.constraints, find_first_constraints(compiled))
+        return dict.fromkeys(named, reason)
     differ = dict.fromkeys(unsteady, "the boosters of the folds differ beyond chance")
     return {**differ, **{rate.constraint: rate.reason for rate in reversed(few)}}
 
@@ -314,10 +334,13 @@ def _measure_cost(
     margin = scored.margins(choice.rounds)
     # The shift is the one returned: those of the folds may be far from it, and cost more.
     own = rows.error(rows.decisions(shift_scores(margin, choice.shift)))
-    bounds = rows.compiled.b if returned.bounds is None else returned.bounds
+    bounds = rows.compiled.b
+    if returned.bounds is not None:
+        bounds = np.minimum(bounds, returned.bounds)
     if np.isfinite(choice.level):
         spread = standard_errors(
             returned.rows.compiled, returned.rows.cells, returned.outcome.functionals
         )
+        spread[~find_first(rows.compiled)] = 0.0
         bounds = rows.compiled.b - norm.isf(choice.level) * spread
     return measure_cost(rows, margin, choice.shift, bounds, own, unconstrained_error)

@@ -20,6 +20,12 @@ def find_first(compiled: LinearConstraints) -> Bool:
     return np.asarray(priority == min(priority.tolist(), default=1))
 
 
+def find_first_constraints(compiled: LinearConstraints) -> Bool:
+    """Find the constraints of the priority that comes first, shape (n_constraints,)."""
+    first = min(_priorities(compiled).tolist(), default=1)
+    return np.array([constraint.priority <= first for constraint in compiled.constraints], bool)
+
+
 def violation_weights(compiled: LinearConstraints) -> Float:
     """Return the factor on the violation of each row of constraints, shape (m,)."""
     weights = np.array([c.violation_weight for c in compiled.constraints], dtype=np.float64)

@@ -25,8 +25,7 @@ def check_priorities(constraints: Sequence[Constraint], options: Mapping[str, An
         If a constraint has a priority, and the options do not go with it, or if one of several
         priorities is about scores.
     """
-    measure_on, guarantee = options.get("measure_on"), options.get("guarantee")
-    iterate = options.get("iterate")
+    measure_on, iterate = options.get("measure_on"), options.get("iterate")
     for is_refused, reason in (
         (
             measure_on is None,
@@ -34,11 +33,6 @@ def check_priorities(constraints: Sequence[Constraint], options: Mapping[str, An
             "with_priority out, or use a booster",
         ),
         (measure_on == "train", no_held_out_rows("measure_on='train'")),
-        (
-            guarantee is not None,
-            f"guarantee={guarantee!r} is about all constraints together, none of which "
-            f"is given up: certify those that must hold alone, or leave guarantee out",
-        ),
         (
             iterate in ("ergodic", "randomized"),
             f"iterate={iterate!r} is a mean of several models, which have no common "

@@ -231,7 +231,6 @@ def test_several_classes_and_a_data_set_have_priorities(library):
 
 REFUSED = {
     "training rows": ({"measure_on": "train"}, "measure_on='train'.*use measure_on='crossfit'"),
-    "guarantee": ({"guarantee": "high_probability"}, "guarantee='high_probability'.*certify"),
     "mixture": ({"iterate": "randomized"}, "iterate='randomized'.*use iterate='last'"),
     "mean": ({"iterate": "ergodic"}, "iterate='ergodic'.*use iterate='last'"),
     "groups": ({"group_thresholds": True}, "group_thresholds=True meets all.*leave it out"),
