@@ -23,7 +23,6 @@ from gbm_constrained.decision.affine import (
     AffineChoice,
     PredictedRows,
     choose_affine,
-    standard_errors,
 )
 from gbm_constrained.decision.guarantee_checks import (
     GuaranteeRequest,
@@ -168,9 +167,13 @@ def certify_affine(
 def _order_maps(
     selection: tuple[PredictedRows, Array], deviations: Float, *, has_scale: bool
 ) -> list[AffineChoice]:
-    """List the maps of least loss under bounds that are less and less tight, the safest first."""
+    """List the maps of least loss under bounds that are less and less tight, the safest first.
+
+    Of bounds that are too tight, the map is returned whose nearest bound is furthest away, in
+    deviations of the tests.
+    """
     rows, score = selection
-    errors = standard_errors(rows, score)
+    errors = np.maximum(deviations, np.finfo(np.float64).eps)
     choices = dict[Affine, AffineChoice]()
     for t in (*WIDEST, *TIGHTENINGS):
         aimed = rows.with_bounds(rows.compiled.b - t * deviations)

@@ -53,6 +53,17 @@ def test_the_map_of_least_loss_that_passes_is_returned():
     assert tests.p_values(rows.row_values(nearer)).max() > 0.1
 
 
+def test_maps_are_ordered_by_all_constraints_together():
+    """The shift that covers more rows adds to the loss: none is pushed beyond what both allow."""
+    rules = [gc.coverage() >= 0.5, gc.mean_loss("absolute", range=(0, 2)) <= 0.25]
+    targets, score = draw(2500)
+    parts = np.split(np.arange(2500), [1500])
+    pairs = [(hold_out(targets[part], rules), score[part]) for part in parts]
+    found = certify_affine(*pairs, 0.1)
+    assert found.p_values.max() <= 0.1
+    assert 0.0 < found.affine.shift < 0.1
+
+
 def test_without_a_certificate_the_map_is_that_of_no_guarantee():
     """A loss below the noise of the targets is out of reach."""
     _, found = certified(gc.mean_loss("squared", range=(0, 1)) <= 0.0036, n=3000)
