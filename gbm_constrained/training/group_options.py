@@ -1,4 +1,4 @@
-"""Checks of ``group_thresholds`` that need no rows."""
+"""Checks of the parameters by which groups decide, that need no rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import Any
 
 from gbm_constrained.constraints.base import Constraint
 
+# Parameters of classifiers and of regressors, and what each group gets by them.
+GROUP_PARAMETERS = {"group_thresholds": "threshold", "group_shifts": "shift"}
 
-def check_group_thresholds(asked: Any, constraints: Sequence[Constraint], iterate: str) -> None:
-    """Refuse thresholds of groups where there are none, or where several models decide.
+
+def check_group_parameter(
+    parameter: str, asked: Any, constraints: Sequence[Constraint], iterate: str
+) -> None:
+    """Refuse decisions by groups where there are none, or where several models decide.
 
     Raises
     ------
@@ -17,16 +22,16 @@ def check_group_thresholds(asked: Any, constraints: Sequence[Constraint], iterat
         If `asked` is no boolean, or there are no constraints, or `iterate` gives several models.
     """
     if not isinstance(asked, bool):
-        raise ValueError(f"group_thresholds must be True or False, got {asked!r}.")
+        raise ValueError(f"{parameter} must be True or False, got {asked!r}.")
     if not asked:
         return
     if not constraints:
         raise ValueError(
-            "group_thresholds=True decides by the columns that constraints group by, and there "
-            "are no constraints: give some, or use group_thresholds=False."
+            f"{parameter}=True decides by the columns that constraints group by, and there are "
+            f"no constraints: give some, or use {parameter}=False."
         )
     if iterate in ("ergodic", "randomized"):
         raise ValueError(
-            f"group_thresholds=True gives one model a threshold for each group, and "
-            f"iterate={iterate!r} is a mean of several: use iterate='last' or 'best'."
+            f"{parameter}=True gives one model a {GROUP_PARAMETERS[parameter]} for each group, "
+            f"and iterate={iterate!r} is a mean of several: use iterate='last' or 'best'."
         )

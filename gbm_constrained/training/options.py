@@ -27,7 +27,7 @@ from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.training.given_folds import MeasureOn, check_measurement
-from gbm_constrained.training.group_options import check_group_thresholds
+from gbm_constrained.training.group_options import GROUP_PARAMETERS, check_group_parameter
 from gbm_constrained.training.priority_options import check_priorities
 
 Init = TypeVar("Init", bound=Callable[..., None])
@@ -72,6 +72,7 @@ class SolverOptions:
     early_stopping_on: EarlyStoppingOn = "metric"
     select: Criterion = "error"
     group_thresholds: bool = False
+    group_shifts: bool = False
     maximize: Any = None
     minimize: Any = None
     deterministic: bool | None = None
@@ -114,7 +115,9 @@ class SolverOptions:
         check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
         check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
         options._check_select()
-        check_group_thresholds(options.group_thresholds, constraints, options.iterate)
+        for parameter in GROUP_PARAMETERS:
+            asked_groups = getattr(options, parameter)
+            check_group_parameter(parameter, asked_groups, constraints, options.iterate)
         check_priorities(constraints, own)
         if method.outlier_clip is not None and options.iterate == "randomized":
             raise ValueError(
@@ -135,6 +138,11 @@ class SolverOptions:
                 f"or on_infeasible='warn'."
             )
         return options
+
+    @property
+    def group_parameter(self) -> str | None:
+        """Name of the parameter by which groups may decide; None if they may not."""
+        return next((name for name in GROUP_PARAMETERS if getattr(self, name)), None)
 
     def _check_select(self) -> None:
         """Refuse a criterion of prefixes where no held-out rows choose among them."""

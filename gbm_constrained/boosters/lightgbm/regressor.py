@@ -88,6 +88,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         cv: Any = None,
         holdout_fraction: float | None = None,
         early_stopping_on: EarlyStoppingOn = "metric",
+        group_shifts: bool = False,
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
@@ -120,6 +121,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         self.cv = cv
         self.holdout_fraction = holdout_fraction
         self.early_stopping_on = early_stopping_on
+        self.group_shifts = group_shifts
         self.solver = solver
 
     @functools.partial(complete_doc, placeholder="{fit_arguments}", arguments=REGRESSOR_FIT_DOC)

@@ -67,6 +67,7 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         cv: Any = None,
         holdout_fraction: float | None = None,
         early_stopping_on: EarlyStoppingOn = "metric",
+        group_shifts: bool = False,
         solver: SolverName | SolverMethod = "auto",
         objective: Any = "reg:squarederror",
         **kwargs: Any,
@@ -79,6 +80,7 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         self.cv = cv
         self.holdout_fraction = holdout_fraction
         self.early_stopping_on = early_stopping_on
+        self.group_shifts = group_shifts
         self.solver = solver
 
     @by_keyword
