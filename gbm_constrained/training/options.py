@@ -363,9 +363,10 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
     own = type(estimator)._get_param_names()
     for name in others:
         if name in SOLVER_PARAMETERS and name not in (*own, *known):
+            kind = "regressors" if name == "group_shifts" else "classifiers"
             raise TypeError(
                 f"{type(estimator).__name__} has no parameter {name!r}, which is one of "
-                f"classifiers: leave it out."
+                f"{kind}: leave it out."
             )
         names = (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
         near = get_close_matches(name.partition("__")[0], names, 1, ALIKE)
