@@ -16,8 +16,8 @@ other at the least mean squared shift.
 ``group_shifts=True``, and the plain model shifted by group, with and without the group among its
 features.
 
-    python benchmarks/regression.py [losses] [gaps] [shifts] [--splits 5] [--libraries lightgbm xgboost]
-        [--csv FILE]
+    python benchmarks/regression.py [losses] [gaps] [shifts] [--splits 5]
+        [--libraries lightgbm xgboost] [--csv FILE]
 
 Each fit is a row of the CSV, and is not repeated while that is there. Bounds come from
 cross-fitted predictions of the plain model on the training rows, and all figures from test rows.
@@ -268,7 +268,7 @@ def measure_shifts(data: str, library: str, split: int) -> Iterator[dict[str, An
 
 
 def with_group(rows: Rows) -> Rows:
-    """Number the groups in a column of the features."""
+    """Give each group a number, in a column of the features."""
     return rows._replace(X=rows.X.assign(group=np.unique(rows.group, return_inverse=True)[1]))
 
 
