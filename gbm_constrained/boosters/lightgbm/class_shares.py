@@ -1,4 +1,4 @@
-"""What LightGBM computes from the numbers of rows of the classes: their weights and the intercept."""
+"""What LightGBM computes from the numbers of rows of classes: their weights and the intercept."""
 
 from __future__ import annotations
 
