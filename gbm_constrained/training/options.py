@@ -27,7 +27,7 @@ from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.training.given_folds import MeasureOn, check_measurement
-from gbm_constrained.training.group_options import GROUP_PARAMETERS, check_group_parameter
+from gbm_constrained.training.group_options import GROUP_PARAMETERS, check_group_parameters
 from gbm_constrained.training.priority_options import check_priorities
 
 Init = TypeVar("Init", bound=Callable[..., None])
@@ -115,9 +115,7 @@ class SolverOptions:
         check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
         check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
         options._check_select()
-        for parameter in GROUP_PARAMETERS:
-            asked_groups = getattr(options, parameter)
-            check_group_parameter(parameter, asked_groups, constraints, options.iterate)
+        check_group_parameters(own, constraints, options.iterate)
         check_priorities(constraints, own)
         if method.outlier_clip is not None and options.iterate == "randomized":
             raise ValueError(

@@ -222,7 +222,8 @@ class RegressionGrowth(FoldGrowth):
         """
         rows, score = self._held_out(grown)
         choice = self.run.choose_map(rows, score, errors)
-        rows.choices[grown[0].rounds] = choice
+        assert isinstance(grown[1], PredictedRows)
+        grown[1].choices[grown[0].rounds] = choice
         return choice
 
     def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
