@@ -175,3 +175,26 @@ def test_groups_of_few_rows_have_no_shift_of_their_own():
     choice, _ = choose(rows, score)
     assert choice.offsets.levels == ((0,), (1,), (2,))
     assert choice.offsets.values[2] == 0.0
+
+
+AMOUNT = np.random.default_rng(8).gamma(1.0, size=380)
+RULES = {
+    "ratio": gc.ratio(gc.share_above(0.5), by="g") >= 0.9,
+    "amounts": gc.gap(gc.mean_prediction(weight=AMOUNT), by="g") <= 0.1,
+    "rows": gc.gap(gc.mean_residual(on=AMOUNT > 0.5), by="g") <= 0.01,
+    "coverage": gc.each(gc.coverage(), by="g") <= 0.5,
+    "losses": gc.gap(gc.mean_loss("absolute"), by="g") <= 0.01,
+    "sum": gc.gap(gc.mean_prediction(), by="g") + gc.gap(gc.coverage(), by="g") <= 0.3,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_what_the_search_meets_is_met_on_the_rows(name):
+    """The search adds up groups, and the rules are measured on all rows at once."""
+    targets, score, group = draw(seed=1)
+    rows = hold_out(targets, [RULES[name], gc.mean_prediction() <= 0.4], group, AMOUNT[::-1])
+    choice, errors = choose(rows, score)
+    assert choice.violation_before > 0.0
+    assert choice.violation == 0.0
+    moved = choice.apply(score, rows.cells.rows)
+    assert measure_scores(rows, moved, errors) == (choice.violation, choice.loss)
