@@ -12,8 +12,12 @@ held-out rows. Ours, without the group among the features, and the plain model w
 predictions shifted by group, which needs the group: all groups move to within the bound of each
 other at the least mean squared shift.
 
-    python benchmarks/regression.py [losses] [gaps] [--splits 5] [--libraries lightgbm xgboost]
-        [--csv FILE]
+``shifts``: the same bound, where the group is a feature and predictions may use it. Ours with
+``group_shifts=True``, and the plain model shifted by group, with and without the group among its
+features.
+
+    python benchmarks/regression.py [losses] [gaps] [shifts] [--splits 5]
+        [--libraries lightgbm xgboost] [--csv FILE]
 
 Each fit is a row of the CSV, and is not repeated while that is there. Bounds come from
 cross-fitted predictions of the plain model on the training rows, and all figures from test rows.
@@ -227,9 +231,7 @@ def measure_gaps(data: str, library: str, split: int) -> Iterator[dict[str, Any]
     at = {"share": 0.5, "bound": bound}
     f = plain.fit(train.X, train.y).predict(test.X)
     yield {**at, "method": "plain", **score(test, f, gap_of_means)}
-    shift = shifted(train, held_out, bound)
-    moved = f + np.array([shift[group] for group in test.group])
-    yield {**at, "method": "shift by group", **score(test, moved, gap_of_means)}
+    yield {**at, "method": "shift by group", **shift_plain(plain, train, test, held_out, bound)}
     begun = time.perf_counter()
     model = own(constraints=[gap(mean_prediction(), by="group") <= bound], **parameters)
     with warnings.catch_warnings():
@@ -240,6 +242,44 @@ def measure_gaps(data: str, library: str, split: int) -> Iterator[dict[str, Any]
         "verdict": model.constraint_report_["verdict"][0],
         "seconds": time.perf_counter() - begun,
     }  # fmt: skip
+
+
+def measure_shifts(data: str, library: str, split: int) -> Iterator[dict[str, Any]]:
+    train, test, plain, held_out = prepare(data, library, split)
+    own, _, parameters = BOOSTERS[library]
+    bound = gap_of_means(train, held_out)[0] / 2.0
+    at = {"share": 0.5, "bound": bound}
+    yield {**at, "method": "shift by group", **shift_plain(plain, train, test, held_out, bound)}
+    train, test = with_group(train), with_group(test)
+    held_out = cross_val_predict(plain, train.X, train.y, cv=4)
+    moved = shift_plain(plain, train, test, held_out, bound)
+    yield {**at, "method": "shift by group, a feature", **moved}
+    begun = time.perf_counter()
+    rule = gap(mean_prediction(), by="group") <= bound
+    model = own(constraints=[rule], group_shifts=True, **parameters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(train.X, train.y)
+    yield {
+        **at, "method": "ours", **score(test, model.predict(test.X), gap_of_means),
+        "verdict": model.constraint_report_["verdict"][0],
+        "seconds": time.perf_counter() - begun,
+    }  # fmt: skip
+
+
+def with_group(rows: Rows) -> Rows:
+    """Give each group a number, in a column of the features."""
+    return rows._replace(X=rows.X.assign(group=np.unique(rows.group, return_inverse=True)[1]))
+
+
+def shift_plain(
+    plain: Any, train: Rows, test: Rows, held_out: NDArray[Any], bound: float
+) -> dict[str, Any]:
+    """Shift the predictions of the plain model by group, and measure them."""
+    f = plain.fit(train.X, train.y).predict(test.X)
+    shift = shifted(train, held_out, bound)
+    moved = f + np.array([shift[group] for group in test.group])
+    return score(test, moved, gap_of_means)
 
 
 def prepare(data: str, library: str, split: int) -> tuple[Rows, Rows, Any, NDArray[Any]]:
@@ -265,6 +305,7 @@ def score(
 PARTS = {
     "losses": (("crime", "law"), measure_losses),
     "gaps": (("crime", "law", "adult"), measure_gaps),
+    "shifts": (("crime", "law", "adult"), measure_shifts),
 }
 
 

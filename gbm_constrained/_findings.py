@@ -101,7 +101,7 @@ _TABLE = (
     Finding("GC122", "warning", UserWarning,
             "Decisions use the group",
             "Make sure that this is allowed where the model is used, or set "
-            "group_thresholds=False."),
+            "group_thresholds=False (group_shifts=False of a regressor)."),
     # Data.
     Finding("GC201", "warning", UserWarning,
             "Rows are taken by position although the indexes differ",

@@ -50,7 +50,12 @@ REGRESSOR_PARAMETERS_DOC = """
     calibration_fraction : float, default=0.2
         Share of the rows that are set aside for a guarantee.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
-        Criterion of early stopping, as for classifiers."""
+        Criterion of early stopping, as for classifiers.
+    group_shifts : bool, default=False
+        Whether predictions use the group, by a shift of the scores of each group of the columns
+        that constraints group by. These must be columns of X. The shifts are one more tree of the
+        model (``group_shifts_``), and chosen on held-out rows. A warning says once that decisions
+        by group are unlawful in places; see :mod:`gbm_constrained.decision.regression_shifts`."""
 REGRESSOR_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows (``train``), its value on
@@ -68,6 +73,10 @@ REGRESSOR_ATTRIBUTES_DOC = """
     adjustment_ : Series
         Scale and shift of the scores, which held-out rows chose and the model holds: one and zero
         where the model itself meets the constraints.
+    group_shifts_ : DataFrame
+        With `group_shifts`: one row per group, with its values of the columns, the ``shift`` of
+        its scores, and its training ``rows``. Groups that have too few rows or a missing value
+        have the common shift, as have values that training lacks.
     history_ : DataFrame
         One row per outer iteration, and a last one for the returned model.
     multipliers_ : Series
@@ -171,6 +180,8 @@ class ConstrainedRegressorMixin(ConstrainedFitAttributes):
             model = finalize_regression(fit, trained.model, trained.rounds, trained.margin)
             if not model.affine.is_identity:
                 adapter.rescale(model.affine)
+            if model.offsets is not None and model.offsets.values.any():
+                trained.model.add_to_groups(model.offsets)
             feasibility = report_regressor(self, fit, model)
             adapter.finish()
         if fit.run.checkpoint is not None:

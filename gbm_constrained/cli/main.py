@@ -48,6 +48,7 @@ from gbm_constrained.cli.tasks import Classification, Regression, Task, find_tas
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_task
 from gbm_constrained.reporting.audit import audit
+from gbm_constrained.training.group_options import GROUP_PARAMETERS
 
 ALL_MET, NOT_MET, BAD_INPUT = 0, 1, 2
 N_PERIODS = 5  # Periods of an audit, if rows have as many times.
@@ -135,11 +136,14 @@ def run_fit(options: argparse.Namespace) -> int:
     chosen = {**task.arguments(positive), **objective, **parameters}
     estimator = kind(constraints=list(constraints), **chosen)
     trained = rows.take(training)
+    groups = trained.groups
+    if any(parameters.get(name) for name in GROUP_PARAMETERS):  # Trees split by features alone.
+        groups = groups.drop(columns=X.columns, errors="ignore")
     estimator.fit(
         X.iloc[training],
         trained.y,
         sample_weight=trained.weight,
-        sensitive_features=trained.groups,
+        sensitive_features=groups,
         **({"time": trained.time} if parameters.get("measure_on") == "forward" else {}),
         **({"verbose": not options.quiet} if options.library == "xgboost" else {}),
     )

@@ -240,7 +240,7 @@ class FitData:
         )
         alignment = RowAlignment()
         alignment.check({**arguments.by_row(), **row_labels_of(constraints)})
-        _check_data_sets(alignment, arguments.datasets)
+        alignment.check_data_sets(arguments.datasets)
         groups = arguments.groups
         groups = None if groups is None else as_groups(groups, n, len(rows))
         times = None if arguments.time is None else Times.of(arguments.time, rows)
@@ -363,14 +363,6 @@ class FitData:
         """Whether a pair (X, y) is that of the training rows, on all machines."""
         is_equal = all(map(tables_equal, pair, (self.arguments.X, self.arguments.y)))
         return all(self.rows.machine.communicator.gather(is_equal))
-
-
-def _check_data_sets(alignment: RowAlignment, datasets: Mapping[str, Any] | None) -> None:
-    """Compare the row labels of features and labels of each further data set."""
-    for name, given in (datasets or {}).items():
-        if isinstance(given, tuple):
-            parts = (f"{part} of datasets[{name!r}]" for part in ("X", "y"))
-            alignment.check(dict(zip(parts, given, strict=True)))
 
 
 def _multiply(weight: Float | None, factors: Float, y: Codes) -> Float | None:

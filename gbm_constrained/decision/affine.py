@@ -24,7 +24,9 @@ from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.row_means import row_functions_of
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression import RegressionLagrangian
 from gbm_constrained.problem.regression_objectives import RegressionObjective
@@ -52,6 +54,7 @@ class PredictedRows(EvaluationSet):
     """
 
     lagrangian: RegressionLagrangian  # type: ignore[assignment]
+    choices: dict[int, AffineChoice]  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -127,6 +130,8 @@ class AffineChoice(NamedTuple):
         Largest violation in standard errors, and mean loss, of the mapped scores.
     violation_before, loss_before : float
         The same of the scores as they are.
+    offsets : GroupOffsets or None, default=None
+        What is added to the mapped scores of each group, if the group may decide.
     """
 
     affine: Affine
@@ -134,6 +139,12 @@ class AffineChoice(NamedTuple):
     loss: float
     violation_before: float
     loss_before: float
+    offsets: GroupOffsets | None = None
+
+    def apply(self, score: Array, rows: Rows) -> Array:
+        """Map the scores of rows."""
+        mapped = self.affine(score)
+        return mapped if self.offsets is None else mapped + self.offsets.of(rows)
 
     @property
     def cost(self) -> float:
@@ -211,12 +222,16 @@ class _Search:
 
     def measure(self, scale: float, shift: float) -> tuple[float, float]:
         """Measure a map: its largest violation in standard errors, and its mean loss."""
-        score = self.affine(scale, shift)(self.score)
-        statistics = self.rows.lagrangian.at(score).statistics()
-        compiled = self.rows.compiled
-        functionals = np.nan_to_num(compiled.functionals(statistics))
-        violation = (compiled.rows_of(functionals) - compiled.b - ROUNDING) / self.errors
-        return max(float(violation.max(initial=0.0)), 0.0), float(statistics.loss[0])
+        return measure_scores(self.rows, self.affine(scale, shift)(self.score), self.errors)
+
+
+def measure_scores(rows: PredictedRows, score: Array, errors: Float) -> tuple[float, float]:
+    """Measure scores of rows: their largest violation in standard errors, and their mean loss."""
+    statistics = rows.lagrangian.at(score).statistics()
+    compiled = rows.compiled
+    functionals = np.nan_to_num(compiled.functionals(statistics))
+    violation = (compiled.rows_of(functionals) - compiled.b - ROUNDING) / errors
+    return max(float(violation.max(initial=0.0)), 0.0), float(statistics.loss[0])
 
 
 def standard_errors(rows: PredictedRows, score: Array) -> Float:

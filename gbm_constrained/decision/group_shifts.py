@@ -17,7 +17,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.selectors import MISSING, Columns
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.group_search import GroupSearch, GroupShifts
+from gbm_constrained.decision.group_search import GroupSearch
 from gbm_constrained.decision.prefix_choice import (
     MAX_ERROR_INCREASE,
     Prefixes,
@@ -27,6 +27,7 @@ from gbm_constrained.decision.prefix_choice import (
     violation_penalty,
 )
 from gbm_constrained.decision.rule import Choice
+from gbm_constrained.decision.separable_search import GroupShifts
 from gbm_constrained.decision.standard_errors import standard_error_of
 from gbm_constrained.statistics.counts import functionals_of
 

@@ -47,7 +47,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.linear_model.linear_scores import MAX_DENSE, LinearScores
-from gbm_constrained.linear_model.proximal_step import solve_subproblem
+from gbm_constrained.linear_model.proximal_step import SubproblemSolver
 from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.solvers.cbpr import CBPRSolver
@@ -252,6 +252,7 @@ class DictionaryLearner(LinearScores):
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         x_sum, y_sum, total = np.zeros(self.shape), np.zeros(len(lag.constraints)), 0.0
         slopes, units = np.zeros(len(lag.constraints)), lag.constants.units
+        subproblems = SubproblemSolver(self, solver)
         is_on_path = adaptive or (not lag.constants.are_global and solver.lipschitz is None)
         for k in range(n_iterations):
             point = lag.at(self.margin(x))
@@ -259,7 +260,7 @@ class DictionaryLearner(LinearScores):
                 slopes = np.maximum(slopes, lag.constants.observe_lipschitz(point))
                 solver.dual.lipschitz = slopes
             solver.begin_iteration(point)
-            previous, x = x, solve_subproblem(self, solver, x)
+            previous, x = x, subproblems.solve(x)
             y, t = solver.multipliers, solver.ergodic_weights[k]
             x_sum, y_sum, total = x_sum + t * x, y_sum + t * y, total + t
             margin = self.margin(x)
@@ -295,7 +296,7 @@ class DictionaryLearner(LinearScores):
         if solver.project is None and self.shape[0] <= MAX_DENSE:
             solver.project = self._project
         units = self.lagrangian.constants.units
-        of_slope = units.objective / units.score
+        of_slope, subproblems = units.objective / units.score, SubproblemSolver(self, solver)
         for _ in range(n_iterations + 1):
             y, done, k = solver.multipliers, len(solver.residuals), len(solver.history)
             solver.begin_iteration(self.lagrangian.at(self.margin(x)))
@@ -305,7 +306,7 @@ class DictionaryLearner(LinearScores):
                 yield Solution(x, y, x, y, residual, residual <= tol, history)
             if is_over(len(solver.history)):
                 return
-            x = solve_subproblem(self, solver, x)
+            x = subproblems.solve(x)
 
     def _project(self, rows: Array) -> Float:
         """Pull per-row derivatives back to coordinates that are nearly orthonormal in scores."""

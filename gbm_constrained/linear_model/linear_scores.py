@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.problem.lagrangian import Lagrangian
 
 MAX_DENSE = 1500  # Largest number of weights whose second moments are factorised.
@@ -80,10 +80,11 @@ class LinearScores:
         pulled = self.scores.T @ rows.reshape(-1, *self.shape[1:])
         return np.asarray(pulled / self.lagrangian.total_weight)
 
-    def weight_by_root(self, row_weight: Float) -> Any:
-        """Multiply row i of the score matrix by the root of its weight."""
-        root = np.sqrt(np.repeat(row_weight, self.scores.shape[0] // row_weight.size))
-        multiply = self.scores.multiply if self._sparse else self.scores.__mul__
+    def weight_by_root(self, row_weight: Float, index: Codes | None = None) -> Any:
+        """Multiply rows of the score matrix, all or those of some samples, by roots of weights."""
+        scores = self.scores if index is None else self.scores[index]
+        root = np.sqrt(np.repeat(row_weight, scores.shape[0] // max(row_weight.size, 1)))
+        multiply = scores.multiply if self._sparse else scores.__mul__
         return multiply(root[:, None])
 
     def largest_eigenvalue(self, row_weight: Float) -> float:

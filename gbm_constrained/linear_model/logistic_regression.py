@@ -19,6 +19,7 @@ from gbm_constrained.decision.rule import Scores
 from gbm_constrained.linear_model.black_box import LogisticBlackBoxAdapter
 from gbm_constrained.linear_model.checks import check_parameters, check_rows, read_options
 from gbm_constrained.linear_model.class_weights import find_class_factor
+from gbm_constrained.linear_model.fit_docs import document_fit
 from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
 from gbm_constrained.linear_model.metric import LogisticAdapter, linear_margin
 from gbm_constrained.linear_model.starts import choose_start
@@ -220,6 +221,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
+    @document_fit
     def fit(
         self,
         X: Any,
@@ -237,19 +239,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Features.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights, in the objective and in the rates.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns, one value per training row, that constraints may group by. Columns of X are
-            found there when X is a DataFrame. Prediction never needs them.
-        datasets : dict from name to X or (X, y), default=None
-            Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
-            not in the objective. Prepared as X is, for no step of a ``Pipeline`` transforms them;
-            their groups are columns of X.
         validation, evaluation : tuple (X, y) or (X, y, sensitive_features), default=None
             Rows that a black-box metric is called with and chooses by, and further rows for its
             report. By default a quarter of the rows is held out, and a third of that kept back.
@@ -260,12 +249,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         time_limit : float, default=None
             Seconds after which the iterations end, or with a metric the search for decisions. The
             best so far is returned, which ``stopping_message_`` and a warning say.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a parameter is not supported under constraints, or constraints, labels and weights
-            do not fit together; before training starts.
         """
         if (black_box := read_black_box(self.maximize, self.minimize)) is not None:
             refuse_arguments(

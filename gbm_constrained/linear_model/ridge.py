@@ -13,6 +13,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.targets import check_targets
 from gbm_constrained.decision.affine import Affine
+from gbm_constrained.linear_model.fit_docs import document_fit
 from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
 from gbm_constrained.linear_model.ridge_checks import (
     RidgeLoss,
@@ -168,6 +169,7 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
             tags.target_tags.multi_output = False
         return tags
 
+    @document_fit
     def fit(
         self,
         X: Any,
@@ -183,30 +185,10 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Features.
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : float or array-like of shape (n_samples,), default=None
             Weights, in the objective and in the means.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns, one value per training row, that constraints may group by. Columns of X are
-            found there when X is a DataFrame. Prediction never needs them.
-        datasets : dict from name to X or (X, y), default=None
-            Further rows that a constraint may be taken over, with ``on=dataset(name)``. The
-            objective leaves them out.
-        constraint_callbacks : sequence of callable, default=None
-            Called in each iteration with a
-            :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, it
-            is the last one.
-        time_limit : float, default=None
-            Seconds after which the iterations end, and the best so far is returned.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a parameter is not supported under constraints, or constraints, targets and weights
-            do not fit together; before training starts.
         """
         options = SolverOptions.of(self)
         objective = objective_of(self)

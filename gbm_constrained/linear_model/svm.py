@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, cast
 
@@ -11,6 +12,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.checking import (
     check_constraints,
@@ -24,6 +26,7 @@ from gbm_constrained.data.validation import check_choice, check_integer, is_fini
 from gbm_constrained.decision.rule import Scores
 from gbm_constrained.linear_model.checks import check_rows
 from gbm_constrained.linear_model.class_weights import find_class_factor
+from gbm_constrained.linear_model.fit_docs import FIT_PARAMETERS
 from gbm_constrained.linear_model.ramp_fit import RampFit
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.abpp import ABPP
@@ -193,6 +196,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
+    @functools.partial(document_parameters, shared=FIT_PARAMETERS)
     def fit(
         self,
         X: Any,
@@ -208,21 +212,9 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Features.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights, in the objective and in the rates.
-        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-            Columns, one value per training row, that constraints may group by.
         datasets : dict from name to X or (X, y), default=None
             Further rows that a constraint may be taken over, with ``on=dataset(name)``. They are
             not in the objective, and need no labels where a constraint asks for none.
-        constraint_callbacks : sequence of callable, default=None
-            Called in each step with a
-            :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, it
-            is the last one.
         time_limit : float, default=None
             Seconds after which the steps end.
 

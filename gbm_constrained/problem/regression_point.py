@@ -107,15 +107,18 @@ class SmoothRegressionPoint(RegressionPoint):
     problem : Rows of the problem.
     margin : (n_samples,). Scores, which are the predictions.
     width : Distance from a kink, in standard deviations of the targets, within which it is round.
+    slopes : (n_samples,) or a number. Slopes that the kinks are rounded about.
     """
 
-    def __init__(self, problem: RegressionRows, margin: Array, width: float = EXACT_WIDTH) -> None:
+    def __init__(
+        self,
+        problem: RegressionRows,
+        margin: Array,
+        width: float = EXACT_WIDTH,
+        slopes: Float | float = 0.0,
+    ) -> None:
         super().__init__(problem, margin)
-        self.width = width
-
-    def round_kinks(self, width: float) -> SmoothRegressionPoint:
-        """Return the same point with rounder, or less round, kinks."""
-        return SmoothRegressionPoint(self.problem, self.margin, width)
+        self.width, self.slopes = width, slopes
 
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
@@ -148,7 +151,7 @@ class SmoothRegressionPoint(RegressionPoint):
         """Add up objective and rules of each row."""
         p = self.problem
         width = self.width * p.scale
-        total = smooth_objective(p.objective, p.targets, self.margin, width)
+        total = smooth_objective(p.objective, p.targets, self.margin, width, self.slopes)
         if not p.is_whole:  # Rows of further data sets are in no objective.
             total = total.times((p.objective_weight > 0).astype(np.float64))
         if multipliers.any():
@@ -156,6 +159,8 @@ class SmoothRegressionPoint(RegressionPoint):
             for s, function in enumerate(p.functions):
                 a = coefficients[:, s]
                 if a.any():
-                    found = smooth_function(function, p.targets, self.margin, p.scale, width)
+                    found = smooth_function(
+                        function, p.targets, self.margin, p.scale, width, self.slopes
+                    )
                     total = total.plus(found.times(a))
         return total

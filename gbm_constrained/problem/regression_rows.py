@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.constraints.row_means import RowFunction
+from gbm_constrained.constraints.row_means import RowFunction, RowLoss
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.problem.row_functions import KINKS
 
 ROUNDING = 1e-12  # Deviation of targets, relative to the largest, that is due to rounding.
 
@@ -121,6 +122,16 @@ class RegressionRows:
         """Compute the coefficient of each row function at each row, (n_samples, n_functions)."""
         table = self.constraints.costs(multipliers).reshape(len(self.cells), -1)
         return self.spread(self.density[:, None] * table)
+
+    def kink_weights(self, multipliers: Float) -> Float:
+        """Compute what the kinks of objective and rules at each row's target add up to, (n,)."""
+        of_objective = KINKS.get(self.objective.name, 0.0)
+        found = np.where(self.objective_weight > 0, of_objective, 0.0)
+        coefficients = self.coefficients(multipliers)
+        for s, function in enumerate(self.functions):
+            if isinstance(function, RowLoss):
+                found += KINKS.get(function.loss, 0.0) * coefficients[:, s]
+        return found
 
     def bregman(self, margin: Array, other: Array) -> float:
         """Compute the Bregman distance ``(1/2W) sum_i w_i (F_i - F'_i)^2``, over all rows."""

@@ -38,6 +38,8 @@ from gbm_constrained.constraints.row_means import (
 STEP_WIDTH = 0.25  # Width of the sigmoid of a step, in standard deviations of the targets.
 KINK_WIDTH = 0.2  # Distance from a kink below which its curvature grows no further, likewise.
 STEEPEST_CHANGE = 1.0 / np.sqrt(108.0)  # Largest second derivative of a sigmoid.
+# Half the change of slope where prediction and target are equal, by loss or objective.
+KINKS = {"absolute": 1.0, "pinball": 0.5, "quantile": 0.5}
 SMALLEST = 1e-12  # Prediction below which the Poisson deviance is that of this one.
 
 

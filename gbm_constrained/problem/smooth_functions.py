@@ -6,7 +6,14 @@ The kink of an absolute or pinball loss is rounded to a parabola, as Huber's los
 .. math:: |r| \approx r^2 / (2 \epsilon) + \epsilon / 2 \quad \text{for } |r| \le \epsilon .
 
 The value is too large by at most :math:`\epsilon / 2` (Madsen and Nielsen, "A finite smoothing
-algorithm for linear l1 estimation", 1993). A step is its sigmoid.
+algorithm for linear l1 estimation", 1993). More generally the parabola is about a slope
+:math:`s \in [-1, 1]` at the kink,
+
+.. math:: |r| \approx \max_{|u| \le 1} u r - \tfrac{\epsilon}{2} (u - s)^2 + \tfrac{\epsilon}{2} ,
+
+which is the augmented Lagrangian of :math:`|r|` at the multiplier s (Rockafellar, "Augmented
+Lagrangians and applications of the proximal point algorithm", 1976). Its minimiser is that of
+:math:`|r|` where s is the slope there, whatever :math:`\epsilon`. A step is its sigmoid.
 """
 
 from __future__ import annotations
@@ -66,7 +73,11 @@ class Smooth:
 
 
 def smooth_objective(
-    objective: RegressionObjective, y: Float, score: Float, width: float
+    objective: RegressionObjective,
+    y: Float,
+    score: Float,
+    width: float,
+    slopes: Float | float = 0.0,
 ) -> Smooth:
     """Compute an objective whose predictions are the scores.
 
@@ -78,15 +89,22 @@ def smooth_objective(
         Targets and scores.
     width : float
         Width of a rounded kink, in the unit of the target.
+    slopes : ndarray of shape (n,) or float, default=0
+        Slope of the distance of target and score that a kink is rounded about.
     """
     if objective.name in ("squared", "pseudo_huber"):
         slope, curvature = objective.derivatives(y, score, 1.0)
         return Smooth(objective.values(y, score), slope, curvature)
-    return smooth_loss(*objective.row_loss, y, score, width)
+    return smooth_loss(*objective.row_loss, y, score, width, slopes)
 
 
 def smooth_loss(
-    loss: LossName, parameter: float | None, y: Float, f: Float, width: float
+    loss: LossName,
+    parameter: float | None,
+    y: Float,
+    f: Float,
+    width: float,
+    slopes: Float | float = 0.0,
 ) -> Smooth:
     """Compute a loss of rows; the arguments are those of :func:`smooth_objective`."""
     if loss in ("squared", "poisson"):  # Their parabolas have the second derivative.
@@ -99,9 +117,9 @@ def smooth_loss(
         inside = (distance <= parameter).astype(np.float64)
         value = loss_values(loss, parameter, y, f)
         return Smooth(value, -np.clip(residual, -parameter, parameter), inside)
-    is_round = distance <= width
-    value = np.where(is_round, residual**2 / (2.0 * width) + width / 2.0, distance)
-    absolute = Smooth(value, -np.clip(residual / width, -1.0, 1.0), is_round / width)
+    u = np.clip(slopes + residual / width, -1.0, 1.0)
+    value = u * residual + width / 2.0 * (1.0 - (u - slopes) ** 2)
+    absolute = Smooth(value, -u, (np.abs(u) < 1.0) / width)
     if parameter is None:
         return absolute
     half, tilt = np.full_like(f, 0.5), parameter - 0.5  # alpha r - r / 2 + |r| / 2
@@ -111,7 +129,12 @@ def smooth_loss(
 
 @singledispatch
 def smooth_function(
-    function: RowFunction, y: Float, f: Float, scale: float, width: float
+    function: RowFunction,
+    y: Float,
+    f: Float,
+    scale: float,
+    width: float,
+    slopes: Float | float = 0.0,
 ) -> Smooth:
     """Compute a row function.
 
@@ -125,29 +148,44 @@ def smooth_function(
         Standard deviation of the targets, of which the proxy of a step has a share as its width.
     width : float
         Width of a rounded kink, in the unit of the target.
+    slopes : ndarray of shape (n,) or float, default=0
+        Slope of the distance of target and score that a kink is rounded about.
     """
     raise NotImplementedError
 
 
 @smooth_function.register
-def _(function: RowLoss, y: Float, f: Float, scale: float, width: float) -> Smooth:
-    return smooth_loss(function.loss, function.parameter, y, f, width)
+def _(
+    function: RowLoss, y: Float, f: Float, scale: float, width: float, slopes: Float | float = 0.0
+) -> Smooth:
+    return smooth_loss(function.loss, function.parameter, y, f, width, slopes)
 
 
 @smooth_function.register(Prediction)
 @smooth_function.register(Residual)
-def _(function: Prediction | Residual, y: Float, f: Float, scale: float, width: float) -> Smooth:
+def _(
+    function: Prediction | Residual,
+    y: Float,
+    f: Float,
+    scale: float,
+    width: float,
+    slopes: Float | float = 0.0,
+) -> Smooth:
     found = row_derivatives(function, y, f, scale)
     return Smooth(row_values(function, y, f), found.slope, found.curvature)
 
 
 @smooth_function.register
-def _(function: Above, y: Float, f: Float, scale: float, width: float) -> Smooth:
+def _(
+    function: Above, y: Float, f: Float, scale: float, width: float, slopes: Float | float = 0.0
+) -> Smooth:
     return _sigmoid(f - function.threshold, STEP_WIDTH * scale)
 
 
 @smooth_function.register
-def _(function: Covered, y: Float, f: Float, scale: float, width: float) -> Smooth:
+def _(
+    function: Covered, y: Float, f: Float, scale: float, width: float, slopes: Float | float = 0.0
+) -> Smooth:
     return _sigmoid(f - y, STEP_WIDTH * scale)
 
 

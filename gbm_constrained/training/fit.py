@@ -128,7 +128,8 @@ class ConstrainedFit:
             fraction, delta = options.calibration_fraction, options.delta
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
             self.check_guarantee(certification, problem.compiled, asked)
-        groups = begin_groups(problem) if options.group_thresholds else None
+        parameter = options.group_parameter
+        groups = None if parameter is None else begin_groups(problem, parameter)
         self.run = self.run_class(
             options, problem, library, notifier, certification, groups, progress=progress
         )

@@ -18,82 +18,97 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import FitData
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.refit_transfer import FoldScores, match_positive_rate
+from gbm_constrained.training.group_options import GROUP_PARAMETERS
 from gbm_constrained.training.problem import FitProblem
 
-ASKED = "group_thresholds=True"
 
-
-def begin_groups(problem: FitProblem) -> GroupOffsets:
+def begin_groups(problem: FitProblem, parameter: str) -> GroupOffsets:
     """Find the groups that decide, with offsets of zero.
+
+    Parameters
+    ----------
+    problem : FitProblem
+        Constraints bound to the rows.
+    parameter : str
+        One of :data:`~gbm_constrained.training.group_options.GROUP_PARAMETERS`.
 
     Raises
     ------
     ValueError
         If groups cannot decide: by the constraints, the classes, the machines or the columns.
     """
-    data, compiled = problem.data, problem.compiled
+    data, of_group = problem.data, GROUP_PARAMETERS[parameter]
     if not problem.cells.communicator.holds_all_rows:
         raise ValueError(
-            f"{ASKED} searches thresholds on one machine, and the rows are on several: train on "
-            f"one, or use group_thresholds=False."
-        )
-    if data.classes.size > 2:
-        raise ValueError(
-            f"{ASKED} moves a threshold of two classes, and y has {data.classes.size}: use "
-            f"group_thresholds=False, or label one class against the others."
+            f"{parameter}=True searches {of_group}s on one machine, and the rows are on several: "
+            f"train on one, or use {parameter}=False."
         )
     if data.rows.sources:
         raise ValueError(
-            f"{ASKED} decides by groups of the training rows, and constraints are about the "
-            f"data sets {list(data.rows.sources)}: leave these constraints out, or use "
-            f"group_thresholds=False."
+            f"{parameter}=True decides by groups of the training rows, and constraints are about "
+            f"the data sets {list(data.rows.sources)}: leave these constraints out, or use "
+            f"{parameter}=False."
+        )
+    if parameter == "group_thresholds":
+        _check_thresholds(problem)
+    columns = _columns_of(problem.cells, parameter)
+    _check_columns(data, columns, parameter)
+    groups = GroupOffsets.none(columns, data.whole_rows)
+    _check_values(data.arguments.X, groups, parameter)
+    warn_of_groups(parameter)
+    return groups
+
+
+def _check_thresholds(problem: FitProblem) -> None:
+    """Refuse what no threshold of two classes serves."""
+    asked, otherwise = "group_thresholds=True", "use group_thresholds=False"
+    compiled, n_classes = problem.compiled, problem.data.classes.size
+    if n_classes > 2:
+        raise ValueError(
+            f"{asked} moves a threshold of two classes, and y has {n_classes}: {otherwise}, or "
+            f"label one class against the others."
         )
     for j, constraint in enumerate(compiled.constraints):
         if compiled.has_scores[compiled.owner == j].any():
             raise ValueError(
-                f"{ASKED} moves decisions, and {constraint} is about scores: bound a rate of "
-                f"decisions instead, or use group_thresholds=False."
+                f"{asked} moves decisions, and {constraint} is about scores: bound a rate of "
+                f"decisions instead, or {otherwise}."
             )
-    check_straight(compiled.constraints, ASKED, "use group_thresholds=False")
-    columns = _columns_of(problem.cells)
-    _check_columns(data, columns)
-    groups = GroupOffsets.none(columns, data.whole_rows)
-    _check_values(data.arguments.X, groups)
-    warn_of_groups()
-    return groups
+    check_straight(compiled.constraints, asked, otherwise)
 
 
-def _columns_of(cells: Cells) -> Columns:
+def _columns_of(cells: Cells, parameter: str) -> Columns:
     """List the columns that constraints group by, in their order."""
     keys = [key for need in cells.needs for key in need if isinstance(key, tuple)]
     columns = tuple(dict.fromkeys(column for key in keys for column in key))
     if not columns:
         raise ValueError(
-            f"{ASKED} decides by the columns that constraints group by, and no constraint names "
-            f"one: give one, as in gap(fpr(), by='sex') <= 0.05, or use group_thresholds=False."
+            f"{parameter}=True decides by the columns that constraints group by, and no "
+            f"constraint names one: give one, such as a gap with by='sex', or use "
+            f"{parameter}=False."
         )
     return columns
 
 
-def _check_columns(data: FitData, columns: Columns) -> None:
+def _check_columns(data: FitData, columns: Columns, parameter: str) -> None:
     """Refuse columns that trees cannot split by."""
     X = data.arguments.X
     for column in columns:
         if column in data.whole_rows.columns or column not in names_of(X):
             where = "of sensitive_features" if column in data.whole_rows.columns else "not of X"
             raise ValueError(
-                f"{ASKED} decides by the column {column!r}, which is {where}, and the model sees "
-                f"X alone: give the column in X, a table with names, and not in "
-                f"sensitive_features; or use group_thresholds=False."
+                f"{parameter}=True decides by the column {column!r}, which is {where}, and the "
+                f"model sees X alone: give the column in X, a table with names, and not in "
+                f"sensitive_features; or use {parameter}=False."
             )
         if column in foreign_categories(X):
             raise ValueError(
-                f"{ASKED} splits by the categories of {column!r} as pandas numbers them: give X "
-                f"as a table of pandas."
+                f"{parameter}=True splits by the categories of {column!r} as pandas numbers them: "
+                f"give X as a table of pandas."
             )
 
 
-def _check_values(X: Any, groups: GroupOffsets) -> None:
+def _check_values(X: Any, groups: GroupOffsets, parameter: str) -> None:
     """Refuse numbers that are equal in single precision, in which trees split."""
     names, categories = names_of(X), categories_of(X)
     for k, column in enumerate(groups.columns):
@@ -102,18 +117,18 @@ def _check_values(X: Any, groups: GroupOffsets) -> None:
         values: set[Any] = {level[k] for level in groups.levels} - {MISSING}
         if np.unique(np.array([*values], dtype=np.float32)).size < len(values):
             raise ValueError(
-                f"{ASKED} splits by the column {column!r}, some of whose {len(values)} values are "
-                f"equal in single precision: number its groups from 0 on."
+                f"{parameter}=True splits by the column {column!r}, some of whose {len(values)} "
+                f"values are equal in single precision: number its groups from 0 on."
             )
 
 
 @functools.cache
-def warn_of_groups() -> None:
-    """Warn once in a process that decisions use the group."""
+def warn_of_groups(parameter: str) -> None:
+    """Warn once in a process that decisions, or predictions, use the group."""
     issue_warning(
-        f"{ASKED} lets the group of a person decide, by a threshold for each group. That is "
-        f"unlawful in places and for some purposes: make sure that it is allowed where the model "
-        f"is used. group_thresholds=False decides all groups by one threshold.",
+        f"{parameter}=True lets the group of a person decide, by a {GROUP_PARAMETERS[parameter]} "
+        f"for each group. That is unlawful in places and for some purposes: make sure that it is "
+        f"allowed where the model is used. {parameter}=False decides for all groups alike.",
         "GC122",
     )
 

@@ -38,6 +38,7 @@ from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
+from gbm_constrained.training.group_options import GROUP_PARAMETERS
 from gbm_constrained.training.growth import FoldGrowth
 from gbm_constrained.training.priority_options import no_held_out_rows
 from gbm_constrained.training.problem import HOLDOUT_FRACTION
@@ -263,11 +264,12 @@ def _refuse_without_held_out_rows(run: FitRun) -> None:
             f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
             f"(for continued training with an evaluation set), or 'warn'."
         )
-    if options.group_thresholds:
+    if (parameter := options.group_parameter) is not None:
         raise ValueError(
-            f"group_thresholds=True chooses thresholds on rows that the trees have not seen, and "
-            f"measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
-            f"(for continued training with an evaluation set), or group_thresholds=False."
+            f"{parameter}=True chooses a {GROUP_PARAMETERS[parameter]} for each group on rows "
+            f"that the trees have not seen, and measure_on={asked!r} takes the training rows "
+            f"here: use 'crossfit' or 'holdout' (for continued training with an evaluation set), "
+            f"or {parameter}=False."
         )
     if options.solver == "threshold":
         raise ValueError(

@@ -27,7 +27,7 @@ from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.training.given_folds import MeasureOn, check_measurement
-from gbm_constrained.training.group_options import check_group_thresholds
+from gbm_constrained.training.group_options import GROUP_PARAMETERS, check_group_parameters
 from gbm_constrained.training.priority_options import check_priorities
 
 Init = TypeVar("Init", bound=Callable[..., None])
@@ -72,6 +72,7 @@ class SolverOptions:
     early_stopping_on: EarlyStoppingOn = "metric"
     select: Criterion = "error"
     group_thresholds: bool = False
+    group_shifts: bool = False
     maximize: Any = None
     minimize: Any = None
     deterministic: bool | None = None
@@ -114,7 +115,7 @@ class SolverOptions:
         check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
         check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
         options._check_select()
-        check_group_thresholds(options.group_thresholds, constraints, options.iterate)
+        check_group_parameters(own, constraints, options.iterate)
         check_priorities(constraints, own)
         if method.outlier_clip is not None and options.iterate == "randomized":
             raise ValueError(
@@ -135,6 +136,11 @@ class SolverOptions:
                 f"or on_infeasible='warn'."
             )
         return options
+
+    @property
+    def group_parameter(self) -> str | None:
+        """Name of the parameter by which groups may decide; None if they may not."""
+        return next((name for name in GROUP_PARAMETERS if getattr(self, name)), None)
 
     def _check_select(self) -> None:
         """Refuse a criterion of prefixes where no held-out rows choose among them."""
@@ -355,9 +361,10 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
     own = type(estimator)._get_param_names()
     for name in others:
         if name in SOLVER_PARAMETERS and name not in (*own, *known):
+            kind = "regressors" if name == "group_shifts" else "classifiers"
             raise TypeError(
                 f"{type(estimator).__name__} has no parameter {name!r}, which is one of "
-                f"classifiers: leave it out."
+                f"{kind}: leave it out."
             )
         names = (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
         near = get_close_matches(name.partition("__")[0], names, 1, ALIKE)

@@ -27,6 +27,7 @@ from gbm_constrained.decision.affine_guarantees import (
     tighten_for_certificate,
 )
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.regression_shifts import choose_group_shifts
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -190,6 +191,19 @@ class RegressionRun(FitRun):
         bounds = self.aim_at(lagrangian.constraints).b
         return lambda functionals: bounds
 
+    def choose_map(
+        self, rows: PredictedRows, score: Array, errors: Float | None = None
+    ) -> AffineChoice:
+        """Choose scale and shift of scores by rows, or shifts of groups if these may decide.
+
+        `errors` are the units of the rows of constraints, by default standard errors.
+        """
+        errors = standard_errors(rows, score) if errors is None else errors
+        choice = choose_affine(rows, score, errors, has_scale=self.library.has_scale)
+        if self.groups is None:
+            return choice
+        return choose_group_shifts(rows, score, choice, self.groups, errors)
+
 
 class RegressionGrowth(FoldGrowth):
     """Grows boosters in passes, until the constraints cost no more than they have to.
@@ -199,8 +213,11 @@ class RegressionGrowth(FoldGrowth):
     after it, or scale and shift cost loss to meet it, boosters without multipliers follow. If the
     multipliers did bring the constraints nearer, boosters are grown again from those that the last
     quarter of the pass had in the mean; if not, with half of these. The pass of least rank is
-    taken.
+    taken. Where groups may decide, boosters without multipliers follow in any case, since shifts
+    of groups may cost less than multipliers.
     """
+
+    run: RegressionRun
 
     def find_best(self) -> Grown:
         """Grow boosters; without a violated constraint, no multiplier moves."""
@@ -209,7 +226,8 @@ class RegressionGrowth(FoldGrowth):
         history = first[0].controller.solver.history
         last = history[-max(len(history) // LAST, 1) :]
         start = np.mean([record.multipliers for record in last], axis=0)
-        if is_settled(choice) or not start.any() or not self._has_time_again():
+        is_done = self.run.groups is None and is_settled(choice)
+        if is_done or not start.any() or not self._has_time_again():
             return first
         everything = np.ones(start.size, dtype=bool)
         plain = self.grow(has_multipliers=True, start=np.zeros_like(start), fixed=everything)
@@ -224,9 +242,15 @@ class RegressionGrowth(FoldGrowth):
         return min(passes, key=lambda one: rank(one[1], unit))[0]
 
     def _choose(self, grown: Grown, errors: Float | None = None) -> AffineChoice:
-        """Choose scale and shift of boosters by the rows that they hold out."""
-        has_scale = self.run.library.has_scale
-        return choose_affine(*self._held_out(grown), errors, has_scale=has_scale)
+        """Choose the map of the boosters' scores by the rows that they hold out.
+
+        The rows keep the last choice for the model of all rows.
+        """
+        rows, score = self._held_out(grown)
+        choice = self.run.choose_map(rows, score, errors)
+        assert isinstance(grown[1], PredictedRows)
+        grown[1].choices[grown[0].rounds] = choice
+        return choice
 
     def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
         boosters, rows = grown
@@ -254,6 +278,7 @@ class HeldOutTargets(HeldOutRows):
 class RegressionFit(ConstrainedFit):
     """One constrained fit of a regressor; see :class:`ConstrainedFit`."""
 
+    run: RegressionRun
     problem_class = RegressionProblem
     run_class = RegressionRun
     held_out_rows = HeldOutTargets

@@ -10,13 +10,14 @@ import pandas as pd
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.decision.affine import NORMAL, Affine, PredictedRows, choose_affine
+from gbm_constrained.decision.affine import NORMAL, Affine, AffineChoice, PredictedRows
 from gbm_constrained.decision.affine_guarantees import (
     CertifiedAffine,
     certify_affine,
     check_observed,
 )
 from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.feasibility import Feasibility
@@ -33,10 +34,13 @@ from gbm_constrained.evaluation.sample_size import rows_of_constraint, rows_of_s
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.statistics.sampled_intervals import Sampled
+from gbm_constrained.training.group_decisions import tabulate_shifts
 from gbm_constrained.training.model_scores import ModelScores, TrainedModel
 from gbm_constrained.training.period_report import report_periods_of_numbers
 from gbm_constrained.training.regression import RegressionFit
 from gbm_constrained.training.report_layout import ReportLayout
+
+IDENTITY = AffineChoice(Affine(), np.nan, np.nan, np.nan, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,8 @@ class FinalRegressor:
         Rows that are reported.
     score : ndarray of shape (n_samples,)
         Scores of these rows.
+    offsets : GroupOffsets or None, default=None
+        What is added to the scores of each group, if groups may decide.
     certified : CertifiedAffine or None
         P-values of the constraints on these rows; None without a guarantee.
     periods : DataFrame or None
@@ -63,6 +69,7 @@ class FinalRegressor:
     record: Record
     rows: PredictedRows
     score: Array
+    offsets: GroupOffsets | None = None
     certified: CertifiedAffine | None = None
     periods: pd.DataFrame | None = None
 
@@ -70,39 +77,39 @@ class FinalRegressor:
 def finalize_regression(
     fit: RegressionFit, trained: TrainedModel, rounds: int, margin: Array | None
 ) -> FinalRegressor:
-    """Choose scale and shift of a trained booster, and measure the model on all rows.
+    """Choose the map of a trained booster's scores, and measure the model on all rows.
 
     `rounds` are those of the whole ensemble; `margin` are the scores of the training rows after
     these rounds, if they are known.
     """
     known = {} if margin is None or fit.has_offset else {rounds: margin}
     scores = ModelScores(trained, fit.measured, known)
-    affine, measured = Affine(), fit.measured.rows
+    choice, measured = IDENTITY, fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
     certification, certified, periods = fit.run.certification, None, None
     if isinstance(measured, PredictedRows):
         score = scores.held_out(measured, rounds)
-        has_scale = fit.run.library.has_scale
         if isinstance(certification, PredictedRows):
             unseen = certification, scores.held_out(certification, rounds)
             check_observed(*unseen)
+            has_scale = fit.run.library.has_scale
             certified = certify_affine(
                 (measured, score), unseen, fit.options.delta, has_scale=has_scale
             )
-            affine = certified.affine
+            choice = IDENTITY._replace(affine=certified.affine)
         else:
-            affine = choose_affine(measured, score, has_scale=has_scale).affine
-        held_out = measured, affine(score)
+            choice = measured.choices.get(rounds) or fit.run.choose_map(measured, score)
+        held_out = measured, choice.apply(score, measured.cells.rows)
         periods = report_periods_of_numbers(fit, *held_out)
     for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
         assert isinstance(rows, PredictedRows)
-        held_out = rows, affine(scores.held_out(rows, rounds))
+        held_out = rows, choice.apply(scores.held_out(rows, rounds), rows.cells.rows)
         rows.measure(rounds, held_out[1])
     if certified is not None:  # Verdicts are by the rows of the certificate.
-        held_out = unseen[0], affine(unseen[1])
-    training = affine(scores.training(rounds))
-    model = describe_regressor(fit, affine, rounds, training, held_out)
-    return replace(model, certified=certified, periods=periods)
+        held_out = unseen[0], choice.apply(unseen[1], unseen[0].cells.rows)
+    training = choice.apply(scores.training(rounds), fit.data.rows)
+    model = describe_regressor(fit, choice.affine, rounds, training, held_out)
+    return replace(model, offsets=choice.offsets, certified=certified, periods=periods)
 
 
 def describe_regressor(
@@ -176,6 +183,9 @@ def report_regressor(
     estimator.adjustment_ = pd.Series(
         {"scale": model.affine.scale, "shift": model.affine.shift}, name="adjustment"
     )
+    if (offsets := model.offsets) is not None:
+        groups, shift = offsets.groups_of(fit.data.rows), np.array([model.affine.shift])
+        estimator.group_shifts_ = tabulate_shifts(shift, offsets, groups)
     found = pd.Series(record.multipliers, list(compiled.rows), name="multiplier")
     estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
     return feasibility

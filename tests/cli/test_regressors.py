@@ -98,6 +98,22 @@ def test_files_keep_their_constraints(library, run, table):
 
 
 @BOTH
+@pytest.mark.filterwarnings("ignore:group_.* lets the group")
+def test_groups_decide_where_they_are_features(library, run, table):
+    """Constraints and trees then read the group from one column."""
+    asked = GAP, "--param=group_shifts=True", "--quiet"
+    assert run.fit(library, *asked, table="t.csv").code in (0, 1)
+    path = MODEL[library]
+    model = REGRESSORS[library]()
+    model.load_model(path)
+    assert model.group_shifts_["g"].tolist() == ["a", "b"]
+    assert model.group_shifts_["shift"].nunique() == 2
+    table.assign(y=table["y"] > table["y"].mean()).to_csv("t.csv", index=False)
+    asked = "--constraint=gap(selection_rate, by=g) <= 0.1", "--param=group_thresholds=True"
+    assert run.fit(library, *asked, "--quiet", table="t.csv").code in (0, 1)
+
+
+@BOTH
 @pytest.mark.parametrize("is_bare", [False, True])
 def test_any_regressor_is_audited(library, is_bare, run, table):
     """A file of the estimator names its kind; of one of a booster the objective tells it."""

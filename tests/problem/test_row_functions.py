@@ -17,7 +17,11 @@ from gbm_constrained.problem.row_functions import (
     row_values,
     unit_of,
 )
-from gbm_constrained.problem.smooth_functions import smooth_function, smooth_objective
+from gbm_constrained.problem.smooth_functions import (
+    smooth_function,
+    smooth_loss,
+    smooth_objective,
+)
 
 SCALE, WIDTH, STEP = 1.3, 0.05, 1e-6
 FUNCTIONS = {name: row_functions_of([rate <= 0.5])[0] for name, rate in MEANS.items()}
@@ -128,6 +132,27 @@ def test_rounding_a_kink_adds_at_most_half_its_width(name):
     more = smooth_function(function, y, f, SCALE, WIDTH).value - row_values(function, y, f)
     assert more.min() >= -1e-12
     assert more.max() <= WIDTH / 2 + 1e-12
+
+
+@pytest.mark.parametrize("loss", ["absolute", "pinball"])
+def test_a_kink_rounded_about_a_slope_is_an_augmented_lagrangian(loss):
+    """The value is the largest over slopes of the kink, and its derivatives follow."""
+    y, f, _ = draw(6)
+    f[:50] = y[:50] + np.linspace(-WIDTH, WIDTH, 50)
+    s = np.random.default_rng(7).uniform(-1, 1, y.size)
+    parameter, weight, tilt = {"absolute": (None, 1.0, 0.0), "pinball": (0.8, 0.5, 0.3)}[loss]
+    u = np.linspace(-1.0, 1.0, 4001)[:, None]
+    largest = (u * (y - f) - WIDTH / 2 * (u - s) ** 2).max(axis=0) + WIDTH / 2
+
+    def rounded(x):
+        return smooth_loss(loss, parameter, y, x, WIDTH, s)
+
+    found = rounded(f)
+    np.testing.assert_allclose(found.value, weight * largest + tilt * (y - f), atol=1e-7)
+    far = np.abs(np.abs(s + (y - f) / WIDTH) - 1.0) > 1e-3
+    for got, of in ((found.slope, "value"), (found.curvature, "slope")):
+        expected = differences(lambda x, of=of: getattr(rounded(x), of), f)
+        np.testing.assert_allclose(got[far], expected[far], rtol=1e-5, atol=1e-6)
 
 
 def value_of(function, y, f):

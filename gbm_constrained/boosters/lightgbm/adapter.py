@@ -33,9 +33,9 @@ from gbm_constrained.boosters.lightgbm.checks import (
     list_for_each,
 )
 from gbm_constrained.boosters.lightgbm.class_shares import (
-    count_classes,
     find_class_weights,
     find_intercept,
+    find_label_factors,
 )
 from gbm_constrained.boosters.lightgbm.folds import make_fold_booster_factory
 from gbm_constrained.boosters.lightgbm.metrics import check_arguments, split_metrics
@@ -373,14 +373,7 @@ class LightGBMAdapter:
         return find_class_weights(self.model.class_weight, classes, y, self.communicator)
 
     def _label_factor(self, classes: Array, y: Array) -> Array:
-        """Give the factors by ``is_unbalance`` and ``scale_pos_weight`` of two classes."""
-        factor = np.ones(classes.size)
-        if classes.size == 2:
-            if find_parameter(self.model, "is_unbalance", False):
-                count = count_classes(classes, y, self.communicator)
-                factor[count.argmin()] = count.max() / count.min()
-            factor[1] *= find_parameter(self.model, "scale_pos_weight", 1.0)
-        return factor
+        return find_label_factors(self.model, classes, y, self.communicator)
 
 
 def _read_note_of(model: Any) -> str | None:

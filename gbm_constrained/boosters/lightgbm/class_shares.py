@@ -1,4 +1,4 @@
-"""What LightGBM computes from the numbers of rows of the classes: class weights and intercept."""
+"""What LightGBM computes from the numbers of rows of classes: their weights and the intercept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.metrics import EPSILON
+from gbm_constrained.boosters.lightgbm.parameters import find_parameter
 from gbm_constrained.data.communicator import Communicator
 from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.training.fit import ConstrainedFit
@@ -39,6 +40,25 @@ def find_class_weights(
         count = count_classes(classes, y, communicator)
         return np.asarray(count.sum() / (classes.size * count))
     return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes))
+
+
+def find_label_factors(model: Any, classes: Array, y: Array, communicator: Communicator) -> Array:
+    """Find the factor of each class by ``is_unbalance`` and ``scale_pos_weight`` of two classes.
+
+    Parameters
+    ----------
+    model : LGBMModel
+        The estimator, which has the parameters.
+    classes, y, communicator
+        As of :func:`find_class_weights`.
+    """
+    factor = np.ones(classes.size)
+    if classes.size == 2:
+        if find_parameter(model, "is_unbalance", False):
+            count = count_classes(classes, y, communicator)
+            factor[count.argmin()] = count.max() / count.min()
+        factor[1] *= find_parameter(model, "scale_pos_weight", 1.0)
+    return factor
 
 
 def find_intercept(fit: ConstrainedFit) -> Array:

@@ -21,7 +21,7 @@ def append_group_tree(booster: lgb.Booster, tree: GroupTree) -> lgb.Booster:
     Parameters
     ----------
     booster : Booster
-        A booster of two classes.
+        A booster with one score for each row.
     tree : GroupTree
         The offsets.
 

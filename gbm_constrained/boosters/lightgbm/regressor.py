@@ -92,6 +92,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         delta: float = 0.05,
         calibration_fraction: float = 0.2,
         early_stopping_on: EarlyStoppingOn = "metric",
+        group_shifts: bool = False,
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
@@ -127,6 +128,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         self.delta = delta
         self.calibration_fraction = calibration_fraction
         self.early_stopping_on = early_stopping_on
+        self.group_shifts = group_shifts
         self.solver = solver
 
     @functools.partial(complete_doc, placeholder="{fit_arguments}", arguments=REGRESSOR_FIT_DOC)

@@ -19,7 +19,7 @@ def append_group_tree(booster: xgb.Booster, tree: GroupTree) -> xgb.Booster:
     Parameters
     ----------
     booster : Booster
-        A booster of two classes.
+        A booster with one score for each row.
     tree : GroupTree
         The offsets.
 

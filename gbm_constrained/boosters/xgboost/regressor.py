@@ -71,6 +71,7 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         delta: float = 0.05,
         calibration_fraction: float = 0.2,
         early_stopping_on: EarlyStoppingOn = "metric",
+        group_shifts: bool = False,
         solver: SolverName | SolverMethod = "auto",
         objective: Any = "reg:squarederror",
         **kwargs: Any,
@@ -86,6 +87,7 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         self.delta = delta
         self.calibration_fraction = calibration_fraction
         self.early_stopping_on = early_stopping_on
+        self.group_shifts = group_shifts
         self.solver = solver
 
     @by_keyword

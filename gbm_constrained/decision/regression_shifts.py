@@ -1,0 +1,184 @@
+r"""Shift of each group of a regressor's scores, chosen on held-out rows.
+
+Scores F of the rows of group g become
+
+.. math:: F + d_g ,
+
+which moves the predictions of the group, or multiplies them by :math:`e^{d_g}` under a log link.
+The shifts have the least mean loss of those that meet the constraints; where none do, those that
+violate them least, in standard errors. Losses and means are sums over groups, so that
+:mod:`gbm_constrained.decision.separable_search` finds the best shifts of a grid, which is refined
+around them.
+
+Scale and shift of all rows (:mod:`gbm_constrained.decision.affine`) stay where they are better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.decision.affine import Affine, AffineChoice, PredictedRows, measure_scores
+from gbm_constrained.decision.group_shifts import GroupOffsets
+from gbm_constrained.decision.separable_search import Candidates, SeparableSearch
+from gbm_constrained.problem.regression_rows import RegressionRows
+from gbm_constrained.problem.row_functions import row_values
+
+N_SHIFTS = 97  # of each group on a grid, of which the middle one is the best so far
+N_REFINEMENTS, NARROWER = 6, 6.0  # Number of finer grids, and the factor between their widths.
+N_HALVINGS = 8  # of the interval of the least violation, where the constraints cannot be met
+ENTRIES = 1 << 20  # Numbers in a table of values of rows at several shifts.
+
+
+def choose_group_shifts(
+    rows: PredictedRows, score: Array, common: AffineChoice, groups: GroupOffsets, errors: Float
+) -> AffineChoice:
+    """Choose a shift of each group by held-out rows, in the place of scale and shift of all.
+
+    Parameters
+    ----------
+    rows : PredictedRows
+        Held-out rows.
+    score : ndarray of shape (n_samples,)
+        Their scores.
+    common : AffineChoice
+        The best scale and shift of all rows.
+    groups : GroupOffsets
+        The groups.
+    errors : ndarray of shape (m,)
+        Unit of each row of constraints.
+
+    Returns
+    -------
+    AffineChoice
+        Offsets are zero where the common map violates the constraints as little at no more loss,
+        and for groups of few held-out rows.
+    """
+    none = replace(groups, values=np.zeros(len(groups.levels)))
+    common = common._replace(offsets=none)
+    if common.violation_before <= 0.0:
+        return common
+    search = _GridSearch(rows, np.asarray(score, dtype=np.float64), groups, errors)
+    offsets = replace(groups, values=search.find())
+    moved = search.score + offsets.of(rows.cells.rows)
+    violation, loss = measure_scores(rows, moved, errors)
+    if (violation, loss) >= (common.violation, common.loss):
+        return common
+    return common._replace(affine=Affine(), violation=violation, loss=loss, offsets=offsets)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Rows that are shifted together.
+
+    Parameters
+    ----------
+    rows : RegressionRows
+        All held-out rows.
+    score : ndarray of shape (n_samples,)
+        Scores of all rows.
+    index : ndarray of int of shape (n_part,)
+        Positions of the rows.
+    kept : ndarray of int of shape (m,)
+        Rows of constraints that have a value.
+    """
+
+    rows: RegressionRows
+    score: Float
+    index: Codes
+    kept: Codes
+
+    @cached_property
+    def shares(self) -> list[Any]:
+        """Coefficients of the rows' values in the constraints, (m, n_part), by row function."""
+        problem, index = self.rows, self.index
+        shape = index.size, len(problem.cells)
+        share = sparse.csr_array(shape)
+        for view in problem.cells.take(index).views:
+            at = np.arange(index.size), view.codes
+            weight = view.weigh(problem.row_weight[index]) / problem.cell_weight[view.codes]
+            share = share + sparse.csr_array((weight, at), shape)
+        A = problem.constraints.A[self.kept]
+        n_functions = len(problem.functions)
+        return [A[:, k::n_functions] @ share.T for k in range(n_functions)]
+
+    def at(self, shifts: Float) -> Candidates:
+        """Compute what the rows add to the mean loss and to the constraints at some shifts."""
+        values = [*map(self._sum, self._blocks(shifts))]
+        losses, rates = zip(*values, strict=True)
+        return Candidates(shifts, np.concatenate(losses), np.concatenate(rates, axis=1))
+
+    def _blocks(self, shifts: Float) -> Iterator[Float]:
+        """Divide shifts into blocks whose tables of values are not too large."""
+        n_blocks = -(-shifts.size * self.index.size // ENTRIES)
+        return iter(np.array_split(shifts, max(min(n_blocks, shifts.size), 1)))
+
+    def _sum(self, shifts: Float) -> tuple[Float, Float]:
+        problem, index = self.rows, self.index
+        y = problem.targets[index, None]
+        score = self.score[index, None] + shifts
+        f = problem.objective.predict(score)
+        weight = problem.objective_weight[index] / problem.total_weight
+        rates = np.zeros((self.kept.size, shifts.size))
+        for share, function in zip(self.shares, problem.functions, strict=True):
+            rates += share @ row_values(function, y, f)
+        return weight @ problem.objective.values(y, score), rates
+
+
+class _GridSearch:
+    """Search for the shifts of groups on one grid after another."""
+
+    def __init__(
+        self, rows: PredictedRows, score: Float, groups: GroupOffsets, errors: Float
+    ) -> None:
+        compiled, problem = rows.compiled, rows.lagrangian.rows
+        self.score, self.bounds, self.errors = score, compiled.b, errors
+        self.kept = np.flatnonzero(compiled.is_known)
+        own = groups.searchable(rows.cells.rows)
+        self.n_groups = len(groups.levels)
+        self.present = np.unique(own[own >= 0]).tolist()
+        indices = (np.flatnonzero(own == g) for g in (-1, *self.present))
+        others, *self.parts = (_Part(problem, score, index, self.kept) for index in indices)
+        none = others.at(np.zeros(1))
+        self.fixed = np.append(none.error, none.rates)
+
+    def find(self) -> Float:
+        """Find the shift of each group, (n_groups,)."""
+        shifts, width = np.zeros(self.n_groups), float(np.ptp(self.score)) or 1.0
+        for _ in range(1 + N_REFINEMENTS):
+            shifts = self._find_around(shifts, width)
+            width /= NARROWER
+        return shifts
+
+    def _find_around(self, centre: Float, width: float) -> Float:
+        """Find the best shifts of a grid of some width on either side of the best so far."""
+        steps = np.linspace(-width, width, N_SHIFTS)
+        tables = [
+            part.at(centre[g] + steps) for g, part in zip(self.present, self.parts, strict=True)
+        ]
+        search = SeparableSearch(
+            tables, self.present, centre, self.fixed, self.kept, starts=(N_SHIFTS // 2,)
+        )
+        if (found := search.find(self.bounds)) is not None:
+            return found.values
+        best, low = centre, 0.0
+        high = self._violation(tables)
+        for _ in range(N_HALVINGS):
+            middle = (low + high) / 2.0
+            if (found := search.find(self.bounds + middle * self.errors)) is None:
+                low = middle
+            else:
+                best, high = found.values, middle
+        return best
+
+    def _violation(self, tables: list[Candidates]) -> float:
+        """Compute the largest violation at the middle of the grid, in standard errors."""
+        rates = sum((table.rates[:, N_SHIFTS // 2] for table in tables), self.fixed[1:])
+        excess = (rates - self.bounds[self.kept]) / self.errors[self.kept]
+        return float(excess.max(initial=0.0))
