@@ -35,7 +35,7 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.lines import RESOLUTION, are_apart
 from gbm_constrained.decision.prefix_choice import Prefixes, violation_penalty
 from gbm_constrained.decision.rule import Choice, shift_scores
-from gbm_constrained.decision.standard_errors import standard_errors
+from gbm_constrained.decision.standard_errors import anticipate_standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch, threshold_curve
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts
@@ -316,7 +316,8 @@ def _order_decisions(
         return _order_biases(selection, certification, prefix, keeps_own=keeps_own)
     curve = threshold_curve(margin, rows.cells, rows.compiled, most=MAX_THRESHOLDS)
     # Distance from each bound in standard errors of the certification rows, at the nearest bound.
-    spread = np.maximum(standard_errors(certification.compiled, certification.cells), 1e-9)
+    spread = anticipate_standard_errors(certification.compiled, certification.cells)
+    spread = np.maximum(spread, 1e-9)
     measured = rows.compiled.is_known & ~rows.compiled.has_scores
     with np.errstate(divide="ignore", invalid="ignore"):
         safety = np.min((-curve.violations / spread)[:, measured], axis=1, initial=np.inf)
@@ -347,7 +348,7 @@ def _order_biases(
     compiled = rows.compiled
     rates = compiled.rows_of(np.nan_to_num(rows.functionals(margin)))
     own = Choice(prefix, np.zeros(margin.shape[1]), rows.error(rows.decisions(margin)), 0.0)
-    spread = standard_errors(certification.compiled, certification.cells)
+    spread = anticipate_standard_errors(certification.compiled, certification.cells)
     search = ShiftSearch(margin, rows.cells, compiled)
     choices = []
     for t in TIGHTENINGS:

@@ -315,8 +315,6 @@ def _measure_cost(
     own = rows.error(rows.decisions(shift_scores(margin, choice.shift)))
     bounds = rows.compiled.b if returned.bounds is None else returned.bounds
     if np.isfinite(choice.level):
-        spread = standard_errors(
-            returned.rows.compiled, returned.rows.cells, returned.outcome.functionals
-        )
+        spread = standard_errors(returned.rows.compiled, returned.counts)
         bounds = rows.compiled.b - norm.isf(choice.level) * spread
     return measure_cost(rows, margin, choice.shift, bounds, own, unconstrained_error)

@@ -54,13 +54,25 @@ class CellCounts:
     @classmethod
     def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
         """Count decisions, given the share of each cell that is predicted as a class."""
+        return cls.undecided(cells).decide(shares)
+
+    @classmethod
+    def undecided(cls, cells: Cells) -> CellCounts:
+        """Count the rows of each cell before they are decided, (n_cells, 1)."""
         weight, squares = cells.rows.weight, cells.count
         if weight is not None:
             (squares,) = sum_over_machines(cells.total, [weight**2], cells.communicator)
         if cells.has_amounts:
             squares = cells.total(None if weight is None else weight**2, power=2)
         totals = cells.weight, squares, cells.weighted_count
-        return cls(*(shares * total[:, None] for total in totals))
+        return cls(*(total[:, None] for total in totals))
+
+    def decide(self, shares: Float) -> CellCounts:
+        """Divide the rows of each cell by the share that is predicted as each class."""
+        totals = (
+            table.sum(axis=-1, keepdims=True) for table in (self.weight, self.square, self.count)
+        )
+        return CellCounts(*(shares * total for total in totals))
 
     @classmethod
     def of_probabilities(cls, cells: Cells, shares: Float) -> CellCounts:

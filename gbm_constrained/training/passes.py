@@ -14,6 +14,7 @@ from gbm_constrained.decision.group_thresholds import GroupThresholds
 from gbm_constrained.decision.prefix_choice import violation_penalty
 from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.plug_in import choose_by_held_out, cost_of, tighten_bounds
@@ -132,5 +133,6 @@ def measure_swing(grown: Grown) -> float:
     rates = np.array([record.rates for record in last])
     line = np.vander(np.arange(len(last)), 2)
     residual = rates - line @ np.linalg.lstsq(line, rates, rcond=None)[0]
-    noise = standard_errors(held_out.compiled, held_out.cells, history[-1].functionals)
+    counts = CellCounts.of_shares(held_out.cells, history[-1].predicted)
+    noise = standard_errors(held_out.compiled, counts)
     return float(np.maximum(np.std(residual, axis=0) - noise, 0.0).max(initial=0.0))

@@ -162,7 +162,7 @@ class RegressionRun(FitRun):
 
     def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
         """Move the multipliers towards the bounds themselves."""
-        return lambda functionals: lagrangian.constraints.b
+        return lambda record: lagrangian.constraints.b
 
 
 class RegressionGrowth(FoldGrowth):

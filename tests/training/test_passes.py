@@ -14,6 +14,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.passes import measure_pass, measure_swing
 
 OPTIONS = {
@@ -28,13 +29,11 @@ OPTIONS = {
 def swing_of(rates):
     rows = Rows(np.arange(400) % 2, np.arange(2), columns={"g": np.arange(400) // 2 % 2})
     cells, compiled = compile_constraints([gc.gap(gc.fpr(), by="g") <= 0.1], rows)
-    functionals = np.full(compiled.constant.size, 0.5)
-    history = [
-        SimpleNamespace(rates=np.array([rate, -rate]), functionals=functionals) for rate in rates
-    ]
+    halves = np.full((len(cells), 2), 0.5)
+    history = [SimpleNamespace(rates=np.array([rate, -rate]), predicted=halves) for rate in rates]
     solver = SimpleNamespace(history=history)
     boosters = SimpleNamespace(controller=SimpleNamespace(solver=solver))
-    noise = standard_errors(compiled, cells, functionals)[0]
+    noise = standard_errors(compiled, CellCounts.of_shares(cells, halves))[0]
     return measure_swing((boosters, EvaluationSet(cells, compiled, "test"))), noise
 
 

@@ -1,0 +1,97 @@
+"""Influence of rows on functionals, by which these vary from sample to sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from gbm_constrained._typing import Bool, Float
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.counts import CellCounts, Fractions
+
+
+@dataclass(frozen=True, eq=False)
+class Influence:
+    """Influence of rows on functionals, and the sampling variances that it makes (delta method).
+
+    A row's influence on a fraction is its event less the fraction, over the weight of the base
+    set. A sum of fractions has the sum of these influences, row by row, so that the numerator and
+    the denominator of a quotient vary together, and so do rates of groups that share rows.
+
+    Parameters
+    ----------
+    fractions : Fractions
+        The functionals as fractions of rows.
+    together : CellCounts
+        Decisions that the fractions, and the shares of decisions in a cell, are taken of. Those of
+        a few of the rows would be small by chance where the rates of these are.
+    """
+
+    fractions: Fractions
+    together: CellCounts
+
+    @classmethod
+    def of(cls, compiled: LinearConstraints, together: CellCounts) -> Influence:
+        """Find the influence of rows on the functionals of constraints."""
+        return cls(Fractions(compiled, together.weight.shape), together)
+
+    def variances(self, combine: Any, counts: CellCounts | None = None) -> Float:
+        """Compute the sampling variances of sums of functionals.
+
+        Parameters
+        ----------
+        combine : sparse array of shape (n, n_functionals)
+            Coefficients of the functionals in each sum.
+        counts : CellCounts, default=None
+            Decisions about part of the rows that the sums are taken of; None stands for all rows.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            NaN for sums with a mean loss, or with a fraction over no rows.
+        """
+        of_sums, square = self._influence(combine, counts)
+        found = np.asarray(of_sums.power(2) @ square, dtype=np.float64)
+        found[combine.astype(bool) @ self._is_loss] = np.nan
+        return found
+
+    def correlation(self) -> Float:
+        """Compute the correlations of all functionals, (n_functionals, n_functionals).
+
+        That of a functional without variance is zero, and NaN without rows.
+        """
+        everything = sparse.eye_array(self._is_loss.size, format="csr")
+        of_rates, square = self._influence(everything, None)
+        covariance: Float = (of_rates @ sparse.diags_array(square) @ of_rates.T).toarray()
+        deviation = np.sqrt(covariance.diagonal())
+        scale = np.outer(deviation, deviation)
+        found: Float = np.divide(covariance, scale, out=np.zeros_like(scale), where=scale != 0.0)
+        np.fill_diagonal(found, 1.0)
+        return found
+
+    def _influence(self, combine: Any, counts: CellCounts | None) -> tuple[Any, Float]:
+        """Find the influence on sums of rows of weight one, and the squared weights of rows."""
+        weight, square = self.together.weight, self.together.square
+        if counts is not None:
+            weight = counts.weight
+            square = counts.decide(self.together.shares).square
+        with np.errstate(divide="ignore", invalid="ignore"):
+            per_weight = sparse.diags_array(1.0 / (self.fractions.bases @ weight.ravel()))
+            of_sums = combine @ self.fractions.sum @ (per_weight @ self._of_events)
+        return of_sums, square.ravel()
+
+    @cached_property
+    def _is_loss(self) -> Bool:
+        return np.isnan(self.fractions.constant)
+
+    @cached_property
+    def _of_events(self) -> Any:
+        """Events of each fraction less the fraction, (n_fractions, n_cells * n_classes)."""
+        events, bases = self.fractions.events, self.fractions.bases
+        weight = self.together.weight.ravel()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return events - sparse.diags_array((events @ weight) / (bases @ weight)) @ bases
