@@ -7,7 +7,7 @@ import numpy as np
 from gbm_constrained._typing import Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.influence import Influence
 
 
@@ -22,8 +22,9 @@ def standard_errors(compiled: LinearConstraints, counts: CellCounts) -> Float:
     Rows that are no straight lines have the error of their tangents. It is zero for rows on scores
     or on no rows of data, whose errors counts do not tell.
     """
-    tangents = compiled.tangent(functionals_of(compiled, counts))
-    variances = Influence.of(tangents, counts).variances(tangents.R)
+    influence = Influence.of(compiled, counts)
+    tangents = compiled.tangent(influence.fractions.of(counts.weight.ravel()))
+    variances = influence.variances(tangents.R)
     return np.sqrt(np.nan_to_num(variances))
 
 

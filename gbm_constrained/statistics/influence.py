@@ -77,21 +77,21 @@ class Influence:
         """Find the influence on sums of rows of weight one, and the squared weights of rows."""
         weight, square = self.together.weight, self.together.square
         if counts is not None:
-            weight = counts.weight
-            square = counts.decide(self.together.shares).square
+            weight, square = counts.weight, counts.decide(self.together.shares).square
+        events, bases = self.fractions.events, self.fractions.bases
         with np.errstate(divide="ignore", invalid="ignore"):
-            per_weight = sparse.diags_array(1.0 / (self.fractions.bases @ weight.ravel()))
-            of_sums = combine @ self.fractions.sum @ (per_weight @ self._of_events)
-        return of_sums, square.ravel()
+            scaled = _scale_columns(combine @ self.fractions.sum, 1.0 / (bases @ weight.ravel()))
+            together = self.together.weight.ravel()
+            of_bases = _scale_columns(scaled, (events @ together) / (bases @ together))
+        return scaled @ events - of_bases @ bases, square.ravel()
 
     @cached_property
     def _is_loss(self) -> Bool:
         return np.isnan(self.fractions.constant)
 
-    @cached_property
-    def _of_events(self) -> Any:
-        """Events of each fraction less the fraction, (n_fractions, n_cells * n_classes)."""
-        events, bases = self.fractions.events, self.fractions.bases
-        weight = self.together.weight.ravel()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return events - sparse.diags_array((events @ weight) / (bases @ weight)) @ bases
+
+def _scale_columns(matrix: Any, factors: Float) -> Any:
+    """Multiply the columns of a sparse array, in less time than a diagonal matrix does."""
+    found = matrix.tocsr(copy=True)
+    found.data *= factors[found.indices]
+    return found
