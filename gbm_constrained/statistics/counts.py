@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -260,10 +260,22 @@ def functionals_of_weights(compiled: LinearConstraints, weight: Float) -> Float:
     return Fractions(compiled, weight.shape[-2:]).of(table)
 
 
+class SumsOfFractions(Protocol):
+    """Functionals that are a constant plus parts; they have no parts where they are undefined."""
+
+    @property
+    def constant(self) -> Float:
+        """Constant part of each functional."""
+
+    @property
+    def parts(self) -> Sequence[tuple[WeightedFraction, ...] | None]:
+        """Fractions that each functional adds up."""
+
+
 class Fractions:
     """Functionals of flat tables of weights, as sparse products."""
 
-    def __init__(self, compiled: LinearConstraints, shape: tuple[int, ...]) -> None:
+    def __init__(self, compiled: SumsOfFractions, shape: tuple[int, ...]) -> None:
         n_cells, n_classes = shape
         self.constant = np.where([p is None for p in compiled.parts], np.nan, compiled.constant)
         events, shares, bases, of, coefficient = [], [], [], [], []

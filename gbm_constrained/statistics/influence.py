@@ -10,8 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained._typing import Bool, Float
-from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.counts import CellCounts, Fractions
+from gbm_constrained.statistics.counts import CellCounts, Fractions, SumsOfFractions
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +34,7 @@ class Influence:
     together: CellCounts
 
     @classmethod
-    def of(cls, compiled: LinearConstraints, together: CellCounts) -> Influence:
+    def of(cls, compiled: SumsOfFractions, together: CellCounts) -> Influence:
         """Find the influence of rows on the functionals of constraints."""
         return cls(Fractions(compiled, together.weight.shape), together)
 
@@ -59,18 +58,15 @@ class Influence:
         found[combine.astype(bool) @ self._is_loss] = np.nan
         return found
 
-    def correlation(self) -> Float:
-        """Compute the correlations of all functionals, (n_functionals, n_functionals).
+    def covariance(self) -> Float:
+        """Compute the covariances of all functionals, (n_functionals, n_functionals).
 
-        That of a functional without variance is zero, and NaN without rows.
+        They are NaN for mean losses and fractions over no rows.
         """
         everything = sparse.eye_array(self._is_loss.size, format="csr")
         of_rates, square = self._influence(everything, None)
-        covariance: Float = (of_rates @ sparse.diags_array(square) @ of_rates.T).toarray()
-        deviation = np.sqrt(covariance.diagonal())
-        scale = np.outer(deviation, deviation)
-        found: Float = np.divide(covariance, scale, out=np.zeros_like(scale), where=scale != 0.0)
-        np.fill_diagonal(found, 1.0)
+        found: Float = (of_rates @ sparse.diags_array(square) @ of_rates.T).toarray()
+        found[self._is_loss] = found[:, self._is_loss] = np.nan
         return found
 
     def _influence(self, combine: Any, counts: CellCounts | None) -> tuple[Any, Float]:
