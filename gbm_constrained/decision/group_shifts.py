@@ -29,7 +29,6 @@ from gbm_constrained.decision.prefix_choice import (
 from gbm_constrained.decision.rule import Choice
 from gbm_constrained.decision.separable_search import GroupShifts
 from gbm_constrained.decision.standard_errors import standard_error_of
-from gbm_constrained.statistics.counts import functionals_of
 
 MIN_GROUP_ROWS = 30  # Held-out rows of a group that has a shift of its own.
 MAX_GROUPS = 32  # Groups that have shifts of their own: the largest ones.
@@ -159,8 +158,7 @@ def choose_offsets(
     kept = common if violation <= ROUNDING else replace(common, shift=np.zeros(1))
     search = _search(rows, margin, kept, groups, np.arange(margin.size))
     found, bounds = search.find(compiled.b), compiled.b
-    start = functionals_of(compiled, rows.counts(rows.decisions(margin)))
-    tightened = tightened_bounds(compiled, cells, start)
+    tightened = tightened_bounds(compiled, rows.counts(rows.decisions(margin)))
     if (tightened < compiled.b).any():
         inside = search.find(tightened)
         if inside is not None and (

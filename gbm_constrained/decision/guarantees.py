@@ -39,7 +39,7 @@ from gbm_constrained.decision.lines import RESOLUTION, are_apart
 from gbm_constrained.decision.prefix_choice import Prefixes, violation_penalty
 from gbm_constrained.decision.priorities import PriorityLevels
 from gbm_constrained.decision.rule import Choice, shift_scores
-from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
+from gbm_constrained.decision.standard_errors import anticipate_standard_errors, standard_error_of
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch, threshold_curve
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.row_owners import find_first, find_first_constraints
@@ -350,7 +350,8 @@ def _order_decisions(
         return _order_biases(selection, certification, prefix, keeps_own=keeps_own)
     curve = threshold_curve(margin, rows.cells, rows.compiled, most=MAX_THRESHOLDS)
     # Distance from each bound in standard errors of the certification rows, at the nearest bound.
-    spread = np.maximum(standard_errors(certification.compiled, certification.cells), 1e-9)
+    spread = anticipate_standard_errors(certification.compiled, certification.cells)
+    spread = np.maximum(spread, 1e-9)
     first = find_first(rows.compiled)
     measured = rows.compiled.is_known & ~rows.compiled.has_scores & first
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -383,7 +384,8 @@ def _order_biases(
     rates = compiled.rows_of(np.nan_to_num(rows.functionals(margin)))
     own = Choice(prefix, np.zeros(margin.shape[1]), rows.error(rows.decisions(margin)), 0.0)
     first = find_first(compiled)
-    spread = np.where(first, standard_errors(certification.compiled, certification.cells), 0.0)
+    spread = anticipate_standard_errors(certification.compiled, certification.cells)
+    spread = np.where(first, spread, 0.0)
     search = ShiftSearch(margin, rows.cells, compiled)
     choices = []
     for t in TIGHTENINGS:

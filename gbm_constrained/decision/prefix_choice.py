@@ -18,7 +18,7 @@ from gbm_constrained.decision.standard_errors import standard_error_of, standard
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.row_owners import compares_groups
-from gbm_constrained.statistics.counts import functionals_of
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 Criterion: TypeAlias = Literal["error", "auc"]
 CRITERIA: tuple[Criterion, ...] = ("error", "auc")
@@ -126,8 +126,7 @@ def _choose_shift(
     """
     rows, margin = scored.rows, scored.margins(prefix)
     compiled = rows.compiled
-    start = functionals_of(compiled, rows.counts(rows.decisions(margin)))
-    tightened = tightened_bounds(compiled, rows.cells, start)
+    tightened = tightened_bounds(compiled, rows.counts(rows.decisions(margin)))
     most_splits = None if is_final else FEW_SPLITS
     search = ShiftSearch(margin, rows.cells, compiled, most_splits=most_splits)
     best, bounds = _search_inside(search, tightened)
@@ -202,7 +201,8 @@ def _leave_room_above(search: ShiftSearch, found: Shift) -> tuple[Shift, Float]:
     violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
     violations[[*found.uncalibrated]] = 0.0
     above = search.levels.find_met_above(violations) & ~compares_groups(compiled)
-    room = np.where(above, standard_errors(compiled, cells, found.functionals), 0.0)
+    errors = standard_errors(compiled, CellCounts.of_shares(cells, found.shares))
+    room = np.where(above, errors, 0.0)
     moved = find_at_a_price(search, compiled.b - room)
     left = compiled.rows_of(np.nan_to_num(moved.functionals)) - compiled.b + room
     is_met = bool((left[above] <= ROUNDING).all())
@@ -309,7 +309,7 @@ def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: C
     return np.where(rows.compiled.has_scores, 0.0, np.maximum(found, 0.0))
 
 
-def tightened_bounds(compiled: LinearConstraints, cells: Cells, functionals: Float) -> Float:
+def tightened_bounds(compiled: LinearConstraints, counts: CellCounts) -> Float:
     """Tighten the bounds of comparisons of groups for held-out rows.
 
     A comparison of groups is broken from two sides: whichever group is ahead, noise of the sample
@@ -321,11 +321,11 @@ def tightened_bounds(compiled: LinearConstraints, cells: Cells, functionals: Flo
     compares = compares_groups(compiled)
     if not compares.any():
         return compiled.b
-    filled = np.nan_to_num(functionals)
+    filled = np.nan_to_num(functionals_of(compiled, counts))
     equal = filled.copy()
     for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
         by_group = filled[span].reshape(-1, max(len(constraint.rates), 1))
         equal[span] = np.tile(by_group.mean(axis=0), len(by_group))
     room = np.maximum(compiled.b - compiled.rows_of(equal), 0.0)
-    margin = np.minimum(standard_errors(compiled, cells, functionals), 0.5 * room)
+    margin = np.minimum(standard_errors(compiled, counts), 0.5 * room)
     return np.asarray(compiled.b - np.where(compares, margin, 0.0))

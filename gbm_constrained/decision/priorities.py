@@ -22,7 +22,7 @@ from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.merits import ErrorAndViolations, best_of
-from gbm_constrained.decision.standard_errors import standard_errors
+from gbm_constrained.decision.standard_errors import anticipate_standard_errors
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.row_owners import find_levels, violation_weights
 
@@ -98,7 +98,7 @@ class PriorityLevels:
         rows, weights = find_levels(compiled), violation_weights(compiled)
         if len(rows) < 2:
             return cls(rows, weights, [])
-        errors = weights * standard_errors(compiled, cells)
+        errors = weights * anticipate_standard_errors(compiled, cells)
         return cls(rows, weights, [float(errors[one].max()) for one in rows[:-1]])
 
     @property

@@ -144,17 +144,17 @@ def match_positive_rate(
 
 
 def refit_violation(
-    compiled: LinearConstraints, cells: Cells, functionals: Float, optimism: Float
+    compiled: LinearConstraints, counts: CellCounts, functionals: Float, optimism: Float
 ) -> Float:
     """Compute the violation of each row of constraints by the model of all rows.
 
     While multipliers are on their way, a gap may be open in one booster and closed in the next.
     These boosters then meet the constraint together, and the model of all rows does not. The
     violation is that of the functionals on the training rows plus optimism, and zero within
-    sampling error.
+    sampling error of the counted decisions there.
     """
     violation = compiled.rows_of(functionals) + optimism - compiled.b
-    chance = norm.isf(SIGNIFICANCE) * standard_errors(compiled, cells, functionals)
+    chance = norm.isf(SIGNIFICANCE) * standard_errors(compiled, counts)
     return np.where(violation > chance, violation, 0.0)
 
 

@@ -7,6 +7,8 @@ import numpy as np
 from gbm_constrained._typing import Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.influence import Influence
 
 
 def standard_error_of(error: float, n_rows: int) -> float:
@@ -14,25 +16,29 @@ def standard_error_of(error: float, n_rows: int) -> float:
     return float(np.sqrt(error * (1.0 - error) / n_rows))
 
 
-def standard_errors(
-    compiled: LinearConstraints, cells: Cells, functionals: Float | None = None
-) -> Float:
-    """Approximate the standard error of each row of constraints, taking groups as disjoint.
+def standard_errors(compiled: LinearConstraints, counts: CellCounts) -> Float:
+    """Compute the standard error of each row of constraints at counted decisions, shape (m,).
 
-    Variances are taken at the values of functionals that are one rate, and at a rate of 0.1 for
-    others and without values. Rows that are no straight lines have the error of their tangents.
+    Rows that are no straight lines have the error of their tangents. It is zero for rows on scores
+    or on no rows of data, whose errors counts do not tell.
     """
-    if functionals is not None:
-        compiled = compiled.tangent(functionals)
-    squares, effective = np.zeros(compiled.constant.size), _effective_counts(cells)
+    influence = Influence.of(compiled, counts)
+    tangents = compiled.tangent(influence.fractions.of(counts.weight.ravel()))
+    variances = influence.variances(tangents.R)
+    return np.sqrt(np.nan_to_num(variances))
+
+
+def anticipate_standard_errors(compiled: LinearConstraints, cells: Cells) -> Float:
+    """Approximate the standard error of each row of constraints before decisions are known.
+
+    Rates are taken to be 0.1, and independent.
+    """
+    effective = _effective_counts(cells)
+    squares = np.zeros(len(compiled.parts))
     for k, parts in enumerate(compiled.parts):
         for part in parts or ():
-            variance, n = 0.09, max(effective[part.cells].sum(), 1.0)
-            if functionals is not None and len(parts or ()) == 1 and part.coefficient:
-                rate = (functionals[k] - compiled.constant[k]) / part.coefficient
-                rate = 0.0 if np.isnan(rate) else min(max(float(rate), 0.0), 1.0)
-                variance = rate * (1.0 - rate)
-            squares[k] += part.coefficient**2 * variance / n
+            n = max(effective[part.cells].sum(), 1.0)
+            squares[k] += part.coefficient**2 * 0.09 / n
     return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
 
 

@@ -40,6 +40,7 @@ class Shift:
     value: Float  # Shift of the margin (1,), or of the scores of each class, which sums to zero.
     error: float  # Weighted 0-1 error of labelled rows that are in the objective.
     functionals: Float  # Value of each functional; NaN for those with a mean loss.
+    shares: Float  # Share of each cell that is decided as each class, (n_cells, n_classes).
     violation: float  # Largest violation of a row of constraints by its weight; 0 if all hold.
     # Violation, or error plus penalised violations: smallest if none is feasible. Each priority
     # has its price (decision.priorities).
@@ -146,8 +147,8 @@ class ShiftSearch:
             value = BiasSearch(self.classes, merits, self.levels, penalty).run()
             merits, decided = self.classes.decide(value, merits)
         error, largest, total = merits.measure(decided)
-        fractions = merits.linear.decisions.fractions(decided)
-        functionals = compiled.U @ fractions.ravel() + compiled.constant
+        shares = merits.linear.decisions.fractions(decided)
+        functionals = compiled.U @ shares.ravel() + compiled.constant
         functionals[compiled.is_of_scores] = np.nan
         penalised = largest if self.classes is None else total
         if self.levels.are_several:
@@ -155,7 +156,7 @@ class ShiftSearch:
             violations[[*merits.uncalibrated]] = 0.0
             penalised = float(self.levels.price_rows(violations))
         loss = largest if penalty is None else error + penalty * penalised
-        return Shift(value, error, functionals, largest, loss, merits.uncalibrated)
+        return Shift(value, error, functionals, shares, largest, loss, merits.uncalibrated)
 
     @cached_property
     def _thresholds(self) -> Line:

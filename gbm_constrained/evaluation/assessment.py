@@ -338,9 +338,7 @@ def _measure_cost(
     if returned.bounds is not None:
         bounds = np.minimum(bounds, returned.bounds)
     if np.isfinite(choice.level):
-        spread = standard_errors(
-            returned.rows.compiled, returned.rows.cells, returned.outcome.functionals
-        )
+        spread = standard_errors(returned.rows.compiled, returned.counts)
         spread[~find_first(rows.compiled)] = 0.0
         bounds = rows.compiled.b - norm.isf(choice.level) * spread
     return measure_cost(rows, margin, choice.shift, bounds, own, unconstrained_error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -219,6 +219,8 @@ class Record:
     bregman : D(x_k, x_{k-1}).
     seconds : Time since the start of the solver.
     fritz_john : Residual of the outer problem of CBPR that ended at x_k; NaN otherwise.
+    predicted : (n_cells, n_classes). Share of each cell that is predicted as each class at x_k;
+        no rows where it is unknown.
     """
 
     iteration: int
@@ -232,6 +234,7 @@ class Record:
     bregman: float
     seconds: float
     fritz_john: float = np.nan
+    predicted: Float = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 def columns_of_records(records: Sequence[Record]) -> dict[str, Array]:

@@ -239,6 +239,7 @@ class OuterLoop(ABC):
             bregman=moved,
             seconds=self.elapsed,
             fritz_john=fritz_john,
+            predicted=statistics.predicted,
         )
         self.history.append(record)
         if self.callback is not None:

@@ -30,7 +30,8 @@ from gbm_constrained.constraints.gaps import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.communicator import is_any
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.influence import Influence
 
 CHANCE = 1e-3  # Probability that boosters which agree are reported to differ.
 LEVEL = 0.95  # Probability that an interval covers the truth.
@@ -127,15 +128,14 @@ def _by_fold(
     compiled: LinearConstraints, cells: Cells, folds: Sequence[Codes], decisions: Codes
 ) -> tuple[_Moments, _Moments]:
     """Compute the moments of all rates, and of all rows of constraints."""
-    together = CellCounts.of(cells, decisions)
-    influence = _Influence(compiled, together)
+    influence = Influence.of(compiled, CellCounts.of(cells, decisions))
+    each = sparse.eye_array(len(compiled.parts), format="csr")
     rates, rows = [], []
     for fold in folds:
         counts = CellCounts.of(cells.take(fold), decisions[fold])
         functionals = influence.fractions.of(counts.weight.ravel())
-        of_rates, of_rows = influence.variances(counts)
-        rates.append((functionals, of_rates))
-        rows.append((compiled.rows_of(functionals), of_rows))
+        rates.append((functionals, influence.variances(each, counts)))
+        rows.append((compiled.rows_of(functionals), influence.variances(compiled.R, counts)))
     first, second = (_Moments(*map(np.array, zip(*found, strict=True))) for found in (rates, rows))
     return first, second
 
@@ -172,42 +172,6 @@ def _(expression: Ratio, positive: float, functionals: Float) -> float:
 @_unit_of.register
 def _(expression: Quotient, positive: float, functionals: Float) -> float:
     return abs(float(functionals[1]))
-
-
-class _Influence:
-    """Influence of rows on fractions, by which these vary from sample to sample.
-
-    A row's influence on a fraction is its event less the fraction, over the weight of the base set
-    (the delta method). The shares of decisions in a cell, and the fractions, are those of
-    `together`, the rows of all folds: those of one fold would be small by chance where its rates
-    are.
-    """
-
-    def __init__(self, compiled: LinearConstraints, together: CellCounts) -> None:
-        self.compiled = compiled
-        self.fractions = Fractions(compiled, together.weight.shape)
-        events, bases = self.fractions.events, self.fractions.bases
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rate = (events @ together.weight.ravel()) / (bases @ together.weight.ravel())
-            self.of_event = events - sparse.diags_array(rate) @ bases
-        self.shares = together.shares
-        self.losses = np.isnan(self.fractions.constant)
-        self.rows_of_losses = compiled.R.astype(bool) @ self.losses
-
-    def variances(self, counts: CellCounts) -> tuple[Float, Float]:
-        """Compute the sampling variances of all rates, and of all rows of constraints.
-
-        Mean losses, and rates without rows, are NaN.
-        """
-        with np.errstate(divide="ignore", invalid="ignore"):
-            per_weight = sparse.diags_array(1.0 / (self.fractions.bases @ counts.weight.ravel()))
-            square = (counts.square.sum(axis=-1, keepdims=True) * self.shares).ravel()
-            of_rates = self.fractions.sum @ (per_weight @ self.of_event)
-            rates = np.asarray(of_rates.power(2) @ square)
-            rows = np.asarray((self.compiled.R @ of_rates).power(2) @ square)
-        rates[self.losses] = np.nan
-        rows[self.rows_of_losses] = np.nan
-        return rates, rows
 
 
 def prediction_intervals(

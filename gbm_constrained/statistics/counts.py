@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,13 +54,25 @@ class CellCounts:
     @classmethod
     def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
         """Count decisions, given the share of each cell that is predicted as a class."""
+        return cls.undecided(cells).decide(shares)
+
+    @classmethod
+    def undecided(cls, cells: Cells) -> CellCounts:
+        """Count the rows of each cell before they are decided, (n_cells, 1)."""
         weight, squares = cells.rows.weight, cells.count
         if weight is not None:
             (squares,) = sum_over_machines(cells.total, [weight**2], cells.communicator)
         if cells.has_amounts:
             squares = cells.total(None if weight is None else weight**2, power=2)
         totals = cells.weight, squares, cells.weighted_count
-        return cls(*(shares * total[:, None] for total in totals))
+        return cls(*(total[:, None] for total in totals))
+
+    def decide(self, shares: Float) -> CellCounts:
+        """Divide the rows of each cell by the share that is predicted as each class."""
+        totals = (
+            table.sum(axis=-1, keepdims=True) for table in (self.weight, self.square, self.count)
+        )
+        return CellCounts(*(shares * total for total in totals))
 
     @classmethod
     def of_probabilities(cls, cells: Cells, shares: Float) -> CellCounts:
@@ -249,10 +261,22 @@ def functionals_of_weights(compiled: LinearConstraints, weight: Float) -> Float:
     return Fractions(compiled, weight.shape[-2:]).of(table)
 
 
+class SumsOfFractions(Protocol):
+    """Functionals that are a constant plus parts; they have no parts where they are undefined."""
+
+    @property
+    def constant(self) -> Float:
+        """Constant part of each functional."""
+
+    @property
+    def parts(self) -> Sequence[tuple[WeightedFraction, ...] | None]:
+        """Fractions that each functional adds up."""
+
+
 class Fractions:
     """Functionals of flat tables of weights, as sparse products."""
 
-    def __init__(self, compiled: LinearConstraints, shape: tuple[int, ...]) -> None:
+    def __init__(self, compiled: SumsOfFractions, shape: tuple[int, ...]) -> None:
         n_cells, n_classes = shape
         self.constant = np.where([p is None for p in compiled.parts], np.nan, compiled.constant)
         events, shares, bases, of, coefficient = [], [], [], [], []

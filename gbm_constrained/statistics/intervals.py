@@ -29,8 +29,13 @@ from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.binomial import clopper_pearson, interval_of_binomials
 from gbm_constrained.statistics.counts import EQUAL, Block, CellCounts, blocks_of, functionals_of
+from gbm_constrained.statistics.influence import Influence
 from gbm_constrained.statistics.tangents import scale_parts
-from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
+from gbm_constrained.statistics.worst_intervals import (
+    correlation_of,
+    level_of_all,
+    worst_interval,
+)
 
 MOST_BRANCHES = 64  # Largest values among which the worst is looked for: others lie far below.
 
@@ -260,7 +265,10 @@ def _(expression: Quotient, constraint: Constraint, values: _Values) -> Float:
 def _(expression: Grouped, constraint: Constraint, values: _Values) -> Float:
     of_all = level_of_all(constraint, values.functionals.size, values.level)
     at, strict = (values.intervals(level) for level in (values.level, of_all))
-    return worst_interval(constraint, values.functionals, at, strict)
+    correlation = None
+    if constraint.expression.compares_with_overall:  # Each group is a part of all rows.
+        correlation = correlation_of(Influence.of(values, values.counts).covariance())
+    return worst_interval(constraint, values.functionals, at, strict, correlation)
 
 
 @_interval_of.register

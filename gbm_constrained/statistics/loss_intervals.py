@@ -23,7 +23,11 @@ from gbm_constrained.data.cells import Cells, View
 from gbm_constrained.data.exact_sums import Values
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import sum_by_column
-from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
+from gbm_constrained.statistics.worst_intervals import (
+    correlation_of,
+    level_of_all,
+    worst_interval,
+)
 
 DRAWS = 2000  # Draws of the value of a constraint of losses that is no single mean.
 
@@ -57,7 +61,8 @@ class LossIntervals:
                 of_all = level_of_all(constraint, f.size, self.level)
                 wide = self.widen(j, spread, of_all)
                 strict = _normal_of_rates(constraint, f, wide, of_all)
-                intervals[j] = worst_interval(constraint, f, of_functionals[span], strict)
+                own, together = of_functionals[span], correlation_of(spread)
+                intervals[j] = worst_interval(constraint, f, own, strict, together)
             else:
                 intervals[j] = _loss_interval(constraint, f, wide, self.level)
         return intervals, of_functionals

@@ -41,7 +41,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.problem.pair_statistics import PairRates
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.pair_moments import PairMoments
-from gbm_constrained.statistics.worst_intervals import level_of_all, worst_interval
+from gbm_constrained.statistics.worst_intervals import correlation_of, level_of_all, worst_interval
 
 
 class SumsOfPairs(Protocol):
@@ -143,7 +143,7 @@ class PairSums:
     def correlation(self) -> Float:
         """Correlation of the sums, (n_sums, n_sums)."""
         covariance = np.nan_to_num(self.estimates.covariance)
-        return _correlation(self.coefficients @ covariance @ self.coefficients.T)
+        return correlation_of(self.coefficients @ covariance @ self.coefficients.T)
 
     def intervals(self, level: float = 0.95) -> Float:
         """Compute the interval of each sum.
@@ -160,7 +160,7 @@ class PairSums:
         """
         rates = self.estimates.rates
         ends = self.estimates.intervals(level)
-        correlation = _correlation(np.nan_to_num(self.estimates.covariance))
+        correlation = correlation_of(np.nan_to_num(self.estimates.covariance))
         found = np.empty((len(self.coefficients), 2))
         for k, (a, value) in enumerate(zip(self.coefficients, self.values, strict=True)):
             some = np.flatnonzero(a)
@@ -252,12 +252,3 @@ def _degrees_of_freedom(moments: PairMoments, rates: PairRates, of_cells: Float)
         squares += (of_cells * stratum).sum(axis=1) ** 2 / degrees
     degrees = np.full(total.shape, np.inf)
     return np.asarray(np.divide(total**2, squares, out=degrees, where=squares > 0))
-
-
-def _correlation(covariance: Float) -> Float:
-    """Compute correlations; zero with what does not vary."""
-    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    scale = np.outer(deviation, deviation)
-    found = np.divide(covariance, scale, out=np.zeros(covariance.shape), where=scale > 0)
-    np.fill_diagonal(found, 1.0)
-    return np.asarray(np.clip(found, -1.0, 1.0))

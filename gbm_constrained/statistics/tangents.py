@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from scipy.stats import norm
 
 from gbm_constrained._typing import Bool, Float
@@ -14,7 +15,8 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.problem.curved_rows import Curve
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.counts import CellCounts, blocks_of, functionals_of
+from gbm_constrained.statistics.counts import CellCounts, Fractions
+from gbm_constrained.statistics.influence import Influence
 
 
 def scale_parts(
@@ -29,21 +31,6 @@ def scale_parts(
     return scaled
 
 
-def standard_error_of_sum(parts: Sequence[WeightedFraction], counts: CellCounts) -> float:
-    """Compute the standard error of a sum of fractions by the influence of each row.
-
-    A row's influence on a mean is its score less the mean, over the weight of the base set (the
-    delta method). Rows of several base sets have the sum of their influences.
-    """
-    influence = np.zeros_like(counts.weight)
-    for block in blocks_of(parts):
-        total = block.sum(counts.weight)
-        if not total > 0.0:
-            return np.nan
-        influence[block.cells] += (block.score - block.mean(counts.weight)) / total
-    return float(np.sqrt((influence**2 * counts.square).sum()))
-
-
 def find_violated_curves(
     compiled: LinearConstraints, counts: CellCounts, levels: ArrayLike
 ) -> Bool:
@@ -56,19 +43,37 @@ def find_violated_curves(
     if not compiled.curves.items:
         return beyond
     levels = np.broadcast_to(levels, len(compiled))
+    fractions = Fractions(compiled, counts.weight.shape[-2:])
     for place in np.ndindex(*beyond.shape[:-1]):
         one = CellCounts(counts.weight[place], counts.square[place], counts.count[place])
-        functionals = functionals_of(compiled, one)
-        worst: dict[int, tuple[float, Curve]] = {}
-        for curve in compiled.curves.items:
+        functionals = fractions.of(one.weight.ravel())
+        worst = _find_worst(compiled, functionals)
+        errors = _errors_of_tangents(worst, functionals, Influence(fractions, one))
+        for curve, error in zip(worst, errors, strict=True):
             violation = curve.value(functionals) - curve.row.bound
-            j = int(compiled.owner[curve.first])
-            if violation > ROUNDING and violation > worst.get(j, (0.0, curve))[0]:
-                worst[j] = violation, curve
-        for violation, curve in worst.values():
-            parts = [compiled.parts[k] for k in curve.at]
-            scaled = scale_parts(parts, curve.gradient(functionals))
-            if scaled is not None:
-                error = standard_error_of_sum(scaled, one)
-                beyond[(*place, curve.rows)] = violation > norm.isf(levels[curve.first]) * error
+            beyond[(*place, curve.rows)] = violation > norm.isf(levels[curve.first]) * error
     return beyond
+
+
+def _find_worst(compiled: LinearConstraints, functionals: Float) -> list[Curve]:
+    """Find the curve of each constraint that is violated most; none where all hold."""
+    worst: dict[int, tuple[float, Curve]] = {}
+    for curve in compiled.curves.items:
+        violation = curve.value(functionals) - curve.row.bound
+        j = int(compiled.owner[curve.first])
+        if violation > ROUNDING and violation > worst.get(j, (0.0, curve))[0]:
+            worst[j] = violation, curve
+    return [curve for _, curve in worst.values()]
+
+
+def _errors_of_tangents(
+    curves: Sequence[Curve], functionals: Float, influence: Influence
+) -> Float:
+    """Compute the standard errors of tangents of curves, shape (n_curves,)."""
+    at = [curve.at for curve in curves]
+    slopes = [curve.gradient(functionals) for curve in curves]
+    of = np.repeat(np.arange(len(curves)), [found.size for found in at])
+    places = of, np.concatenate([np.zeros(0, dtype=np.intp), *at])
+    shape = len(curves), functionals.size
+    combine = sparse.csr_array((np.concatenate([np.zeros(0), *slopes]), places), shape=shape)
+    return np.sqrt(influence.variances(combine))

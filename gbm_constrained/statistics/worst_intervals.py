@@ -50,6 +50,15 @@ def worst_interval(
     return _worst(constraint.expression, constraint.sense, rates, at, strict)
 
 
+def correlation_of(covariance: Float) -> Float:
+    """Compute correlations; zero with what does not vary."""
+    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    scale = np.outer(deviation, deviation)
+    found = np.divide(covariance, scale, out=np.zeros(covariance.shape), where=scale > 0)
+    np.fill_diagonal(found, 1.0)
+    return np.asarray(np.clip(found, -1.0, 1.0))
+
+
 class _Rates(NamedTuple):
     """Rates of groups and their correlation."""
 

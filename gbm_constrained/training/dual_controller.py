@@ -10,7 +10,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.training.attainable_bounds import AttainableBounds
 
-BoundsAt: TypeAlias = Callable[[Float], Float]
+BoundsAt: TypeAlias = Callable[[Record], Float]
 
 
 @dataclass
@@ -28,8 +28,8 @@ class DualController:
     rows : ndarray of int or None
         Positions of the held-out rows among all rows of the fit; None if they are other rows.
     bounds_at : callable or None
-        Given the rates, the bounds that the multipliers move towards; None stands for the bounds
-        of the constraints.
+        Given the record of an iteration, the bounds that the multipliers move towards; None stands
+        for the bounds of the constraints.
     attainable : AttainableBounds or None
         What the best threshold exceeds the bounds by, where constraints have priorities.
     path : list of ndarray of shape (m,)
@@ -55,7 +55,7 @@ class DualController:
         """Bounds that the multipliers move towards in the iteration after a record."""
         if self.bounds_at is None:
             return self.solver.lagrangian.constraints.b
-        return self.bounds_at(record.functionals)
+        return self.bounds_at(record)
 
     def restore(self, state: Any) -> None:
         """Take over the state of the solver, and with it the path."""

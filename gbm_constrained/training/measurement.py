@@ -36,6 +36,7 @@ from gbm_constrained.data.splits import Fold, folds_of
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.solvers.base import Solver
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
 from gbm_constrained.training.group_options import GROUP_PARAMETERS
@@ -199,8 +200,8 @@ def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
     measuring, compiled = boosters.controller.solver, run.problem.compiled
     if not measuring.history or not compiled.must_reward_errors.any():
         return
-    functionals = measuring.history[-1].functionals
-    errors = standard_errors(compiled, measuring.lagrangian.cells, functionals)
+    last = measuring.history[-1].predicted
+    errors = standard_errors(compiled, CellCounts.of_shares(measuring.lagrangian.cells, last))
     solver.optimism = boosters.optimism
     solver.corrected = compiled.must_reward_errors & (errors <= MAX_STANDARD_ERROR)
 

@@ -11,9 +11,12 @@ from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
-from gbm_constrained.decision.prefix_choice import violation_penalty
+from gbm_constrained.decision.prefix_choice import choose_with_room, violation_penalty
+from gbm_constrained.decision.rule import Choice
 from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.problem.row_owners import compares_groups, violation_weights
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.plug_in import choose_by_held_out, cost_of, tighten_bounds
@@ -36,7 +39,8 @@ class Pass:
     grown : tuple of FoldBoosters and EvaluationSet
         The boosters, and the rows that they hold out.
     cost : float
-        Errors of their best decision, with the price of violations and of swings.
+        Errors of their best decision, with the price of violations, of swings and of curved gaps
+        that thresholds close by chance.
     needed : float
         Errors of group thresholds on their scores, or of their decisions where all constraints are
         on pair rates; NaN where no thresholds meet the constraints.
@@ -114,10 +118,28 @@ def measure_pass(
     else:
         needed = GroupThresholds(asked.cells, asked.compiled, margin, shift).find_error()
     noise = standard_error_of(needed, asked.cells.n_rows)
-    cost = cost_of(choice, boosters, tightened)
+    cost, penalty = cost_of(choice, boosters, tightened), violation_penalty(held_out.cells)
+    cost += penalty * measure_curved_excess(grown, choice)
     if boosters.has_multipliers:
-        cost += violation_penalty(held_out.cells) * measure_swing(grown)
+        cost += penalty * measure_swing(grown)
     return Pass(grown, cost, needed, float(np.nan_to_num(noise)))
+
+
+def measure_curved_excess(grown: Grown, choice: Choice) -> float:
+    """Measure how much further curved gaps are open by shifts that other folds would have chosen.
+
+    A gap of quotients is over the few rows that are selected, so that noise closes it at some
+    threshold of boosters that have not learned to close it.
+    """
+    boosters, rows = grown
+    compiled = rows.compiled
+    is_gap = compiled.curves.is_curved & compares_groups(compiled)
+    if not is_gap.any():
+        return 0.0
+    margin = boosters.held_margin(choice.rounds)
+    _, decisions = choose_with_room(rows, margin, choice)
+    violations = violation_weights(compiled) * rows.violations(margin, rows.counts(decisions))
+    return max(float(violations[is_gap].max()) - choice.violation, 0.0)
 
 
 def measure_swing(grown: Grown) -> float:
@@ -132,5 +154,6 @@ def measure_swing(grown: Grown) -> float:
     rates = np.array([record.rates for record in last])
     line = np.vander(np.arange(len(last)), 2)
     residual = rates - line @ np.linalg.lstsq(line, rates, rcond=None)[0]
-    noise = standard_errors(held_out.compiled, held_out.cells, history[-1].functionals)
+    counts = CellCounts.of_shares(held_out.cells, history[-1].predicted)
+    noise = standard_errors(held_out.compiled, counts)
     return float(np.maximum(np.std(residual, axis=0) - noise, 0.0).max(initial=0.0))

@@ -42,7 +42,7 @@ from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.row_owners import find_first
-from gbm_constrained.statistics.counts import functionals_of
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
 
@@ -100,8 +100,9 @@ def tighten_bounds(
         b = conformal_bounds(certification.compiled, certification.cells)
     else:
         margin = shift_scores(boosters.held_margin(choice.rounds), choice.shift)
-        reached = functionals_of(compiled, held_out.counts(held_out.decisions(margin)))
-        errors = standard_errors(certification.compiled, certification.cells, reached)
+        reached = held_out.counts(held_out.decisions(margin)).shares
+        counts = CellCounts.of_shares(certification.cells, reached)
+        errors = standard_errors(certification.compiled, counts)
         b = compiled.b - np.where(find_first(compiled), norm.isf(options.delta) * errors, 0.0)
     tighter = np.where(compiled.is_known, np.minimum(b, compiled.b), compiled.b)
     return EvaluationSet(held_out.cells, replace(compiled, b=tighter), held_out.source)

@@ -31,6 +31,7 @@ def make_record(solver: Solver, statistics: CellStatistics, rounds: int) -> Reco
         bregman=np.nan,
         seconds=solver.elapsed,
         fritz_john=reached[0] if reached else np.nan,
+        predicted=statistics.predicted,
     )
 
 

@@ -189,7 +189,7 @@ class RegressionRun(FitRun):
     def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
         """Move the multipliers towards the bounds that training aims at."""
         bounds = self.aim_at(lagrangian.constraints).b
-        return lambda functionals: bounds
+        return lambda record: bounds
 
     def choose_map(
         self, rows: PredictedRows, score: Array, errors: Float | None = None

@@ -13,6 +13,7 @@ from gbm_constrained.decision.prefix_choice import tightened_bounds
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.row_owners import find_levels
 from gbm_constrained.solvers.base import Solver
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.attainable_bounds import AttainableBounds
 from gbm_constrained.training.callbacks import CallbackNotifier, Phase
 from gbm_constrained.training.checkpoint import CheckpointFile
@@ -72,9 +73,9 @@ class FitRun:
         solver.callback = self.notifier.make_callback(phase, rows, constraints)
 
     def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
-        """Make the bounds that multipliers move towards, as a function of the rates."""
-        compiled, cells = lagrangian.constraints, lagrangian.cells
-        return lambda functionals: tightened_bounds(compiled, cells, functionals)
+        """Make the bounds that multipliers move towards, as a function of the last record."""
+        compiled, rows = lagrangian.constraints, CellCounts.undecided(lagrangian.cells)
+        return lambda record: tightened_bounds(compiled, rows.decide(record.predicted))
 
     def attainable_bounds(self, lagrangian: Lagrangian) -> AttainableBounds | None:
         """Make what relaxes the bounds of later priorities; None where there are none."""

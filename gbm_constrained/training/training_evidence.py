@@ -77,7 +77,8 @@ def find_refit_violation(
     statistics = solver.lagrangian.at(shift_scores(margin, shift)).statistics()
     functionals = compiled.functionals(statistics)
     optimism, _ = boosters.optimism(rounds // fit.options.rounds_per_iteration)
-    violation = refit_violation(compiled, fit.problem.cells, functionals, optimism)
+    counts = CellCounts.of_shares(fit.problem.cells, statistics.predicted)
+    violation = refit_violation(compiled, counts, functionals, optimism)
     return float(violation[solver.corrected].max(initial=0.0))
 
 

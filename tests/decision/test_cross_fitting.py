@@ -32,7 +32,7 @@ from gbm_constrained.statistics.intervals import constraint_intervals, functiona
 
 
 def compiled_gap(bound, selected, sizes=(300, 100)):
-    """A rule on the selection rates of two groups, and functionals in its order."""
+    """Rules on the selection rates of two groups, with counts of decisions."""
     sex = np.repeat([0, 1], sizes)
     rows = Rows(np.arange(400) % 2, np.arange(2), columns={"sex": sex})
     rules = [gc.fnr() <= 0.1, gc.gap(gc.selection_rate(), by="sex") <= bound]
@@ -40,23 +40,19 @@ def compiled_gap(bound, selected, sizes=(300, 100)):
     decisions = np.concatenate(
         [np.arange(n) < round(p * n) for n, p in zip(sizes, selected, strict=True)]
     ).astype(np.intp)
-    return compiled, cells, functionals_of(compiled, CellCounts.of(cells, decisions))
+    return compiled, CellCounts.of(cells, decisions)
 
 
 @pytest.mark.parametrize("selected", [(0.3, 0.5), (0.5, 0.3), (0.2, 0.2)])
 def test_a_gap_is_aimed_at_one_standard_error_inside(selected):
     """By hand: that of the difference of two rates. Other rules are aimed at as they are."""
-    compiled, cells, functionals = compiled_gap(0.2, selected)
+    compiled, counts = compiled_gap(0.2, selected)
     error = np.sqrt(sum(p * (1 - p) / n for p, n in zip(selected, (300, 100), strict=True)))
     expected = [0.1, 0.2 - error, 0.2 - error]
-    np.testing.assert_allclose(
-        tightened_bounds(compiled, cells, functionals), expected, atol=1e-12
-    )
+    np.testing.assert_allclose(tightened_bounds(compiled, counts), expected, atol=1e-12)
     # But no further than half of the way to equality.
-    compiled, cells, functionals = compiled_gap(0.02, selected)
-    np.testing.assert_allclose(
-        tightened_bounds(compiled, cells, functionals), [0.1, 0.01, 0.01], atol=1e-12
-    )
+    compiled, counts = compiled_gap(0.02, selected)
+    np.testing.assert_allclose(tightened_bounds(compiled, counts), [0.1, 0.01, 0.01], atol=1e-12)
 
 
 def at_a_price(margin, cells, compiled):
@@ -85,10 +81,8 @@ def test_the_threshold_aims_inside_where_that_costs_little():
     """Up to two points of errors more; else at the bound itself."""
     ways = set()
     for margin, cells, compiled in gaps_of_selection():
-        start = functionals_of(compiled, CellCounts.of(cells, (margin > 0).astype(np.intp)))
-        inside = best_shift(
-            margin, cells, compiled, bounds=tightened_bounds(compiled, cells, start)
-        )
+        start = CellCounts.of(cells, (margin > 0).astype(np.intp))
+        inside = best_shift(margin, cells, compiled, bounds=tightened_bounds(compiled, start))
         asked = at_a_price(margin, cells, compiled)
         cost = inside.error - asked.error
         assert inside.is_feasible
@@ -114,7 +108,8 @@ def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     np.testing.assert_array_equal(records[0].bounds, 0.1)
     for before, record in itertools.pairwise(records):
         np.testing.assert_allclose(
-            record.bounds, tightened_bounds(compiled, cells, before.functionals)
+            record.bounds,
+            tightened_bounds(compiled, CellCounts.of_shares(cells, before.predicted)),
         )
     assert (records[-1].bounds < 0.1).all()
     chosen = fit.measured.rows.choices[choice.rounds]  # before it is given room
@@ -124,8 +119,8 @@ def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     assert choice.bounds[0] <= 0.1
     # The threshold aims inside unless that costs two points of errors more.
     start = fit.measured.rows.decisions(pooled)
-    at = functionals_of(compiled, CellCounts.of(cells, start))
-    inside = best_shift(pooled, cells, compiled, bounds=tightened_bounds(compiled, cells, at))
+    at = CellCounts.of(cells, start)
+    inside = best_shift(pooled, cells, compiled, bounds=tightened_bounds(compiled, at))
     asked = at_a_price(pooled, cells, compiled)
     is_cheap = inside.is_feasible and inside.error <= asked.error + MAX_ERROR_INCREASE
     np.testing.assert_array_equal(chosen.shift, (inside if is_cheap else asked).value)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.merits import FEWEST_ROWS
-from gbm_constrained.decision.prefix_choice import standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.metrics import f1_macro, g_mean
 from gbm_constrained.problem.compiler import compile_constraints
@@ -68,20 +67,6 @@ def test_the_search_finds_the_best_of_all_thresholds(rule, seed):
         assert found.error == pytest.approx(best, abs=1e-12)
     else:
         assert not found.is_feasible
-
-
-def test_standard_errors_are_those_of_tangents():
-    """Of a G-mean, whose recalls are independent, the delta method has a closed form."""
-    y, group, margin = draw(0)
-    _, cells, compiled = bind(g_mean() >= 0.7, y, group)
-    decided = (margin > 0).astype(np.intp)
-    functionals = functionals_of(compiled, CellCounts.of(cells, decided))
-    u, n = functionals, np.bincount(y)
-    slope = np.sqrt(u.prod()) / (2 * u)
-    expected = np.sqrt((slope**2 * u * (1 - u) / n).sum())
-    assert standard_errors(compiled, cells, functionals) == pytest.approx(
-        np.full(len(compiled), expected)
-    )
 
 
 def test_a_left_out_rule_binds_nothing():

@@ -15,7 +15,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix
 from gbm_constrained.decision.priorities import PriorityLevels
-from gbm_constrained.decision.standard_errors import standard_errors
+from gbm_constrained.decision.standard_errors import anticipate_standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.compiler import compile_constraints
 
@@ -43,7 +43,7 @@ def levels_of(cells, compiled):
     """Rows, weights and tolerance of each priority, written out."""
     owners = [compiled.constraints[j] for j in compiled.owner]
     weights = np.array([rule.violation_weight for rule in owners])
-    errors = standard_errors(compiled, cells)
+    errors = anticipate_standard_errors(compiled, cells)
     for level in sorted({rule.priority for rule in owners}):
         rows = np.array([rule.priority == level for rule in owners])
         yield rows, weights, (weights * errors)[rows].max()

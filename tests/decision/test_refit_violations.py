@@ -260,10 +260,11 @@ def test_a_refit_violation_is_beyond_sampling_error(lost):
     rules = [gc.gap(gc.error_rate(), by="g") <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns={"g": group}))
     wrong = np.where(group == 1, np.arange(4000) % 20 < 4, np.arange(4000) % 20 < 2)
-    values = functionals_of(compiled, CellCounts.of(cells, np.where(wrong, 1 - y, y)))
+    counts = CellCounts.of(cells, np.where(wrong, 1 - y, y))
     rates = [wrong[group == g].mean() for g in (0, 1)]
     spread = np.sqrt(sum(p * (1 - p) / 2000 for p in rates))
-    found = refit_violation(compiled, cells, values, np.full(2, lost))
+    values = functionals_of(compiled, counts)
+    found = refit_violation(compiled, counts, values, np.full(2, lost))
     signed = np.array([rates[0] - rates[1], rates[1] - rates[0]]) + lost - 0.1
     expected = np.where(signed > stats.norm.isf(0.025) * spread, signed, 0.0)
     np.testing.assert_allclose(np.sort(found), np.sort(expected), atol=1e-12)

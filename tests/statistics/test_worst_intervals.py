@@ -7,11 +7,14 @@ import itertools
 import numpy as np
 import pytest
 from counted_data import Data
-from scipy import optimize
+from scipy import optimize, stats
 
 import gbm_constrained as gc
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.intervals import constraint_intervals
+from gbm_constrained.statistics.loss_intervals import LossIntervals
 from gbm_constrained.statistics.worst_intervals import level_of_all
 
 
@@ -75,3 +78,21 @@ def test_the_level_at_which_all_groups_hold():
     assert level_of_all(of_each, 4, 0.95) == pytest.approx(1 - 0.05 / 4, abs=1e-12)
     assert level_of_all(of_pairs, 4, 0.95) == pytest.approx(1 - 0.05 / 6, abs=1e-12)
     assert level_of_all(of_each, 1, 0.95) == pytest.approx(0.95, abs=1e-12)
+
+
+def test_mean_losses_of_groups_and_of_all_rows_share_rows():
+    """The upper end is that of the group whose loss is furthest from the mean of all rows."""
+    rng, n = np.random.default_rng(0), 600
+    group = np.repeat(["a", "b"], [400, 200])
+    loss = rng.exponential(1.0 + (group == "b"))
+    rule = gc.gap(gc.log_loss(), by="g", reference=gc.overall) <= 0.1
+    cells, compiled = compile_constraints(
+        [rule], Rows(np.arange(n) % 2, np.arange(2), columns={"g": group})
+    )
+    means = np.array([loss[group == "a"].mean(), loss[group == "b"].mean(), loss.mean()])
+    unknown = np.full((1, 2), np.nan), np.full((3, 2), np.nan)
+    found = LossIntervals(cells, compiled, np.zeros(n, dtype=np.intp), loss)
+    ((_, high),), _ = found.complete(means, *unknown)
+    of_b = (group == "b") / 200 * (loss - means[1]) - (loss - means[2]) / n
+    expected = means[1] - means[2] + stats.norm.isf(0.025) * np.sqrt((of_b**2).sum())
+    assert high == pytest.approx(expected)

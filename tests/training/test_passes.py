@@ -11,10 +11,12 @@ from helpers import BOTH, CLASSIFIERS, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix, choose_with_room
 from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.training.passes import measure_pass, measure_swing
+from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.training.passes import measure_curved_excess, measure_pass, measure_swing
 
 OPTIONS = {
     "xgboost": {"n_jobs": 1, "max_depth": 3},
@@ -28,13 +30,11 @@ OPTIONS = {
 def swing_of(rates):
     rows = Rows(np.arange(400) % 2, np.arange(2), columns={"g": np.arange(400) // 2 % 2})
     cells, compiled = compile_constraints([gc.gap(gc.fpr(), by="g") <= 0.1], rows)
-    functionals = np.full(compiled.constant.size, 0.5)
-    history = [
-        SimpleNamespace(rates=np.array([rate, -rate]), functionals=functionals) for rate in rates
-    ]
+    halves = np.full((len(cells), 2), 0.5)
+    history = [SimpleNamespace(rates=np.array([rate, -rate]), predicted=halves) for rate in rates]
     solver = SimpleNamespace(history=history)
     boosters = SimpleNamespace(controller=SimpleNamespace(solver=solver))
-    noise = standard_errors(compiled, cells, functionals)[0]
+    noise = standard_errors(compiled, CellCounts.of_shares(cells, halves))[0]
     return measure_swing((boosters, EvaluationSet(cells, compiled, "test"))), noise
 
 
@@ -51,6 +51,38 @@ def test_swings_count_beyond_sampling_error():
     assert noise == pytest.approx(np.sqrt(2 * 0.25 / 100))
     assert found == pytest.approx(0.4 - noise)
     assert swing_of(np.r_[np.zeros(24), last * noise * 2])[0] == 0.0
+
+
+# --- gaps that thresholds close by chance -------------------------------------------------------
+
+
+def excess_of(rule, precision_of_group, seed=3):
+    """Excess of scores that select both groups alike, and the choice that it is measured by."""
+    rng, n = np.random.default_rng(seed), 1200
+    group = np.arange(n) % 2
+    y = (rng.random(n) < np.array(precision_of_group)[group]).astype(int)
+    margin = rng.normal(size=n)
+    rows = Rows(y, np.arange(2), columns={"g": group})
+    cells, compiled = compile_constraints([rule], rows)
+    held_out = EvaluationSet(cells, compiled, "test", np.array_split(rng.permutation(n), 4))
+    choice = choose_prefix(ScoredRows(held_out, lambda _: margin), Prefixes(1, 1))
+    boosters = SimpleNamespace(held_margin=lambda _: margin)
+    _, decided = choose_with_room(held_out, margin, choice)
+    gap = np.subtract(*(y[(group == g) & (decided == 1)].mean() for g in (0, 1)))
+    return measure_curved_excess((boosters, held_out), choice), choice, abs(gap)
+
+
+def test_a_gap_of_precision_that_one_threshold_closes_by_chance_has_a_price():
+    """Precision differs by 0.2 at all thresholds, and by less at the one that was chosen."""
+    excess, choice, gap = excess_of(gc.gap(gc.precision(), by="g") <= 0.15, (0.4, 0.6))
+    assert choice.violation == 0.0
+    assert excess == pytest.approx(gap - 0.15)
+    assert excess > 0.1
+
+
+def test_gaps_that_are_closed_or_not_curved_have_none():
+    assert excess_of(gc.gap(gc.precision(), by="g") <= 0.15, (0.5, 0.5))[0] == 0.0
+    assert excess_of(gc.gap(gc.fpr(), by="g") <= 0.01, (0.4, 0.6))[0] == 0.0
 
 
 # --- whole fits ---------------------------------------------------------------------------------

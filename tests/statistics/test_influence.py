@@ -1,0 +1,98 @@
+"""Sampling variances by the influence of rows, against derivatives by the weight of each row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gbm_constrained as gc
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.standard_errors import standard_errors
+from gbm_constrained.metrics import f1_macro, g_mean, metric
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.influence import Influence
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
+
+
+def fowlkes_mallows(C):
+    return C[1, 1] / np.sqrt(C[:, 1].sum() * C[1].sum())
+
+
+RULES = (
+    gc.gap(gc.precision(), by="g") <= 0.1,
+    gc.gap(gc.f1(), by="g") <= 0.1,
+    gc.precision() >= 0.8,
+    (gc.gap(gc.fpr(), by="g") + 2 * gc.gap(gc.precision(), by="g")) / 2 <= 0.1,
+    gc.gap_norm([gc.fpr(), gc.tpr()], by="g", p=2) <= 0.1,
+    gc.gap_norm([gc.precision(), gc.tpr()], by="g", p=3) <= 0.1,
+    gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.1,
+    gc.ratio(gc.selection_rate(), by="g", reference=gc.overall) >= 0.8,
+    g_mean() >= 0.7,
+    f1_macro() >= 0.7,
+    metric(fowlkes_mallows, kind="other") >= 0.7,
+)
+
+
+def draw(seed=0, n=127):  # No two rates are equal, where norms have no derivative.
+    rng = np.random.default_rng(seed)
+    y, group = rng.integers(0, 2, n), rng.choice(["a", "b", "c"], n, p=[0.5, 0.3, 0.2])
+    decided = (y + rng.normal(size=n) + 0.5 * (group == "a") > 0.5).astype(np.intp)
+    return y, group, decided, rng.uniform(0.5, 2.0, n)
+
+
+def bind(rule, y, group, weight=None):
+    expression = rule.expression
+    if expression.needs_classes:
+        rule = gc.Constraint(expression.with_classes(np.arange(2)), rule.sense, rule.bound)
+    rows = Rows(y, np.arange(2), columns={"g": group}, weight=weight)
+    return compile_constraints([rule], rows)
+
+
+def table_of(cells, decided, weight):
+    """Weights by cell and decision, added up one row after the other."""
+    table = np.zeros((len(cells), 2))
+    np.add.at(table, (cells.codes, decided), weight)
+    return table
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_standard_errors_are_those_of_each_rows_influence(rule, is_weighted):
+    """A row of weight w has the influence w dv / dw on a left-hand side v, by differences."""
+    y, group, decided, weight = draw()
+    w = weight if is_weighted else np.ones(y.size)
+    cells, compiled = bind(rule, y, group, weight if is_weighted else None)
+
+    def left(weights):
+        table = CellCounts(*[table_of(cells, decided, weights)] * 3)
+        return compiled.rows_of(functionals_of(compiled, table))
+
+    step = 1e-5
+    influence = [
+        (left(w + step * one) - left(w - step * one)) / (2 * step) for one in np.eye(y.size)
+    ]
+    expected = np.sqrt(((np.array(influence) * w[:, None]) ** 2).sum(axis=0))
+    found = standard_errors(compiled, CellCounts.of(cells, decided))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_bound_on_precision_has_the_error_of_one_mean():
+    """``0.8 D - N`` is the mean of 0.8 less the label over all rows, zero where not selected."""
+    y, group, decided, _ = draw(1)
+    rule = gc.precision() >= 0.8
+    cells, compiled = bind(rule, y, group)
+    score = np.where(decided == 1, 0.8 - y, 0.0)
+    found = standard_errors(compiled, CellCounts.of(cells, decided))
+    assert found == pytest.approx(score.std() / np.sqrt(y.size))
+
+
+def test_covariances_are_those_of_means_over_common_rows():
+    """The false positive rates of a group and of all rows share the group's negatives."""
+    y, group, decided, _ = draw(2)
+    cells, compiled = bind(gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.1, y, group)
+    found = Influence.of(compiled, CellCounts.of(cells, decided)).covariance()
+    inside = [(y == 0) & (group == g) for g in "abc"] + [y == 0]
+    influence = np.array([m * (decided - decided[m].mean()) / m.sum() for m in inside])
+    np.testing.assert_allclose(found, influence @ influence.T, atol=1e-12)
