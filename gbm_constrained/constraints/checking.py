@@ -100,7 +100,7 @@ def check_straight(constraints: Iterable[Constraint], what: str, remedy: str) ->
 
 
 def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: str) -> None:
-    """Refuse constraints on scores, amounts or curves where a fit chooses decisions by rows alone.
+    """Refuse constraints on scores, priorities or curves where a fit chooses decisions alone.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: s
     Raises
     ------
     ValueError
-        If one of them bounds pair rates or mean losses, counts amounts, has a priority, or is no
-        linear function of rates.
+        If one of them bounds pair rates or mean losses, has a priority, or is no linear function
+        of rates.
     """
     refuse_priorities(
         constraints,
@@ -124,11 +124,6 @@ def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: s
     )
     for constraint in constraints:
         check_straight([constraint], f"decisions by {parameter}", f"leave {parameter} out")
-        if constraint.amounts:
-            raise ValueError(
-                f"{constraint} counts amounts, and decisions by {parameter} count rows: leave "
-                f"{parameter} out, or leave weight= out of the rate."
-            )
         if constraint.is_of_scores:
             bounded = "a pair rate" if constraint.is_pair else "a mean loss of probabilities"
             raise ValueError(

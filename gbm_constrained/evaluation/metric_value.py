@@ -97,11 +97,13 @@ class MetricOnRows:
             Level of the interval.
         """
         joint, n_classes = self.joint, self.joint.n_classes
-        groups = RowGroups.of(joint.codes, decisions[None], self.cells.rows.weight)
+        weight = self.cells.rows.weight
+        groups = RowGroups.of(joint.codes, decisions[None], weight, joint.amounts())
         weights = np.vstack([groups.weight, groups.resample()])
         shares = np.eye(n_classes)[groups.decisions[0]]
-        tables = joint.spread(groups.tables(weights, shares, len(joint)), len(self.cells))
-        u = functionals_of_weights(self.compiled, tables)
+        counts = groups.tables(weights, shares, len(joint))
+        tables, as_ones = (joint.spread(counts, len(self.cells), as_ones=a) for a in (False, True))
+        u = functionals_of_weights(self.compiled, tables, as_ones)
         value, *resampled = (self.bound.function(one) for one in u)
         tail = 50.0 * (1.0 - level)
         return Estimate(value, *map(float, np.nanpercentile(resampled, [tail, 100.0 - tail])))

@@ -67,8 +67,12 @@ class BoundMetric:
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """Bounds that every decision meets, by which the compiler makes the functionals."""
-        return tuple(Constraint(e, ">=", e.range[0]) for e in self.expressions)
+        """Bounds that bind nothing, by which the compiler makes the functionals."""
+        lows = [e.range[0] for e in self.expressions]
+        return tuple(
+            Constraint(e, ">=", low if np.isfinite(low) else 0.0)
+            for e, low in zip(self.expressions, lows, strict=True)
+        )
 
     def with_positive_class(
         self, classes: NDArray[np.generic], positive: Any = None
@@ -84,7 +88,7 @@ class BoundMetric:
 
 @dataclass(frozen=True, eq=False)
 class MetricLoss:
-    """The loss that a reduction minimises: one minus the metric, or the metric itself.
+    """The loss that a reduction minimises: one minus the metric, or the metric, in a unit.
 
     Parameters
     ----------
@@ -94,11 +98,14 @@ class MetricLoss:
         Positions of its functionals among all of a programme.
     n_functionals : int
         Number of functionals of the programme.
+    unit : float, default=1
+        Unit in which the loss and the functionals of the metric are.
     """
 
     bound: BoundMetric
     at: slice
     n_functionals: int
+    unit: float = 1.0
 
     @property
     def kind(self) -> Kind:
@@ -112,16 +119,17 @@ class MetricLoss:
 
     def value(self, u: Float) -> float:
         """Compute the loss."""
-        return self.of_metric(self.bound.function(u[self.at]))
-
-    def of_metric(self, value: float) -> float:
-        """Compute the loss of a value of the metric, which is also the inverse."""
+        value = self.bound.function(self.unit * u[self.at]) / self.unit
         return 1.0 - value if self.sign < 0.0 else value
+
+    def to_metric(self, loss: float) -> float:
+        """Compute the metric from its loss."""
+        return self.unit * (1.0 - loss if self.sign < 0.0 else loss)
 
     def gradient(self, u: Float) -> Float:
         """Compute the gradient of the loss in all functionals."""
         found = np.zeros(self.n_functionals)
-        found[self.at] = self.sign * self.bound.derivative(u[self.at])
+        found[self.at] = self.sign * self.bound.derivative(self.unit * u[self.at])
         return found
 
     def ratio(self) -> tuple[Float, float, Float, float]:

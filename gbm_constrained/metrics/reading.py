@@ -152,11 +152,6 @@ def read_metric(name: str, given: Any) -> Metric:
                 f"{name}={given} is a mean loss of probabilities, and the classifier trains for "
                 f"its own: leave it out, or bound it as a constraint."
             )
-        if any(amount is not None for rate in given.rates for amount in rate.amounts):
-            raise ValueError(
-                f"{name}={given} counts amounts, and metrics of the confusion matrix count rows: "
-                f"bound it as a constraint, which an audit measures as well."
-            )
         return RateMetric(given, name == "maximize")
     if isinstance(given, FunctionMetric) and given.kind in ("linear", "smooth", "other"):
         return replace(given, greater_is_better=name == "maximize")

@@ -36,12 +36,15 @@ class WeightedFraction:
         as a class; of a cost, its share of the largest one.
     largest_amount : Cap of the amounts that rows count for, infinite without a cap; None where
         rows count as one.
+    mean_amount : Mean amount of the rows of a cost, which is a factor of the coefficient; None of
+        what is no cost in amounts.
     """
 
     coefficient: float
     cells: Codes
     event: Bool | Float
     largest_amount: float | None = None
+    mean_amount: float | None = None
 
     @property
     def bases(self) -> tuple[Codes, ...]:
@@ -189,9 +192,11 @@ class FunctionalCompiler:
         cells, view = self.cells, found.view
         event = term.event.cost(cells.levels_of(view))
         largest = None if term.amount is None else term.amount.largest
+        mean = None
         if term.event.is_cost:
             unit = max(map(abs, term.event.range))
-            event, coefficient = event / unit, coefficient * unit * self._mean_amount(view, inside)
+            mean = None if term.amount is None else self._mean_amount(view, inside)
+            event, coefficient = event / unit, coefficient * unit * (1.0 if mean is None else mean)
             largest = None if term.amount is None else math.inf  # The mean has no test of rates.
         at = np.flatnonzero(inside)
         share = np.where(inside, cells.weight[view.cells], 0.0)
@@ -205,12 +210,10 @@ class FunctionalCompiler:
         found.predicted[:] += share[:, None] * event
         if term.event.reference_model is not None:
             found.imitation[:] += share[:, None] * event
-        return WeightedFraction(coefficient, at + view.cells.start, event[at], largest)
+        return WeightedFraction(coefficient, at + view.cells.start, event[at], largest, mean)
 
     def _mean_amount(self, view: View, inside: Bool) -> float:
         """Compute the mean amount of the rows of some cells: costs are divided by rows."""
-        if view.amount is None:
-            return 1.0
         plain = np.bincount(view.small_codes, self.cells.rows.weight, len(view))
         return float(self.cells.weight[view.cells][inside].sum() / plain[inside].sum())
 

@@ -16,6 +16,12 @@ Where weights move while boosters are grown, new weights are the geometric mean 
 those under the costs at the time:
 
 .. math:: w'_z \propto w_z^{1 - s} \, (\max_j L_{zj} - \min_j L_{zj})^s
+
+Where rows count for amounts, a row i of cell z has the further factor :math:`a_i / E[a \mid z]`,
+with the amount :math:`a_i` by which the worst decision of the row costs more than the right one.
+The booster then estimates :math:`P(z \mid x) E[a \mid z, x] / E[a \mid z]`, and its decisions of
+least expected cost are those of the costs of single rows (Zadrozny, Langford and Abe,
+"Cost-Sensitive Learning by Cost-Proportionate Example Weighting", 2003).
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gbm_constrained._typing import Float
+from gbm_constrained.problem.joint_cells import JointCells
 from gbm_constrained.reductions.base import Solution
 from gbm_constrained.reductions.plug_in import PlugIn
 
@@ -58,6 +65,40 @@ def weigh_cells(costs: Float, mass: Float) -> Float:
     weights = np.ptp(costs, axis=1)
     weights = np.maximum(weights, LEAST_WEIGHT * weights.max())
     return np.asarray(weights * mass.sum() / (mass @ weights)) if weights.any() else mass**0.0
+
+
+def weigh_amounts(costs: Float, joint: JointCells, weight: Float | None) -> Float:
+    """Weight of each row, relative to the other rows of its joint cell, under costs in amounts.
+
+    Parameters
+    ----------
+    costs : ndarray of shape (n_measures * n_joint_cells, n_classes)
+        Cost of each decision in each measure and cell.
+    joint : JointCells
+        The joint cells, and what rows count for in each measure.
+    weight : ndarray of shape (n_samples,) or None
+        Weight of each row.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        Positive weights whose mean over the rows of each cell is one.
+    """
+    codes, n = joint.codes, len(joint)
+    of_rows = joint.costs_of_rows(costs)
+    right = of_rows[np.arange(codes.size), joint.labels[codes]]
+    found = of_rows.max(axis=1) - right
+    mass = np.bincount(codes, weight, n)
+
+    def average(x: Float) -> Float:
+        total = np.bincount(codes, x if weight is None else weight * x, n)
+        return np.divide(total, mass, out=np.zeros(n), where=mass > 0)[codes]
+
+    mean = average(found)
+    found = np.where(mean > 0, np.maximum(found, LEAST_WEIGHT * mean), 1.0)
+    mean = average(found)
+    relative = np.divide(found, mean, out=np.ones(codes.size), where=mean > 0)
+    return np.asarray(relative.round(12), dtype=np.float64)  # Equal amounts are ones, exactly.
 
 
 def move_weights(weights: Float, costs: Float, mass: Float, share: float) -> Float:

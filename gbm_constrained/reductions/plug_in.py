@@ -9,12 +9,17 @@ minimises :math:`c \cdot u` where the probabilities are right (Narasimhan et al.
 Multiclass Algorithms for Complex Metrics and Constraints", Algorithms 9 and 10). The functionals
 of the rule are counted by the labels of the rows, which must be rows that the booster of the
 probabilities has not seen.
+
+Rows that count for an amount a have :math:`\sum_z E[a \mid z] P(z \mid x) L_{zj}` in the place of
+the sum. A booster whose rows weigh :math:`a / E[a \mid z]` has, instead of P, what makes the rule
+minimise the cost in amounts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -60,6 +65,11 @@ class PlugIn:
         codes = self.joint.codes[self.rows]
         return np.bincount(codes, self.weight, len(self.joint)).astype(np.float64)
 
+    @cached_property
+    def mean_amounts(self) -> Float:
+        """What the rows of each joint cell count for in the mean, by measure."""
+        return self.joint.mean_amounts(self.weight, self.rows)[:, :, None]
+
     def minimise(self, cost: Float) -> tuple[Float, Float]:
         """Find the rule of least cost.
 
@@ -75,7 +85,8 @@ class PlugIn:
         u : ndarray of shape (n_functionals,)
             Functionals of its decisions.
         """
-        costs = self.coefficients.costs(cost)
+        of_measures = self.coefficients.costs(cost).reshape(*self.mean_amounts.shape[:2], -1)
+        costs = (of_measures * self.mean_amounts).sum(axis=0)
         scale = np.abs(costs).max(initial=0.0)
         costs = costs / scale if scale > 0.0 else costs
         return costs, self.functionals(costs)
@@ -93,14 +104,20 @@ class PlugIn:
         return self.coefficients.functionals(self.counts(decisions))
 
     def counts(self, decisions: Codes) -> Float:
-        """Sum weights by joint cell and decision."""
+        """Sum weights by measure, joint cell and decision."""
         if self.by_labels:
             return self.joint.counts(decisions, self.weight, self.rows)
         is_decided = np.zeros((len(decisions), self.joint.n_classes))
         is_decided[np.arange(len(decisions)), decisions] = (
             1.0 if self.weight is None else self.weight
         )
-        return np.asarray(self.probabilities.T @ is_decided)
+        expected = self.mean_amounts * (self.probabilities.T @ is_decided)
+        return np.asarray(expected.reshape(self.joint.n_counted, -1))
+
+    def costs_of_rows(self, cost: Float) -> Float:
+        """Cost of each decision about each row, by its label, given the cost of functionals."""
+        found = self.joint.costs_of_rows(self.coefficients.costs(cost), self.rows)
+        return found if self.weight is None else found * self.weight[:, None]
 
     def by_probabilities(self) -> PlugIn:
         """Return the exact oracle of the distribution that the probabilities describe.

@@ -255,10 +255,17 @@ def functionals_of(compiled: LinearConstraints, counts: CellCounts) -> Float:
     return functionals_of_weights(compiled, counts.weight)
 
 
-def functionals_of_weights(compiled: LinearConstraints, weight: Float) -> Float:
-    """Compute the value of each functional from weights of shape (..., n_cells, n_classes)."""
+def functionals_of_weights(
+    compiled: LinearConstraints, weight: Float, as_ones: Float | None = None
+) -> Float:
+    """Compute the value of each functional from weights of shape (..., n_cells, n_classes).
+
+    Costs in amounts are divided by the rows of the base set, whose weights, without amounts, are
+    those `as_ones`. By default the mean amount is that of the rows compiled against.
+    """
     table = weight.reshape(*weight.shape[:-2], -1)
-    return Fractions(compiled, weight.shape[-2:]).of(table)
+    rows = None if as_ones is None else as_ones.reshape(table.shape)
+    return Fractions(compiled, weight.shape[-2:]).of(table, rows)
 
 
 class SumsOfFractions(Protocol):
@@ -279,7 +286,7 @@ class Fractions:
     def __init__(self, compiled: SumsOfFractions, shape: tuple[int, ...]) -> None:
         n_cells, n_classes = shape
         self.constant = np.where([p is None for p in compiled.parts], np.nan, compiled.constant)
-        events, shares, bases, of, coefficient = [], [], [], [], []
+        events, shares, bases, of, coefficient, mean_amount = [], [], [], [], [], []
         for k, parts in enumerate(compiled.parts):
             for part in parts or ():
                 at = part.cells[:, None] * n_classes + np.arange(n_classes)
@@ -289,16 +296,26 @@ class Fractions:
                 bases.append(at.ravel())
                 of.append(k)
                 coefficient.append(part.coefficient)
+                mean_amount.append(np.nan if part.mean_amount is None else part.mean_amount)
         self.events = indicator(events, n_cells * n_classes, shares)
         self.bases = indicator(bases, n_cells * n_classes)
         n = len(compiled.parts)
         self.sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
+        self.mean_amount = np.array(mean_amount, dtype=np.float64)
 
-    def of(self, table: Float) -> Float:
-        """Compute the functionals of tables of shape (..., n_cells * n_classes)."""
+    def of(self, table: Float, as_ones: Float | None = None) -> Float:
+        """Compute the functionals of tables of shape (..., n_cells * n_classes).
+
+        `as_ones` are tables of the same rows without amounts, by whose number costs are divided.
+        """
         flat = table.reshape(-1, table.shape[-1]).T
+        whole = self.bases @ flat
+        is_cost = ~np.isnan(self.mean_amount)
+        if as_ones is not None and is_cost.any():
+            rows = self.bases[is_cost] @ as_ones.reshape(flat.T.shape).T
+            whole[is_cost] = rows * self.mean_amount[is_cost, None]
         with np.errstate(invalid="ignore", divide="ignore"):
-            rates = (self.events @ flat) / (self.bases @ flat)
+            rates = (self.events @ flat) / whole
         values = (self.sum @ rates).T + self.constant
         return np.asarray(values).reshape(*table.shape[:-1], self.constant.size)
 

@@ -26,7 +26,7 @@ from gbm_constrained.decision.score_calibration import calibrate_scores
 from gbm_constrained.training.metric_checks import check_cells, spread_margin
 from gbm_constrained.training.metric_problem import MetricProblem
 from gbm_constrained.training.native_growth import NativeGrowth
-from gbm_constrained.training.native_models import NativeModel, PartRows
+from gbm_constrained.training.native_models import NativeModel, PartRows, multiply_weight
 
 Move: TypeAlias = Callable[[Float, Float], Float]
 """Given the weights of the joint cells in a stage, and the held-out probabilities after it, finds
@@ -62,7 +62,7 @@ class HeldOutBoosters:
     """Boosters of the folds, which can be grown anew at other weights of the joint cells.
 
     Weights have the shape (n_joint_cells,), or (n_stages, n_joint_cells) where they move. None
-    stands for ones.
+    stands for ones. Where a linear objective counts amounts, rows have those as weights as well.
 
     Parameters
     ----------
@@ -165,10 +165,13 @@ class HeldOutBoosters:
             return grown[0].factors, grown[0].scale, None
         return np.ones(len(self.problem.joint)), 1.0, self._combination(grown)
 
-    def row_factor(self, weights: Float) -> Float:
-        """Factor of each row's weight in the boosters of the labels."""
-        joint = self.problem.joint
-        return np.asarray(self._of_labels(weights)[joint.labels[joint.codes]])
+    def row_factor(self, weights: Float | None, *, is_joint: bool = False) -> Float | None:
+        """Factor of each row's weight in the boosters of the labels, or of the joint cells."""
+        joint, amounts = self.problem.joint, self.problem.relative_amounts
+        if weights is None:
+            return amounts
+        of_cells = weights if is_joint else self._of_labels(weights)[joint.labels]
+        return np.asarray(multiply_weight(of_cells[joint.codes], amounts))
 
     def grow_in_step(self, n_stages: int, move: Move) -> tuple[Float, Float]:
         """Grow the boosters of all folds in step, with weights that move after each stage.
@@ -316,9 +319,7 @@ class HeldOutBoosters:
         if is_joint:  # A small cell may have no rows outside of one fold.
             target = np.zeros(len(joint.codes), dtype=np.intp)
             target[rows] = np.unique(joint.codes[rows], return_inverse=True)[1]
-        factor = None
-        if weights is not None:
-            factor = weights[joint.codes] if is_joint else self.row_factor(weights)
+        factor = self.row_factor(weights, is_joint=is_joint)
         return PartRows(data.combined, rows, target, factor)
 
     def _link(
@@ -333,7 +334,7 @@ class HeldOutBoosters:
             is_own = rows < problem.data.y.size
             margin, rows, n = margin[is_own], rows[is_own], own.size
         if (weights is not None and weights.ndim > 1) or not self.are_log_odds:
-            weight = problem.data.rows.weight
+            weight = multiply_weight(problem.data.rows.weight, problem.relative_amounts)
             weight = None if weight is None else weight[rows]
             return calibrate_scores(margin, codes[rows], n, weight)
         if weights is None:

@@ -78,9 +78,10 @@ def _draw_points(problem: MetricProblem) -> Float:
 def _functionals_of(problem: MetricProblem, shares: Float) -> Float:
     """Compute the functionals of decisions, given the share of each cell of each class."""
     joint = problem.joint
-    weight = np.bincount(joint.codes, problem.data.rows.weight, len(joint))
+    weight = joint.totals(problem.data.rows.weight)[:, :, None]
     coefficients = joint.coefficients(problem.cells, problem.compiled)
-    return coefficients.functionals(weight[:, None] * shares)
+    counts = weight * shares[:, None]
+    return coefficients.functionals(counts.reshape(len(shares), joint.n_counted, -1))
 
 
 def check_folds(problem: MetricProblem, folds: Sequence[Fold], source: str) -> None:

@@ -204,16 +204,16 @@ class MetricFit:
         ).run(self.oracle)  # fmt: skip
         best, weights = found[0], found[0].weights
         cell_model, label_model = self._final_models(boosters, weights, merge)
-        row_factor = None
-        if weights is not None and label_model is None:
-            row_factor = boosters.row_factor(weights)[: problem.data.y.size]
+        row_factor = boosters.row_factor(weights) if label_model is None else None
+        if row_factor is not None:
+            row_factor = row_factor[: problem.data.y.size]
         factors, scale, cell_scores = boosters.link(weights)
         chosen = self._choose_rules(best)
         is_single = len(chosen.costs) == 1
         return MetricResult(
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
             chosen, best.chosen.value, best.solution,
-            problem.loss.of_metric(best.exact.bound), cell_model, label_model,
+            problem.loss.to_metric(best.exact.bound), cell_model, label_model,
             factors, scale, best.exact, row_factor, cell_scores,
             best.search.oracle.decide(chosen.costs[0]) if is_single else None,
         )  # fmt: skip
@@ -226,7 +226,7 @@ class MetricFit:
         cells, compiled = compile_constraints(self.options.constraints, problem.data.rows)
         own = compiled.on(cells.take(held.rows, held.factor))
         return SearchWatch(
-            notifier, boosters.source, own, problem.loss.of_metric,
+            notifier, boosters.source, own, problem.loss.to_metric,
             lambda: boosters.growth.reserved,
         )  # fmt: skip
 
@@ -268,7 +268,7 @@ class MetricFit:
             return None
         search = MetricSearch(held, held.oracle(np.empty((0, len(problem.joint)))))
         (kept,), _ = search.assess([Decisions("argmax", costs, np.ones(1), shares)])
-        value = problem.loss.value(u)
+        value = problem.loss.value(u / problem.units)
         solution = Solution(
             (costs[0],), np.ones(1), u, value, -np.inf, 0.0, "optimal", (), u[None]
         )

@@ -10,6 +10,8 @@
   standard error of the paired difference. The other is the one in training, or the refit where a
   model cannot be grown in stages. All its boosters are grown, for one fold has too few rows of
   rare classes to tell.
+
+Where a linear objective counts amounts, rows of the boosters count for theirs with any oracle.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.joint_cells import Coefficients, JointCells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.reductions.base import Programme
+from gbm_constrained.reductions.cost_sensitive import weigh_amounts
 from gbm_constrained.reductions.plug_in import PlugIn
 from gbm_constrained.statistics.counts import functionals_of_weights
 from gbm_constrained.training.given_folds import check_measurable, check_rows, divide_as_given
@@ -56,6 +58,8 @@ class MetricProblem:
         The constraints, and after them the rates of the metric, on these rows.
     joint : JointCells
         The joint partition.
+    takes_weights : bool
+        Whether the objective of the boosters takes weights of rows.
     """
 
     options: SolverOptions
@@ -65,6 +69,7 @@ class MetricProblem:
     cells: Cells
     compiled: LinearConstraints
     joint: JointCells
+    takes_weights: bool
 
     @classmethod
     def of(
@@ -111,32 +116,63 @@ class MetricProblem:
             raise type(error)(f"{name}={metric}: {error}") from None
         check_measurable(data, cells, compiled)
         bound = bound.with_groups(compiled.groups[n_own:])
-        return cls(options, bound, data, factors, cells, compiled, JointCells.of(cells))
+        joint = JointCells.of(cells)
+        return cls(options, bound, data, factors, cells, compiled, joint, library.takes_weights)
 
     @property
     def in_objective(self) -> Bool:
         """Whether each joint cell holds training rows, rather than those of a further data set."""
         return np.asarray(self.cells.in_objective[self.joint.of_views[:, 0]])
 
+    @cached_property
+    def relative_amounts(self) -> Float | None:
+        """What each row counts for at the costs of the objective, over the mean of its cell.
+
+        None where the objective counts no amounts, or has other costs at each confusion matrix,
+        or where boosters take no weights.
+        """
+        has_amounts = any(constraint.amounts for constraint in self.metric.constraints)
+        if self.metric.kind != "linear" or not has_amounts or not self.takes_weights:
+            return None
+        loss = self.loss
+        costs = self.joint.coefficients(self.cells, self.compiled).costs(
+            loss.gradient(np.zeros(loss.n_functionals))
+        )
+        return weigh_amounts(costs, self.joint, self.data.rows.weight)
+
     @property
     def n_constraints(self) -> int:
         """Number of the user's constraints."""
         return len(self.options.constraints)
 
-    @property
+    @cached_property
     def loss(self) -> MetricLoss:
-        """The loss as a function of all functionals."""
+        """The loss as a function of all functionals, in their units."""
         spans = self.compiled.spans[self.n_constraints :]
-        return MetricLoss(
-            self.metric, slice(spans[0].start, spans[-1].stop), self.compiled.constant.size
-        )
+        at = slice(spans[0].start, spans[-1].stop)
+        return MetricLoss(self.metric, at, self.compiled.constant.size, self._find_unit(at))
+
+    def _find_unit(self, at: slice) -> float:
+        """Find the largest size of a cost: searches must not depend on its currency."""
+        terms = [term for c in self.metric.constraints for term in c.terms]
+        if self.metric.kind != "linear" or not any(term.event.is_cost for term in terms):
+            return 1.0
+        parts = [part for of_one in self.compiled.terms[at] for part in of_one or ()]
+        return float(sum(abs(part.coefficient) for part in parts))
+
+    @property
+    def units(self) -> Float:
+        """Unit of each functional in searches, one for all but those of the metric."""
+        units = np.ones(self.compiled.constant.size)
+        units[self.loss.at] = self.loss.unit
+        return units
 
     def elsewhere(self, rows: Rows) -> HeldOutProblem:
         """Bind the metric and the constraints to rows that are no training rows.
 
-        Constraints on further data sets, which are part of a fit, are left out.
+        Constraints on further data sets or given rows, which are part of a fit, are left out.
         """
-        options = self.options.without_data_sets()
+        options = self.options.for_other_rows()
         n_own = len(options.constraints)
         constraints = [*options.constraints, *self.metric.constraints]
         idle = range(n_own, len(constraints))
@@ -237,8 +273,9 @@ class HeldOutProblem:
 
     @property
     def coefficients(self) -> Coefficients:
-        """The functionals in weights of joint cells."""
-        return self.problem.joint.coefficients(self.cells, self.compiled)
+        """The functionals, in their units, as functions of weights of joint cells."""
+        found = self.problem.joint.coefficients(self.cells, self.compiled)
+        return found.in_units(self.problem.units)
 
     def check(self, source: str) -> None:
         """Refuse rows on which the metric has no value.
@@ -260,27 +297,36 @@ class HeldOutProblem:
         """Write the metric and the linear rows of the constraints as a programme."""
         compiled = self.compiled
         A = compiled.R.toarray()
-        ranges = compiled.ranges_of_rates
+        low, high = self._box()
         return Programme(
             self.problem.loss,
             A,
             compiled.b + A @ np.nan_to_num(compiled.constant),
             convex=self.problem.convex_bounds,
-            low=ranges[:, 0],
-            high=ranges[:, 1],
+            low=low,
+            high=high,
         )
+
+    def _box(self) -> tuple[Float, Float]:
+        """Find the ends of each functional in its unit, of unbounded costs on these rows."""
+        table, constant = self.coefficients.table, self.coefficients.constant
+        low, high = self.compiled.ranges_of_rates.T / self.problem.units
+        counts = self.problem.joint.totals(self.weight, self.rows).ravel()
+        least, most = (end(table, axis=2) @ counts + constant for end in (np.min, np.max))
+        return np.where(np.isfinite(low), low, least), np.where(np.isfinite(high), high, most)
 
     def oracle(self, probabilities: Float) -> PlugIn:
         """Make the plug-in oracle, given the probability of each joint cell."""
         return PlugIn(probabilities, self.problem.joint, self.rows, self.weight, self.coefficients)
 
     def functionals(self, counts: Any) -> Float:
-        """Compute functionals of weights of shape (..., n_joint_cells, n_classes).
+        """Compute functionals of weights of shape (..., n_measures * n_joint_cells, n_classes).
 
         The denominators are those of the weights, which may be resampled.
         """
-        tables = self.problem.joint.spread(counts, len(self.cells))
-        return functionals_of_weights(self.compiled, tables)
+        joint, n_cells = self.problem.joint, len(self.cells)
+        tables, as_ones = (joint.spread(counts, n_cells, as_ones=a) for a in (False, True))
+        return functionals_of_weights(self.compiled, tables, as_ones)
 
     def violations(self, functionals: Float) -> Float:
         """Left-hand minus right-hand side of each linear row, then of each convex bound."""

@@ -94,7 +94,7 @@ def warn_of_metric(fit: MetricFit, result: MetricResult, feasibility: Feasibilit
     found = result.exact
     is_early = found is not None and found.status == "limit" and not fit.notifier.is_search_over
     if found is not None and is_early and found.value - found.bound > MAX_GAP:
-        gap = found.value - found.bound
+        gap = (found.value - found.bound) * fit.problem.loss.unit
         issue_warning(
             f"solver={fit.options.solver!r} ended before the optimum of "
             f"{fit.problem.metric.metric} was certain, {gap:.2g} above its bound: use "
@@ -164,7 +164,8 @@ def _tabulate_rates(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
     counts = [
         problem.joint.count_shares(shares, held.weight, held.rows) for shares in decided.values()
     ]
-    found = np.vstack([result.solution.pool, held.functionals(np.array(counts))])
+    pool = result.solution.pool * problem.units
+    found = np.vstack([pool, held.functionals(np.array(counts))])
     table = pd.DataFrame(found, columns=held.compiled.functional_names)
     table.insert(0, "decisions", ["pool"] * len(result.solution.pool) + [*decided])
     return table
@@ -177,12 +178,12 @@ def _tabulate_history(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
     counted = [*(("probabilities", step) for step in of_model),
                *(("labels", step) for step in result.solution.history)]  # fmt: skip
     is_bound = [name == "probabilities" for name, _ in counted]
-    bounds = np.array([loss.of_metric(step.bound) for _, step in counted])
+    bounds = np.array([loss.to_metric(step.bound) for _, step in counted])
     return pd.DataFrame(
         {
             "call": np.arange(1, len(counted) + 1),
             "counted_by": [name for name, _ in counted],
-            "value": [loss.of_metric(step.value) for _, step in counted],
+            "value": [loss.to_metric(step.value) for _, step in counted],
             "bound": np.where(is_bound, bounds, np.nan),
             "violation": [step.violation for _, step in counted],
             "seconds": [step.seconds for _, step in counted],

@@ -23,6 +23,7 @@ from gbm_constrained.metrics.callables import check_convexity
 from gbm_constrained.reductions.base import FEASIBLE, TOLERANCE, Oracle, Programme, Solution
 from gbm_constrained.reductions.bisection import ZeroDenominatorError
 from gbm_constrained.reductions.columns import mix_rules
+from gbm_constrained.reductions.miss_prices import improve_rule
 from gbm_constrained.reductions.plug_in import PlugIn, PooledOracle, RecordingOracle
 from gbm_constrained.reductions.rules_between import list_rules_between
 from gbm_constrained.reductions.solve import solve
@@ -151,6 +152,11 @@ class MetricSearch:
         oracle = self.oracle if oracle is None else oracle
         programme, known = held.programme(), list(rules)
         points = [oracle.functionals(costs) for costs in known]
+        if programme.objective.kind == "linear" and known:
+            slope = programme.objective.gradient(points[0])
+            best = min(range(len(known)), key=lambda i: float(slope @ points[i]))
+            known.append(improve_rule(oracle, known[best], slope))
+            points.append(oracle.functionals(known[-1]))
 
         def search(start: Sequence[Float] = ()) -> Solution:
             new: tuple[Float, ...] = ()
@@ -269,7 +275,7 @@ class MetricSearch:
         at = held.problem.loss.at
         levels, codes = zip(*(_number_rows(c.shares) for c in candidates), strict=True)
         cells = joint.codes[held.rows]
-        groups = RowGroups.of(cells, np.array(codes), held.weight)
+        groups = RowGroups.of(cells, np.array(codes), held.weight, joint.amounts(held.rows))
         drawn = groups.resample()
         found, replicates = [], []
         for i, candidate in enumerate(candidates):
@@ -341,7 +347,7 @@ class MetricSearch:
             return self._of_rule(chosen.name, pool[int(order[0])])
         losses = np.where(is_feasible, losses, np.inf)
         best = int(losses.argmin())
-        error = (chosen.high - chosen.low) / (2 * 1.96)
+        error = (chosen.high - chosen.low) / (2 * 1.96) / loss.unit
         if losses[best] > loss.value(mixed) + MAX_LOSS_IN_ERRORS * error:
             return None
         return self._of_rule(chosen.name, pool[best])

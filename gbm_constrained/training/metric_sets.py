@@ -53,7 +53,7 @@ class EvaluationProblem:
     """The metric and the constraints on an evaluation set, bound before training.
 
     There is no problem where a class has no rows in the set, or the metric is one of a further
-    data set: the metric then has no value.
+    data set or of amounts of the training rows: the metric then has no value.
     """
 
     given: EvaluationRows
@@ -93,7 +93,8 @@ def bind_sets(
     check_sensitive_sets(sensitive_features, len(sets))
     columns = [None] * len(sets) if sensitive_features is None else sensitive_features
     classes = problem.data.classes
-    is_of_rows = not any(constraint.data_sets for constraint in problem.metric.constraints)
+    of_fit = [one.data_sets or one.n_rows_held for one in problem.metric.constraints]
+    is_of_rows = not any(of_fit)
     found = []
     for given, of_set in zip(sets, columns, strict=True):
         codes: Codes = encode_labels(

@@ -229,9 +229,10 @@ class SolverOptions:
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
 
-    def without_data_sets(self) -> SolverOptions:
-        """Leave out constraints on further data sets, which are part of a fit alone."""
-        return replace(self, constraints=tuple(c for c in self.constraints if not c.data_sets))
+    def for_other_rows(self) -> SolverOptions:
+        """Leave out constraints that only the rows of a fit have: on data sets, masks, arrays."""
+        kept = (c for c in self.constraints if not c.data_sets and not c.n_rows_held)
+        return replace(self, constraints=tuple(kept))
 
     @property
     def rounds_per_iteration(self) -> int:

@@ -122,14 +122,6 @@ def test_data_sets_count_amounts_of_a_column_of_theirs():
     assert model.constraint_report_["train"][0] == pytest.approx(found, abs=1e-9)
 
 
-def test_decisions_by_metrics_count_rows():
-    X, y, table = draw(300)
-    rules = [gc.fnr(weight="amount") <= 0.2]
-    model = gc.ConstrainedXGBClassifier(constraints=rules, maximize="f1", n_estimators=2)
-    with pytest.raises(ValueError, match="counts amounts, and decisions by maximize count rows"):
-        model.fit(X, y, sensitive_features=table)
-
-
 def test_the_command_line_reads_amounts_from_a_column(tmp_path, capsys):
     X, y, table = draw(600)
     path, model = tmp_path / "rows.csv", tmp_path / "model.json"

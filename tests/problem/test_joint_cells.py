@@ -11,13 +11,18 @@ import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.joint_cells import JointCells
-from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.counts import CellCounts, functionals_of_weights
 
 CONSTRAINTS = [
     gc.gap(gc.error_rate(), by="sex", min_group_size=1) <= 0.1,
     gc.class_error(2) <= 0.3,
     gc.gap(gc.selection_rate(1), by="age", min_group_size=1) <= 0.2,
     gc.precision(0) >= 0.5,
+]
+REVIEW = np.ones((3, 3)) - np.eye(3)
+OF_AMOUNTS = [
+    gc.class_error(1, weight="amount") <= 0.3,
+    gc.cost([[0, 2, 1], [3, 0, 0], [-1, 0, 0]], weight="amount") + gc.cost(REVIEW) <= 0.5,
 ]
 
 
@@ -28,8 +33,10 @@ def test_functionals_of_joint_counts_are_those_of_the_compiler(seed, is_weighted
     n = 400
     y = rng.integers(3, size=n)
     columns = {"sex": rng.integers(2, size=n), "age": rng.integers(3, size=n)}
+    columns["amount"] = rng.exponential(size=n).round(1)
     weight = rng.uniform(0.5, 2.0, size=n) if is_weighted else None
-    cells, compiled = compile_constraints(CONSTRAINTS, Rows(y, np.arange(3), weight, columns))
+    constraints = [*CONSTRAINTS, *OF_AMOUNTS] if seed % 2 else CONSTRAINTS
+    cells, compiled = compile_constraints(constraints, Rows(y, np.arange(3), weight, columns))
     joint = JointCells.of(cells)
     rows = np.sort(rng.choice(n, 200, replace=False)) if is_part else np.arange(n)
     part = cells.take(rows)
@@ -77,3 +84,22 @@ def test_too_many_combinations_are_refused():
     cells, _ = compile_constraints(constraints, Rows(y, np.arange(3), None, columns))
     with pytest.raises(ValueError, match="combinations of label and groups"):
         JointCells.of(cells)
+
+
+def test_costs_of_resampled_rows_are_divided_by_their_number():
+    rng = np.random.default_rng(2)
+    y, amount, decided = (
+        rng.integers(3, size=80),
+        rng.exponential(size=80),
+        rng.integers(3, size=80),
+    )
+    cells, compiled = compile_constraints(
+        [OF_AMOUNTS[1]], Rows(y, np.arange(3), None, {"amount": amount})
+    )
+    joint, drawn = JointCells.of(cells), rng.exponential(size=80)
+    counts = joint.counts(decided, drawn, np.arange(80))
+    tables, as_ones = (joint.spread(counts, len(cells), as_ones=ones) for ones in (False, True))
+    matrix = np.array([[0, 2, 1], [3, 0, 0], [-1, 0, 0]])
+    cost = amount * matrix[y, decided] + REVIEW[y, decided]
+    found = functionals_of_weights(compiled, tables, as_ones)
+    assert found == pytest.approx([drawn @ cost / drawn.sum()], abs=1e-12)

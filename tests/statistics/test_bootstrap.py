@@ -43,3 +43,19 @@ def test_rows_without_weight_are_never_drawn():
         np.zeros(4, dtype=int), np.array([[0, 0, 1, 1]]), np.array([1.0, 1, 0, 0])
     )
     assert (groups.resample(10)[:, groups.decisions[0] == 1] == 0).all()
+
+
+def test_the_mean_of_amounts_varies_as_on_new_rows():
+    """Sums of amounts and of rows vary together: sum (a x - mean)^2 / n^2."""
+    rng = np.random.default_rng(3)
+    n, x = 1000, (rng.random(1000) < 0.3).astype(int)
+    amount = np.where(rng.random(n) < 0.1, 0.0, np.exp(1.5 * rng.normal(size=n)))
+    groups = RowGroups.of(np.zeros(n, dtype=int), x[None], None, [amount])
+    assert groups.weight.size < n / 4
+    weights = np.vstack([groups.weight, groups.resample(4000)])
+    ones, amounts = groups.tables(weights, np.eye(2)[groups.decisions[0]], 1).swapaxes(0, 1)
+    means = amounts[:, 1] / ones.sum(axis=1)
+    assert means[0] == pytest.approx((amount * x).mean(), abs=1e-12)
+    variance = ((amount * x - means[0]) ** 2).sum() / n**2
+    assert means[1:].mean() == pytest.approx(means[0], abs=4 * np.sqrt(variance / 4000))
+    assert means[1:].var() == pytest.approx(variance, rel=0.1)

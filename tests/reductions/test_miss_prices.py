@@ -1,0 +1,62 @@
+"""Prices of missing a class, against brute force over thresholds and prices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gbm_constrained.problem.joint_cells import Coefficients, JointCells
+from gbm_constrained.reductions.miss_prices import improve_rule
+from gbm_constrained.reductions.plug_in import PlugIn
+
+
+def make_oracle(P, y, amount, matrix):
+    """Make an oracle whose one functional is the expected cost, of amounts times a matrix."""
+    k = P.shape[1]
+    joint = JointCells(
+        y, np.tile(np.arange(k), (2, 1)).T, np.arange(k), k, (None, amount), np.arange(2)
+    )
+    table = np.concatenate([np.zeros((k, k)), matrix])[None] / len(y)
+    return PlugIn(P, joint, np.arange(len(y)), None, Coefficients(table, np.zeros(1)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 40))
+def test_two_classes_get_the_best_threshold(seed, n):
+    rng = np.random.default_rng(seed)
+    p = np.round(rng.random(n), 2)  # with ties
+    y, amount = (rng.random(n) < p**2).astype(int), rng.exponential(size=n).round(1)
+    oracle = make_oracle(np.column_stack([1 - p, p]), y, amount, [[0.0, 1.0], [4.0, 0.0]])
+    start, _ = oracle.minimise(np.ones(1))
+    rule = improve_rule(oracle, start, np.ones(1))
+    # Thresholds below the smallest and above the largest of these decide certain rows wrongly.
+    thresholds = np.unique(np.append(p[(p > 0.0) & (p < 1.0)], 0.5))
+    cost = [amount @ np.where(p > t, y == 0, 4.0 * (y == 1)) / n for t in (0.0, *thresholds)]
+    assert oracle.functionals(rule)[0] == pytest.approx(min(cost), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_several_classes_cost_no_more_than_with_any_other_price(seed):
+    rng = np.random.default_rng(seed)
+    P = rng.dirichlet(np.ones(3), 60)
+    y, amount = np.array([rng.choice(3, p=p) for p in P[:, ::-1]]), rng.exponential(size=60)
+    oracle = make_oracle(P, y, amount, 1.0 - np.eye(3))
+    start, before = oracle.minimise(np.ones(1))
+    rule = improve_rule(oracle, start, np.ones(1))
+    after = oracle.functionals(rule)[0]
+    assert after < before[0] - 0.05  # Probabilities of other classes are far from the best.
+    for j in range(3):  # No other price of one class costs less.
+        for price in np.linspace(-rule[j].max(), 3.0, 200):
+            other = rule.copy()
+            other[j] += price * (np.arange(3) != j)
+            assert oracle.functionals(other)[0] >= after - 1e-12
+
+
+def test_a_rule_that_no_price_betters_stays_as_it_is():
+    y = np.array([0, 0, 1, 1])
+    P = np.column_stack([1 - y, y]).astype(float)
+    oracle = make_oracle(P, y, np.ones(4), 1.0 - np.eye(2))
+    start, _ = oracle.minimise(np.ones(1))
+    assert improve_rule(oracle, start, np.ones(1)) is start
