@@ -14,12 +14,14 @@ together. The end is that of the tangent, and covers the truth at least as often
 by :data:`SHRINKAGE` standard errors, and the quantile of D there, which is drawn, is subtracted.
 This is the correction of the bias, and is more than needed where bins are off by little.
 
-A mean residual has the normal interval of a mean of rows.
+Errors of groups are compared without the median of D, by which noise makes that of a small group
+larger. A mean residual has the normal interval of a mean of rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -34,7 +36,7 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.residual_rows import find_bins
 from gbm_constrained.statistics.worst_intervals import interval_of_worst, level_of_all
 
-DRAWS = 4000  # Draws of the noise of bins.
+DRAWS = 2000  # Draws of the noise of bins.
 SHRINKAGE = 2.0  # Standard errors that mean residuals are taken nearer to zero by.
 
 
@@ -86,12 +88,16 @@ class CalibrationIntervals:
         groups = list(zip(f.reshape(shape), errors.reshape(shape), strict=True))
         of_all = level_of_all(constraint, f.size, self.level)
         at, strict = (
-            np.array([error_interval(*group, level) for group in groups])
+            np.array([estimate_error(*group, level) for group in groups])
             for level in (self.level, of_all)
         )
         if not expression.compares_groups:
-            return np.asarray(at[0])
-        return interval_of_worst(expression, constraint.sense, expression.errors(f), (at, strict))
+            return np.asarray(at[0, 1:])
+        # What noise adds has to be out of the errors of groups before these are compared.
+        ends = at[:, 1:], strict[:, 1:]
+        found = interval_of_worst(expression, constraint.sense, at[:, 0], ends)
+        value = constraint.value(f)
+        return np.array([min(found[0], value), max(found[1], value)])
 
     def _standard_errors(self, j: int) -> Float:
         """Compute the standard errors of the mean residuals of a constraint.
@@ -123,8 +129,24 @@ class CalibrationIntervals:
         return found
 
 
-def error_interval(residuals: Float, standard_errors: Float, level: float) -> Float:
-    """Find the interval of a calibration error, shape (2,).
+class ErrorEstimate(NamedTuple):
+    """Estimate of a calibration error.
+
+    Parameters
+    ----------
+    corrected : float
+        The error of the sample without the median of what noise adds.
+    low, high : float
+        Ends of the interval.
+    """
+
+    corrected: float
+    low: float
+    high: float
+
+
+def estimate_error(residuals: Float, standard_errors: Float, level: float) -> ErrorEstimate:
+    """Estimate a calibration error, NaN where a residual is.
 
     Parameters
     ----------
@@ -137,10 +159,10 @@ def error_interval(residuals: Float, standard_errors: Float, level: float) -> Fl
     """
     value, tail = float(np.abs(residuals).sum()), (1.0 - level) / 2.0
     if np.isnan(value) or np.isnan(standard_errors).any():
-        return np.full(2, np.nan)
+        return ErrorEstimate(np.nan, np.nan, np.nan)
     high = value + stats.norm.isf(tail) * float(np.sqrt((standard_errors**2).sum()))
     shrunk = np.maximum(np.abs(residuals) - SHRINKAGE * standard_errors, 0.0)
     noise = check_random_state(0).standard_normal((DRAWS, residuals.size)) * standard_errors
     difference = (np.abs(shrunk + noise) - shrunk).sum(axis=1)
-    low = value - float(np.quantile(difference, 1.0 - tail))
-    return np.clip([low, high], 0.0, 1.0)
+    added, most = np.quantile(difference, [0.5, 1.0 - tail])
+    return ErrorEstimate(*np.clip([value - added, value - most, high], 0.0, 1.0).tolist())
