@@ -138,9 +138,7 @@ def report_regressor(
     estimator.feasibility_ = feasibility
     estimator.stopping_message_ = fit.notifier.message
     estimator.unseen_r2_ = _determination(rows, model.score)
-    estimator.adjustment_ = pd.Series(
-        {"scale": model.affine.scale, "shift": model.affine.shift}, name="adjustment"
-    )
+    estimator.adjustment_ = model.affine.as_series()
     found = pd.Series(record.multipliers, list(compiled.rows), name="multiplier")
     estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
     return feasibility

@@ -139,7 +139,7 @@ def test_the_tangent_of_an_error_has_its_gradient():
 
 
 def test_cells_that_are_left_out_have_no_part():
-    y, margin, _, columns = draw(6, weighted=False)
+    y, *_, columns = draw(6, weighted=False)
     rules = [each(calibration_error(bins=3), by="sex", **SMALL) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
     some = np.flatnonzero((columns["sex"] == "F") & (y == 1))
