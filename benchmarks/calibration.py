@@ -109,7 +109,7 @@ def main() -> None:
             for seed in SEEDS
         ]
         bound, value, error = (
-            CASES[case][1],
+            CASES[case][2],
             column(found, "value"),
             column(found, "standard_error"),
         )

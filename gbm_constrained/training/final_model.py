@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -59,7 +59,7 @@ class FinalModel:
     rounds: int
     shift: Float
     layout: ReportLayout
-    affine: Affine = Affine()
+    affine: Affine = field(default_factory=Affine)
     offsets: GroupOffsets | None = None
     prefixes: pd.DataFrame | None = None
     choice: Choice | None = None
