@@ -8,11 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gbm_constrained._version import __version__ as __version__
+from gbm_constrained.constraints import calibration as _calibration
 from gbm_constrained.constraints import costs as _costs
 from gbm_constrained.constraints import pair_rates as _pair_rates
 from gbm_constrained.constraints import rates as _rates
 from gbm_constrained.constraints import row_means as _row_means
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.calibration import *  # noqa: F403 - as those of `rates`
 from gbm_constrained.constraints.costs import *  # noqa: F403 - as those of `rates`
 from gbm_constrained.constraints.expressions import Rate
 from gbm_constrained.constraints.grouped import overall
@@ -129,6 +131,7 @@ __all__ = [
     "tradeoff_curve",
 ]
 __all__ += [*_rates.__all__, *_costs.__all__, *_pair_rates.__all__, *_row_means.__all__]
+__all__ += _calibration.__all__
 
 
 def _load(name: str) -> Any:

@@ -265,10 +265,12 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
             if (prefixes := model.prefixes) is not None:
                 rounds = prefixes["rounds"].map(trained.library_rounds)
                 self.prefixes_ = prefixes.assign(rounds=rounds)
-            self.shift_ = model.shift
+            self.shift_ = shift = model.shift_of_mapped
             is_beside = fit.options.probabilities == "calibrated"
-            if model.shift.any() and is_beside:
-                self._threshold = model.shift
+            if shift.any() and is_beside:
+                self._threshold = shift
+            if any(constraint.is_calibration for constraint in fit.options.constraints):
+                self.adjustment_ = model.affine.as_series()
             if (offsets := model.offsets) is not None:
                 groups = offsets.groups_of(fit.data.rows)
                 self.group_shifts_ = tabulate_shifts(model.shift, offsets, groups)

@@ -319,7 +319,13 @@ class Constraint(Prioritised):
     @property
     def is_of_scores(self) -> bool:
         """Whether the constraint depends on scores, and not on decisions alone."""
-        return any(term.event.is_loss or term.event.is_pair for term in self.terms)
+        events = (term.event for term in self.terms)
+        return any(event.is_loss or event.is_pair or event.is_residual for event in events)
+
+    @property
+    def is_calibration(self) -> bool:
+        """Whether the constraint bounds calibration errors, of probabilities."""
+        return any(term.event.is_residual for term in self.terms)
 
     @property
     def is_of_predictions(self) -> bool:

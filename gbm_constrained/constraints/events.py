@@ -34,6 +34,7 @@ class Event(ABC):
     needs_labels: ClassVar[bool] = False
     is_loss: ClassVar[bool] = False  # Whether the event is a mean loss, with no bound from above.
     is_pair: ClassVar[bool] = False  # Whether the scores of two rows are compared.
+    is_residual: ClassVar[bool] = False  # Whether labels are compared with probabilities.
     is_row_function: ClassVar[bool] = False  # Whether targets are numbers, as in regression.
     is_cost: ClassVar[bool] = False  # Whether decisions have costs, in the unit of the amounts.
     target: ClassSelector | None = None  # Class that predictions are compared with.

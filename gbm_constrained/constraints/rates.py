@@ -22,6 +22,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
+from gbm_constrained.constraints.calibration import (
+    CalibrationError,
+    CalibrationGap,
+    EachCalibrationError,
+)
 from gbm_constrained.constraints.events import (
     Correct,
     CrossEntropy,
@@ -291,25 +296,29 @@ def losses(*, to: Any, on: Any = None, weight: Any = None, cap: float | None = N
 
 
 @document_rate
-def each(rate: Rate, *, by: str | Sequence[str] | None = None, **options: Any) -> Each:
+def each(
+    rate: Rate | CalibrationError, *, by: str | Sequence[str] | None = None, **options: Any
+) -> Each | EachCalibrationError:
     """Bound a rate in every group: ``each(recall(), by="region") >= 0.8``.
 
     Parameters
     ----------
-    rate : Rate
+    rate : Rate or CalibrationError
         The rate of each group.
     """
+    if isinstance(rate, CalibrationError):
+        return EachCalibrationError(of=rate, by=read_columns(by), **options)
     return Each(rate=rate, by=read_columns(by), **options)
 
 
 @document_rate
 def gap(
-    rate: Rate | Quotient,
+    rate: Rate | Quotient | CalibrationError,
     *,
     by: str | Sequence[str] | None = None,
     reference: Any = None,
     **options: Any,
-) -> Gap | GapNorm:
+) -> Gap | GapNorm | CalibrationGap:
     """Compare a rate between groups by the largest difference, ``max - min``.
 
     ``gap(...) <= b`` compiles to the rows ``rate[g] - rate[h] <= b`` of every ordered pair of
@@ -320,7 +329,7 @@ def gap(
 
     Parameters
     ----------
-    rate : Rate or Quotient
+    rate : Rate, Quotient or CalibrationError
         The rate of each group.
     reference : value, tuple of values or ``overall``, default=None
         Compare every other group with this one only (a tuple names an intersection, NaN the rows
@@ -331,6 +340,8 @@ def gap(
     if isinstance(rate, Quotient):
         parts = ((1.0, rate),)
         return GapNorm(parts=parts, by=read_columns(by), reference=reference, **options)
+    if isinstance(rate, CalibrationError):
+        return CalibrationGap(of=rate, by=read_columns(by), reference=reference, **options)
     return Gap(rate=rate, by=read_columns(by), reference=reference, **options)
 
 

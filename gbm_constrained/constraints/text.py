@@ -22,6 +22,11 @@ from typing import Any
 
 from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.base import Constraint, Expression, Sense
+from gbm_constrained.constraints.calibration import (
+    CalibrationError,
+    CalibrationGap,
+    EachCalibrationError,
+)
 from gbm_constrained.constraints.costs import DecisionCost
 from gbm_constrained.constraints.coverage import OfShares
 from gbm_constrained.constraints.events import Event, RankedAbove, Term
@@ -342,6 +347,22 @@ def write_selectors(selectors: Sequence[Selector]) -> str | None:
 def _(grouped: Each | Gap) -> str:
     given = _write_options(grouped)
     return write_call(type(grouped).__name__.lower(), write_expression(grouped.rate), **given)
+
+
+@write_expression.register
+def _(error: CalibrationError) -> str:
+    bins = None if error.bins == CalibrationError.bins else write_number(error.bins)
+    return write_call("calibration_error", bins=bins, on=write_selectors(error.on))
+
+
+@write_expression.register
+def _(each: EachCalibrationError) -> str:
+    return write_call("each", write_expression(each.of), **_write_options(each))
+
+
+@write_expression.register
+def _(gap: CalibrationGap) -> str:
+    return write_call("gap", write_expression(gap.of), **_write_options(gap))
 
 
 @write_expression.register

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from gbm_constrained.constraints import (
     auc_presets,
+    calibration,
     costs,
     pair_rates,
     presets,
@@ -54,7 +55,8 @@ _SYNONYMS = {
     "sensitivity": "tpr", "false_negative_rate": "fnr", "miss_rate": "fnr",
     "true_negative_rate": "tnr", "specificity": "tnr", "positive_rate": "selection_rate",
     "roc_auc": "auc", "roc_auc_score": "auc", "xauc": "cross_auc",
-    "error": "error_rate", "loss": "log_loss",
+    "error": "error_rate", "loss": "log_loss", "ece": "calibration_error",
+    "expected_calibration_error": "calibration_error",
     "cross_entropy": "log_loss", "f1_score": "f1", "difference": "gap", "mean_difference": "gap",
     "mean_squared_error": "mean_loss", "mse": "mean_loss", "mean_absolute_error": "mean_loss",
     "mae": "mean_loss", "bias": "mean_residual",
@@ -83,7 +85,7 @@ class Function:
 
 RATES = {
     name: Function(getattr(module, name))
-    for module in (rates, costs, pair_rates, row_means)
+    for module in (rates, calibration, costs, pair_rates, row_means)
     for name in module.__all__
 }
 PRESETS = {

@@ -7,8 +7,8 @@ is a linear map of two tables of cell statistics,
 - ``predicted`` (n_cells, n_classes): weighted fraction of the cell predicted as each class;
 - ``clipped_loss`` (n_cells,): weighted mean cross-entropy of the cell,
 
-or of the table of pairs of cells, ``pairs``. The gradient of a Lagrangian is a cell's coefficient
-times a row's kernel, whatever the number of constraints.
+or of the tables of pairs of cells, ``pairs``, and of mean residuals, ``residuals``. The gradient
+of a Lagrangian is a cell's coefficient times a row's kernel, whatever the number of constraints.
 
 One partition by all attributes has as many cells as the attributes have combinations. Constraints
 are therefore spread over several partitions, the *views*, each by few attributes. A constraint
@@ -53,12 +53,15 @@ class CellStatistics:
     clipped_loss : (n_cells,). Mean of the losses clipped at a cap; `loss` itself without a cap.
     pairs : (n_pairs,). Fraction of the pairs of two cells whose first row scores higher, with half
         the ties; None where no constraint compares scores.
+    residuals : (n_entries,). Mean residual of each cell in each bin of probabilities; None where
+        no constraint bounds a calibration error.
     """
 
     predicted: Float
     loss: Float
     clipped_loss: Float
     pairs: Float | None = None
+    residuals: Float | None = None
 
 
 @dataclass(frozen=True)

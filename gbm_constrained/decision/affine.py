@@ -19,6 +19,7 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import ROUNDING
@@ -113,6 +114,10 @@ class Affine:
     def is_identity(self) -> bool:
         """Whether scores stay as they are."""
         return self.scale == 1.0 and self.shift == 0.0
+
+    def as_series(self) -> pd.Series:
+        """Give scale and shift as the attribute ``adjustment_`` has them."""
+        return pd.Series({"scale": self.scale, "shift": self.shift}, name="adjustment")
 
     def __call__(self, score: Array) -> Array:
         """Map scores."""

@@ -13,6 +13,7 @@ from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, Evaluatio
 from gbm_constrained.decision.rule import Scores
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.residual_rows import find_probabilities
 from gbm_constrained.statistics.between_folds import (
     estimate_between_fold_deviation,
     prediction_intervals,
@@ -114,6 +115,7 @@ def score_decisions(
         decisions,
         lagrangian.at(margin).losses() if compiled.V.nnz else None,
         margin if compiled.Q.nnz else None,
+        find_probabilities(margin) if compiled.S.nnz else None,
     )
 
 

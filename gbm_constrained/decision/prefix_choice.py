@@ -132,7 +132,7 @@ def _choose_shift(
     best, bounds = _search_inside(search, tightened)
     left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
     left[list(best.uncalibrated)] = 0.0
-    of_pairs = _violation_of_pairs(rows, margin)
+    of_tables = _violation_of_tables(rows, margin)
     has_violation = bool((left[~compares_groups(compiled)] > ROUNDING).any())
     loss = best.loss if best.violation > 0.0 else best.error
     if criterion == "auc":
@@ -143,18 +143,16 @@ def _choose_shift(
         best.error,
         best.violation,
         bounds=bounds,
-        loss=loss + violation_penalty(rows.cells) * of_pairs,
-        has_rate_violation=has_violation or of_pairs > ROUNDING,
+        loss=loss + violation_penalty(rows.cells) * of_tables,
+        has_rate_violation=has_violation or of_tables > ROUNDING,
     )
 
 
-def _violation_of_pairs(rows: EvaluationSet, margin: Array) -> float:
-    """Find the largest violation of a pair rate, which no shift changes."""
-    compiled, pairs = rows.compiled, rows.lagrangian.rows.pairs
-    if pairs is None:
+def _violation_of_tables(rows: EvaluationSet, margin: Array) -> float:
+    """Find the largest violation of pair rates and calibration errors, which no shift changes."""
+    if not rows.compiled.has_tables.any():
         return 0.0
-    left = compiled.C @ pairs.tables(margin) - compiled.b
-    return float(left[compiled.has_pairs].max(initial=0.0))
+    return float(rows.violations(margin)[rows.compiled.has_tables].max(initial=0.0))
 
 
 def find_at_a_price(search: ShiftSearch, bounds: Float | None = None) -> Shift:

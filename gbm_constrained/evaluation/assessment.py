@@ -329,7 +329,7 @@ def _measure_cost(
     if returned.is_unconstrained:
         return Cost(error, error, error)
     rows, choice = scored.rows, returned.choice
-    if all(constraint.is_pair for constraint in rows.compiled.constraints):
+    if rows.compiled.has_tables_alone:
         return Cost(error, unconstrained_error=unconstrained_error)  # Thresholds move none.
     margin = scored.margins(choice.rounds)
     # The shift is the one returned: those of the folds may be far from it, and cost more.

@@ -31,6 +31,7 @@ from gbm_constrained.evaluation.classifiers import (
     find_history,
     has_classes,
     positive_of,
+    positive_probabilities,
     predict_labels,
     ranking_scores,
 )
@@ -177,12 +178,14 @@ def measure_classifier(
     of_metrics = _measure_metrics(stated_metrics, rows, decided, positive, level)
     scored: dict[str, ScoredDecisions] = {}
     for name, each in models.items():
-        loss = margin = None
+        loss = margin = probability = None
         if needs_loss:
             loss = cross_entropies(each, name, X, codes, classes, needs_loss[0])
         if compiled.pair_blocks:
             margin = ranking_scores(each, name, X, n, classes)
-        scored[name] = ScoredDecisions(decided[name], loss, margin)
+        if compiled.residual_blocks:
+            probability = positive_probabilities(each, name, X, n, classes)
+        scored[name] = ScoredDecisions(decided[name], loss, margin, probability)
     tables = tabulate_decisions(cells, compiled, scored, level)
     tables = replace(tables, history=find_history(model), metrics=of_metrics)
     if not periods:

@@ -108,13 +108,19 @@ def cross_entropies(
 
 
 def check_scored(models: Mapping[str, Any], constraints: Sequence[Constraint]) -> None:
-    """Refuse classifiers without scores where constraints compare scores."""
+    """Refuse classifiers without scores or probabilities where constraints are about these."""
     for constraint in constraints:
         for name, model in models.items():
             if constraint.is_pair and not any(map(partial(_has_method, model), SCORES)):
                 raise TypeError(
                     f"{constraint} compares scores, and {name} has neither decision_function nor "
                     f"predict_proba: give a classifier with one of them, or bound a rate of "
+                    f"decisions, such as fpr()."
+                )
+            if constraint.is_calibration and not _has_method(model, "predict_proba"):
+                raise TypeError(
+                    f"{constraint} is about probabilities, and {name} has no predict_proba: wrap "
+                    f"it in sklearn.calibration.CalibratedClassifierCV, or bound a rate of "
                     f"decisions, such as fpr()."
                 )
 
@@ -143,10 +149,21 @@ def ranking_scores(model: Any, name: str, X: Any, n: int, classes: NDArray[Any])
         scores = scores.ravel() if is_sorted else -scores.ravel()
     else:
         scores = _columns_of_classes(model, name, "predict_proba", (X, n), classes)[:, 1]
+    return _refuse_missing(scores, name, "pairs with them have no order")
+
+
+def positive_probabilities(model: Any, name: str, X: Any, n: int, classes: NDArray[Any]) -> Float:
+    """Find the probabilities of the second of two sorted classes, (n_samples,)."""
+    found = _columns_of_classes(model, name, "predict_proba", (X, n), classes)[:, 1]
+    return _refuse_missing(found, name, "they are in no bin").astype(np.float64)
+
+
+def _refuse_missing(scores: Array, name: str, why: str) -> Array:
+    """Refuse scores that are NaN."""
     if np.isnan(scores).any():
         raise ValueError(
-            f"{name} returned NaN as the score of {np.isnan(scores).sum()} of {n} rows: pairs "
-            f"with them have no order. Remove these rows, or give them scores."
+            f"{name} returned NaN as the score of {np.isnan(scores).sum()} of {scores.size} rows: "
+            f"{why}. Remove these rows, or give them scores."
         )
     return scores
 

@@ -11,6 +11,7 @@ from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_rows import PairRows
+from gbm_constrained.problem.residual_rows import ResidualRows
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 
@@ -24,7 +25,7 @@ class MeasuredRows:
     counts : CellCounts
         Counts of the decisions.
     functionals : ndarray of shape (n_functionals,)
-        Rates, mean losses and pair rates.
+        Rates, mean losses, pair rates and mean residuals.
     values : ndarray of shape (n_constraints,)
         What the constraints bound.
     sampled : Sampled
@@ -41,8 +42,9 @@ class MeasuredRows:
         cls, cells: Cells, compiled: LinearConstraints, scored: ScoredDecisions, level: float
     ) -> MeasuredRows:
         """Measure decisions, and losses and scores of rows where constraints need them."""
-        counts, loss, pairs = CellCounts.of(cells, scored.decided), scored.loss, None
+        counts, loss = CellCounts.of(cells, scored.decided), scored.loss
         weight, mean_loss = cells.rows.weight, np.zeros(len(cells))
+        pairs = residuals = None
         if loss is not None:
             weighted = loss if weight is None else loss * weight
             (total,) = sum_over_machines(cells.total, [weighted], cells.communicator)
@@ -50,7 +52,10 @@ class MeasuredRows:
         if scored.margin is not None:
             rows = PairRows(compiled, cells, weight, float(cells.weight.sum()))
             pairs = rows.tables(scored.margin)
-        statistics = CellStatistics(counts.shares, mean_loss, mean_loss, pairs)
+        if scored.probability is not None:
+            of_bins = ResidualRows(compiled, cells, weight, float(cells.weight.sum()))
+            residuals = of_bins.tables(scored.probability)
+        statistics = CellStatistics(counts.shares, mean_loss, mean_loss, pairs, residuals)
         functionals = compiled.functionals(statistics)
         sampled = Sampled.of(compiled, counts, level)
         sampled = sampled.complete(cells, compiled, functionals, scored, level)

@@ -27,7 +27,7 @@ class IterateChoice:
         self.learner = learner
         self.ergodic = options.iterate == "ergodic"
         compiled = learner.lagrangian.constraints
-        jumps = compiled.has_rates | compiled.has_pairs
+        jumps = compiled.has_rates | compiled.has_tables
         self.has_rates = bool(jumps.any())
         self.units = learner.lagrangian.constants.units.rows
         # Mean losses end within `tol` of their bounds, on either side.

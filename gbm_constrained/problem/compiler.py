@@ -1,11 +1,13 @@
 """Constraints to linear maps of cell statistics.
 
 A rate in a group is a *functional* of cell statistics, ``U . predicted + V . loss + Q . pairs +
-constant``. A constraint has one functional (a rate), two (a quotient), or one for each group.
+S . residuals + constant``. A constraint has one functional (a rate), two (a quotient), one for
+each group, or one for each bin of a calibration error.
 
 A bound compiles to linear rows, ``R functionals <= b``: a gap of G groups to G (G - 1) rows, and a
 quotient bounded by k to ``numerator - k denominator``. The solver sees the rows as
-``g = A . predicted + B . loss + C . pairs - b``; reports show the value that the user bounded.
+``g = A . predicted + B . loss + C . pairs + D . residuals - b``; reports show the value that the
+user bounded.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from gbm_constrained.problem.grouping import (
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.linear_constraints import LinearConstraints, unique_names
 from gbm_constrained.problem.pair_blocks import find_pair_blocks, pair_matrix
+from gbm_constrained.problem.residual_blocks import find_residual_blocks, residual_matrix
 from gbm_constrained.problem.row_properties import find_row_properties, make_csr
 
 Views: TypeAlias = Mapping[Amount | None, View]  # The view of each amount of a constraint.
@@ -228,6 +231,7 @@ class _Programme:
         names = tuple(unique_names(self.names))
         terms = [one.terms for one in functionals]
         blocks = find_pair_blocks(terms, cells.views)
+        residual_blocks = find_residual_blocks(terms, cells.views)
         curves = Curves(len(self.rows), tuple(self.curves))
         return LinearConstraints(
             constraints=tuple(constraints),
@@ -247,6 +251,8 @@ class _Programme:
             ),
             Q=pair_matrix(blocks, terms, cells.weight),
             pair_blocks=blocks,
+            S=residual_matrix(residual_blocks, terms, cells.weight),
+            residual_blocks=residual_blocks,
             constant=np.array([one.constant for one in functionals]),
             R=make_csr(
                 [np.array(list(row.values()), dtype=np.float64) for row in self.rows],

@@ -159,11 +159,16 @@ class Curves:
         return found
 
     def prices(self, multipliers: Float, derivatives: Float) -> Float:
-        """Find the price of each row from its multiplier; directions of a curve share theirs."""
+        """Find the price of each row from its multiplier; directions of a curve share theirs.
+
+        Multipliers of a curve are its price times its derivatives, by least squares: derivatives
+        may have changed since, as those of bins do that were empty.
+        """
         found = multipliers.copy()
         for curve in self.items:
-            slopes = derivatives[curve.rows].sum()
-            found[curve.rows] = multipliers[curve.rows].sum() / slopes if slopes > 0.0 else 0.0
+            slopes = derivatives[curve.rows]
+            square = float(slopes @ slopes)
+            found[curve.rows] = multipliers[curve.rows] @ slopes / square if square > 0.0 else 0.0
         return found
 
     def find_tangents(

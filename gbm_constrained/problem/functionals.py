@@ -1,6 +1,7 @@
 """Rates as linear maps of the statistics of cells.
 
-A rate in a group is a *functional*, ``U . predicted + V . loss + Q . pairs + constant``.
+A rate in a group is a *functional*, ``U . predicted + V . loss + Q . pairs + S . residuals +
+constant``.
 Constraints are functions of functionals, and so are metrics.
 """
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.amounts import Amount
+from gbm_constrained.constraints.calibration import BinResidual
 from gbm_constrained.constraints.events import LinearCombination, RankedAbove, Term
 from gbm_constrained.constraints.selectors import Selector
 from gbm_constrained.data.cells import Cells, View
@@ -93,7 +95,30 @@ class WeightedPairs:
         return self.first, self.second
 
 
-RatePart: TypeAlias = WeightedFraction | MeanLoss | WeightedPairs
+@dataclass(frozen=True, eq=False)
+class MeanResidual:
+    """One mean residual of a bin in a rate: ``coefficient * mean of 1[p in bin] (y - p) inside``.
+
+    Parameters
+    ----------
+    coefficient : Factor of the mean.
+    cells : Cells that the mean is taken over, counted over all views.
+    bins : Number of bins of the probability of the positive class.
+    position : Position of the bin.
+    """
+
+    coefficient: float
+    cells: Codes
+    bins: int
+    position: int
+
+    @property
+    def bases(self) -> tuple[Codes, ...]:
+        """Sets of cells that the mean is taken over."""
+        return (self.cells,)
+
+
+RatePart: TypeAlias = WeightedFraction | MeanLoss | WeightedPairs | MeanResidual
 
 
 def fractions_of(terms: Sequence[RatePart] | None) -> tuple[WeightedFraction, ...] | None:
@@ -134,8 +159,8 @@ class Functional:
     ----------
     in_views : Maps, at least one.
     constant : Constant part; NaN where the rate is undefined.
-    terms : Fractions, mean losses and pair rates that the rate adds up, None where the rate is
-        undefined.
+    terms : Fractions, mean losses, pair rates and mean residuals that the rate adds up, None
+        where the rate is undefined.
     """
 
     in_views: tuple[FunctionalInView, ...]
@@ -182,6 +207,9 @@ class FunctionalCompiler:
             if isinstance(term.event, RankedAbove):
                 terms.append(self._pairs(a, term.event, bases, view))
                 continue
+            if isinstance(term.event, BinResidual):
+                terms.append(self._residual(a, term.event, bases[0], view))
+                continue
             terms.append(self._add_mean(maps[term.amount], a, term, bases[0]))
         return Functional(tuple(maps.values()), rate.constant, tuple(terms))
 
@@ -226,6 +254,19 @@ class FunctionalCompiler:
         if self.cells.classes.size == 2 and target == 0:
             first, second, target = second, first, 1
         return WeightedPairs(coefficient, first, second, target)
+
+    def _residual(
+        self, coefficient: float, event: BinResidual, base: Bool, view: View
+    ) -> MeanResidual:
+        """Describe the mean residual of a bin, which is that of one of two classes."""
+        if self.cells.classes.size != 2:
+            raise ValueError(
+                f"a calibration error is that of the positive class of two, and y has "
+                f"{self.cells.classes.size} classes: bound log_loss(), or train a classifier of "
+                f"two classes for each."
+            )
+        at = np.flatnonzero(base) + view.cells.start
+        return MeanResidual(coefficient, at, event.bins, event.position)
 
     def base_sets(self, term: Term, view: View, group: Group | None) -> tuple[Bool, ...]:
         """Find the cells of a view that a term is taken over: both sides of a pair rate."""

@@ -19,6 +19,7 @@ from gbm_constrained.constraints.row_means import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.curved_rows import NO_CURVES, Curves
 from gbm_constrained.problem.functionals import (
+    MeanResidual,
     RatePart,
     WeightedFraction,
     WeightedPairs,
@@ -26,6 +27,7 @@ from gbm_constrained.problem.functionals import (
 )
 from gbm_constrained.problem.groups import Group, SmallGroup
 from gbm_constrained.problem.pair_blocks import PairBlock, pair_matrix
+from gbm_constrained.problem.residual_blocks import ResidualBlock, residual_matrix
 from gbm_constrained.problem.row_functions import has_concave_means, has_steps
 from gbm_constrained.problem.sparse_products import find_opposites, keep_rows, product_with
 
@@ -50,6 +52,8 @@ class LinearConstraints:
     V : (n_functionals, n_cells). Coefficients of the mean losses.
     Q : (n_functionals, n_pairs). Coefficients of the entries of the tables of pairs.
     pair_blocks : Blocks of cells that the tables of pairs are of.
+    S : (n_functionals, n_entries). Coefficients of the entries of the tables of mean residuals.
+    residual_blocks : Blocks of cells and bins that the tables of mean residuals are of.
     constant : (n_functionals,). Constant parts.
     R : (m, n_functionals). Coefficients of the functionals in each row.
     b : (m,). Right-hand sides of the rows, with the constants moved there.
@@ -81,6 +85,8 @@ class LinearConstraints:
     V: Any
     Q: Any
     pair_blocks: tuple[PairBlock, ...]
+    S: Any
+    residual_blocks: tuple[ResidualBlock, ...]
     constant: Float
     R: Any
     b: Float
@@ -138,10 +144,15 @@ class LinearConstraints:
         """Coefficients of the tables of pairs in each row, (m, n_pairs)."""
         return self.R @ self.Q
 
+    @cached_property
+    def D(self) -> Any:  # noqa: N802
+        """Coefficients of the tables of mean residuals in each row, (m, n_entries)."""
+        return self.R @ self.S
+
     @property
     def statistics(self) -> frozenset[str]:
         """Names of the cell statistics that rows of constraints depend on."""
-        matrices = {"predicted": self.A, "loss": self.B, "pairs": self.C}
+        matrices = {"predicted": self.A, "loss": self.B, "pairs": self.C, "residuals": self.D}
         return frozenset(name for name, matrix in matrices.items() if matrix.nnz)
 
     @cached_property
@@ -163,11 +174,18 @@ class LinearConstraints:
         """Add up rows of C, weighted by multipliers; shape (n_pairs,)."""
         return self._products["C.T"](multipliers)
 
+    def residual_costs(self, multipliers: Float) -> Float:
+        """Add up rows of D, weighted by multipliers; shape (n_entries,)."""
+        return self._products["D.T"](multipliers)
+
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
         hard = self._products["U"](statistics.predicted.ravel())
         found = hard + self._products["V"](statistics.clipped_loss) + self.constant
-        return found if statistics.pairs is None else found + self._products["Q"](statistics.pairs)
+        for name, table in (("Q", statistics.pairs), ("S", statistics.residuals)):
+            if table is not None:
+                found = found + self._products[name](table)
+        return found
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
@@ -190,10 +208,12 @@ class LinearConstraints:
             "U": product_with(self.U),
             "V": product_with(self.V),
             "Q": product_with(self.Q),
+            "S": product_with(self.S),
             "R": product_with(self.R),
             "A.T": product_with(self.A, transposed=True),
             "B.T": product_with(self.B, transposed=True),
             "C.T": product_with(self.C, transposed=True),
+            "D.T": product_with(self.D, transposed=True),
         }
 
     @cached_property
@@ -329,6 +349,7 @@ class LinearConstraints:
             U=sparse.csr_array(sparse.vstack(rows_of_U)),
             V=sparse.csr_array(sparse.vstack(rows_of_V)),
             Q=pair_matrix(self.pair_blocks, terms, left),
+            S=residual_matrix(self.residual_blocks, terms, left),
             constant=constant,
             R=keep_rows(self.R, is_known),
             b=np.where(is_known, self.b, 0.0),
@@ -342,7 +363,7 @@ class LinearConstraints:
         hard = np.zeros((weight.size, self.U.shape[1] // weight.size))
         soft = np.zeros((1, weight.size))
         for term in terms:
-            if isinstance(term, WeightedPairs):
+            if isinstance(term, (WeightedPairs, MeanResidual)):
                 continue
             share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
             if isinstance(term, WeightedFraction):
@@ -353,23 +374,24 @@ class LinearConstraints:
 
     @cached_property
     def is_of_scores(self) -> Bool:
-        """Whether each functional holds mean losses or pair rates; shape (n_functionals,)."""
-        return np.asarray((np.diff(self.V.indptr) > 0) | (np.diff(self.Q.indptr) > 0))
+        """Whether each functional holds something else than rates; shape (n_functionals,)."""
+        matrices = (self.V, self.Q, self.S)
+        return np.asarray(np.any([np.diff(m.indptr) > 0 for m in matrices], axis=0))
 
     @cached_property
     def has_scores(self) -> Bool:
-        """Whether each row of constraints holds mean losses or pair rates; shape (m,)."""
-        return np.asarray((np.diff(self.B.indptr) > 0) | self.has_pairs)
+        """Whether each row of constraints holds something else than rates; shape (m,)."""
+        return np.asarray((np.diff(self.B.indptr) > 0) | self.has_tables)
 
     @cached_property
-    def has_pairs(self) -> Bool:
-        """Whether each row of constraints holds pair rates, which no threshold changes; (m,)."""
-        return np.asarray(np.diff(self.C.indptr) > 0)
+    def has_tables(self) -> Bool:
+        """Whether each row holds pair rates or residuals, which no threshold changes; (m,)."""
+        return np.asarray((np.diff(self.C.indptr) > 0) | (np.diff(self.D.indptr) > 0))
 
     @property
-    def has_pairs_alone(self) -> bool:
-        """Whether every row of constraints holds pair rates, and there is one at least."""
-        return len(self) > 0 and bool(self.has_pairs.all())
+    def has_tables_alone(self) -> bool:
+        """Whether no threshold changes any row of constraints, and there is one at least."""
+        return len(self) > 0 and bool(self.has_tables.all())
 
     @cached_property
     def row_functions(self) -> tuple[RowFunction, ...]:

@@ -18,6 +18,7 @@ from gbm_constrained.problem.kernels.pairs import STEEPEST, pair_sensitivities
 from gbm_constrained.problem.kernels.proxies import PROXIES
 from gbm_constrained.problem.point import Point
 from gbm_constrained.problem.problem_rows import ProblemRows
+from gbm_constrained.problem.residual_blocks import largest_by_cell
 
 # Numbers of rows, about, that mean slopes of cells are estimated from. In several views each row
 # is in several cells, and half as many rows are enough.
@@ -94,12 +95,24 @@ class ProblemConstants:
 
     @cached_property
     def reactions(self) -> tuple[Any, Any, Any]:
-        """Parts of the sensitivities: of 0-1 rates, mean losses of unit slope, and pair rates."""
+        """Parts of the sensitivities: of rates and residuals, mean losses, and pair rates.
+
+        Those of mean losses are for a slope of one.
+        """
         scale = sparse.diags_array(np.sqrt(self.rows.effective_density))
         # Predicted fractions sum to one, so that a common shift of a cell's costs changes nothing:
         # the range of the coefficients counts and not their size.
-        rates = rate_lipschitz(self.rows.n_classes) * self.rows.constraints.cost_range
+        constraints = self.rows.constraints
+        ranges = constraints.cost_range
+        if constraints.residual_blocks:  # Probabilities are as steep as proxies of rates.
+            ranges = ranges + sparse.csr_array(self._ranges_of_residuals(constraints.D.toarray()))
+        rates = rate_lipschitz(self.rows.n_classes) * ranges
         return rates @ scale, abs(self.rows.constraints.B) @ scale, self._reactions_of_pairs()
+
+    def _ranges_of_residuals(self, coefficients: Float) -> Float:
+        """Find the size of the largest coefficient of each cell in its mean residuals."""
+        blocks = self.rows.constraints.residual_blocks
+        return largest_by_cell(blocks, coefficients, len(self.rows.cells))
 
     def _reactions_of_pairs(self) -> Any:
         """Compute the sensitivities of pair rates, csr_array (m, n_cells)."""
@@ -216,6 +229,9 @@ class ProblemConstants:
         for curve in constraints.curves.items:
             costs = curve.combine(derivatives) @ constraints.U[curve.at]
             width = np.ptp(np.reshape(costs, (n_cells, -1)), axis=1)
+            # Derivatives in mean residuals are one in size. They change signs, and average less.
+            residuals = abs(constraints.S[curve.at]).sum(axis=0)
+            width += self._ranges_of_residuals(np.asarray(residuals).ravel())
             found[curve.rows] = steepest * float(np.linalg.norm(width * scale))
         return found
 

@@ -55,7 +55,8 @@ class Point:
     ) -> float:
         """Compute the Lagrangian with proxies for 0-1 rates and pair rates, up to a constant.
 
-        The gradient of this function is :meth:`gradient`, divided by W.
+        Mean residuals have no proxy, and their bins are those of the scores. The gradient of this
+        function is :meth:`gradient`, divided by W.
         """
         problem = self.problem
         t = self.coefficients.tables(multipliers)
@@ -63,6 +64,8 @@ class Point:
         total = problem.mean(lambda rows: problem.kernel.value(self._block(rows, t)))
         if problem.pairs is not None:
             total += problem.pairs.value(multipliers, self.margin)
+        if problem.residuals is not None:
+            total += problem.residuals.value(multipliers, self.margin)
         if anchor is not None and inverse_tau > 0:
             total += inverse_tau * problem.bregman(self.margin, anchor)
         return total
@@ -112,6 +115,8 @@ class Point:
         if problem.pairs is not None and multipliers.any():
             out = gradient, hessian
             problem.pairs.add_gradient(multipliers, self.margin, problem.probability, out)
+        if problem.residuals is not None:
+            problem.residuals.add_gradient(multipliers, self.margin, (gradient, hessian))
         return gradient, hessian
 
     def _proximal_table(self, inverse_tau: float | Float) -> Array | None:
@@ -150,4 +155,6 @@ class Point:
             problem.pairs.add_hessian_product(
                 multipliers, self.margin, problem.probability, u, product
             )
+        if problem.residuals is not None:
+            problem.residuals.add_hessian_product(multipliers, self.margin, u, product)
         return product

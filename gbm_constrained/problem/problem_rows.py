@@ -19,6 +19,7 @@ from gbm_constrained.problem.kernels.ramp import RampKernel
 from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_rows import PairRows
+from gbm_constrained.problem.residual_rows import ResidualRows
 from gbm_constrained.problem.row_threads import MIN_ROWS, map_in_order
 
 T = TypeVar("T")
@@ -112,7 +113,8 @@ class ProblemRows:
         **kernel: Any,
     ) -> None:
         options = KernelOptions(**kernel)
-        xp = self.array_module = np if constraints.pair_blocks else options.array_module
+        has_tables = bool(constraints.pair_blocks or constraints.residual_blocks)
+        xp = self.array_module = np if has_tables else options.array_module
         self.cells = cells.on(xp)
         self.constraints = constraints
         self.bounded_proxy = options.bounded_proxy
@@ -142,6 +144,9 @@ class ProblemRows:
                 self.total_weight,
                 is_square=options.proxy == SQUARE,
             )
+        self.residuals: ResidualRows | None = None
+        if constraints.residual_blocks:
+            self.residuals = ResidualRows(constraints, cells, self.weight, self.total_weight)
         self._make_buffers(options)
 
     def _set_weight(self, weight: Array | None, cells: Cells) -> None:

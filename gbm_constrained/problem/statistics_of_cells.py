@@ -3,7 +3,7 @@
 A statistic sums a quantity of the rows of each cell. A fit computes a statistic only if a
 constraint or the objective depends on it: predicted fractions for rates and for the 0-1 error of
 the history, mean losses for the objective and for constraints on losses, tables of pairs for pair
-rates.
+rates, tables of mean residuals for calibration errors.
 
 A further statistic, such as the mean margin, is one more implementation of :class:`CellStatistic`
 in :func:`make_statistics`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
@@ -22,6 +22,7 @@ from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.problem.kernels.base import over_classes
 from gbm_constrained.problem.pair_rows import PairRows
 from gbm_constrained.problem.problem_rows import ProblemRows
+from gbm_constrained.problem.residual_rows import ResidualRows, find_probabilities
 
 # Cross-entropy above which a row counts as this, in nats, where several machines add losses.
 LARGEST_LOSS = 64.0
@@ -215,7 +216,28 @@ class PairTables(CellStatistic):
         return {"pairs": sums}
 
 
-STATISTICS = (PredictedFractions.name, MeanLosses.name, PairTables.name)
+class ResidualTables(CellStatistic):
+    """Tables of mean residuals: labels less probabilities of each cell, by bin of probability."""
+
+    name: ClassVar[str] = "residuals"
+
+    def __init__(self, residuals: ResidualRows) -> None:
+        self.residuals = residuals
+
+    def begin(self, margin: Array) -> Float:
+        """Compute the tables."""
+        return self.residuals.tables(find_probabilities(margin))
+
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Return nothing: the tables are of all rows from the beginning."""
+        return None
+
+    def values(self, sums: Float) -> dict[str, Float]:
+        """Return the tables."""
+        return {"residuals": sums}
+
+
+STATISTICS = (PredictedFractions.name, MeanLosses.name, PairTables.name, ResidualTables.name)
 
 
 def make_statistics(rows: ProblemRows) -> tuple[CellStatistic, ...]:
@@ -223,8 +245,12 @@ def make_statistics(rows: ProblemRows) -> tuple[CellStatistic, ...]:
     # On a graphics card, counting all rows takes less time than finding those that change.
     is_tracked = rows.has_several_views and rows.array_module is np
     fractions = TrackedFractions if is_tracked else PredictedFractions
-    found: tuple[CellStatistic, ...] = (fractions(rows), MeanLosses(rows))
-    return found if rows.pairs is None else (*found, PairTables(rows.pairs))
+    found: list[CellStatistic] = [fractions(rows), MeanLosses(rows)]
+    if rows.pairs is not None:
+        found.append(PairTables(rows.pairs))
+    if rows.residuals is not None:
+        found.append(ResidualTables(rows.residuals))
+    return tuple(found)
 
 
 def compute_statistics(

@@ -12,36 +12,43 @@ from html import escape
 from typing import Any
 
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.costs import DecisionCost
+from gbm_constrained.constraints.calibration import (
+    CalibrationError,
+    CalibrationGap,
+    EachCalibrationError,
+)
 from gbm_constrained.constraints.coverage import CoverageDifference, CoverageDivergence, OfShares
 from gbm_constrained.constraints.events import (
-    Correct,
-    CrossEntropy,
-    Differs,
-    Misclassified,
-    Predicted,
     RankedAbove,
     Term,
 )
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.gaps import Gap, GapNorm, Ratio
 from gbm_constrained.constraints.grouped import Each, Grouped, Paired
-from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.row_means import (
-    Above,
-    Covered,
-    Prediction,
-    Residual,
     RowFunction,
-    RowLoss,
 )
 from gbm_constrained.constraints.selectors import (
-    ClassifiedBy,
-    ClassPosition,
-    Column,
     Label,
 )
 from gbm_constrained.metrics.values import MetricValue
+from gbm_constrained.reporting.mathml_events import (
+    BIN,
+    DECISION,
+    HUBER,
+    LABEL,
+    NOT_EQUAL,
+    PINBALL,
+    POISSON,
+    PREDICTION,
+    PROBABILITY,
+    ROW,
+    SENSES,
+    Classes,
+    write_class_sign,
+    write_event,
+    write_selector,
+)
 from gbm_constrained.reporting.mathml_parts import (
     MINUS,
     write_fraction,
@@ -53,28 +60,13 @@ from gbm_constrained.reporting.mathml_parts import (
     write_tuple,
 )
 
-Classes = Sequence[Hashable] | None
 Member = tuple[str, str]  # Columns of groups and the group, as written.
-DECISION = '<mover accent="true"><mi>y</mi><mo>^</mo></mover>'
-PROBABILITY = '<mover accent="true"><mi>p</mi><mo>^</mo></mover>'
-LABEL = "<mi>y</mi>"
-PREDICTION = "<mi>f</mi>"  # A number.
-RESIDUAL = f"{LABEL}<mo>\N{MINUS SIGN}</mo>{PREDICTION}"
-HUBER, PINBALL, POISSON = "<mi>H</mi>", "<mi>\N{GREEK SMALL LETTER RHO}</mi>", "<mi>D</mi>"
-ROW, OTHER_ROW = "<mi>x</mi>", "<msup><mi>x</mi><mo>\N{PRIME}</mo></msup>"
+OTHER_ROW = "<msup><mi>x</mi><mo>\N{PRIME}</mo></msup>"
 SCORE = "<mi>s</mi>"
 GROUP, OTHER_GROUP = "<mi>g</mi>", "<mi>h</mi>"
 CLASS = "<mi>k</mi>"
 TARGET = "<msub><mi>\N{GREEK SMALL LETTER TAU}</mi><mi>k</mi></msub>"
-NOT_EQUAL, IN = "\N{NOT EQUAL TO}", "\N{ELEMENT OF}"
 SUM = "\N{N-ARY SUMMATION}"
-SENSES = {"<=": "\N{LESS-THAN OR EQUAL TO}", ">=": "\N{GREATER-THAN OR EQUAL TO}"}
-SIGNS = (MINUS, "+")  # Signs of the negative and the positive class, where no name is known.
-EVENTS = {
-    Misclassified: f"{DECISION}<mo>{NOT_EQUAL}</mo>{LABEL}",
-    Correct: f"{DECISION}<mo>=</mo>{LABEL}",
-    CrossEntropy: f"<mo>{MINUS}</mo><mi>log</mi>{PROBABILITY}<mo>(</mo>{LABEL}<mo>)</mo>",
-}
 
 
 def legend_of(formulas: Sequence[str]) -> str:
@@ -84,12 +76,13 @@ def legend_of(formulas: Sequence[str]) -> str:
         PROBABILITY: "the probability of a class",
         PREDICTION: "the prediction",
         LABEL: "the target" if any(PREDICTION in f for f in formulas) else "the label",
-        _class_sign(1): "the positive class",
-        _class_sign(0): "the negative class",
+        write_class_sign(1): "the positive class",
+        write_class_sign(0): "the negative class",
         GROUP: "a group",
         OTHER_GROUP: "another group",
         TARGET: "the target of a class",
         SCORE: "the score",
+        BIN: "a bin of probabilities of the positive class",
         HUBER: "Huber's loss",
         PINBALL: "the pinball loss",
         POISSON: "the Poisson deviance",
@@ -177,6 +170,34 @@ def _(e: Ratio, sense: str, classes: Classes) -> str:
 
 
 @_expression.register
+def _(e: CalibrationError, sense: str, classes: Classes) -> str:
+    return _calibration_error(e, classes)
+
+
+@_expression.register
+def _(e: EachCalibrationError, sense: str, classes: Classes) -> str:
+    return write_over("max", GROUP) + _calibration_error(e.of, classes, _member(e, GROUP))
+
+
+@_expression.register
+def _(e: CalibrationGap, sense: str, classes: Classes) -> str:
+    over, members = GROUP, [_member(e, GROUP), None]
+    if e.reference_group is not None:
+        members[1] = _member(e, write_tuple(map(write_text, e.reference_group)))
+    elif not e.compares_with_overall:
+        over, members[1] = f"{GROUP}<mo>,</mo>{OTHER_GROUP}", _member(e, OTHER_GROUP)
+    errors = (_calibration_error(e.of, classes, member) for member in members)
+    difference = write_operator(MINUS).join(errors)
+    return f"{write_over('max', over)}<mrow><mo>|</mo>{difference}<mo>|</mo></mrow>"
+
+
+def _calibration_error(e: CalibrationError, classes: Classes, member: Member | None = None) -> str:
+    """Write the sum over bins of sizes of mean residuals, the first of which shows its form."""
+    residual = _term(e.rates[0].terms[0][1], classes, member)
+    return f"{write_over(SUM, BIN)}<mrow><mo>|</mo>{residual}<mo>|</mo></mrow>"
+
+
+@_expression.register
 def _(e: MetricValue, sense: str, classes: Classes) -> str:
     return write_text(e)
 
@@ -247,15 +268,15 @@ def _term(term: Term, classes: Classes, member: Member | None) -> str:
     """Write a probability, or the mean of a cross-entropy or a cost."""
     if isinstance(term.event, RankedAbove):
         return _pair_rate(term, term.event, classes, member)
-    given = [_selector(s, classes) for s in (*term.rows, *term.on)]
+    given = [write_selector(s, classes) for s in (*term.rows, *term.on)]
     if member is not None:
         given.append(write_operator("=").join(member))
     event = term.event
-    is_mean = event.is_loss or event.is_cost
+    is_mean = event.is_loss or event.is_cost or event.is_residual
     is_mean |= isinstance(event, RowFunction) and not event.is_step
     name, ends = ("E", "[]") if is_mean else ("P", "()")
     sign = f"<mi>{name}</mi>"
-    inside = [_event(event, classes), *(_selector(s, classes) for s in term.where)]
+    inside = [write_event(event, classes), *(write_selector(s, classes) for s in term.where)]
     if term.amount is not None and event.is_cost:
         inside[0] = f"{write_text(term.amount)}<mo>\N{DOT OPERATOR}</mo>{inside[0]}"
     elif term.amount is not None:
@@ -268,7 +289,7 @@ def _term(term: Term, classes: Classes, member: Member | None) -> str:
 def _pair_rate(term: Term, event: RankedAbove, classes: Classes, member: Member | None) -> str:
     """Write the probability that the score of a row is above that of another."""
     first, second = (
-        [_selector(s, classes) for s in base] for base in (term.base, term.other_base)
+        [write_selector(s, classes) for s in base] for base in (term.base, term.other_base)
     )
     if member is not None:
         outside = [write_operator(NOT_EQUAL).join(member)] if event.background == "others" else []
@@ -286,111 +307,3 @@ def _pair_rate(term: Term, event: RankedAbove, classes: Classes, member: Member 
     bar = '<mo fence="false" stretchy="false">|</mo>' if given else ""
     above = write_operator("&gt;").join(scores)
     return f"<mi>P</mi><mrow><mo>(</mo>{above}{bar}{condition}<mo>)</mo></mrow>"
-
-
-@singledispatch
-def _event(event: Any, classes: Classes) -> str:
-    """Write what a rate counts."""
-    return EVENTS[type(event)]
-
-
-@_event.register
-def _(event: Predicted, classes: Classes) -> str:
-    return DECISION + _equals_class(event.target, classes)
-
-
-@_event.register
-def _(event: Differs, classes: Classes) -> str:
-    return DECISION + write_operator(NOT_EQUAL) + _decision_of(event.reference_model)
-
-
-@_event.register
-def _(event: DecisionCost, classes: Classes) -> str:
-    rows = ["".join(f"<mtd>{write_number(entry)}</mtd>" for entry in row) for row in event.matrix]
-    table = f"<mtable>{''.join(f'<mtr>{row}</mtr>' for row in rows)}</mtable>"
-    return f"<msub><mrow><mo>(</mo>{table}<mo>)</mo></mrow><mrow>{LABEL}{DECISION}</mrow></msub>"
-
-
-@_event.register
-def _(event: RowLoss, classes: Classes) -> str:
-    if event.loss == "poisson":
-        return f"{POISSON}<mo>(</mo>{LABEL}<mo>,</mo>{PREDICTION}<mo>)</mo>"
-    bracketed = f"<mrow><mo>(</mo>{RESIDUAL}<mo>)</mo></mrow>"
-    if event.loss == "squared":
-        return f"<msup>{bracketed}<mn>2</mn></msup>"
-    if event.loss == "absolute":
-        return f"<mrow><mo>|</mo>{RESIDUAL}<mo>|</mo></mrow>"
-    assert event.parameter is not None
-    sign = HUBER if event.loss == "huber" else PINBALL
-    return f"<msub>{sign}{write_number(event.parameter)}</msub>{bracketed}"
-
-
-@_event.register
-def _(event: Prediction, classes: Classes) -> str:
-    return PREDICTION
-
-
-@_event.register
-def _(event: Residual, classes: Classes) -> str:
-    return RESIDUAL
-
-
-@_event.register
-def _(event: Above, classes: Classes) -> str:
-    return f"{PREDICTION}{write_operator('&gt;')}{write_number(event.threshold)}"
-
-
-@_event.register
-def _(event: Covered, classes: Classes) -> str:
-    return f"{LABEL}{write_operator(SENSES['<='])}{PREDICTION}"
-
-
-@singledispatch
-def _selector(selector: Any, classes: Classes) -> str:
-    """Write the condition that selects rows."""
-    return f"{ROW}{write_operator(IN)}{write_text(selector)}"
-
-
-@_selector.register(Label)
-@_selector.register(ClassPosition)
-def _(selector: Label | ClassPosition, classes: Classes) -> str:
-    return LABEL + _equals_class(selector, classes)
-
-
-@_selector.register
-def _(selector: Column, classes: Classes) -> str:
-    return write_text(selector.name) + write_operator("=") + write_text(selector.value)
-
-
-@_selector.register
-def _(selector: ClassifiedBy, classes: Classes) -> str:
-    sign = write_operator("=" if selector.is_correct else NOT_EQUAL)
-    return _decision_of(selector.reference_model) + sign + LABEL
-
-
-@singledispatch
-def _equals_class(target: Any, classes: Classes) -> str:
-    """Write that something is a class, or any other one."""
-    raise TypeError(f"There is no formula of a {type(target).__name__}.")
-
-
-@_equals_class.register
-def _(target: Label, classes: Classes) -> str:
-    return write_operator(NOT_EQUAL if target.excluded else "=") + write_text(target.value)
-
-
-@_equals_class.register
-def _(target: ClassPosition, classes: Classes) -> str:
-    if classes is not None and len(classes) == 2:
-        return write_operator("=") + write_text(classes[target.index])
-    return write_operator("=") + _class_sign(target.index)
-
-
-def _class_sign(index: int) -> str:
-    """Write the negative or the positive class while its name is unknown."""
-    return f"<mo form='infix' lspace='0' rspace='0'>{SIGNS[index]}</mo>"
-
-
-def _decision_of(model: ReferenceModel) -> str:
-    """Write the decision of another model."""
-    return f"<msub>{DECISION}{write_text(str(model).strip(chr(39)))}</msub>"

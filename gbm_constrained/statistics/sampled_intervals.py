@@ -1,4 +1,4 @@
-"""Intervals of all constraints by the sampling of rows: of decisions, losses and ranks."""
+"""Intervals of all constraints by the sampling of rows: of decisions and of scores."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.calibration_intervals import CalibrationIntervals
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 from gbm_constrained.statistics.loss_intervals import LossIntervals
@@ -28,17 +29,22 @@ class ScoredDecisions:
         Cross-entropy of each row, in nats; None without constraints on losses.
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes), default=None
         Scores of the rows; None without constraints on pair rates.
+    probability : ndarray of shape (n_samples,), default=None
+        Probabilities of the positive class; None without constraints on calibration errors.
     """
 
     decided: Codes
     loss: Float | None = None
     margin: Array | None = None
+    probability: Float | None = None
 
     def take(self, index: Codes) -> ScoredDecisions:
         """Take the decisions of some rows."""
-        loss = None if self.loss is None else self.loss[index]
-        margin = None if self.margin is None else self.margin[index]
-        return ScoredDecisions(self.decided[index], loss, margin)
+        scored = (
+            None if of_rows is None else of_rows[index]
+            for of_rows in (self.loss, self.margin, self.probability)
+        )
+        return ScoredDecisions(self.decided[index], *scored)
 
 
 class Sampled(NamedTuple):
@@ -51,7 +57,7 @@ class Sampled(NamedTuple):
     def of(cls, compiled: LinearConstraints, counts: CellCounts, level: float = 0.95) -> Sampled:
         """Compute the intervals of counted decisions; NaN for what counts do not tell.
 
-        These are mean losses, pair rates and costs in amounts.
+        These are mean losses, pair rates, calibration errors and costs in amounts.
         """
         constraints = constraint_intervals(compiled, counts, level)
         functionals = functional_intervals(compiled, counts, level)
@@ -68,7 +74,7 @@ class Sampled(NamedTuple):
         scored: ScoredDecisions,
         level: float = 0.95,
     ) -> Sampled:
-        """Fill in the intervals of mean losses, of costs in amounts, and of pair rates."""
+        """Fill in the intervals of all that counts do not tell."""
         found = self
         if scored.loss is not None or any(c.has_costs_of_amounts for c in compiled.constraints):
             of_losses = LossIntervals(cells, compiled, scored.decided, scored.loss, level)
@@ -76,4 +82,7 @@ class Sampled(NamedTuple):
         if scored.margin is not None:
             of_pairs = PairIntervals(cells, compiled, scored.margin, level)
             found = Sampled(*of_pairs.complete(*found))
+        if scored.probability is not None:
+            of_errors = CalibrationIntervals(cells, compiled, scored.probability, level)
+            found = Sampled(*of_errors.complete(functionals, *found))
         return found

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint, Expression, Sense
+from gbm_constrained.constraints.calibration import CalibrationGap, EachCalibrationError
 from gbm_constrained.constraints.gaps import Gap, Ratio
-from gbm_constrained.constraints.grouped import Each
+from gbm_constrained.constraints.grouped import Each, Paired
 
 
 def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
@@ -46,8 +47,23 @@ def worst_interval(
     """
     if np.isnan(constraint.value(f)):
         return np.full(2, np.nan)
+    return interval_of_worst(constraint.expression, constraint.sense, f, (at, strict), correlation)
+
+
+def interval_of_worst(
+    expression: Expression,
+    sense: Sense,
+    f: Float,
+    ends: tuple[Float, Float],
+    correlation: Float | None = None,
+) -> NDArray[np.float64]:
+    """Find the interval of :func:`worst_interval` where some value is defined.
+
+    `ends` are `at` and `strict`. `f` are the values of groups, of which each may be a function of
+    several functionals.
+    """
     rates = _Rates(f, np.eye(f.size) if correlation is None else correlation)
-    return _worst(constraint.expression, constraint.sense, rates, at, strict)
+    return _worst(expression, sense, rates, *ends)
 
 
 def correlation_of(covariance: Float) -> Float:
@@ -72,15 +88,19 @@ def _worst(expression: Expression, sense: Sense, rates: _Rates, at: Float, stric
     raise NotImplementedError
 
 
-@_worst.register
-def _(expression: Each, sense: Sense, rates: _Rates, at: Float, strict: Float) -> Float:
+@_worst.register(Each)
+@_worst.register(EachCalibrationError)
+def _(expression: Expression, sense: Sense, rates: _Rates, at: Float, strict: Float) -> Float:
     if sense == "<=":
         return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
     return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
 
 
-@_worst.register
-def _(expression: Gap, sense: Sense, rates: _Rates, at: Float, strict: Float) -> Float:
+@_worst.register(Gap)
+@_worst.register(CalibrationGap)
+def _(
+    expression: Gap | CalibrationGap, sense: Sense, rates: _Rates, at: Float, strict: Float
+) -> Float:
     lowest = np.nanmax(_difference_intervals(expression, rates, strict)[0])
     return np.array([max(lowest, 0.0), np.nanmax(_difference_intervals(expression, rates, at)[1])])
 
@@ -96,7 +116,7 @@ def _(expression: Ratio, sense: Sense, rates: _Rates, at: Float, strict: Float) 
 
 
 def _difference_intervals(
-    expression: Gap, rates: _Rates, intervals: Float, factor: float = 1.0
+    expression: Paired, rates: _Rates, intervals: Float, factor: float = 1.0
 ) -> tuple[Float, Float]:
     """Find the ends of ``first - factor * second`` of all pairs; deviations add by squares."""
     f = rates.f

@@ -42,8 +42,7 @@ def check_rules(constraints: Sequence[Constraint]) -> None:
                 f"{constraint} counts amounts, and a black-box metric is searched under rules "
                 f"that count rows: leave weight= out of the rate."
             )
-        is_loss = any(term.event.is_loss for term in constraint.terms)
-        if constraint.is_pair or is_loss or constraint.data_sets or constraint.n_rows_held:
+        if constraint.is_of_scores or constraint.data_sets or constraint.n_rows_held:
             raise ValueError(
                 f"{constraint} beside a black-box metric is measured on decisions about "
                 f"validation rows, and is about scores, a named data set or given training rows: "

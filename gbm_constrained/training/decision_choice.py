@@ -7,16 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained._typing import Array, Codes
 from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.decision.affine import Affine
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.group_shifts import GroupOffsets, choose_prefix_for_groups
 from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
 from gbm_constrained.decision.mixtures import find_best_prefix, find_last_prefix
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix, choose_with_room
+from gbm_constrained.decision.probability_map import choose_map
 from gbm_constrained.decision.refit_transfer import match_positive_rate, rows_to_match
-from gbm_constrained.decision.rule import Choice, Scores
+from gbm_constrained.decision.rule import Choice, Scores, shift_scores
 from gbm_constrained.evaluation.assessment import ReturnedModel, assess
 from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
@@ -43,9 +45,15 @@ def choose_decision(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> Fi
     return model
 
 
-def final_scores(fit: ConstrainedFit, margin: Array, shift: Float) -> Scores:
-    """Shift scores as the model does, which folds the shift in or keeps it beside."""
-    return Scores.of(margin, shift, beside=fit.options.probabilities == "calibrated")
+def final_scores(fit: ConstrainedFit, margin: Array, model: FinalModel) -> Scores:
+    """Shift scores as the model does, which folds the shift in or keeps it beside.
+
+    A map of probabilities leaves decisions as they are.
+    """
+    found = Scores.of(margin, model.shift, beside=fit.options.probabilities == "calibrated")
+    if model.affine.is_identity:
+        return found
+    return found._replace(for_probabilities=model.affine(margin))
 
 
 def _choose_by_held_out_rows(
@@ -70,9 +78,12 @@ def _choose_by_held_out_rows(
         else:
             choice = certify(scored, certification, choice, prefixes, options.delta)
         margin = certification.margins(choice.rounds)
-        decisions = reported.decisions(final_scores(fit, margin, choice.shift).for_decisions)
-    outcome = Outcome.of(reported, final_scores(fit, margin, choice.shift), decisions)
-    model = replace(model, rounds=choice.rounds, shift=choice.shift, offsets=offsets)
+        decisions = reported.decisions(shift_scores(margin, choice.shift))
+    affine = Affine() if fit.has_offset else choose_map(held_out, margin)
+    model = replace(
+        model, rounds=choice.rounds, shift=choice.shift, affine=affine, offsets=offsets
+    )
+    outcome = Outcome.of(reported, final_scores(fit, margin, model), decisions)
     is_unconstrained = is_idle and not model.is_shifted and choice.rounds == prefixes.rounds
     returned = ReturnedModel(choice, reported, decisions, outcome, bounds, is_unconstrained)
     feasibility = assess(scored, prefixes, returned, fit.measured.plain_error)

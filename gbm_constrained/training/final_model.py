@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from gbm_constrained._typing import Float
+from gbm_constrained.decision.affine import Affine
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.rule import Choice
@@ -29,6 +30,8 @@ class FinalModel:
         Shift of the scores.
     layout : ReportLayout
         Order of constraints and groups in reports.
+    affine : Affine, default=Affine()
+        Map of the scores behind probabilities, which leaves decisions as they are.
     offsets : GroupOffsets, default=None
         What is added to the scores of groups, if these have thresholds of their own.
     prefixes : DataFrame, default=None
@@ -56,6 +59,7 @@ class FinalModel:
     rounds: int
     shift: Float
     layout: ReportLayout
+    affine: Affine = field(default_factory=Affine)
     offsets: GroupOffsets | None = None
     prefixes: pd.DataFrame | None = None
     choice: Choice | None = None
@@ -77,6 +81,16 @@ class FinalModel:
     def is_shifted(self) -> bool:
         """Whether decisions differ from those of the trained booster."""
         return bool(self.shift.any()) or self.has_offsets
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether decisions or probabilities differ from those of the trained booster."""
+        return self.is_shifted or not self.affine.is_identity
+
+    @property
+    def shift_of_mapped(self) -> Float:
+        """Shift of mapped scores, by which they decide as shifted scores do."""
+        return self.affine.scale * self.shift - self.affine.shift
 
     @property
     def has_training_verdicts(self) -> bool:

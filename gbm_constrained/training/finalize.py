@@ -40,6 +40,8 @@ def finalize(
     final = None if record is not None else scores.training(model.rounds)
     if model.rounds != rounds:
         trained.truncate(model.rounds)
+    if not model.affine.is_identity:
+        trained.rescale(model.affine)
     is_folded = fit.options.probabilities != "calibrated"
     if model.shift.any() and is_folded:
         trained.add_to_margin(model.shift)
@@ -49,9 +51,9 @@ def finalize(
         assert record is not None
         model = replace(model, record=record, functionals=record.functionals)
     elif model.prefixes is not None:
-        model = describe_mixture(fit, model, scores, final_scores(fit, final, model.shift))
+        model = describe_mixture(fit, model, scores, final_scores(fit, final, model))
     else:
-        model = describe_training_rows(fit, model, final_scores(fit, final, model.shift))
+        model = describe_training_rows(fit, model, final_scores(fit, final, model))
     if fit.run.checkpoint is not None:
         fit.run.checkpoint.remove()
     return model
@@ -64,7 +66,7 @@ def _find_sufficient_record(fit: ConstrainedFit, model: FinalModel) -> Record | 
     from bins of scores where rows are many
     (:meth:`gbm_constrained.problem.pair_rows.PairRows.tables`), and exact in all other reports.
     """
-    is_changed = model.is_shifted or model.prefixes is not None
+    is_changed = model.is_changed or model.prefixes is not None
     if is_changed or is_refutable(fit, model) or model.has_training_verdicts:
         return None
     if not fit.is_divisible or fit.has_offset or fit.options.method.outlier_clip is not None:
@@ -77,9 +79,9 @@ def _measure_evaluation_set(
 ) -> FinalModel:
     """Measure an evaluation set at the scores of the returned model."""
     is_last = held is fit.evaluation_sets[-1]
-    if not (is_last or model.rounds not in held.functionals_in or model.is_shifted):
+    if not (is_last or model.rounds not in held.functionals_in or model.is_changed):
         return model
-    final = final_scores(fit, scores.held_out(held, model.rounds), model.shift)
+    final = final_scores(fit, scores.held_out(held, model.rounds), model)
     # Rows that moved the multipliers report if nothing was chosen by them.
     is_evidence = held is not fit.measured.rows or model.choice is None
     is_reported = is_last and is_evidence and model.prefixes is None

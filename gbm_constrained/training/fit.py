@@ -44,9 +44,15 @@ def weight_of_rows(sample_weight: Any, y: Any) -> Any:
     return np.full(as_labels(y).size, sample_weight, dtype=np.float64)
 
 
-def _refuse_pairs(compiled: LinearConstraints) -> None:
-    """Refuse pair rates where decisions alone are moved."""
+def _refuse_tables(compiled: LinearConstraints) -> None:
+    """Refuse pair rates and calibration errors where decisions alone are moved."""
     for constraint in compiled.constraints:
+        if constraint.is_calibration:
+            raise ValueError(
+                f"solver='threshold' moves the threshold alone, and {constraint} is about "
+                f"probabilities, which no threshold changes: use solver='auto', or leave the "
+                f"constraint out."
+            )
         if constraint.is_pair:
             raise ValueError(
                 f"solver='threshold' moves the threshold alone, and {constraint} compares scores, "
@@ -120,7 +126,7 @@ class ConstrainedFit:
         options, problem = self.problem_class.of(options, arguments, library)
         options.method.check_problem(problem.compiled, options.iterate)
         if options.solver == "threshold":
-            _refuse_pairs(problem.compiled)
+            _refuse_tables(problem.compiled)
         problem.initial_multipliers(options.method.start)
         certification = problem.certification_set()
         if certification is not None:

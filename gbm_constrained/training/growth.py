@@ -87,7 +87,7 @@ class FoldGrowth:
             functools.partial(measure_pass, options=options, certification=run.certification),
             path=n_iterations * grown[0].controller.solver.progress,
             has_time=self._has_time_again,
-            may_be_plain=options.solver == "auto" and not problem.compiled.has_pairs_alone,
+            may_be_plain=options.solver == "auto" and not problem.compiled.has_tables_alone,
             plain=plain,
         ).run(grown)
 

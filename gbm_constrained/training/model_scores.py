@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.affine import Affine
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.training.measurement import Measured
@@ -29,6 +30,9 @@ class TrainedModel(Protocol):
 
     def add_to_margin(self, shift: Float) -> None:
         """Add a shift to all scores."""
+
+    def rescale(self, affine: Affine) -> None:
+        """Map all scores."""
 
     def add_to_groups(self, offsets: GroupOffsets) -> None:
         """Append a tree that adds offsets to the scores of groups."""

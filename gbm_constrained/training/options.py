@@ -25,6 +25,7 @@ from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
+from gbm_constrained.training.calibration_options import check_calibration
 from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
 from gbm_constrained.training.given_folds import MeasureOn, check_measurement
 from gbm_constrained.training.group_options import GROUP_PARAMETERS, check_group_parameters
@@ -117,6 +118,7 @@ class SolverOptions:
         options._check_select()
         check_group_parameters(own, constraints, options.iterate)
         check_priorities(constraints, own)
+        check_calibration(constraints, own)
         if method.outlier_clip is not None and options.iterate == "randomized":
             raise ValueError(
                 "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "

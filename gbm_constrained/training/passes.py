@@ -113,7 +113,7 @@ def measure_pass(
         tightened = tighten_bounds(grown, certification, choice, options)
     asked = held_out if tightened is None else tightened
     margin, shift = boosters.held_margin(boosters.rounds), held_out.choices[boosters.rounds].shift
-    if asked.compiled.has_pairs_alone:  # Thresholds do not change what the constraints bound.
+    if asked.compiled.has_tables_alone:  # Thresholds do not change what the constraints bound.
         needed = choice.error
     else:
         needed = GroupThresholds(asked.cells, asked.compiled, margin, shift).find_error()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,7 @@ def report_periods(
     if held is None or given is None or not given.periods or model.choice is None:
         return None
     margin = scores.held_out(held, model.choice.rounds)
-    final = final_scores(fit, margin, model.choice.shift)
+    final = final_scores(fit, margin, replace(model, shift=model.choice.shift))
     decisions = held.decisions(final.for_decisions)
     scored = score_decisions(held.lagrangian, held.compiled, final, decisions)
     rows = fit.data.rows.take(given.held)

@@ -180,9 +180,7 @@ def report_regressor(
         estimator.period_report_ = model.periods
     estimator.stopping_message_ = fit.notifier.message
     estimator.unseen_r2_ = _determination(rows, model.score)
-    estimator.adjustment_ = pd.Series(
-        {"scale": model.affine.scale, "shift": model.affine.shift}, name="adjustment"
-    )
+    estimator.adjustment_ = model.affine.as_series()
     if (offsets := model.offsets) is not None:
         groups, shift = offsets.groups_of(fit.data.rows), np.array([model.affine.shift])
         estimator.group_shifts_ = tabulate_shifts(shift, offsets, groups)

@@ -19,10 +19,12 @@ from gbm_constrained.boosters.lightgbm.model_text import (
     add_intercept,
     add_note,
     count_trees,
+    rescale,
     restore_objective,
     shift_intercept,
 )
 from gbm_constrained.boosters.lightgbm.parameters import find_objective
+from gbm_constrained.decision.affine import Affine
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.training import model_note
@@ -93,6 +95,9 @@ class TrainedLGBMModel:
 
     def add_to_margin(self, shift: Array) -> None:
         self.parent._Booster = shift_intercept(self.parent._Booster, shift)
+
+    def rescale(self, affine: Affine) -> None:
+        self.parent._Booster = rescale(self.parent._Booster, affine.scale, affine.shift)
 
     def add_to_groups(self, offsets: GroupOffsets) -> None:
         data, model = self.fit.data, self.parent

@@ -15,7 +15,6 @@ import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._typing import Array
-from gbm_constrained.boosters import ubjson
 from gbm_constrained.boosters.base import Trained
 from gbm_constrained.boosters.xgboost.adapter import XGBoostAdapter
 from gbm_constrained.boosters.xgboost.callbacks import Observer
@@ -26,9 +25,8 @@ from gbm_constrained.boosters.xgboost.checks import (
     warn_of_cut_names,
 )
 from gbm_constrained.boosters.xgboost.kernel_options import choose_array_module
-from gbm_constrained.boosters.xgboost.merging import intercept_of, scale_leaves
-from gbm_constrained.boosters.xgboost.model import shift_intercept
 from gbm_constrained.boosters.xgboost.native import find_intercept, open_booster
+from gbm_constrained.boosters.xgboost.rescaling import rescale
 from gbm_constrained.data.targets import TargetData, check_targets
 from gbm_constrained.data.validation import check_features, check_integer, preserve_random_state
 from gbm_constrained.decision.affine import Affine
@@ -196,17 +194,4 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
         return trained
 
     def rescale(self, affine: Affine) -> None:
-        rescale(self.model, affine)
-
-
-def rescale(model: Any, affine: Affine) -> None:
-    """Map the scores of a booster by its leaves, in place."""
-    booster = model.get_booster()
-    config, data = booster.save_config(), booster.save_raw("ubj")
-    read: dict[str, Any] = ubjson.read(data)
-    for tree in read["learner"]["gradient_booster"]["model"]["trees"]:
-        scale_leaves(tree, np.float32(affine.scale))  # The arrays are views of the data.
-    start = float(intercept_of(read)[0])
-    booster.load_model(data)
-    booster.load_config(config)
-    shift_intercept(booster, np.array([affine.shift + (affine.scale - 1.0) * start]))
+        rescale(self.model.get_booster(), affine)

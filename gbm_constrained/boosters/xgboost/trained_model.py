@@ -12,6 +12,8 @@ from gbm_constrained.boosters.group_tree import GroupTree
 from gbm_constrained.boosters.xgboost.fold_features import read_rows
 from gbm_constrained.boosters.xgboost.group_tree import append_group_tree
 from gbm_constrained.boosters.xgboost.model import as_scores, keep_first_rounds, shift_intercept
+from gbm_constrained.boosters.xgboost.rescaling import rescale
+from gbm_constrained.decision.affine import Affine
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.training.fit import ConstrainedFit
@@ -79,6 +81,9 @@ class TrainedXGBModel:
 
     def add_to_margin(self, shift: Array) -> None:
         shift_intercept(self.booster, shift)
+
+    def rescale(self, affine: Affine) -> None:
+        rescale(self.booster, affine)
 
     def add_to_groups(self, offsets: GroupOffsets) -> None:
         data = self.fit.data
