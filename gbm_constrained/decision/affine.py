@@ -13,7 +13,7 @@ than a twentieth to the mean loss are left out, for multipliers serve the constr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
@@ -164,6 +164,7 @@ def choose_affine(
     *,
     has_scale: bool = True,
     max_cost: float = MAX_COST,
+    is_allowed: Callable[[Affine], bool] = lambda affine: True,
 ) -> AffineChoice:
     """Choose scale and shift by held-out rows.
 
@@ -179,6 +180,8 @@ def choose_affine(
         Whether scores can be scaled, and not only shifted.
     max_cost : float, default=MAX_COST
         Largest share of the mean loss that a map may add to it.
+    is_allowed : callable, default=all
+        Whether a map may be chosen.
 
     Returns
     -------
@@ -194,7 +197,7 @@ def choose_affine(
 
     def rank(at: tuple[float, float]) -> tuple[bool, float, float]:
         violation, loss = search.measure(*at)
-        return loss > most, violation, loss
+        return loss > most or not is_allowed(search.affine(*at)), violation, loss
 
     best, point = (False, *before), (1.0, 0.0)
     spacing = (SCALES[1] - SCALES[0], SHIFTS[1] - SHIFTS[0])

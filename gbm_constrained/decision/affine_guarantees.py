@@ -170,13 +170,25 @@ def _order_maps(
     """List the maps of least loss under bounds that are less and less tight, the safest first.
 
     Of bounds that are too tight, the map is returned whose nearest bound is furthest away, in
-    deviations of the tests.
+    deviations of the tests. Maps under which rows leave a stated range would fail, and are not
+    allowed.
     """
     rows, score = selection
     errors = np.maximum(deviations, np.finfo(np.float64).eps)
-    choices = dict[Affine, AffineChoice]()
+    tests, choices = BoundedMeans(rows.cells, rows.compiled), dict[Affine, AffineChoice]()
+
+    def stays_inside(affine: Affine) -> bool:
+        return not tests.find_outside(rows.row_values(affine(score)))
+
     for t in (*WIDEST, *TIGHTENINGS):
         aimed = rows.with_bounds(rows.compiled.b - t * deviations)
-        choice = choose_affine(aimed, score, errors, has_scale=has_scale, max_cost=np.inf)
+        choice = choose_affine(
+            aimed,
+            score,
+            errors,
+            has_scale=has_scale,
+            max_cost=np.inf,
+            is_allowed=stays_inside,
+        )
         choices.setdefault(choice.affine, choice)
     return list(choices.values())

@@ -37,12 +37,7 @@ from gbm_constrained.evaluation.classifiers import (
 )
 from gbm_constrained.evaluation.measured_rows import MeasuredRows
 from gbm_constrained.evaluation.metric_value import MetricOnRows
-from gbm_constrained.evaluation.periods import (
-    PERIOD_COLUMNS,
-    measure_decisions,
-    period_frame,
-    set_period_types,
-)
+from gbm_constrained.evaluation.periods import empty_period_frame, measure_decisions, period_frame
 from gbm_constrained.evaluation.report_tables import list_groups, tabulate_satisfied
 from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
 from gbm_constrained.evaluation.verdicts import KINDS, Verdict
@@ -81,9 +76,8 @@ class AuditTables:
     metrics: pd.DataFrame = field(  # One row per model and metric, with METRIC_COLUMNS.
         default_factory=lambda: set_column_types(pd.DataFrame(columns=list(METRIC_COLUMNS)))
     )
-    periods: pd.DataFrame = field(  # One row per constraint and period, with PERIOD_COLUMNS.
-        default_factory=lambda: set_period_types(pd.DataFrame(columns=list(PERIOD_COLUMNS)))
-    )
+    # One row per constraint and period, with PERIOD_COLUMNS.
+    periods: pd.DataFrame = field(default_factory=empty_period_frame)
     quality: str = "accuracy"  # What `accuracy` is: of a regressor, "R^2" of its predictions.
 
 

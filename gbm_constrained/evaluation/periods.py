@@ -105,6 +105,11 @@ def period_frame(
     return set_period_types(pd.DataFrame(records, columns=list(PERIOD_COLUMNS)))
 
 
+def empty_period_frame() -> pd.DataFrame:
+    """Make a table of no periods."""
+    return set_period_types(pd.DataFrame(columns=list(PERIOD_COLUMNS)))
+
+
 def set_period_types(frame: pd.DataFrame) -> pd.DataFrame:
     """Set the types of the columns of a table of periods, which do not depend on its rows."""
     integers, texts = ("period", "rows"), ("constraint", "sense")

@@ -199,23 +199,29 @@ class BoundedMeans:
 
     def find_outside(self, values: Float) -> list[Outside]:
         """List the constraints with values outside of their stated range."""
-        outside = dict[tuple[int, int], Bool]()
-        limits_of = dict[int, tuple[float, float]]()
-        for j, row in self._rows.items():
-            owner = int(self.compiled.owner[j])
-            for s, (low, high) in zip(row.functions, row.limits, strict=True):
-                slack, h = ROUNDING * (high - low), values[:, s]
-                is_out = self._taken(row.parts, s) & ((h < low - slack) | (h > high + slack))
-                key = owner, int(s)
-                outside[key] = outside.get(key, np.zeros(len(h), dtype=bool)) | is_out
-                limits_of[key[1]] = float(low), float(high)
         found = dict[int, Outside]()
-        for (owner, s), is_out in outside.items():
-            if is_out.any() and owner not in found:
-                h = values[is_out, s]
+        for (owner, s), (taken, (low, high)) in self._bounded.items():
+            slack, h = ROUNDING * (high - low), values[taken, s]
+            h = h[(h < low - slack) | (h > high + slack)]
+            if h.size and owner not in found:
                 observed = float(h.min()), float(h.max())
-                found[owner] = Outside(owner, int(is_out.sum()), limits_of[s], observed)
+                found[owner] = Outside(owner, h.size, (low, high), observed)
         return list(found.values())
+
+    @cached_property
+    def _bounded(self) -> dict[tuple[int, int], tuple[Bool, tuple[float, float]]]:
+        """Rows of data that a mean with a stated range is taken over, by constraint and function.
+
+        Steps have no other values than their two.
+        """
+        found = dict[tuple[int, int], tuple[Bool, tuple[float, float]]]()
+        for j, row in self._rows.items():
+            for s, (low, high) in zip(row.functions.tolist(), row.limits.tolist(), strict=True):
+                if not self.compiled.row_functions[s].is_step:
+                    key, taken = (int(self.compiled.owner[j]), s), self._taken(row.parts, s)
+                    before = found[key][0] if key in found else np.zeros_like(taken)
+                    found[key] = before | taken, (low, high)
+        return found
 
     def _taken(self, parts: Sequence[WeightedFraction], function: int) -> Bool:
         """Find the rows of data that a mean of a row function is taken over, (n_samples,)."""
