@@ -2,15 +2,16 @@ r"""Shift of each group of a regressor's scores, chosen on held-out rows.
 
 Scores F of the rows of group g become
 
-.. math:: F + d_g ,
+.. math:: F + d_g \quad \text{or} \quad s F + d_g ,
 
-which moves the predictions of the group, or multiplies them by :math:`e^{d_g}` under a log link.
+with the common scale s that is best for all rows (:mod:`gbm_constrained.decision.affine`). A shift
+moves the predictions of the group, or multiplies them by :math:`e^{d_g}` under a log link.
 The shifts have the least mean loss of those that meet the constraints; where none do, those that
 violate them least, in standard errors. Losses and means are sums over groups, so that
 :mod:`gbm_constrained.decision.separable_search` finds the best shifts of a grid, which is refined
 around them.
 
-Scale and shift of all rows (:mod:`gbm_constrained.decision.affine`) stay where they are better.
+Scale and shift of all rows stay alone where they are better.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ ENTRIES = 1 << 20  # Numbers in a table of values of rows at several shifts.
 def choose_group_shifts(
     rows: PredictedRows, score: Array, common: AffineChoice, groups: GroupOffsets, errors: Float
 ) -> AffineChoice:
-    """Choose a shift of each group by held-out rows, in the place of scale and shift of all.
+    """Choose a shift of each group by held-out rows, beside or in the place of a common map.
 
     Parameters
     ----------
@@ -64,13 +65,16 @@ def choose_group_shifts(
     common = common._replace(offsets=none)
     if common.violation_before <= 0.0:
         return common
-    search = _GridSearch(rows, np.asarray(score, dtype=np.float64), groups, errors)
-    offsets = replace(groups, values=search.find())
-    moved = search.score + offsets.of(rows.cells.rows)
-    violation, loss = measure_scores(rows, moved, errors)
-    if (violation, loss) >= (common.violation, common.loss):
-        return common
-    return common._replace(affine=Affine(), violation=violation, loss=loss, offsets=offsets)
+    found = [common]
+    for affine in dict.fromkeys((Affine(), common.affine)):
+        mapped = np.asarray(affine(score), dtype=np.float64)
+        offsets = replace(groups, values=_GridSearch(rows, mapped, groups, errors).find())
+        moved = mapped + offsets.of(rows.cells.rows)
+        violation, loss = measure_scores(rows, moved, errors)
+        found.append(
+            common._replace(affine=affine, violation=violation, loss=loss, offsets=offsets)
+        )
+    return min(found, key=lambda choice: (choice.violation, choice.loss))
 
 
 @dataclass(frozen=True, eq=False)

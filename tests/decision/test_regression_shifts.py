@@ -27,10 +27,10 @@ def draw(seed=0, n=300, n_groups=2):
 
 
 def choose(rows, score):
-    """The choice, and the units of violations."""
+    """The choice among shifts of scores as they are, and the units of violations."""
     errors = standard_errors(rows, score)
     groups = GroupOffsets.none(("g",), rows.cells.rows)
-    common = choose_affine(rows, score, errors)
+    common = choose_affine(rows, score, errors, has_scale=False)
     return choose_group_shifts(rows, score, common, groups, errors), errors
 
 
@@ -55,9 +55,9 @@ def test_a_gap_of_two_means_has_a_closed_form(seed, bound):
     rows = hold_out(targets, [gc.gap(gc.mean_prediction(), by="g") <= bound], group, weight)
     choice, _ = choose(rows, score)
     expected = closed_gap(targets, score, group, weight, bound)
-    np.testing.assert_allclose(choice.offsets.values, expected, atol=2e-5)
+    found = choice.affine.shift + choice.offsets.values
+    np.testing.assert_allclose(found, expected, atol=2e-5)
     after = means(choice.apply(score, rows.cells.rows), group, weight)
-    assert choice.affine.is_identity
     assert np.ptp(after) <= bound + 1e-9
 
 
@@ -165,6 +165,21 @@ def test_scores_that_meet_the_rules_stay_as_they_are():
     assert choice.affine.is_identity
     assert choice.offsets.values.tolist() == [0.0, 0.0]
     assert choice.cost == 0.0
+
+
+def test_a_common_scale_stands_beside_the_shifts_where_it_helps():
+    """Flat scores need to be spread, which no shift of a group does."""
+    targets, score, group = draw()
+    rows = hold_out(targets, [gc.each(gc.mean_loss(), by="g") <= 1.15], group)
+    flat = 0.5 * score
+    errors, groups = standard_errors(rows, flat), GroupOffsets.none(("g",), rows.cells.rows)
+    common = choose_affine(rows, flat, errors)
+    choice = choose_group_shifts(rows, flat, common, groups, errors)
+    without, _ = choose(rows, flat)
+    assert choice.affine.scale == common.affine.scale > 1.3
+    assert choice.offsets.values.any()
+    assert choice.loss < common.loss
+    assert choice.violation == 0.0 < without.violation
 
 
 def test_groups_of_few_rows_have_no_shift_of_their_own():
