@@ -53,7 +53,8 @@ BOUNDS = {
 }
 METHODS = ("constrained", "threshold", "soft rates", "plain")
 NAMES = ("dataset", "library", "rule", "method", "seed")
-FIGURES = ("value", "standard_error", "accuracy", "held_out")
+# Whether the report of the fit names the rule as not met, beside what was measured.
+FIGURES = ("value", "standard_error", "accuracy", "held_out", "named")
 RESULTS = Path(__file__).parent / "results" / "nonlinear_rules"
 
 
@@ -141,7 +142,7 @@ def fit(dataset: str, library: str, rule: str, method: str, seed: int) -> dict[s
     X, y, group = load(dataset)
     rows, test = train_test_split(np.arange(y.size), test_size=0.5, stratify=y, random_state=seed)
     first = np.unique(group)[0]
-    bound, held_out = BOUNDS[dataset][rule], np.nan
+    bound, held_out, named = BOUNDS[dataset][rule], np.nan, np.nan
     constrained, plain, quiet = LIBRARIES[library]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -152,7 +153,8 @@ def fit(dataset: str, library: str, rule: str, method: str, seed: int) -> dict[s
             )
             groups = pd.DataFrame({"group": group[rows]})
             model.fit(X.iloc[rows], y[rows], sensitive_features=groups)
-            held_out = model.constraint_report_["held_out"][0]
+            (report,) = model.constraint_report_.to_dict("records")
+            held_out, named = report["held_out"], float(not report["satisfied"])
         else:
             model = plain(**OPTIONS, **quiet)
             if method == "plain":
@@ -169,6 +171,7 @@ def fit(dataset: str, library: str, rule: str, method: str, seed: int) -> dict[s
         "standard_error": float(np.std(replicates)),
         "accuracy": float((decided == y[test]).mean()),
         "held_out": held_out,
+        "named": named,
     }
 
 
@@ -193,8 +196,9 @@ def main() -> None:
         print(
             f"{dataset:7s} {library:9s} {rule:17s} {method:12s} value {value.mean():.4f} (bound "
             f"{bound}, error {error.mean():.4f}); met {int((beyond <= 0).sum())}, within an error "
-            f"{int((beyond <= error).sum())} of 5; accuracy "
-            f"{column(found, 'accuracy').mean():.4f}",
+            f"{int((beyond <= error).sum())} of 5, named as not met "
+            f"{int(((beyond > error) & (column(found, 'named') == 1.0)).sum())} of the others; "
+            f"accuracy {column(found, 'accuracy').mean():.4f}",
             flush=True,
         )
 

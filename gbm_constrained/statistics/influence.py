@@ -75,19 +75,20 @@ class Influence:
         if counts is not None:
             weight, square = counts.weight, counts.decide(self.together.shares).square
         events, bases = self.fractions.events, self.fractions.bases
+        together = self.together.weight.ravel()
         with np.errstate(divide="ignore", invalid="ignore"):
-            scaled = _scale_columns(combine @ self.fractions.sum, 1.0 / (bases @ weight.ravel()))
-            together = self.together.weight.ravel()
-            of_bases = _scale_columns(scaled, (events @ together) / (bases @ together))
-        return scaled @ events - of_bases @ bases, square.ravel()
+            rates = (events @ together) / (bases @ together)
+            of_fractions = events - _scale_rows(bases, rates)
+            of_fractions = _scale_rows(of_fractions, 1.0 / (bases @ weight.ravel()))
+        return combine @ (self.fractions.sum @ of_fractions), square.ravel()
 
     @cached_property
     def _is_loss(self) -> Bool:
         return np.isnan(self.fractions.constant)
 
 
-def _scale_columns(matrix: Any, factors: Float) -> Any:
-    """Multiply the columns of a sparse array, in less time than a diagonal matrix does."""
-    found = matrix.tocsr(copy=True)
-    found.data *= factors[found.indices]
+def _scale_rows(matrix: Any, factors: Float) -> Any:
+    """Multiply the rows of a sparse array, in less time than a diagonal matrix does."""
+    found = matrix.copy()
+    found.data = found.data * np.repeat(factors, np.diff(found.indptr))
     return found
