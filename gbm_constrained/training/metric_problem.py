@@ -158,7 +158,7 @@ class MetricProblem:
         if self.metric.kind != "linear" or not any(term.event.is_cost for term in terms):
             return 1.0
         parts = [part for of_one in self.compiled.terms[at] for part in of_one or ()]
-        return float(sum(abs(part.coefficient) for part in parts))
+        return float(sum(abs(part.coefficient) for part in parts)) or 1.0
 
     @property
     def units(self) -> Float:

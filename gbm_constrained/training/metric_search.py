@@ -152,9 +152,9 @@ class MetricSearch:
         oracle = self.oracle if oracle is None else oracle
         programme, known = held.programme(), list(rules)
         points = [oracle.functionals(costs) for costs in known]
-        if programme.objective.kind == "linear" and known:
-            slope = programme.objective.gradient(points[0])
-            best = min(range(len(known)), key=lambda i: float(slope @ points[i]))
+        if programme.objective.kind == "linear":
+            slope = programme.objective.gradient(programme.middle)
+            best = int(np.argmin(np.array(points) @ slope))
             known.append(improve_rule(oracle, known[best], slope))
             points.append(oracle.functionals(known[-1]))
 
