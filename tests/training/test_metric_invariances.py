@@ -198,5 +198,5 @@ def test_whole_amounts_are_copies():
         one.held.problem.loss.to_metric(one.solution.value) * len(one.held.rows)
         for one in (counted, often)
     ]
-    tried = [amount @ matrix[y, (X > t).astype(int)] for t in (-np.inf, *X)]
+    tried = [amount @ matrix[y, (t < X).astype(int)] for t in (-np.inf, *X)]
     assert found == pytest.approx([min(tried)] * 2, rel=1e-12)
