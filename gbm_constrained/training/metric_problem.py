@@ -124,11 +124,6 @@ class MetricProblem:
         """Whether each joint cell holds training rows, rather than those of a further data set."""
         return np.asarray(self.cells.in_objective[self.joint.of_views[:, 0]])
 
-    @property
-    def counts_amounts(self) -> bool:
-        """Whether rows count for amounts in the metric."""
-        return any(constraint.amounts for constraint in self.metric.constraints)
-
     @cached_property
     def relative_amounts(self) -> Float | None:
         """What each row counts for at the costs of the objective, over the mean of its cell.
@@ -136,14 +131,20 @@ class MetricProblem:
         None where the objective counts no amounts, or has other costs at each confusion matrix,
         or where boosters take no weights.
         """
-        is_fixed = self.metric.kind == "linear"
-        if not (is_fixed and self.counts_amounts and self.takes_weights):
+        has_amounts = any(constraint.amounts for constraint in self.metric.constraints)
+        if self.metric.kind != "linear" or not has_amounts or not self.takes_weights:
             return None
         loss = self.loss
         costs = self.joint.coefficients(self.cells, self.compiled).costs(
             loss.gradient(np.zeros(loss.n_functionals))
         )
         return weigh_amounts(costs, self.joint, self.data.rows.weight)
+
+    @property
+    def has_unequal_amounts(self) -> bool:
+        """Whether rows of a cell count for different amounts in the objective."""
+        amounts = self.relative_amounts
+        return amounts is not None and float(np.ptp(amounts)) > 0.0
 
     @property
     def n_constraints(self) -> int:

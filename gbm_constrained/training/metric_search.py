@@ -314,7 +314,7 @@ class MetricSearch:
             return last
         base = max(bases, key=lambda i: score[i])
         error = float(np.std(replicates[last] - replicates[base]))
-        needed = -error if self.held.problem.counts_amounts else error
+        needed = -error if self.held.problem.has_unequal_amounts else error
         return last if score[last] > score[base] + needed else base
 
     def check_kind(self, solution: Solution) -> None:
