@@ -37,7 +37,7 @@ from gbm_constrained.training.problem import LibrarySettings
 
 MAX_ROWS_OF_AUTO = 20_000
 """Rows beyond which "auto" tries no other oracle: boosters are then well calibrated, and grown at
-a high price."""
+a high price. Of rows that count for amounts, few may hold most of the value."""
 N_STAGES = 3
 """Stages of training. More of them find no better decisions, and each takes time to begin."""
 SHARE_OF_COSTS = 0.75  # In the weights of the next stage: those of the last are 15/16 costs.
@@ -171,7 +171,9 @@ class OracleSearch:
         if oracle == "in_training":
             return [self._grow_in_training()]
         plug_in = search_decisions("plug_in", self._search_on(self.boosters.grow()))
-        has_many = len(self.search.held.problem.data.rows) > MAX_ROWS_OF_AUTO
+        problem = self.search.held.problem
+        is_calibrated = len(problem.data.rows) > MAX_ROWS_OF_AUTO
+        has_many = is_calibrated and problem.relative_amounts is None
         if oracle == "plug_in" or (oracle == "auto" and has_many) or not self.has_time():
             return [plug_in]
         if oracle == "refit":

@@ -141,6 +141,12 @@ class MetricProblem:
         return weigh_amounts(costs, self.joint, self.data.rows.weight)
 
     @property
+    def has_unequal_amounts(self) -> bool:
+        """Whether rows of a cell count for different amounts in the objective."""
+        amounts = self.relative_amounts
+        return amounts is not None and float(np.ptp(amounts)) > 0.0
+
+    @property
     def n_constraints(self) -> int:
         """Number of the user's constraints."""
         return len(self.options.constraints)
@@ -158,7 +164,7 @@ class MetricProblem:
         if self.metric.kind != "linear" or not any(term.event.is_cost for term in terms):
             return 1.0
         parts = [part for of_one in self.compiled.terms[at] for part in of_one or ()]
-        return float(sum(abs(part.coefficient) for part in parts))
+        return float(sum(abs(part.coefficient) for part in parts)) or 1.0
 
     @property
     def units(self) -> Float:

@@ -5,7 +5,8 @@ the class, are always candidates. The metric is optimised over decisions on held
 class of twenty rows it fits their noise. So the optimised decisions are assessed by
 cross-fitting: rules found on all parts of the held-out rows but one decide on that part. The
 optimum is taken if its cross-fitted value beats the better of the other two by more than one
-standard error of the paired difference.
+standard error of the paired difference. Where the metric counts amounts, few rows make this error
+so large that no optimum would ever be taken: it is, unless it is worse by more than that.
 """
 
 from __future__ import annotations
@@ -152,9 +153,9 @@ class MetricSearch:
         oracle = self.oracle if oracle is None else oracle
         programme, known = held.programme(), list(rules)
         points = [oracle.functionals(costs) for costs in known]
-        if programme.objective.kind == "linear" and known:
-            slope = programme.objective.gradient(points[0])
-            best = min(range(len(known)), key=lambda i: float(slope @ points[i]))
+        if programme.objective.kind == "linear":
+            slope = programme.objective.gradient(programme.middle)
+            best = int(np.argmin(np.array(points) @ slope))
             known.append(improve_rule(oracle, known[best], slope))
             points.append(oracle.functionals(known[-1]))
 
@@ -313,7 +314,8 @@ class MetricSearch:
             return last
         base = max(bases, key=lambda i: score[i])
         error = float(np.std(replicates[last] - replicates[base]))
-        return last if score[last] > score[base] + error else base
+        needed = -error if self.held.problem.has_unequal_amounts else error
+        return last if score[last] > score[base] + needed else base
 
     def check_kind(self, solution: Solution) -> None:
         """Test what a user's function was said to be, on the points that were found."""

@@ -44,8 +44,13 @@ def draw():
 
 
 def find(name, X, y, weight=None, constraints=()):
+    """Maximise a metric with the exact learner."""
+    return find_optimum({"maximize": METRICS[name]()}, X, y, weight, constraints)
+
+
+def find_optimum(objective, X, y, weight=None, constraints=()):
     """Fit with the exact learner, on rows that it has not learned in any case."""
-    options = SolverOptions(tuple(constraints), measure_on="train", maximize=METRICS[name]())
+    options = SolverOptions(tuple(constraints), measure_on="train", **objective)
     arguments = FitArguments(X, y, weight)
     fit = MetricFit(options, options.metric, arguments, LibrarySettings(0.1, 1))
     with warnings.catch_warnings():
@@ -179,3 +184,19 @@ def test_boosters_decide_alike(library, metric):
                 assert found[at] == pytest.approx(value, abs=1e-9)
         np.testing.assert_allclose(other.decision_probabilities(X), expected, rtol=0, atol=1e-9)
     assert others[0].mixture_.equals(first.mixture_)
+
+
+def test_whole_amounts_are_copies():
+    """The least cost of a threshold, where a row costs as often as it counts."""
+    X, y, amount = draw()
+    X, y = X[:, 1:].max(axis=1) - X[:, 0], (y > 0).astype(int)
+    matrix = np.array([[0.0, 1.0], [3.0, 0.5]])
+    counted = find_optimum({"minimize": gc.cost(matrix, weight=amount)}, X, y)
+    copies = [np.repeat(one, amount) for one in (X, y)]
+    often = find_optimum({"minimize": gc.cost(matrix)}, *copies)
+    found = [
+        one.held.problem.loss.to_metric(one.solution.value) * len(one.held.rows)
+        for one in (counted, often)
+    ]
+    tried = [amount @ matrix[y, (t < X).astype(int)] for t in (-np.inf, *X)]
+    assert found == pytest.approx([min(tried)] * 2, rel=1e-12)
