@@ -299,6 +299,8 @@ def calibration_error(bins: int = 10, *, on: Any = None) -> CalibrationError:
     share :math:`s_b` of the rows, and its labels the variance :math:`v_b`. Intervals allow for
     that (:mod:`gbm_constrained.statistics.calibration_intervals`).
 
+    A bound moves the probabilities of the model, and is refused with ``probabilities="shifted"``.
+
     Parameters
     ----------
     bins : int, default=10

@@ -49,11 +49,7 @@ from gbm_constrained.constraints.rate_parts import (
     read_reference,
 )
 from gbm_constrained.constraints.reference_models import ReferenceModel
-from gbm_constrained.constraints.selectors import (
-    ClassifiedBy,
-    Label,
-    to_python_scalar,
-)
+from gbm_constrained.constraints.selectors import ClassifiedBy, Label, to_python_scalar
 
 __all__ = [
     "accuracy",

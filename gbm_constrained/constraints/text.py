@@ -355,14 +355,11 @@ def _(error: CalibrationError) -> str:
     return write_call("calibration_error", bins=bins, on=write_selectors(error.on))
 
 
-@write_expression.register
-def _(each: EachCalibrationError) -> str:
-    return write_call("each", write_expression(each.of), **_write_options(each))
-
-
-@write_expression.register
-def _(gap: CalibrationGap) -> str:
-    return write_call("gap", write_expression(gap.of), **_write_options(gap))
+@write_expression.register(EachCalibrationError)
+@write_expression.register(CalibrationGap)
+def _(compared: EachCalibrationError | CalibrationGap) -> str:
+    name = "gap" if isinstance(compared, CalibrationGap) else "each"
+    return write_call(name, write_expression(compared.of), **_write_options(compared))
 
 
 @write_expression.register

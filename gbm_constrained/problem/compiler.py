@@ -36,7 +36,8 @@ from gbm_constrained.problem.grouping import (
     columns_by,
 )
 from gbm_constrained.problem.groups import Group, SmallGroup
-from gbm_constrained.problem.linear_constraints import LinearConstraints, unique_names
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.names import unique_names
 from gbm_constrained.problem.pair_blocks import find_pair_blocks, pair_matrix
 from gbm_constrained.problem.residual_blocks import find_residual_blocks, residual_matrix
 from gbm_constrained.problem.row_properties import find_row_properties, make_csr

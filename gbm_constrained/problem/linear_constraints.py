@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
@@ -14,7 +13,6 @@ from scipy import sparse
 
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
-from gbm_constrained.constraints.grouped import Grouped
 from gbm_constrained.constraints.row_means import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.problem.curved_rows import NO_CURVES, Curves
@@ -26,19 +24,11 @@ from gbm_constrained.problem.functionals import (
     fractions_of,
 )
 from gbm_constrained.problem.groups import Group, SmallGroup
+from gbm_constrained.problem.names import name_functionals, unique_names
 from gbm_constrained.problem.pair_blocks import PairBlock, pair_matrix
 from gbm_constrained.problem.residual_blocks import ResidualBlock, residual_matrix
 from gbm_constrained.problem.row_functions import has_concave_means, has_steps
 from gbm_constrained.problem.sparse_products import find_opposites, keep_rows, product_with
-
-
-def unique_names(things: Iterable[Any]) -> list[str]:
-    """Name things as they print, and number those that print alike, as equally large masks do."""
-    names, times = [], Counter[str]()
-    for name in map(str, things):
-        times[name] += 1
-        names.append(name if times[name] == 1 else f"{name} #{times[name]}")
-    return names
 
 
 @dataclass(frozen=True)
@@ -120,14 +110,7 @@ class LinearConstraints:
     @cached_property
     def functional_names(self) -> list[str]:
         """Names of the functionals, which are rates of all rows or of groups; no two alike."""
-        names: list[str] = []
-        for c, span, groups in zip(self.constraints, self.spans, self.groups, strict=True):
-            found = [str(rate) for rate in c.rates]
-            if isinstance(c.expression, Grouped):
-                of_groups = [str(r.restrict(*g.selectors)) for g in groups for r in c.rates]
-                found = of_groups + found
-            names += found[: span.stop - span.start]  # The last rates are those of all rows.
-        return unique_names(names)
+        return name_functionals(self.constraints, self.spans, self.groups)
 
     @cached_property
     def A(self) -> Any:  # noqa: N802 - mathematics

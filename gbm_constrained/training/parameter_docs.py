@@ -58,7 +58,8 @@ UNSEEN_PARAMETERS_DOC = """
         Share of the rows that are set aside for a guarantee.
     probabilities : {"shifted", "calibrated"}, default="shifted"
         Whether the shift of the decisions is folded into the model, or kept beside it
-        (``shift_``), where ``predict`` applies it and probabilities stay as trained.
+        (``shift_``), where ``predict`` applies it and probabilities stay as trained. Bounds of
+        ``calibration_error()`` need "calibrated".
     on_infeasible : {"warn", "raise"}, default="warn"
         Whether constraints that cannot be met raise a warning or an error, once the model is
         trained. "raise" is refused where no conflict is looked for: on training rows, and for
@@ -118,6 +119,9 @@ FITTED_ATTRIBUTES_DOC = """
         the ``verdict``; see :class:`~gbm_constrained.evaluation.verdicts.Verdict`.
     shift_ : ndarray of shape (1,) or (n_classes,)
         Shift that was added to the scores; zero where the decisions stayed.
+    adjustment_ : Series
+        With bounds of ``calibration_error()``: ``scale`` and ``shift`` of the scores, one and zero
+        where these stayed.
     group_shifts_ : DataFrame
         With `group_thresholds`: one row per group, with its values of the columns, the ``shift``
         of its scores, which contains ``shift_``, and its training ``rows``. Groups that have too

@@ -154,3 +154,25 @@ def test_cells_that_are_left_out_have_no_part():
 def test_more_than_two_classes_are_refused():
     with pytest.raises(ValueError, match=r"y has 3 classes: bound log_loss\(\)"):
         build(np.arange(30) % 3, [calibration_error() <= 0.1])
+
+
+def test_dual_steps_take_the_constant_of_all_bins_together():
+    """Probabilities are 1/4 steep, in whichever bins they are and however signs average."""
+    y, _, weight, columns = draw(7)
+    rules = [calibration_error(bins=3) <= 0.1, gc.fpr() <= 0.1]
+    lagrangian = build(y, rules, weight=weight, columns=columns)
+    before = np.full(len(lagrangian.constraints), 7.0)
+    for derivatives in (np.zeros_like(before), np.ones_like(before)):
+        found = lagrangian.constants.curve_lipschitz(before, derivatives)
+        np.testing.assert_allclose(found, [0.25] * 6 + [7.0])
+
+
+def test_prices_are_those_of_bins_that_still_have_residuals():
+    """A start at constant scores has one bin, while multipliers are of all."""
+    y, *_ = draw(8)
+    curves = build(y, [calibration_error(bins=3) <= 0.1]).constraints.curves
+    up = np.array([1.0, 0.0] * 3)
+    now = np.array([0.0, 0.0, 0.8, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(curves.prices(5.0 * up, up), 5.0)
+    np.testing.assert_allclose(curves.prices(5.0 * up, now), 5.0 / 0.8)
+    np.testing.assert_allclose(curves.prices(5.0 * up, 1.0 - up), 0.0)
