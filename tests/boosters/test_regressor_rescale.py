@@ -19,7 +19,7 @@ from regressor_fits import (
 
 import gbm_constrained as gc
 from gbm_constrained.boosters.lightgbm.model_text import rescale as rescale_lightgbm
-from gbm_constrained.boosters.xgboost.regression_adapter import rescale as rescale_xgboost
+from gbm_constrained.boosters.xgboost.rescaling import rescale as rescale_xgboost
 from gbm_constrained.decision.affine import Affine
 
 ALL = [(library, name) for library, names in OBJECTIVES.items() for name in names]
@@ -29,7 +29,7 @@ SHRUNK = Affine(0.7, -0.35)
 def rescaled(model, affine):
     """Rescale a fitted model of the parent, in place."""
     if isinstance(model, xgb.XGBModel):
-        rescale_xgboost(model, affine)
+        rescale_xgboost(model.get_booster(), affine)
     else:
         model._Booster = rescale_lightgbm(model.booster_, affine.scale, affine.shift)
     return model
