@@ -114,6 +114,7 @@ def test_evaluation_sets_and_early_stopping_see_the_shifts(library):
         ({"constraints": gc.mean_prediction() <= 1.0}, "no constraint names one"),
         ({"constraints": gc.gap(gc.coverage(), by="race") <= 0.1}, "'race', which is of sens"),
         ({"measure_on": "train"}, "chooses a shift for each group on rows that the trees have no"),
+        ({"guarantee": "high_probability"}, "certifies one scale and shift of all rows"),
     ],
 )
 def test_bad_input(library, options, message):
