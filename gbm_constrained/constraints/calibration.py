@@ -206,8 +206,8 @@ class CalibrationError(CalibrationErrors):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class EachCalibrationError(CalibrationErrors, Grouped):
-    """The largest calibration error of a group.
+class CalibrationErrorsOfGroups(CalibrationErrors):
+    """Calibration errors of several groups.
 
     Parameters
     ----------
@@ -221,6 +221,21 @@ class EachCalibrationError(CalibrationErrors, Grouped):
     def rates(self) -> tuple[Rate, ...]:
         """Mean residuals of the bins."""
         return self.of.rates
+
+    def errors(self, functionals: Float) -> Float:
+        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
+        return self.of.errors(functionals)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class EachCalibrationError(CalibrationErrorsOfGroups, Grouped):
+    """The largest calibration error of a group.
+
+    Parameters
+    ----------
+    of : CalibrationError
+        The error of a group.
+    """
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the groups."""
@@ -238,16 +253,12 @@ class EachCalibrationError(CalibrationErrors, Grouped):
         found = self.errors(functionals)
         return float(np.nanmax(found)) if not np.isnan(found).all() else np.nan
 
-    def errors(self, functionals: Float) -> Float:
-        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
-        return self.of.errors(functionals)
-
     def __str__(self) -> str:
         return f"each({self.of}{self.options})"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class CalibrationGap(CalibrationErrors, Paired):
+class CalibrationGap(CalibrationErrorsOfGroups, Paired):
     """The largest difference of calibration errors between groups.
 
     Parameters
@@ -255,13 +266,6 @@ class CalibrationGap(CalibrationErrors, Paired):
     of : CalibrationError
         The error of a group.
     """
-
-    of: CalibrationError
-
-    @property
-    def rates(self) -> tuple[Rate, ...]:
-        """Mean residuals of the bins."""
-        return self.of.rates
 
     def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
         """Write a bound as a row for each ordered pair of groups."""
@@ -275,10 +279,6 @@ class CalibrationGap(CalibrationErrors, Paired):
     def value(self, functionals: Float, sense: Sense) -> float:
         """Find the largest difference."""
         return self.find_gap(self.errors(functionals))
-
-    def errors(self, functionals: Float) -> Float:
-        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
-        return self.of.errors(functionals)
 
     def __str__(self) -> str:
         return f"gap({self.of}{self.options})"
