@@ -55,7 +55,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "repeated")
     add("--sensitive", **several, metavar="COLUMN",
         help="a column that constraints use and the model does not; may be repeated")
-    add("--small-groups", choices=("keep", "merge", "drop"),
+    add("--small-groups", choices=("keep", "hold", "merge", "drop"),
         help="what becomes of groups of fewer than min_group_size rows in constraints that do "
         "not say (default: keep)")
     add("--weight", metavar="COLUMN", help="sample weights")

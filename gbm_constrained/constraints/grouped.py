@@ -23,7 +23,7 @@ from gbm_constrained.constraints.selectors import Columns, Missing
 
 __all__ = ["overall"]
 
-SmallGroups: TypeAlias = Literal["keep", "merge", "drop"]
+SmallGroups: TypeAlias = Literal["keep", "hold", "merge", "drop"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +51,7 @@ class Grouped(Expression):
     def __post_init__(self) -> None:
         for name, value, choices in (
             ("missing", self.missing, ("group", "raise")),
-            ("small_groups", self.small_groups, ("keep", "merge", "drop")),
+            ("small_groups", self.small_groups, ("keep", "hold", "merge", "drop")),
         ):
             if value not in choices:
                 raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
@@ -82,7 +82,9 @@ class Grouped(Expression):
         text = "" if by is None else f", by={list(by) if isinstance(by, tuple) else by!r}"
         if self.missing != Grouped.missing:
             text += f", missing={self.missing!r}"
-        if self.small_groups != Grouped.small_groups:
+        if self.small_groups == "hold":
+            text += ", small_groups='hold'"
+        elif self.small_groups != Grouped.small_groups:
             text += f", {self.small_groups} below {self.min_group_size}"
         elif self.min_group_size != Grouped.min_group_size:
             text += f", min_group_size={self.min_group_size}"

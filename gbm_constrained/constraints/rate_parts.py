@@ -54,8 +54,10 @@ missing : {"group", "raise"}, default="group"
 min_group_size : int, default=30
     Groups in which the rate is taken over fewer rows are small, and a warning names them.
     Rows of weight zero do not count.
-small_groups : {"keep", "merge", "drop"}, default="keep"
-    Whether small groups are kept, merged into one group, or left out.""",
+small_groups : {"keep", "hold", "merge", "drop"}, default="keep"
+    Whether small groups are kept, merged into one group, or left out. A group that is kept moves
+    the model as far as its rows can tell: at 100 rows by half of what its rate differs from that
+    of all groups. With "hold" every group is held at any price, however few its rows are.""",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.line_tables import MarginTable
 from gbm_constrained.decision.rule import Choice, Margins
+from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_statistics import pair_table
@@ -45,17 +47,35 @@ class EvaluationSet:
 
     `source` names the rows in reports. `folds` are the positions of the parts that different
     boosters score. `functionals_in` holds the functionals by rounds measured, and `choices` the
-    prefixes that a choice has searched, at their best shift.
+    prefixes that a choice has searched, at their best shift. With `holds_groups` every group acts
+    in full, as a certificate needs.
     """
 
     def __init__(
-        self, cells: Cells, compiled: LinearConstraints, source: str, folds: Sequence[Codes] = ()
+        self,
+        cells: Cells,
+        compiled: LinearConstraints,
+        source: str,
+        folds: Sequence[Codes] = (),
+        *,
+        holds_groups: bool = False,
     ) -> None:
+        self.holds_groups = holds_groups
         self.cells, self.compiled, self.source, self.folds = cells, compiled, source, folds
         rows = cells.rows
         self.lagrangian = Lagrangian(rows.y, cells, compiled, weight=rows.weight)
         self.functionals_in: dict[int, Float] = {}
         self.choices: dict[int, Choice] = {}
+
+    @cached_property
+    def credible(self) -> EvaluationSet:
+        """The same rows under constraints whose groups act as far as their rows can tell."""
+        compiled = self.compiled
+        if not self.holds_groups:
+            compiled = make_credible(compiled, self.cells)
+        if compiled is self.compiled:
+            return self
+        return EvaluationSet(self.cells, compiled, self.source, self.folds)
 
     def measure(self, rounds: int, margin: Array) -> None:
         """Measure the rates at the scores that the rows have after some rounds."""

@@ -328,7 +328,7 @@ def _measure_cost(
     """Measure the errors that the constraints cost on the rows that the model was chosen by."""
     if returned.is_unconstrained:
         return Cost(error, error, error)
-    rows, choice = scored.rows, returned.choice
+    rows, choice = scored.rows.credible, returned.choice
     if rows.compiled.has_tables_alone:
         return Cost(error, unconstrained_error=unconstrained_error)  # Thresholds move none.
     margin = scored.margins(choice.rounds)

@@ -20,7 +20,7 @@ from gbm_constrained.problem.groups import Group, SmallGroup, quote_lookalikes
 SMALL = "small groups"
 FEW_NAMED = 5  # Largest number of groups, and of constraints, that a warning names.
 MOST_GROUPS = 500  # Largest number of groups, each of which is compared with every other one.
-TREATMENTS = {"keep": "kept", "merge": "merged", "drop": "left out"}
+TREATMENTS = {"keep": "kept", "hold": "held", "merge": "merged", "drop": "left out"}
 
 
 def columns_by(expression: Grouped, rows: Rows) -> Columns:
@@ -137,7 +137,7 @@ class GroupFinder:
             )
             for group in small
         ]
-        dropped = {id(g) for g in small if treatment != "keep" or g.size == 0}
+        dropped = {id(g) for g in small if treatment in ("merge", "drop") or g.size == 0}
         return [g for g in groups if id(g) not in dropped] + merged
 
     def _merge(self, small: Sequence[Group], known: list[Group]) -> list[Group]:

@@ -15,6 +15,7 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.row_means import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.curved_rows import NO_CURVES, Curves
 from gbm_constrained.problem.functionals import (
     MeanResidual,
@@ -68,6 +69,9 @@ class LinearConstraints:
     terms : What each functional adds up, next to its constant; None where it is undefined.
     curves : Rows that are no straight lines. Each of their directions is a linear row, whose
         left-hand side is the value of the curve.
+    mixing : (n_functionals, n_functionals). Coefficients of the functionals as stated in those of
+        this object, whose groups act as far as their rows can tell; None where they are the same.
+    stated : The constraints as stated, which `terms` are of as well; None where they are these.
     """
 
     constraints: tuple[Constraint, ...]
@@ -93,6 +97,8 @@ class LinearConstraints:
     terms: tuple[tuple[RatePart, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
     curves: Curves = NO_CURVES
+    mixing: Any = None
+    stated: LinearConstraints | None = None
 
     def __len__(self) -> int:
         return self.b.size
@@ -131,6 +137,10 @@ class LinearConstraints:
     def D(self) -> Any:  # noqa: N802
         """Coefficients of the tables of mean residuals in each row, (m, n_entries)."""
         return self.R @ self.S
+
+    def find_stated(self, statistics: CellStatistics, functionals: Float) -> Float:
+        """Compute the functionals as stated, given those of this object."""
+        return functionals if self.stated is None else self.stated.functionals(statistics)
 
     @property
     def statistics(self) -> frozenset[str]:
@@ -313,6 +323,9 @@ class LinearConstraints:
         left = np.where(cells.weight > 0, whole, 0.0)
         if (left == whole).all():
             return self
+        if self.stated is not None:
+            of_part = replace(self.stated, R=self.R, b=self.b, curves=self.curves).on(cells)
+            return make_credible(of_part, cells)
         constant, terms = self.constant.copy(), list(self.terms)
         rows_of_U, rows_of_V = [], []
         for k, of_rate in enumerate(self.terms):

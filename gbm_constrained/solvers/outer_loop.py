@@ -233,7 +233,7 @@ class OuterLoop(ABC):
             objective=self.lagrangian.objective(statistics),
             error=self.lagrangian.error(statistics),
             rates=rates,
-            functionals=functionals,
+            functionals=constraints.find_stated(statistics, functionals),
             bounds=self.bounds,
             multipliers=self.multipliers,
             bregman=moved,

@@ -277,7 +277,15 @@ class SumsOfFractions(Protocol):
 
     @property
     def parts(self) -> Sequence[tuple[WeightedFraction, ...] | None]:
-        """Fractions that each functional adds up."""
+        """Fractions that each functional as stated adds up."""
+
+    @property
+    def mixing(self) -> Any:
+        """Coefficients of the functionals as stated in these; None where they are the same."""
+
+    @property
+    def stated(self) -> SumsOfFractions | None:
+        """The functionals as stated; None where they are the same."""
 
 
 class Fractions:
@@ -285,7 +293,8 @@ class Fractions:
 
     def __init__(self, compiled: SumsOfFractions, shape: tuple[int, ...]) -> None:
         n_cells, n_classes = shape
-        self.constant = np.where([p is None for p in compiled.parts], np.nan, compiled.constant)
+        constant = compiled.constant if compiled.stated is None else compiled.stated.constant
+        self.constant = np.where([p is None for p in compiled.parts], np.nan, constant)
         events, shares, bases, of, coefficient, mean_amount = [], [], [], [], [], []
         for k, parts in enumerate(compiled.parts):
             for part in parts or ():
@@ -300,7 +309,9 @@ class Fractions:
         self.events = indicator(events, n_cells * n_classes, shares)
         self.bases = indicator(bases, n_cells * n_classes)
         n = len(compiled.parts)
-        self.sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
+        self.stated_sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
+        self.mixing = compiled.mixing
+        self.sum = self.stated_sum if self.mixing is None else self.mixing @ self.stated_sum
         self.mean_amount = np.array(mean_amount, dtype=np.float64)
 
     def of(self, table: Float, as_ones: Float | None = None) -> Float:
@@ -316,8 +327,18 @@ class Fractions:
             whole[is_cost] = rows * self.mean_amount[is_cost, None]
         with np.errstate(invalid="ignore", divide="ignore"):
             rates = (self.events @ flat) / whole
-        values = (self.sum @ rates).T + self.constant
+        values = (self.stated_sum @ rates).T + self.constant
+        if self.mixing is not None:
+            values = _mix_known(self.mixing, values)
         return np.asarray(values).reshape(*table.shape[:-1], self.constant.size)
+
+
+def _mix_known(mixing: Any, values: Float) -> Float:
+    """Mix functionals, (..., n_functionals), of which undefined ones count for nothing."""
+    known = ~np.isnan(values)
+    share = (mixing @ known.T.astype(np.float64)).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((mixing @ np.nan_to_num(values).T).T / share)
 
 
 def indicator(

@@ -216,6 +216,8 @@ class _Values(NamedTuple):
     constant: Float
     counts: CellCounts
     level: float
+    mixing: None = None
+    stated: None = None
 
     def intervals(self, level: float) -> Float:
         """Find the interval of each functional."""

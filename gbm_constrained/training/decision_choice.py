@@ -71,7 +71,7 @@ def _choose_by_held_out_rows(
     reported, margin, bounds = held_out, scored.margins(choice.rounds), None
     if fit.run.certification is not None:
         reported = fit.run.certification
-        certification = _score(scores, reported)
+        certification = ScoredRows(reported, _score(scores, reported).margins)
         if options.guarantee == "expected":
             choice = control_risk(scored, certification, choice)
             bounds = conformal_bounds(reported.compiled, reported.cells)
@@ -86,7 +86,8 @@ def _choose_by_held_out_rows(
     outcome = Outcome.of(reported, final_scores(fit, margin, model), decisions)
     is_unconstrained = is_idle and not model.is_shifted and choice.rounds == prefixes.rounds
     returned = ReturnedModel(choice, reported, decisions, outcome, bounds, is_unconstrained)
-    feasibility = assess(scored, prefixes, returned, fit.measured.plain_error)
+    stated = ScoredRows(held_out, scored.margins)
+    feasibility = assess(stated, prefixes, returned, fit.measured.plain_error)
     held_out.functionals_in[choice.rounds] = outcome.functionals
     return replace(model, choice=choice, outcome=outcome, feasibility=feasibility)
 
@@ -121,8 +122,9 @@ def _choose_shift(
 
 
 def _score(scores: ModelScores, rows: EvaluationSet) -> ScoredRows:
-    """Score held-out rows by prefix; each prefix is scored once."""
-    return ScoredRows(rows, functools.cache(functools.partial(scores.held_out, rows)))
+    """Score held-out rows, whose groups act as far as they can, by prefix; each once."""
+    margins = functools.cache(functools.partial(scores.held_out, rows))
+    return ScoredRows(rows.credible, margins)
 
 
 def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> FinalModel:

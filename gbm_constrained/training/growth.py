@@ -105,7 +105,9 @@ class FoldGrowth:
         prefixes = self.run.options.prefixes
         costs = [
             choose_for_groups(
-                ScoredRows(rows, boosters.held_margin), prefixes(boosters.rounds), groups
+                ScoredRows(rows.credible, boosters.held_margin),
+                prefixes(boosters.rounds),
+                groups,
             )[0].loss
             for boosters, rows in grown
         ]
@@ -177,7 +179,10 @@ class FoldGrowth:
         """Bind the constraints to the rows that the boosters hold out."""
         cells = lagrangian.cells
         compiled = self.run.problem.compiled.on(cells)
-        return EvaluationSet(cells, compiled, self.source, boosters.positions)
+        has_guarantee = self.run.certification is not None
+        return EvaluationSet(
+            cells, compiled, self.source, boosters.positions, holds_groups=has_guarantee
+        )
 
     def _make_follower(self, fold: Fold, controller: DualController, log_odds: float) -> Solver:
         """Make the solver of a booster, which follows the multipliers of the controller."""
@@ -222,8 +227,8 @@ class FoldGrowth:
     def _with_multipliers_if_better(self, plain: Grown) -> Grown:
         """Grow boosters with multipliers as well, and return those that make fewer errors."""
         run, limit, (boosters, held_out) = self.run, self.run.notifier.limit, plain
-        margin, tightened, asked = boosters.held_margin(boosters.rounds), None, held_out
-        violations = held_out.violations(margin)
+        margin, tightened, asked = boosters.held_margin(boosters.rounds), None, held_out.credible
+        violations = asked.violations(margin)
         if run.certification is None and (violations <= ROUNDING).all():
             return plain  # No multiplier would move either.
         limit.has_no_multipliers |= not self._clock.has_time_again()

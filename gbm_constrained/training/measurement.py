@@ -125,10 +125,11 @@ class EvaluationRows:
             )
         has_multipliers = run.options.solver != "threshold"
         others = {} if has_multipliers else run.without_multipliers()
-        measuring = run.make_solver(rows.lagrangian, **others)
+        lagrangian = rows.credible.lagrangian
+        measuring = run.make_solver(lagrangian, **others)
         run.notify_of(measuring, "training", f"{rows.source}, watched")
-        attainable = run.attainable_bounds(rows.lagrangian) if has_multipliers else None
-        bounds_at = run.bounds_at(rows.lagrangian)
+        attainable = run.attainable_bounds(lagrangian) if has_multipliers else None
+        bounds_at = run.bounds_at(lagrangian)
         controller = DualController(measuring, bounds_at=bounds_at, attainable=attainable)
         rows.source += ", watched"  # Rows that move multipliers are no evidence any more.
         solver = run.make_solver(run.problem.lagrangian(), schedule=controller.path)
@@ -197,7 +198,7 @@ class HeldOutRows:
 
 def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
     """Correct the model's multipliers by the optimism of the fold boosters."""
-    measuring, compiled = boosters.controller.solver, run.problem.compiled
+    measuring, compiled = boosters.controller.solver, run.problem.acting
     if not measuring.history or not compiled.must_reward_errors.any():
         return
     last = measuring.history[-1].predicted

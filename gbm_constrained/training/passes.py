@@ -80,7 +80,7 @@ class Pass:
     @property
     def of_labels(self) -> Bool:
         """Rows of constraints on labels and decisions of all rows, of two classes."""
-        held_out = self.grown[1]
+        held_out = self.grown[1].credible
         compiled = held_out.compiled
         of_labels = [constraint.is_of_labels for constraint in compiled.constraints]
         alike: Bool = np.array(of_labels, dtype=bool)[compiled.owner]
@@ -88,13 +88,13 @@ class Pass:
 
     def is_broken(self, rows: Bool) -> bool:
         """Whether some rows of constraints are violated without a shift."""
-        boosters, held_out = self.grown
+        boosters, held_out = self.grown[0], self.grown[1].credible
         violations = held_out.violations(boosters.held_margin(boosters.rounds))
         return bool((violations[rows] > ROUNDING).any())
 
     def shift_for(self, rows: Bool) -> float:
         """Find the shift of two classes that some rows of constraints need by themselves."""
-        boosters, held_out = self.grown
+        boosters, held_out = self.grown[0], self.grown[1].credible
         margin = boosters.held_margin(boosters.rounds)
         found = ShiftSearch(margin, held_out.cells, held_out.compiled).find(
             bounds=np.where(rows, held_out.compiled.b, np.inf),
@@ -107,7 +107,7 @@ def measure_pass(
     grown: Grown, options: SolverOptions, certification: EvaluationSet | None
 ) -> Pass:
     """Measure what the constraints cost fold boosters, at the bounds of a guarantee if any."""
-    boosters, held_out = grown
+    boosters, held_out = grown[0], grown[1].credible
     choice, tightened = choose_by_held_out(grown, options), None
     if certification is not None:
         tightened = tighten_bounds(grown, certification, choice, options)
@@ -131,7 +131,7 @@ def measure_curved_excess(grown: Grown, choice: Choice) -> float:
     A gap of quotients is over the few rows that are selected, so that noise closes it at some
     threshold of boosters that have not learned to close it.
     """
-    boosters, rows = grown
+    boosters, rows = grown[0], grown[1].credible
     compiled = rows.compiled
     is_gap = compiled.curves.is_curved & compares_groups(compiled)
     if not is_gap.any():
@@ -148,7 +148,7 @@ def measure_swing(grown: Grown) -> float:
     A rate that only falls or rises does not swing. Swings are no evidence of what the model of all
     rows will do.
     """
-    boosters, held_out = grown
+    boosters, held_out = grown[0], grown[1].credible
     history = boosters.controller.solver.history
     last = history[-max(len(history) // LAST, FEWEST) :]
     rates = np.array([record.rates for record in last])

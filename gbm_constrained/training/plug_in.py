@@ -72,8 +72,8 @@ def choose_by_held_out(
     """Choose the prefix and shift of fold boosters by the rows that they hold out."""
     boosters, held_out = grown
     prefixes = options.prefixes(boosters.rounds)
-    scored = ScoredRows(held_out, boosters.held_margin)
-    return choose_prefix(scored, prefixes, found=held_out.choices)
+    scored = ScoredRows(held_out.credible, boosters.held_margin)
+    return choose_prefix(scored, prefixes, found=scored.rows.choices)
 
 
 def is_cheap(grown: tuple[FoldBoosters, EvaluationSet], choice: Choice) -> bool:

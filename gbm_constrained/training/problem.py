@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArgument
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
+from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.functionals import MeanLoss
 from gbm_constrained.problem.grouping import FEW_NAMED, SmallGroupWarning
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -146,6 +148,16 @@ class FitProblem:
         problem = cls(options.constraints, data, weights, factors, idle, cells, compiled, kernel)
         return options, problem
 
+    @cached_property
+    def acting(self) -> LinearConstraints:
+        """The constraints as they move the model: each group as far as its rows can tell.
+
+        With a guarantee every group acts in full, since its certificate needs that.
+        """
+        if self.data.certification is not None:
+            return self.compiled
+        return make_credible(self.compiled, self.cells)
+
     def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""
         return compile_for_fit(self.constraints, rows, self.factors, self.compiled, name)
@@ -172,12 +184,12 @@ class FitProblem:
         rows = self.data.rows
         weight = self.weights.with_log_odds(rows, log_odds)
         if index is None:
-            return Lagrangian(rows.y, self.cells, self.compiled, weight=weight, **self.kernel)
+            return Lagrangian(rows.y, self.cells, self.acting, weight=weight, **self.kernel)
         part = None if weight is None else weight[index]
         if factor is not None:
             part = factor if part is None else part * factor
         cells = self.cells.take(index, factor)
-        compiled = self.compiled.on(cells) if is_restricted else self.compiled
+        compiled = self.acting.on(cells) if is_restricted else self.acting
         return Lagrangian(cells.rows.y, cells, compiled, weight=part, **self.kernel)
 
     def own_gradient(self, index: Codes) -> Callable[[Array], tuple[Array, Array]]:

@@ -27,7 +27,7 @@ def make_record(solver: Solver, statistics: CellStatistics, rounds: int) -> Reco
         objective=lagrangian.objective(statistics),
         error=lagrangian.error(statistics),
         rates=lagrangian.constraints.rows_of(functionals),
-        functionals=functionals,
+        functionals=lagrangian.constraints.find_stated(statistics, functionals),
         bregman=np.nan,
         seconds=solver.elapsed,
         fritz_john=reached[0] if reached else np.nan,

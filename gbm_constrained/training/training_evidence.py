@@ -73,7 +73,7 @@ def find_refit_violation(
     solver, boosters = fit.solver, fit.measured.boosters
     if solver.optimism is None or boosters is None:
         return 0.0
-    compiled, margin = fit.problem.compiled, scores.training(rounds)
+    compiled, margin = fit.problem.acting, scores.training(rounds)
     statistics = solver.lagrangian.at(shift_scores(margin, shift)).statistics()
     functionals = compiled.functionals(statistics)
     optimism, _ = boosters.optimism(rounds // fit.options.rounds_per_iteration)

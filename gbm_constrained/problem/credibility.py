@@ -1,0 +1,119 @@
+r"""Credibility: how far the rate of a group moves multipliers and decisions.
+
+The rate of a group of few rows is mostly chance. Where multipliers and decisions would follow it,
+the whole model pays for noise. So a comparison of groups acts on credible rates,
+
+.. math:: f'_g = Z_g f_g + (1 - Z_g) \bar f, \qquad Z_g = \frac{n_g}{n_g + k} ,
+
+with :math:`n_g` the number of rows that the rate of group g is taken over, and :math:`\bar f` the
+mean of all groups, or the reference that groups are compared with. This is the credibility of
+Bühlmann ("Experience rating and credibility", ASTIN Bulletin, 1967): the best linear estimate of
+the rate of a group, if groups differ with a variance of 1 / k of that of a row. The map is linear,
+so that gradients, searches and standard errors see functionals as any others. Reports, verdicts
+and certificates are about the rates as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.grouped import Grouped
+from gbm_constrained.data.cells import Cells
+
+if TYPE_CHECKING:
+    from gbm_constrained.problem.linear_constraints import LinearConstraints
+
+CREDIBLE_ROWS = 100.0
+"""Rows k of a group at which its own rate and the mean of all groups count alike."""
+
+
+def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraints:
+    """Replace the functionals of groups by their credible values.
+
+    Parameters
+    ----------
+    compiled : LinearConstraints
+        Constraints as they are stated.
+    cells : Cells
+        Partition of the rows that are measured.
+
+    Returns
+    -------
+    LinearConstraints
+        The same object where no constraint compares groups, or where all groups are held.
+    """
+    if compiled.mixing is not None:
+        return compiled
+    mixing = _mix(compiled, cells)
+    if mixing is None:
+        return compiled
+    return replace(
+        compiled,
+        U=mixing @ compiled.U,
+        V=mixing @ compiled.V,
+        Q=mixing @ compiled.Q,
+        S=mixing @ compiled.S,
+        constant=np.where(
+            np.isnan(compiled.constant), np.nan, mixing @ np.nan_to_num(compiled.constant)
+        ),
+        mixing=mixing,
+        stated=compiled,
+    )
+
+
+def _mix(compiled: LinearConstraints, cells: Cells) -> Any:
+    """Find the coefficients of stated functionals in credible ones; None for the identity."""
+    blocks: list[Any] = []
+    is_identity = True
+    for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
+        n_rates = max(len(constraint.rates), 1)
+        n_groups = (span.stop - span.start) // n_rates
+        if n_groups < 2 or not acts_by_credibility(constraint):
+            blocks.append(sparse.eye_array(span.stop - span.start))
+            continue
+        is_identity = False
+        block = np.zeros((span.stop - span.start,) * 2)
+        for position in range(n_rates):
+            at = np.arange(position, n_groups * n_rates, n_rates)
+            n_rows = np.array([_count_rows(compiled, cells, span.start + k) for k in at])
+            block[np.ix_(at, at)] = _credible_means(
+                n_rows, has_reference=constraint.expression.has_reference
+            )
+        blocks.append(sparse.csr_array(block))
+    return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))
+
+
+def acts_by_credibility(constraint: Constraint) -> bool:
+    """Whether a constraint compares groups that are not held at any price."""
+    expression = constraint.expression
+    return isinstance(expression, Grouped) and expression.small_groups != "hold"
+
+
+def _credible_means(n_rows: Sequence[float] | Float, *, has_reference: bool) -> Float:
+    """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
+    n = np.asarray(n_rows, dtype=np.float64)
+    own = n / (n + CREDIBLE_ROWS)
+    if has_reference:
+        own[-1] = 1.0
+        towards = np.zeros(n.size)
+        towards[-1] = 1.0
+    else:
+        towards = n / max(n.sum(), 1.0)
+    return np.diag(own) + (1.0 - own)[:, None] * towards
+
+
+def _count_rows(compiled: LinearConstraints, cells: Cells, k: int) -> float:
+    """Count the rows that a functional is taken over, the smaller side of pairs."""
+    sizes = [
+        float(cells.weighted_count[base].sum())
+        for term in compiled.terms[k] or ()
+        for base in term.bases
+    ]
+    return min(sizes, default=0.0)
