@@ -24,6 +24,8 @@ from gbm_constrained.constraints.base import ROUNDING
 
 VIOLATION_PRICE = 1.0
 """Objective that a unit of violation is worth: a point of a rate counts as one of accuracy."""
+PRICE_OF_SCORES = 3.0
+"""The same for constraints on scores, which deciding nearly all rows alike does not meet."""
 
 
 def choose(

@@ -11,7 +11,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.decision.choose import VIOLATION_PRICE
+from gbm_constrained.decision.choose import PRICE_OF_SCORES, VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
@@ -134,7 +134,7 @@ def _choose_shift(
         best.error,
         best.violation,
         bounds=bounds,
-        loss=loss + VIOLATION_PRICE * of_tables,
+        loss=loss + PRICE_OF_SCORES * of_tables,
         has_rate_violation=has_violation or of_tables > ROUNDING,
     )
 

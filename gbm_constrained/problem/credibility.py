@@ -3,14 +3,15 @@ r"""Credibility: how far the rate of a group moves multipliers and decisions.
 The rate of a group of few rows is mostly chance. Where multipliers and decisions would follow it,
 the whole model pays for noise. So a comparison of groups acts on credible rates,
 
-.. math:: f'_g = Z_g f_g + (1 - Z_g) \bar f, \qquad Z_g = \frac{n_g}{n_g + k} ,
+.. math:: f'_g = Z_g f_g + (1 - Z_g) \bar f, \qquad Z_g = \frac{n_g}{n_g + k (G - 1)} ,
 
-with :math:`n_g` the number of rows that the rate of group g is taken over, and :math:`\bar f` the
-mean of all groups, or the reference that groups are compared with. This is the credibility of
-Bühlmann ("Experience rating and credibility", ASTIN Bulletin, 1967): the best linear estimate of
-the rate of a group, if groups differ with a variance of 1 / k of that of a row. The map is linear,
-so that gradients, searches and standard errors see functionals as any others. Reports, verdicts
-and certificates are about the rates as they are.
+with :math:`n_g` the number of rows that the rate of group g of G is taken over, and
+:math:`\bar f` the mean of all rows, or the reference that groups are compared with. This is the
+credibility of Bühlmann ("Experience rating and credibility", ASTIN Bulletin, 1967), the best
+linear estimate of the rate of a group. Its constant grows with the number of groups, since the
+largest of many differences is more often chance. The map is linear, so that gradients, searches
+and standard errors see functionals as any others. Reports, verdicts and certificates are about the
+rates as they are.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from gbm_constrained.data.cells import Cells
 if TYPE_CHECKING:
     from gbm_constrained.problem.linear_constraints import LinearConstraints
 
-CREDIBLE_ROWS = 100.0
-"""Rows k of a group at which its own rate and the mean of all groups count alike."""
+CREDIBLE_ROWS = 20.0
+"""Rows, for each group that a group is compared with, at which its own rate counts one half."""
 
 
 def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraints:
@@ -99,7 +100,7 @@ def acts_by_credibility(constraint: Constraint) -> bool:
 def _credible_means(n_rows: Sequence[float] | Float, *, has_reference: bool) -> Float:
     """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
     n = np.asarray(n_rows, dtype=np.float64)
-    own = n / (n + CREDIBLE_ROWS)
+    own = n / (n + CREDIBLE_ROWS * (n.size - 1))
     if has_reference:
         own[-1] = 1.0
         towards = np.zeros(n.size)

@@ -142,7 +142,8 @@ class FoldGrowth:
         source = self.source if has_multipliers else f"{self.source}, without multipliers"
         run.notify_of(solver, "measuring", source)
         attainable = run.attainable_bounds(lagrangian) if has_multipliers else None
-        controller = DualController(solver, self.rows, run.bounds_at(lagrangian), attainable)
+        bounds_at = run.bounds_at(lagrangian) if has_multipliers else None
+        controller = DualController(solver, self.rows, bounds_at, attainable)
         members = [
             self.factory(
                 fold,

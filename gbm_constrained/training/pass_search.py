@@ -37,7 +37,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.training.passes import Grown, Pass
 
 # Plain fits that fold boosters and the model take together, at most, by the rows of their trees.
-BUDGET = 8.0
+BUDGET = 10.0
 # Errors by which the constraints may cost more than those of group thresholds.
 AFFORDABLE = 0.005
 # Multipliers of the first pass over the prices of group thresholds. A proxy is half as steep as
