@@ -13,7 +13,7 @@ from scipy.stats import norm
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.selectors import to_python_scalar
-from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, ScoredRows
+from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, PlainModel, ScoredRows
 from gbm_constrained.decision.guarantees import violation_p_values
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import Prefixes
@@ -97,12 +97,12 @@ def assess(
     scored: ScoredRows,
     prefixes: Prefixes,
     returned: ReturnedModel,
-    unconstrained_error: float = np.nan,
+    plain: PlainModel | None = None,
 ) -> Feasibility:
     """Assess the constraints by the decisions that a model can make on rows that it has not seen.
 
-    The rows of `scored` chose the model; `unconstrained_error` is the error of boosters without
-    multipliers there, NaN if there are none. No decision of the model returned violates the
+    The rows of `scored` chose the model; `plain` is what boosters without multipliers do there,
+    None if there are none. No decision of the model returned violates the
     constraints less.
     """
     compiled, choice = scored.rows.compiled, returned.choice
@@ -135,7 +135,8 @@ def assess(
         level=choice.level,
         left=tuple(results[j] for j in conflict.left if results[j].verdict.kind == "missed"),
         is_fragile=is_fragile,
-        cost=_measure_cost(scored, returned, error, unconstrained_error),
+        cost=_measure_cost(scored, returned, error, np.nan if plain is None else plain.objective),
+        plain=plain,
     )
 
 

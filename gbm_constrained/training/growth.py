@@ -11,7 +11,7 @@ import numpy as np
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
 from gbm_constrained.decision.group_shifts import GroupOffsets, choose_for_groups
 from gbm_constrained.decision.prefix_choice import N_PREFIXES_OF_SEVERAL_CLASSES, Prefixes
 from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
@@ -45,8 +45,8 @@ class FoldGrowth:
 
     Attributes
     ----------
-    plain_error : float
-        Held-out error of boosters without multipliers; NaN if none were grown.
+    plain : PlainModel or None
+        What boosters without multipliers do on held-out rows; None if none were grown.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FoldGrowth:
         run.problem.check_has_weight([self.rows, *(fold.training for fold in folds)])
         n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
         self._n_trained = float(run.problem.cells.reduce_sum(n_trained)[0])
-        self.plain_error = np.nan
+        self.plain: PlainModel | None = None
         self._n_grown = 0
         self._clock: MeasuringClock
 
@@ -162,7 +162,10 @@ class FoldGrowth:
         held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
         if not has_multipliers:
             margin = boosters.held_margin(boosters.rounds)
-            self.plain_error = held_out.error(held_out.decisions(margin))
+            self.plain = PlainModel(
+                held_out.error(held_out.decisions(margin)),
+                held_out.compiled.values(held_out.functionals(margin)),
+            )
         return boosters, held_out
 
     def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
