@@ -32,7 +32,11 @@ from gbm_constrained.evaluation.sample_size import (
     rows_of_smallest_group,
 )
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
-from gbm_constrained.problem.row_owners import find_first, find_first_constraints
+from gbm_constrained.problem.row_owners import (
+    compares_groups,
+    find_first,
+    find_first_constraints,
+)
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 FRAGILE_ERROR = 0.8  # Share of a constant decision's error above which decisions are fragile.
@@ -148,8 +152,9 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
     misses_later = returned.has_guarantee and not returned.keeps.all()
     if (choice.is_certified or is_met) and not misses_later:
         return _Conflict()
-    pool = DecisionPool(scored, prefixes.candidates, choice)
-    if found := pool.conflict():
+    is_met_by_constant = _is_met_by_constant(returned.rows)
+    pool = DecisionPool(scored, () if is_met_by_constant else prefixes.candidates, choice)
+    if not is_met_by_constant and (found := pool.conflict()):
         reached = returned.keeps if returned.has_guarantee else pool.reached[0]
         given_up = _find_given_up(pool, scored.rows.compiled.constraints, reached)
         if given_up:
@@ -286,6 +291,14 @@ def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> 
     sign = np.array([constraint.sign for constraint in compiled.constraints])
     is_broken = is_loss & ~compiled.is_satisfied(values) & (sign * (values - before) > 0.0)
     return np.where(is_broken, before, np.nan)
+
+
+def _is_met_by_constant(rows: EvaluationSet) -> bool:
+    """Whether all constraints are gaps of rates, which one class for all rows meets."""
+    compiled = rows.compiled
+    is_binary = rows.cells.classes.size == 2
+    are_gaps = bool((compares_groups(compiled) & ~compiled.has_scores).all())
+    return is_binary and are_gaps and not compiled.curves.items and not np.any(compiled.b < 0.0)
 
 
 def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:
