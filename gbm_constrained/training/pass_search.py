@@ -11,7 +11,8 @@ pass is made as long as the difference is more than :data:`AFFORDABLE` and the f
 :data:`BUDGET`.
 
 Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
-thresholds on the plain scores. A further pass differs:
+thresholds on the plain scores. Constraints on scores alone, such as pair rates, have no such
+prices, and may have one pass more. A further pass differs:
 
 - It starts at the multipliers that are expected to end where they began, by the secant method
   on the *drift*, the distance from the start of a pass to the mean of its last quarter.
@@ -37,7 +38,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.training.passes import Grown, Pass
 
 # Plain fits that fold boosters and the model take together, at most, by the rows of their trees.
-BUDGET = 10.0
+BUDGET = 8.0
 # Errors by which the constraints may cost more than those of group thresholds.
 AFFORDABLE = 0.005
 # Multipliers of the first pass over the prices of group thresholds. A proxy is half as steep as
@@ -104,7 +105,8 @@ class PassSearch:
         if self.may_be_plain:
             plain = self.measure(self.grow(has_multipliers=False))
             yield plain
-            spent += self.share
+            if plain.prices.any():  # Without prices, a pass has to find where the next one starts.
+                spent += self.share
             if not self.has_time():
                 return
         start = None if plain is None else START * plain.prices
