@@ -56,8 +56,8 @@ min_group_size : int, default=30
     Rows of weight zero do not count.
 small_groups : {"keep", "hold", "merge", "drop"}, default="keep"
     Whether small groups are kept, merged into one group, or left out. A group that is kept moves
-    the model as far as its rows can tell: at 20 rows for each other group, by half of what its
-    rate differs from that of all rows. With "hold" every group is held at any price, however few
+    the model as far as its rows can tell: at 25 rows for each group beyond two, by half of what
+    its rate differs from that of all rows. With "hold" every group is held at any price, however few
     its rows are.""",
 }
 

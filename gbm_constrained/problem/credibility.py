@@ -3,13 +3,14 @@ r"""Credibility: how far the rate of a group moves multipliers and decisions.
 The rate of a group of few rows is mostly chance. Where multipliers and decisions would follow it,
 the whole model pays for noise. So a comparison of groups acts on credible rates,
 
-.. math:: f'_g = Z_g f_g + (1 - Z_g) \bar f, \qquad Z_g = \frac{n_g}{n_g + k (G - 1)} ,
+.. math:: f'_g = Z_g f_g + (1 - Z_g) \bar f, \qquad Z_g = \frac{n_g}{n_g + k (G - 2)} ,
 
 with :math:`n_g` the number of rows that the rate of group g of G is taken over, and
 :math:`\bar f` the mean of all rows, or the reference that groups are compared with. This is the
 credibility of Bühlmann ("Experience rating and credibility", ASTIN Bulletin, 1967), the best
 linear estimate of the rate of a group. Its constant grows with the number of groups, since the
-largest of many differences is more often chance. The map is linear, so that gradients, searches
+largest of many differences is more often chance. As with the estimator of James and Stein (1961),
+there is nothing to gain from others where there are two. The map is linear, so that gradients, searches
 and standard errors see functionals as any others. Reports, verdicts and certificates are about the
 rates as they are.
 """
@@ -31,8 +32,8 @@ from gbm_constrained.data.cells import Cells
 if TYPE_CHECKING:
     from gbm_constrained.problem.linear_constraints import LinearConstraints
 
-CREDIBLE_ROWS = 20.0
-"""Rows, for each group that a group is compared with, at which its own rate counts one half."""
+CREDIBLE_ROWS = 25.0
+"""Rows, for each group beyond two, at which the rate of a group by itself counts one half."""
 
 
 def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraints:
@@ -76,7 +77,7 @@ def _mix(compiled: LinearConstraints, cells: Cells) -> Any:
     for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
         n_rates = max(len(constraint.rates), 1)
         n_groups = (span.stop - span.start) // n_rates
-        if n_groups < 2 or not acts_by_credibility(constraint):
+        if n_groups < 3 or not acts_by_credibility(constraint):
             blocks.append(sparse.eye_array(span.stop - span.start))
             continue
         is_identity = False
@@ -100,7 +101,7 @@ def acts_by_credibility(constraint: Constraint) -> bool:
 def _credible_means(n_rows: Sequence[float] | Float, *, has_reference: bool) -> Float:
     """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
     n = np.asarray(n_rows, dtype=np.float64)
-    own = n / (n + CREDIBLE_ROWS * (n.size - 1))
+    own = n / (n + CREDIBLE_ROWS * (n.size - 2))
     if has_reference:
         own[-1] = 1.0
         towards = np.zeros(n.size)
