@@ -57,8 +57,8 @@ min_group_size : int, default=30
 small_groups : {"keep", "hold", "merge", "drop"}, default="keep"
     Whether small groups are kept, merged into one group, or left out. A group that is kept moves
     the model as far as its rows can tell: at 25 rows for each group beyond two, by half of what
-    its rate differs from that of all rows. With "hold" every group is held at any price, however few
-    its rows are.""",
+    its rate differs from that of all rows. With "hold" every group is held at any price, however
+    few its rows are.""",
 }
 
 

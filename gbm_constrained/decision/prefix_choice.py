@@ -17,7 +17,7 @@ from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.row_owners import compares_groups
+from gbm_constrained.problem.row_owners import compares_groups, is_priced
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 Criterion: TypeAlias = Literal["error", "auc"]
@@ -124,7 +124,7 @@ def _choose_shift(
     left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
     left[list(best.uncalibrated)] = 0.0
     of_tables = _violation_of_tables(rows, margin)
-    has_violation = bool((left[~compares_groups(compiled)] > ROUNDING).any())
+    has_violation = bool((left[~is_priced(compiled)] > ROUNDING).any())
     loss = best.loss if best.violation > 0.0 else best.error
     if criterion == "auc":
         loss += (1.0 - rows.auc(margin, search.table)) - best.error
@@ -152,7 +152,7 @@ def find_at_a_price(search: ShiftSearch, bounds: Float | None = None) -> Shift:
     Comparisons of groups of two classes have it also where they can be met.
     """
     cells = search.cells
-    compares = compares_groups(search.compiled) if cells.classes.size == 2 else None
+    compares = is_priced(search.compiled) if cells.classes.size == 2 else None
     return search.find(bounds=bounds, penalty=VIOLATION_PRICE, is_penalised=compares)
 
 
@@ -164,8 +164,8 @@ def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]
     """
     cells, compiled = search.cells, search.compiled
     found = find_at_a_price(search)
-    is_priced = cells.classes.size == 2 and compares_groups(compiled).any()
-    if is_priced and not found.is_feasible:
+    has_price = cells.classes.size == 2 and is_priced(compiled).any()
+    if has_price and not found.is_feasible:
         met = search.find()
         affordable = found.error + standard_error_of(found.error, cells.n_rows)
         if met.is_feasible and met.error <= affordable:

@@ -10,9 +10,9 @@ with :math:`n_g` the number of rows that the rate of group g of G is taken over,
 credibility of Bühlmann ("Experience rating and credibility", ASTIN Bulletin, 1967), the best
 linear estimate of the rate of a group. Its constant grows with the number of groups, since the
 largest of many differences is more often chance. As with the estimator of James and Stein (1961),
-there is nothing to gain from others where there are two. The map is linear, so that gradients, searches
-and standard errors see functionals as any others. Reports, verdicts and certificates are about the
-rates as they are.
+there is nothing to gain from others where there are two. The map is linear, so that gradients,
+searches and standard errors see functionals as any others. Reports, verdicts and certificates are
+about the rates as they are.
 """
 
 from __future__ import annotations

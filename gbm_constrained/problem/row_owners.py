@@ -38,5 +38,14 @@ def compares_groups(compiled: LinearConstraints) -> Bool:
     return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
 
 
+def is_priced(compiled: LinearConstraints) -> Bool:
+    """Find the rows of comparisons of groups that have a price, and are not held at any."""
+    kinds = [
+        c.expression.compares_pairs and getattr(c.expression, "small_groups", "keep") != "hold"
+        for c in compiled.constraints
+    ]
+    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+
+
 def _priorities(compiled: LinearConstraints) -> Codes:
     return np.array([c.priority for c in compiled.constraints], dtype=np.intp)[compiled.owner]

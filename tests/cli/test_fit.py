@@ -254,7 +254,7 @@ def test_options_of_the_solver_are_parameters(library, run, adult_rows):
     table = adult_rows.iloc[2000:].drop(columns=["income", "old", "y"]).reset_index(drop=True)
     X = table.astype(dict.fromkeys(TEXTS, "category"))
     for proxy in ("ramp", "sigmoid", None):
-        more = [] if proxy is None else ["--param=solver=abpp", f"--param=solver__proxy={proxy}"]
+        more = ["--param=solver=abpp", *([f"--param=solver__proxy={proxy}"] if proxy else [])]
         done = run.fit(library, f"--constraint={rule}", "--drop=old", *more)
         assert done.code in (0, 1)
         decided[proxy] = decisions(library, X)

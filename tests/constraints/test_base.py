@@ -150,7 +150,7 @@ def test_what_is_not_linear_is_refused(make, reason):
         (lambda: gc.gap(gc.fpr(), missing="drop"), "missing must be one of ['group', 'raise']"),
         (
             lambda: gc.gap(gc.fpr(), small_groups="no"),
-            "small_groups must be one of ['keep', 'merge'",
+            "small_groups must be one of ['keep', 'hold'",
         ),
         (
             lambda: gc.gap(gc.fpr(), min_group_size=0),
