@@ -81,12 +81,18 @@ class BiasSearch:
     def _measure(self, value: Float) -> _Biases:
         merits, decided = self.scores.decide(value, self.merits)
         values = merits.linear.measure(decided)[:, None]
-        violations = tuple(float(part.largest_violation(values)[0]) for part in self.parts)
-        return _Biases(value, float(values[0, 0]), violations, float(self._sum(values)[0]))
+        total, *violations = self._violations(values)[:, 0].tolist()
+        return _Biases(value, float(values[0, 0]), tuple(violations), total)
 
-    def _sum(self, values: Float) -> Float:
-        """Add up violations at their prices, from the values of the linear map."""
-        return self.levels.price([part.total_violation(values) for part in self.parts])
+    def _violations(self, values: Float) -> Float:
+        """Compute the sum of violations at their prices, and the largest of each priority.
+
+        The values are those of the linear map, and the result is (1 + n_priorities, candidates).
+        """
+        largest, total = zip(
+            *(part.largest_and_total_violation(values) for part in self.parts), strict=True
+        )
+        return np.array([self.levels.price(total), *largest])
 
     def run(self) -> Float:
         """Find the best biases, which sum to zero."""
@@ -150,9 +156,7 @@ class BiasSearch:
         self.lines_left -= 1
         inside = np.array(raised)
         merits, line = self.scores.line(at.value, inside, self.merits)
-        error, total, *violations = merits.measure_along(
-            line, self._sum, *(part.largest_violation for part in self.parts)
-        )
+        error, (total, *violations) = merits.measure_along(line, self._violations)
 
         def biases(i: int) -> _Biases:
             value = at.value.copy()
