@@ -17,8 +17,8 @@ from gbm_constrained.decision.priorities import PriorityLevels, Step, best_by_pr
 
 # Errors that a unit of violation is worth, phase by phase: small ones keep good trade-offs.
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)
-VISITS = 10_000_000  # Approximate number of rows times lines of a search: some seconds.
-MANY_CONSTRAINTS = 100  # Rows of constraints beyond which the time of a line grows with them.
+# Lines of a search, times rows, times classes and rows of constraints: about half a second.
+VISITS = 50_000_000
 FEWEST_LINES, MOST_LINES = 60, 1500  # Lines of a search, whatever the number of rows.
 RESTARTS = 4  # Starts in a row that find nothing better and end a search.
 PAIRS_UP_TO = 8  # Classes up to which two are raised together: there are 28 pairs of eight.
@@ -74,7 +74,7 @@ class BiasSearch:
         self.steps = [Step(part) for part in self.parts[:-1]]
         self.violation_penalty = None if levels.are_several else violation_penalty
         self.n_classes = merits.linear.decisions.n_classes
-        visits = scores.n_rows * max(merits.right.size / MANY_CONSTRAINTS, 1.0)
+        visits = scores.n_rows * (self.n_classes + merits.right.size)
         self.lines_left = int(np.clip(VISITS // visits, FEWEST_LINES, MOST_LINES))
         self.best = self.penalised = self._measure(np.zeros(self.n_classes))
 

@@ -53,7 +53,8 @@ class Feasibility:
     conflict : tuple of Constraint
         Smallest set of constraints that cannot be met together; empty if all can. With
         ``guarantee="high_probability"`` the constraints that are not certified. With priorities
-        those that are given up, and those that they are given up for.
+        those that are given up, and those that they are given up for. Without `is_proved` the
+        smallest set that no decision was found to meet.
     rules : tuple of ConstraintResult
         Value and verdict of each constraint; for those in conflict also their best values.
     too_few_rows : tuple of TooFewRows
@@ -93,6 +94,9 @@ class Feasibility:
     rounds_trained, rounds_asked : int, default=0
         Boosting rounds (iterations of a linear model) that were trained, and that were asked for.
         Fewer were trained where a callback or early stopping ended the fit.
+    is_proved : bool, default=True
+        Whether no decision of the model meets the constraints of `conflict`. Otherwise none was
+        found, and their verdicts are those of their values.
     """
 
     conflict: tuple[Constraint, ...]
@@ -114,6 +118,7 @@ class Feasibility:
     drifting: tuple[ConstraintResult, ...] = ()
     rounds_trained: int = 0
     rounds_asked: int = 0
+    is_proved: bool = True
 
     @property
     def status(self) -> Kind:
@@ -136,10 +141,10 @@ class Feasibility:
         Returns
         -------
         tuple of Constraint
-            Empty for one that others are given up for.
+            Empty for one that others are given up for, and where the conflict is not proved.
         """
         if not self.given_up:
-            return self.conflict
+            return self.conflict if self.is_proved else ()
         return next(
             ((constraint, *r.given_up_for) for r in self.given_up if r.constraint == constraint),
             (),
@@ -260,7 +265,14 @@ class Feasibility:
     @property
     def _conflict_message(self) -> str:
         certificate = self.p_value, self.level
-        return describe_conflict(self.conflict, self.rules, self.error, certificate, self._rows)
+        return describe_conflict(
+            self.conflict,
+            self.rules,
+            self.error,
+            certificate,
+            self._rows,
+            is_proved=self.is_proved,
+        )
 
     @property
     def _fragile_message(self) -> str:
