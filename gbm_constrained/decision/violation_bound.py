@@ -86,19 +86,23 @@ class ViolationBound:
             The rows that have multipliers; None where no bound is proved.
         """
         kept = np.flatnonzero(np.isfinite(bounds))
-        while len(kept):
+        while len(self.decisions) < MOST_COLUMNS:
             least, multipliers = self._solve(kept, bounds)
             if least <= ROUNDING:
-                return None
+                break
             costs = np.tensordot(multipliers, self._costs, axes=1)
             self._add(decide_by_costs(self._probabilities, costs))
-            surely = float(multipliers[kept] @ (self._by_model[-1] - bounds)[kept])
-            if surely > ROUNDING:
-                left = (self._by_labels - np.where(multipliers > 0.0, bounds, 0.0)) @ multipliers
-                return multipliers > 0.0 if left.min() > ROUNDING else None
-            if len(self.decisions) >= MOST_COLUMNS:
-                return None
+            surely, *_ = self._lagrangian(self._by_model[-1:], multipliers, bounds)
+            by_labels = self._lagrangian(self._by_labels, multipliers, bounds).min()
+            if min(surely, by_labels) > ROUNDING:
+                return np.asarray(multipliers > 0.0)
+            if least - surely <= ROUNDING:
+                break
         return None
+
+    def _lagrangian(self, rates: Float, multipliers: Float, bounds: Float) -> Float:
+        has_price = multipliers > 0.0  # Infinite bounds have none.
+        return np.asarray((rates - bounds)[:, has_price] @ multipliers[has_price])
 
     def _add(self, decided: Codes) -> None:
         k = self._probabilities.shape[1]
@@ -116,7 +120,7 @@ class ViolationBound:
             np.append(np.zeros(n), 1.0),
             np.hstack([self._by_model[:, kept].T, -np.ones((kept.size, 1))]),
             bounds[kept],
-            [(0, None)] * n + [(0, None)],
+            [(0, None)] * (n + 1),
             A_eq=np.append(np.ones(n), 0.0)[None],
             b_eq=[1.0],
         )
