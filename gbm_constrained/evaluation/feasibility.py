@@ -3,7 +3,8 @@
 Each constraint has a verdict on the rows that are reported
 (:mod:`gbm_constrained.evaluation.verdicts`), and the gravest of them is the status of the fit. A
 constraint cannot be met if each decision *of this model* violates some constraint beyond doubt
-(:mod:`gbm_constrained.evaluation.conflicts`), which does not prove that no model meets all.
+(:mod:`gbm_constrained.evaluation.conflicts`), which does not prove that no model meets all. Where
+that is not proved of the decisions of several classes, none was found that meets the constraints.
 Constraints that are met may still be **fragile**: the decisions are hardly better than a constant
 one, while the model without constraints gains much more (:mod:`.assessment`). Verdicts on
 constraints that are measured on training rows are optimistic.

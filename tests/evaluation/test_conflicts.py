@@ -248,4 +248,4 @@ def test_a_conflict_without_a_bound_is_worded_as_not_found():
     assert found.status == "missed"
     assert "no decision of this model was found" in found.message
     assert "annot be met" not in found.message
-    assert [finding.code for finding in found.findings][0] == "GC101"
+    assert next(finding.code for finding in found.findings) == "GC101"
