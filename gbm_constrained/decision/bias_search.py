@@ -17,8 +17,8 @@ from gbm_constrained.decision.priorities import PriorityLevels, Step, best_by_pr
 
 # Errors that a unit of violation is worth, phase by phase: small ones keep good trade-offs.
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)
-VISITS = 10_000_000  # Approximate number of rows times lines of a search: some seconds.
-MANY_CONSTRAINTS = 100  # Rows of constraints beyond which the time of a line grows with them.
+# Lines of a search, times rows, times classes and rows of constraints: about half a second.
+VISITS = 50_000_000
 FEWEST_LINES, MOST_LINES = 60, 1500  # Lines of a search, whatever the number of rows.
 RESTARTS = 4  # Starts in a row that find nothing better and end a search.
 PAIRS_UP_TO = 8  # Classes up to which two are raised together: there are 28 pairs of eight.
@@ -74,19 +74,25 @@ class BiasSearch:
         self.steps = [Step(part) for part in self.parts[:-1]]
         self.violation_penalty = None if levels.are_several else violation_penalty
         self.n_classes = merits.linear.decisions.n_classes
-        visits = scores.n_rows * max(merits.right.size / MANY_CONSTRAINTS, 1.0)
+        visits = scores.n_rows * (self.n_classes + merits.right.size)
         self.lines_left = int(np.clip(VISITS // visits, FEWEST_LINES, MOST_LINES))
         self.best = self.penalised = self._measure(np.zeros(self.n_classes))
 
     def _measure(self, value: Float) -> _Biases:
         merits, decided = self.scores.decide(value, self.merits)
         values = merits.linear.measure(decided)[:, None]
-        violations = tuple(float(part.largest_violation(values)[0]) for part in self.parts)
-        return _Biases(value, float(values[0, 0]), violations, float(self._sum(values)[0]))
+        total, *violations = self._violations(values)[:, 0].tolist()
+        return _Biases(value, float(values[0, 0]), tuple(violations), total)
 
-    def _sum(self, values: Float) -> Float:
-        """Add up violations at their prices, from the values of the linear map."""
-        return self.levels.price([part.total_violation(values) for part in self.parts])
+    def _violations(self, values: Float) -> Float:
+        """Compute the sum of violations at their prices, and the largest of each priority.
+
+        The values are those of the linear map, and the result is (1 + n_priorities, candidates).
+        """
+        largest, total = zip(
+            *(part.largest_and_total_violation(values) for part in self.parts), strict=True
+        )
+        return np.array([self.levels.price(total), *largest])
 
     def run(self) -> Float:
         """Find the best biases, which sum to zero."""
@@ -150,9 +156,7 @@ class BiasSearch:
         self.lines_left -= 1
         inside = np.array(raised)
         merits, line = self.scores.line(at.value, inside, self.merits)
-        error, total, *violations = merits.measure_along(
-            line, self._sum, *(part.largest_violation for part in self.parts)
-        )
+        error, (total, *violations) = merits.measure_along(line, self._violations)
 
         def biases(i: int) -> _Biases:
             value = at.value.copy()

@@ -62,9 +62,10 @@ class ClassScores:
     def _compare(self, value: Float, raised: Codes) -> tuple[Codes, Codes, Float]:
         """Find the best class that is not raised, the best that is, and how far it is above."""
         scores = self.scores + value[:, None]
-        before, low = _highest(scores, np.delete(np.arange(scores.shape[0]), raised))
-        after, high = _highest(scores, raised)
-        return before, after, high - low
+        after, high = _highest(scores[raised])
+        scores[raised] = -np.inf
+        before, low = _highest(scores)
+        return before, np.asarray(raised)[after], high - low
 
 
 class ClassScoreTables(ClassScores):
@@ -142,9 +143,9 @@ def scores_of_classes(margin: Float, cells: Cells) -> ClassScores:
     return of_rows(margin, cells)
 
 
-def _highest(scores: Float, classes: Codes) -> tuple[Codes, Float]:
-    """Find the class of the highest score among some classes, and the score."""
-    if classes.size == 1:
-        return np.full(scores.shape[1], classes[0]), scores[classes[0]]
-    some = scores[classes]
-    return classes[some.argmax(axis=0)], some.max(axis=0)
+def _highest(scores: Float) -> tuple[Codes, Float]:
+    """Find the class of the highest score of each row, and the score."""
+    if len(scores) == 1:
+        return np.zeros(scores.shape[1], dtype=np.intp), scores[0]
+    highest = scores.argmax(axis=0)
+    return highest, scores[highest, np.arange(highest.size)]

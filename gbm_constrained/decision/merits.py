@@ -119,32 +119,33 @@ class ErrorAndViolations:
         worst[worst <= ROUNDING] = 0.0
         return worst
 
-    def total_violation(self, values: Float) -> Float:
-        """Compute the sum of violations from the values of the linear map."""
+    def largest_and_total_violation(self, values: Float) -> tuple[Float, Float]:
+        """Compute the largest violation and the sum of all from the values of the linear map."""
         values = np.ascontiguousarray(values[1:])
-        total = np.zeros(values.shape[1])
+        largest, total = np.zeros(values.shape[1]), np.zeros(values.shape[1])
         for part in self.parts:
             violation = part.violation(values)
             # Bounds of constraints that are left out are infinite, and so would be the product.
             np.maximum(violation, 0.0, out=violation)
             violation *= violation > ROUNDING
+            np.maximum(largest, violation.max(axis=0, initial=0.0), out=largest)
             violation[:1] += total
             total = violation.sum(axis=0)
-        return total
+        return largest, total
 
     def measure(self, decided: Codes) -> tuple[float, float, float]:
         """Compute the error, largest violation and sum of violations of some decisions."""
         values = self.linear.measure(decided)[:, None]
-        largest, total = self.largest_violation(values), self.total_violation(values)
+        largest, total = self.largest_and_total_violation(values)
         return float(values[0, 0]), float(largest[0]), float(total[0])
 
     def measure_along(self, line: Line, *measures: Callable[[Float], Float]) -> tuple[Float, ...]:
-        """Compute the error and further measures of each candidate of a line."""
+        """Compute the error and further measures of each candidate, which comes last."""
         parts = [
             (values[0], *(measure(values) for measure in measures))
             for _, values in self.linear.along(line)
         ]
-        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        return tuple(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
 
 
 @dataclass(frozen=True)

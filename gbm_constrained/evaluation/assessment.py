@@ -85,10 +85,11 @@ class _Conflict:
     """Positions of constraints in conflict, or not certified, and of violations that are left."""
 
     named: tuple[int, ...] = ()  # In conflict, or not certified.
-    unmet: tuple[int, ...] = ()  # In conflict.
+    unmet: tuple[int, ...] = ()  # In conflict, as is proved.
     best: dict[int, tuple[float, float]] = field(default_factory=dict)  # Alone, and with others.
     left: tuple[int, ...] = ()  # Violated, although all constraints can be met.
     given_up: dict[int, tuple[int, ...]] = field(default_factory=dict)  # For which ones.
+    is_proved: bool = True  # Whether no decision resolves the conflict, or none was found.
 
     def of(self, j: int) -> tuple[int, ...]:
         """List the constraints that one cannot be met together with, itself among them."""
@@ -141,6 +142,7 @@ def assess(
         is_fragile=is_fragile,
         cost=_measure_cost(scored, returned, error, np.nan if plain is None else plain.objective),
         plain=plain,
+        is_proved=conflict.is_proved,
     )
 
 
@@ -160,7 +162,8 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
         if given_up:
             found = tuple(sorted({*given_up, *itertools.chain(*given_up.values())}))
         best = {j: pool.best(j, found) for j in found}
-        return _Conflict(found, found, best, given_up=given_up)
+        unmet = found if pool.is_proved else ()
+        return _Conflict(found, unmet, best, given_up=given_up, is_proved=pool.is_proved)
     if choice.is_uncertified:
         rows, values = returned.rows, returned.outcome.functionals
         p_values = violation_p_values(rows.compiled, rows.cells, counts, values)

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import astuple
 
 import numpy as np
+from scipy.stats import norm
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.decision.evaluation_set import ScoredRows
 from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
 from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.decision.threshold_grid import spread_thresholds
 from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.decision.violation_bound import ViolationBound
 from gbm_constrained.evaluation.sample_size import MIN_ROWS, rows_of_quotient
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
@@ -22,7 +25,7 @@ N_THRESHOLDS = 120  # Thresholds of each prefix, for each class of labels.
 N_BIASES = 150  # Biases of several classes, for each prefix.
 MAX_COVER_STEPS = 5000  # Steps of the search for the smallest conflict.
 SEARCHED_ROWS = 30_000_000  # Approximate number of rows times threshold searches: some seconds.
-N_BIAS_SEARCHES = 16  # Searches for the biases of several classes, which take longer.
+N_BIAS_SEARCHES = 4  # Searches for the biases of several classes, half a second each.
 
 
 def is_measured(compiled: LinearConstraints, counts: CellCounts) -> Bool:
@@ -38,6 +41,11 @@ class DecisionPool:
     """Decisions that a model can make, and the constraints that each meets up to sampling error.
 
     `choice` is the least violating decision, which is the first of the pool.
+
+    Attributes
+    ----------
+    is_proved : bool
+        Whether no decision meets the constraints in conflict. Otherwise none was found.
     """
 
     def __init__(self, scored: ScoredRows, candidates: Sequence[int], choice: Choice) -> None:
@@ -53,10 +61,12 @@ class DecisionPool:
         self.searched = (
             sorted({choice.rounds, candidates[-1]}) if self.has_several_classes else candidates
         )
-        self.left = N_BIAS_SEARCHES
+        self.left, self.is_proved = N_BIAS_SEARCHES, not self.has_several_classes
         if not self.has_several_classes:
             self.left = int(np.clip(SEARCHED_ROWS // rows.cells.n_rows, 36, 600))
         self._add_shifted(choice.rounds, [choice.shift])
+        decided = self.rows.decisions(shift_scores(self.margins(choice.rounds), choice.shift))
+        self.of_choice = CellCounts.of(rows.cells, decided)
         for prefix in candidates:
             if self.has_several_classes:
                 self._add_shifted(prefix, self._biases())
@@ -99,15 +109,56 @@ class DecisionPool:
         self.reached = np.concatenate([self.reached, reached])
 
     def conflict(self) -> tuple[int, ...]:
-        """Find the fewest constraints that no decision meets together, as far as is proved."""
-        if self._can_meet(tuple(range(self.n_constraints))):
+        """Find constraints that no decision meets together: the fewest, as far as is proved."""
+        every = tuple(range(self.n_constraints))
+        if not self.is_proved and (refuted := self._find_refuted()):
+            self.is_proved = True
+            return refuted
+        if self._can_meet(every):
             return ()
         # Either no decision meets the fewest constraints that no known one does, or a further
         # decision is found that does. Each turn therefore has another answer, or is the last.
         while (fewest := self._fewest_unreached()) and self.left > 0:
             if not self._can_meet(fewest):
                 return fewest
-        return fewest and tuple(np.flatnonzero(~self.reached.all(axis=0)).tolist())
+        self.is_proved = False
+        return fewest
+
+    def _find_refuted(self) -> tuple[int, ...]:
+        """Find constraints that a bound refutes on each prefix; none can be left out."""
+        rows = self.rows
+        compiled, refuted = rows.compiled, np.zeros(self.n_constraints, dtype=bool)
+        found = [
+            ViolationBound.of(self.margins(prefix), rows.cells, compiled)
+            for prefix in self.searched
+        ]
+        limits = [limit for limit in found if limit is not None]
+        if len(limits) < len(found):
+            return ()
+        levels = SIGNIFICANCE / np.bincount(compiled.owner)[compiled.owner]
+        bounds = compiled.b + norm.isf(levels) * standard_errors(compiled, self.of_choice)
+
+        def refute(kept: Bool) -> Bool | None:
+            """Find the constraints with multipliers; None where a decision may meet them."""
+            named = np.zeros(self.n_constraints, dtype=bool)
+            if self.reached[:, kept].all(axis=1).any():
+                return None
+            for limit in limits:
+                priced = limit.find_refuted(np.where(kept[compiled.owner], bounds, np.inf))
+                if priced is None:
+                    return None
+                named[compiled.owner[priced]] = True
+            return None if self.reached[:, named].all(axis=1).any() else named
+
+        fewer = refute(~refuted)
+        if fewer is None:
+            return ()
+        refuted = fewer
+        for j in reversed(range(self.n_constraints)):
+            if refuted[j]:
+                fewer = refute(refuted & (np.arange(self.n_constraints) != j))
+                refuted = refuted if fewer is None else fewer
+        return tuple(np.flatnonzero(refuted).tolist())
 
     def _fewest_unreached(self) -> tuple[int, ...]:
         """Find the fewest constraints such that each decision of the pool misses one; or none."""

@@ -3,7 +3,8 @@
 Each constraint has a verdict on the rows that are reported
 (:mod:`gbm_constrained.evaluation.verdicts`), and the gravest of them is the status of the fit. A
 constraint cannot be met if each decision *of this model* violates some constraint beyond doubt
-(:mod:`gbm_constrained.evaluation.conflicts`), which does not prove that no model meets all.
+(:mod:`gbm_constrained.evaluation.conflicts`), which does not prove that no model meets all. Where
+that is not proved of the decisions of several classes, none was found that meets the constraints.
 Constraints that are met may still be **fragile**: the decisions are hardly better than a constant
 one, while the model without constraints gains much more (:mod:`.assessment`). Verdicts on
 constraints that are measured on training rows are optimistic.
@@ -53,7 +54,8 @@ class Feasibility:
     conflict : tuple of Constraint
         Smallest set of constraints that cannot be met together; empty if all can. With
         ``guarantee="high_probability"`` the constraints that are not certified. With priorities
-        those that are given up, and those that they are given up for.
+        those that are given up, and those that they are given up for. Without `is_proved` the
+        smallest set that no decision was found to meet.
     rules : tuple of ConstraintResult
         Value and verdict of each constraint; for those in conflict also their best values.
     too_few_rows : tuple of TooFewRows
@@ -96,6 +98,9 @@ class Feasibility:
     rounds_trained, rounds_asked : int, default=0
         Boosting rounds (iterations of a linear model) that were trained, and that were asked for.
         Fewer were trained where a callback or early stopping ended the fit.
+    is_proved : bool, default=True
+        Whether no decision of the model meets the constraints of `conflict`. Otherwise none was
+        found, and their verdicts are those of their values.
     """
 
     conflict: tuple[Constraint, ...]
@@ -118,6 +123,7 @@ class Feasibility:
     drifting: tuple[ConstraintResult, ...] = ()
     rounds_trained: int = 0
     rounds_asked: int = 0
+    is_proved: bool = True
 
     @property
     def status(self) -> Kind:
@@ -140,10 +146,10 @@ class Feasibility:
         Returns
         -------
         tuple of Constraint
-            Empty for one that others are given up for.
+            Empty for one that others are given up for, and where the conflict is not proved.
         """
         if not self.given_up:
-            return self.conflict
+            return self.conflict if self.is_proved else ()
         return next(
             ((constraint, *r.given_up_for) for r in self.given_up if r.constraint == constraint),
             (),
@@ -264,7 +270,14 @@ class Feasibility:
     @property
     def _conflict_message(self) -> str:
         certificate = self.p_value, self.level
-        return describe_conflict(self.conflict, self.rules, self.error, certificate, self._rows)
+        return describe_conflict(
+            self.conflict,
+            self.rules,
+            self.error,
+            certificate,
+            self._rows,
+            is_proved=self.is_proved,
+        )
 
     @property
     def _fragile_message(self) -> str:

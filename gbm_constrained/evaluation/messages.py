@@ -101,6 +101,11 @@ MESSAGES = {
         "sampling error, on {rows}.",
         remedy="Relax {bound}, or drop {dropped}",
     ),
+    "none was found": Message(
+        "Not met: no decision of this model was found that meets {named}, not even within "
+        "sampling error, on {rows}. There may be one.",
+        remedy="Relax {bound}, or drop {dropped}",
+    ),
     "costly": Message(
         "The constraints cost more errors than they should, on {rows}: the model returned has an "
         "error of {error:.4f}, {unconstrained:.4f} without constraints, and thresholds for each "
@@ -149,16 +154,20 @@ def describe_conflict(
     error: float,
     certificate: tuple[float, float],
     rows: str,
+    *,
+    is_proved: bool,
 ) -> str:
     """Describe constraints that cannot be met, or certified, together; empty if there are none.
 
     `certificate` is the p-value of the constraints and the largest that earns a certificate, NaN
-    if none was asked for. `rows` is the number and name of the rows.
+    if none was asked for. `rows` is the number and name of the rows. Without `is_proved` no
+    decision was found that meets the constraints.
     """
     if not conflict:
         return ""
     p_value, level = certificate
-    message = MESSAGES["not certified" if p_value > level else "cannot be met"]
+    name = "cannot be met" if is_proved else "none was found"
+    message = MESSAGES["not certified" if p_value > level else name]
     named, bound, dropped = " and ".join(map(str, conflict)), "this bound", "the constraint"
     together = len(conflict) > 1
     if together:

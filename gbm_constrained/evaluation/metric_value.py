@@ -84,7 +84,7 @@ class MetricOnRows:
         """
         counts = self.joint.count_shares(shares, self.cells.rows.weight)
         found = self.joint.coefficients(self.cells, self.compiled).functionals(counts)
-        return self.bound.function(found)
+        return float(self.bound.function(found))
 
     def estimate(self, decisions: Codes, level: float) -> Estimate:
         """Estimate the metric of decisions, with an interval by the bootstrap of rows.

@@ -56,14 +56,23 @@ class BoundMetric:
         maximised.
     ratio : Ratio, default=None
         Coefficients of a metric of kind "ratio".
+    takes_columns : bool, default=False
+        Whether `function` also takes an array whose columns are several choices of functionals.
     """
 
     metric: Metric
     expressions: tuple[Expression, ...]
-    function: Callable[[Float], float]
+    function: Callable[[Float], Any]
     derivative: Callable[[Float], Float]
     kind: Kind
     ratio: Ratio | None = None
+    takes_columns: bool = False
+
+    def values(self, columns: Float) -> Float:
+        """Compute the metric of several choices of functionals, shape (n_functionals, n)."""
+        if self.takes_columns:
+            return np.asarray(self.function(columns), dtype=np.float64)
+        return np.array([self.function(u) for u in columns.T], dtype=np.float64)
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
@@ -119,7 +128,7 @@ class MetricLoss:
 
     def value(self, u: Float) -> float:
         """Compute the loss."""
-        value = self.bound.function(self.unit * u[self.at]) / self.unit
+        value = float(self.bound.function(self.unit * u[self.at])) / self.unit
         return 1.0 - value if self.sign < 0.0 else value
 
     def to_metric(self, loss: float) -> float:

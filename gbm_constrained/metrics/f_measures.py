@@ -121,9 +121,9 @@ class MacroF1(Metric):
         def parts(u: Float) -> tuple[Float, Float]:
             return u[::2], np.maximum(u[1::2], np.finfo(np.float64).tiny)
 
-        def function(u: Float) -> float:
+        def function(u: Float) -> Float:
             numerator, denominator = parts(u)
-            return float(np.mean(numerator / denominator))
+            return np.asarray(np.mean(numerator / denominator, axis=0))
 
         def derivative(u: Float) -> Float:
             numerator, denominator = parts(u)
@@ -132,7 +132,7 @@ class MacroF1(Metric):
             gradient[1::2] = -numerator / denominator**2
             return gradient / classes.size
 
-        return BoundMetric(self, tuple(rates), function, derivative, "other")
+        return BoundMetric(self, tuple(rates), function, derivative, "other", takes_columns=True)
 
     def __str__(self) -> str:
         return name_with_rows("f1_macro", Taken(self.on or None))

@@ -33,8 +33,8 @@ from gbm_constrained.metrics.base import BoundMetric, Form, Kind, Metric, bind_l
 SMALLEST_RECALL = 1e-9
 
 
-def _g_mean(u: Float) -> float:
-    return float(np.prod(np.maximum(u, 0.0)) ** (1.0 / u.size))
+def _g_mean(u: Float) -> Float:
+    return np.asarray(np.prod(np.maximum(u, 0.0), axis=0) ** (1.0 / len(u)))
 
 
 def _g_mean_gradient(u: Float) -> Float:
@@ -42,8 +42,10 @@ def _g_mean_gradient(u: Float) -> Float:
     return np.asarray(_g_mean(u) / (u.size * u))
 
 
-def _h_mean(u: Float) -> float:
-    return float(u.size / np.sum(1.0 / u)) if (u > 0.0).all() else 0.0
+def _h_mean(u: Float) -> Float:
+    smallest = np.finfo(np.float64).tiny
+    mean = len(u) / np.sum(1.0 / np.maximum(u, smallest), axis=0)
+    return np.where((u > 0.0).all(axis=0), mean, 0.0)
 
 
 def _h_mean_gradient(u: Float) -> Float:
@@ -51,8 +53,8 @@ def _h_mean_gradient(u: Float) -> Float:
     return np.asarray(_h_mean(u) ** 2 / (u.size * u**2))
 
 
-def _q_mean(u: Float) -> float:
-    return float(1.0 - np.sqrt(np.mean((1.0 - u) ** 2)))
+def _q_mean(u: Float) -> Float:
+    return np.asarray(1.0 - np.sqrt(np.mean((1.0 - u) ** 2, axis=0)))
 
 
 def _q_mean_gradient(u: Float) -> Float:
@@ -60,15 +62,15 @@ def _q_mean_gradient(u: Float) -> Float:
     return np.asarray((1.0 - u) / (norm * np.sqrt(u.size)) if norm > 0.0 else np.zeros(u.size))
 
 
-def _min_recall(u: Float) -> float:
-    return float(u.min())
+def _min_recall(u: Float) -> Float:
+    return np.asarray(u.min(axis=0))
 
 
 def _min_recall_gradient(u: Float) -> Float:
     return np.asarray((np.arange(u.size) == u.argmin()).astype(np.float64))
 
 
-_MEANS: dict[str, tuple[Callable[[Float], float], Callable[[Float], Float], Kind]] = {
+_MEANS: dict[str, tuple[Callable[[Float], Float], Callable[[Float], Float], Kind]] = {
     "g_mean": (_g_mean, _g_mean_gradient, "smooth"),
     "h_mean": (_h_mean, _h_mean_gradient, "smooth"),
     "q_mean": (_q_mean, _q_mean_gradient, "smooth"),
@@ -106,7 +108,7 @@ class MeanOfRecalls(Metric):
         _check_several(self.name, classes)
         function, derivative, kind = _MEANS[self.name]
         rates = tuple(recall(label, on=self.on or None) for label in classes.tolist())
-        return BoundMetric(self, rates, function, derivative, kind)
+        return BoundMetric(self, rates, function, derivative, kind, takes_columns=True)
 
     def __str__(self) -> str:
         return name_with_rows(self.name, Taken(self.on or None))

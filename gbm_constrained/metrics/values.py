@@ -115,10 +115,16 @@ class MetricValue(Expression):
 
     def value(self, functionals: Float, sense: Sense) -> float:
         """Compute the metric, NaN where one of its rates is undefined."""
-        if np.isnan(functionals).any():
-            return np.nan
+        return float(self.values(functionals[:, None])[0])
+
+    def values(self, columns: Float) -> Float:
+        """Compute the same of several choices of functionals, shape (n_functionals, n)."""
+        found = np.full(columns.shape[1], np.nan)
+        is_known = ~np.isnan(columns).any(axis=0)
+        low, high = self._ranges[:, :, None]
         # Running sums of rates are beyond their ends by rounding.
-        return float(self.bound.function(np.clip(functionals, *self._ranges)))
+        found[is_known] = self.bound.values(np.clip(columns[:, is_known], low, high))
+        return found
 
     @property
     def _ranges(self) -> Float:
@@ -161,7 +167,7 @@ class MetricFunction:
 
     def values(self, functionals: Float) -> Float:
         """Compute the values of several choices of functionals."""
-        return self.sign * np.array([self.of.value(f, ">=") for f in functionals.T])
+        return self.sign * self.of.values(functionals)
 
     def gradient(self, functionals: Float) -> Float:
         """Compute the gradient, no entry of which is larger than :data:`STEEPEST`."""

@@ -24,7 +24,7 @@ from gbm_constrained.evaluation.report_tables import (
     small_groups_frame,
 )
 from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
-from gbm_constrained.evaluation.verdicts import Verdict
+from gbm_constrained.evaluation.verdicts import Verdict, reaches_within
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.reductions.base import FEASIBLE
@@ -208,7 +208,7 @@ def _report_constraints(
     # Counted by labels, the oracle is not exact, and what it does not find may exist.
     searches = [result.solution, *([] if result.exact is None else [result.exact])]
     is_infeasible = all(found.status == "infeasible" for found in searches)
-    conflict = _violated(held_compiled, outcome) if is_infeasible else ()
+    conflict = _find_refuted(held_compiled, outcome) if is_infeasible else ()
     few = find_too_few_rows(
         held_cells, held_compiled, counts, outcome.functionals, outcome.intervals,
         outcome.of_functionals,
@@ -237,17 +237,25 @@ def _report_constraints(
     )  # fmt: skip
 
 
-def _violated(compiled: LinearConstraints, outcome: Outcome) -> tuple[Constraint, ...]:
-    """List the constraints that the decisions of least violation violate."""
+def _find_refuted(compiled: LinearConstraints, outcome: Outcome) -> tuple[Constraint, ...]:
+    """List the constraints that the decisions of least violation violate.
+
+    That no mixture meets them was found on these rows. It is said of others where the whole
+    interval of one of the constraints is beyond its bound.
+    """
     rows = compiled.rows_of(np.nan_to_num(outcome.functionals)) - compiled.b
     broken = set(compiled.owner[rows > FEASIBLE].tolist())
     values = compiled.values(outcome.functionals)
-    return tuple(
-        constraint
+    violated = [
+        j
         for j, constraint in enumerate(compiled.constraints)
         if j in broken
         or (not constraint.expression.has_linear_rows and values[j] > constraint.bound + FEASIBLE)
-    )
+    ]
+    is_refuted = [
+        not reaches_within(compiled.constraints[j], outcome.intervals[j]) for j in violated
+    ]
+    return tuple(compiled.constraints[j] for j in violated if any(is_refuted))
 
 
 def _accuracy(fit: MetricFit, result: MetricResult) -> Estimate:

@@ -15,6 +15,8 @@ from shift_problems import EXACT, Problem, measured, random, seeds
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.bias_search import BiasSearch
+from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.compiler import compile_constraints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
@@ -215,3 +217,16 @@ def test_seven_classes_against_the_dual():
     assert relaxed.error <= (decided != y).mean()
     again = best_shift(margin, cells, compiled)
     np.testing.assert_array_equal(again.value, found.value)
+
+
+@pytest.mark.parametrize(("k", "n", "fewest"), [(3, 800, 1500), (20, 3000, 300)])
+def test_the_lines_of_a_search_cost_the_same_for_few_and_many_classes(k, n, fewest):
+    """A line sorts all rows, compares all classes and measures all constraints."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, k, n)
+    rules = [gc.class_error(j) <= 0.1 for j in range(k)]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(k)))
+    found = ShiftSearch(rng.normal(size=(n, k)), cells, compiled)
+    search = BiasSearch(found.classes, found.merits, found.levels)
+    assert fewest <= search.lines_left
+    assert search.lines_left * n * k <= 30_000_000

@@ -9,11 +9,13 @@ from references import best_shift
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.bias_search import BiasSearch
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix
 from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
-from gbm_constrained.decision.rule import Scores
+from gbm_constrained.decision.rule import Choice, Scores
+from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.evaluation.assessment import ReturnedModel, assess
 from gbm_constrained.evaluation.conflicts import DecisionPool, _smallest_cover
 from gbm_constrained.problem.compiler import compile_constraints
@@ -62,7 +64,7 @@ class _Listed(DecisionPool):
 
     def __init__(self, decisions, known):
         self.decisions, self.n_constraints, self.left = decisions, decisions.shape[1], 1000
-        self.reached = decisions[:known]
+        self.reached, self.is_proved = decisions[:known], True
 
     def _can_meet(self, subset):
         met = self.decisions[:, list(subset)].all(axis=1)
@@ -99,8 +101,8 @@ def test_the_smallest_conflict_is_found_among_many_rules():
     assert sizes >= {0, 1, 2, 3, 4, 5}
 
 
-def test_a_conflict_that_takes_too_long_to_shrink_is_still_one():
-    """Out of steps, rules are dropped one by one; out of searches, none is spared."""
+def test_a_conflict_that_takes_too_long_to_shrink_is_not_proved():
+    """Out of steps, rules are dropped one by one; out of searches, further decisions may exist."""
     decisions = np.random.default_rng(4).random((300, 20)) < 0.8
     decisions = decisions[~decisions.all(axis=1)]
     cover = _smallest_cover(~decisions, most_steps=3)
@@ -109,8 +111,8 @@ def test_a_conflict_that_takes_too_long_to_shrink_is_still_one():
         assert decisions[:, [i for i in cover if i != j]].all(axis=1).any()
     pool = _Listed(decisions, known=5)
     pool.left = 0
-    missed = np.flatnonzero(~decisions[:5].all(axis=0))
-    assert pool.conflict() == tuple(missed)
+    assert pool.conflict() == _smallest_cover(~decisions[:5])
+    assert not pool.is_proved
 
 
 def test_opponents_are_the_fewest_of_the_rules_above():
@@ -197,3 +199,53 @@ def test_a_gap_of_many_groups_is_refuted_at_a_share_of_the_level():
     np.testing.assert_array_equal(pool.reached[-81:, 0], expected)
     of_rate = ~find_violated_rows(rows.compiled, counts, 0.025)[:, ~of_gap][:, 0]
     np.testing.assert_array_equal(pool.reached[-81:, 1], of_rate)
+
+
+def of_normal_classes(rules, k=20, n=3000, groups=False):
+    """Scores of normal classes that overlap, and the decisions that a choice would return."""
+    rng = np.random.default_rng(0)
+    y, centre = rng.integers(0, k, n), rng.normal(size=(k, 10))
+    x = 0.5 * centre[y] + rng.normal(size=(n, 10))
+    margin = -((x[:, None] - 0.5 * centre) ** 2).sum(axis=2) / 2
+    rows = unseen(rules, y, {"g": rng.integers(0, 2, n)} if groups else None)
+    scored = ScoredRows(rows, lambda rounds: margin)
+    choice = Choice(1, np.zeros(k), 0.5, 1.0)
+    return scored, choice
+
+
+def test_a_conflict_of_many_classes_is_proved_without_a_search(monkeypatch):
+    """None of the constraints can be left out, and no search for biases is needed."""
+    rules = [gc.class_error(k) <= 0.3 for k in range(20)]
+    scored, choice = of_normal_classes(rules)
+    searched = []
+    monkeypatch.setattr(BiasSearch, "run", lambda search: searched.append(search))
+    pool = DecisionPool(scored, [1], choice)
+    conflict = pool.conflict()
+    assert pool.is_proved
+    assert 1 < len(conflict) < 20
+    assert not searched
+    assert not pool.reached[:, conflict].all(axis=1).any()
+    monkeypatch.undo()
+    compiled, cells = scored.rows.compiled, scored.rows.cells
+    bounds = np.where(np.isin(compiled.owner, conflict), compiled.b, np.inf)
+    assert not ShiftSearch(scored.margins(1), cells, compiled).find(bounds=bounds).is_feasible
+
+
+def test_a_conflict_without_a_bound_is_worded_as_not_found():
+    """Rates of groups have no bound: the verdict is that of the value, and searches are few."""
+    rules = [gc.each(gc.class_error(k), by="g") <= 0.02 for k in range(3)]
+    scored, choice = of_normal_classes(rules, k=3, n=600, groups=True)
+    rows = scored.rows
+    pool = DecisionPool(scored, [1], choice)
+    assert pool.conflict()
+    assert not pool.is_proved
+    assert pool.left >= 0
+    decided = rows.decisions(scored.margins(1))
+    outcome = Outcome.of(rows, Scores.of(scored.margins(1), choice.shift, beside=False))
+    found = assess(scored, Prefixes(1, 1), ReturnedModel(choice, rows, decided, outcome))
+    assert found.conflict
+    assert not found.is_proved
+    assert found.status == "missed"
+    assert "no decision of this model was found" in found.message
+    assert "annot be met" not in found.message
+    assert next(finding.code for finding in found.findings) == "GC101"

@@ -118,7 +118,7 @@ CASES = {
     ),
     "three classes on noisy labels": Case(
         three, [gc.error_rate() <= 0.9, *(gc.class_error(k) <= 0.2 for k in range(3))],
-        "cannot be met", (gc.class_error(0) <= 0.2, gc.class_error(1) <= 0.2), (), "xgboost",
+        "cannot be met", (gc.class_error(1) <= 0.2, gc.class_error(2) <= 0.2), (), "xgboost",
     ),
     "three classes, of which any two can hold": Case(
         three, [*CLASSES, gc.error_rate() <= 0.9], "cannot be met", CLASSES,

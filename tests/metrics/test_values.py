@@ -10,6 +10,8 @@ from sklearn import metrics as sk
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.bias_search import BiasSearch
+from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.metrics import (
     balanced_accuracy,
     cost,
@@ -49,6 +51,9 @@ RULES = {
         lambda y, d: own(sk.confusion_matrix(y, d, normalize="all")),
     ),
 }
+
+
+TRACE = metric(np.trace, kind="linear")
 
 
 def draw(seed):
@@ -136,3 +141,45 @@ def test_what_is_no_rule_is_refused(make, error, message):
     with pytest.raises(error) as refused:
         make()
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("metric", [g_mean(), h_mean(), q_mean(), f1_macro(), TRACE], ids=str)
+def test_several_choices_of_rates_at_once(metric):
+    """Columns have the values that each has by itself; unknown rates have none."""
+    value = (metric >= 0.5).expression.with_classes([0, 1, 2])
+    u = np.random.default_rng(0).uniform(-1e-12, 1.0, (len(value.rates), 40))
+    u[0, :3], u[1, 5] = 0.0, np.nan
+    alone = np.array([value.value(column, ">=") for column in u.T])
+    np.testing.assert_array_equal(value.values(u), alone)
+    assert np.flatnonzero(np.isnan(alone)).tolist() == [5]
+    for i in (0, 7, 20):
+        of_metric = value.bound.function(np.clip(u[:, i], 0.0, value._ranges[1]))
+        assert alone[i] == pytest.approx(float(of_metric), rel=1e-14)
+
+
+@pytest.mark.parametrize("metric", [g_mean(), f1_macro()], ids=str)
+def test_biases_are_searched_with_one_call_of_the_metric_for_a_block_of_a_line(metric):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 600)
+    value = (metric >= 0.99).expression.with_classes([0, 1, 2])
+    cells, compiled = compile_constraints(
+        [gc.Constraint(value, ">=", 0.99)], Rows(y, np.arange(3))
+    )
+    search = ShiftSearch(rng.normal(size=(600, 3)) + np.eye(3)[y], cells, compiled)
+    calls, lines = [], []
+    of_columns, along = type(value).values, BiasSearch._along
+
+    def count_call(self, columns):
+        calls.append(columns.shape[1])
+        return of_columns(self, columns)
+
+    def count_line(self, *arguments):
+        lines.append(None)
+        return along(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(value), "values", count_call)
+        patch.setattr(BiasSearch, "_along", count_line)
+        search.find()
+    assert sum(calls) > 100 * len(lines)
+    assert len(calls) <= 3 * len(lines)

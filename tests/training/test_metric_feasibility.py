@@ -10,6 +10,11 @@ from helpers import BOTH, CLASSIFIERS, quiet
 from sklearn.datasets import make_classification
 
 import gbm_constrained as gc
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.outcome import Outcome
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.training.metric_report import _find_refuted
 
 
 @BOTH
@@ -61,3 +66,14 @@ def test_a_rule_that_never_predicts_a_class_has_no_precision(library, n_calls):
     if n_calls is None:
         assert report.set_index("decisions").loc["optimised", "held_out"] > 0.75
         assert model.predict(X).mean() > 0.05
+
+
+@pytest.mark.parametrize(("bound", "is_refuted"), [(0.48, False), (0.3, True)])
+def test_a_metric_says_cannot_be_met_beyond_sampling_error_alone(bound, is_refuted):
+    """Half of each class is wrong: intervals of 100 rows reach .48, and not .3."""
+    y, decided = np.repeat([0, 1], 100), np.tile([0, 1], 100)
+    rules = [gc.class_error(0) <= bound, gc.class_error(1) <= 0.6]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
+    outcome = Outcome.of_counts(compiled, CellCounts.of(cells, decided), "test")
+    found = _find_refuted(compiled, outcome)
+    assert found == ((rules[0],) if is_refuted else ())
