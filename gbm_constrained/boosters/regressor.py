@@ -50,7 +50,9 @@ REGRESSOR_PARAMETERS_DOC = """
     calibration_fraction : float, default=0.2
         Share of the rows that are set aside for a guarantee.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
-        Criterion of early stopping, as for classifiers.
+        Criterion of early stopping: the parent's metric; the mean loss plus the price of the
+        violation on the last evaluation set; or the metric among the rounds that meet the
+        constraints there.
     group_shifts : bool, default=False
         Whether predictions use the group, by a shift of the scores of each group of the columns
         that constraints group by. These must be columns of X. The shifts are one more tree of the

@@ -23,6 +23,7 @@ from gbm_constrained.decision.affine import (
     AffineChoice,
     PredictedRows,
     choose_affine,
+    measure_scores,
 )
 from gbm_constrained.decision.guarantee_checks import (
     GuaranteeRequest,
@@ -151,6 +152,7 @@ def certify_affine(
         return tests.p_values(rows.row_values(choice.affine(score)))
 
     passed: list[tuple[AffineChoice, Float]] = []
+    p_values = np.ones(len(rows.compiled.constraints))
     for choice in _order_maps(selection, tests.deviations(), has_scale=has_scale):
         p_values = test(choice)
         if p_values.max() > delta:  # No map behind this one can pass.
@@ -171,7 +173,8 @@ def _order_maps(
 
     Of bounds that are too tight, the map is returned whose nearest bound is furthest away, in
     deviations of the tests. Maps under which rows leave a stated range would fail, and are not
-    allowed.
+    allowed. Maps that lose no less than the mean score for all rows are left out, unless the
+    scores themselves do: equal predictions have no gaps, and are of no use.
     """
     rows, score = selection
     errors = np.maximum(deviations, np.finfo(np.float64).eps)
@@ -191,4 +194,6 @@ def _order_maps(
             is_allowed=stays_inside,
         )
         choices.setdefault(choice.affine, choice)
-    return list(choices.values())
+    constant = np.full_like(score, rows.lagrangian.rows.mean(score))
+    least = measure_scores(rows, constant, errors)[1]
+    return [one for one in choices.values() if one.loss < least or one.loss_before >= least]

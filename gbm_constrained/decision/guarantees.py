@@ -19,6 +19,11 @@ hold, its own test passes with probability `delta` at most.
 
 Of constraints with priorities, those that come first are guaranteed. Others are met as well as the
 decisions with the guarantee allow.
+
+A decision that is the same for all rows meets each comparison of groups, and is of no use. It
+earns no guarantee, unless it has the fewest errors of all. Neither does a decision of as many
+errors. Such decisions are left out before any test, by the selection rows, so that the tests of
+the others stay valid.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.communicator import Communicator
@@ -44,7 +49,7 @@ from gbm_constrained.decision.standard_errors import anticipate_standard_errors,
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch, threshold_curve
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.row_owners import find_first, find_first_constraints
-from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.multiple_testing import learn_then_test
 from gbm_constrained.statistics.order_statistics import (
     expected_bounds,
@@ -209,7 +214,33 @@ def control_risk(selection: ScoredRows, certification: ScoredRows, start: Choice
     search = ShiftSearch(margin, rows.cells, rows.compiled)
     found = search.find(bounds=np.minimum(bounds, own), penalty=VIOLATION_PRICE)
     violation = _violation_of_first(rows.compiled, found, bounds)
+    decided = rows.decisions(shift_scores(margin, found.value))
+    if _minority(rows, decided) == 0.0 < _minority(rows, rows.decisions(scores)):
+        left = (rows.compiled.rows_of(values) - bounds)[find_first(rows.compiled)]
+        return replace(start, violation=float(left.max()))
     return replace(start, shift=found.value, error=found.error, violation=violation)
+
+
+def _minority(rows: EvaluationSet, decisions: Codes) -> float:
+    """Compute the share of the rows that are not decided as the commonest class."""
+    of_classes = rows.counts(decisions).weight[rows.cells.views[0].cells].sum(axis=0)
+    return float(1.0 - of_classes.max() / of_classes.sum())
+
+
+def _find_constant_error(rows: EvaluationSet) -> float:
+    """Find the fewest errors of one decision for all rows that meets the constraints."""
+    first, errors = find_first(rows.compiled) & ~rows.compiled.has_scores, [np.inf]
+    for k in range(rows.cells.classes.size):
+        decided = np.full(len(rows.cells.rows), k, dtype=np.intp)
+        values = np.nan_to_num(functionals_of(rows.compiled, rows.counts(decided)))
+        if (rows.compiled.rows_of(values) <= rows.compiled.b + ROUNDING)[first].all():
+            errors.append(rows.error(decided))
+    return min(errors)
+
+
+def _is_constant(minority: Float, certification: EvaluationSet, delta: float) -> Bool:
+    """Whether decisions may be the same for all certification rows, with probability `delta`."""
+    return np.asarray((1.0 - minority) ** certification.cells.n_rows > delta)
 
 
 def _violation_of_first(compiled: LinearConstraints, found: Shift, bounds: Float) -> float:
@@ -234,7 +265,7 @@ def certify(
     one fails. Where any prefix may be returned, some prefixes share `delta`. Of the decisions that
     passed, the one with the smallest error on the selection rows is returned, with a price of the
     violations of later priorities, unless `start` keeps the model's own decisions and these
-    passed. Where none passed, the one with the smallest p-value is returned. One rate has an exact
+    passed. Where none passed, `start` is returned with the smallest p-value. One rate has an exact
     threshold instead, and where all constraints are on pair rates, `start` is tested as it is.
     """
     rows, margin = certification.rows, certification.margins(start.rounds)
@@ -243,13 +274,20 @@ def certify(
     limit = _find_limit(rows, margin, partial(umbrella_threshold, delta=delta))
     if limit is not None:
         best = _choose_within(limit, selection, start)
-        return replace(best, p_value=_PValues(rows, margin).largest(best.shift), level=delta)
+        p_value = _PValues(rows, margin).largest(best.shift)
+        decided, free = (
+            selection.rows.decisions(shift_scores(selection.margins(start.rounds), shift))
+            for shift in (best.shift, np.zeros(1))
+        )
+        if _minority(selection.rows, decided) == 0.0 < _minority(selection.rows, free):
+            p_value = 1.0
+        return replace(best, p_value=p_value, level=delta)
     tested = _list_tested_prefixes(rows, start, prefixes)
     keeps_own = not start.shift.any()
     sequences = [
-        _order_decisions(selection, rows, prefix, keeps_own=keeps_own) for prefix in tested
+        _order_decisions(selection, rows, prefix, delta, keeps_own=keeps_own) for prefix in tested
     ]
-    p_values = np.ones((len(sequences), max(map(len, sequences))))
+    p_values = np.ones((len(sequences), max(1, *map(len, sequences))))
     for i, (prefix, sequence) in enumerate(zip(tested, sequences, strict=True)):
         of_prefix = _PValues(rows, certification.margins(prefix))
         for j, choice in enumerate(sequence):
@@ -257,16 +295,15 @@ def certify(
             if p_values[i, j] > delta:  # No decision behind this one can pass.
                 break
     passed = learn_then_test(p_values, delta)
+    level = delta / len(sequences)
     if not passed.any():  # A decision behind a failure fails, however small its own p-value.
-        p_values = np.maximum.accumulate(p_values, axis=1)
+        return replace(start, p_value=float(p_values[:, 0].min()), level=level)
     choices = [
-        replace(choice, p_value=float(p_values[i, j]), level=delta / len(sequences))
+        replace(choice, p_value=float(p_values[i, j]), level=level)
         for i, sequence in enumerate(sequences)
         for j, choice in enumerate(sequence)
-        if passed[i, j] or not passed.any()
+        if passed[i, j]
     ]
-    if not passed.any():
-        return min(choices, key=lambda c: c.p_value)
     own = [c for c in choices if c.rounds == start.rounds and not c.shift.any()]
     if keeps_own and own:
         return own[0]
@@ -343,12 +380,17 @@ class _PValues:
 
 
 def _order_decisions(
-    selection: ScoredRows, certification: EvaluationSet, prefix: int, *, keeps_own: bool
+    selection: ScoredRows,
+    certification: EvaluationSet,
+    prefix: int,
+    delta: float,
+    *,
+    keeps_own: bool,
 ) -> list[Choice]:
     """Order the decisions of one prefix from the safest on, by the selection rows."""
     rows, margin = selection.rows, selection.margins(prefix)
     if margin.ndim > 1:
-        return _order_biases(selection, certification, prefix, keeps_own=keeps_own)
+        return _order_biases(selection, certification, prefix, delta, keeps_own=keeps_own)
     curve = threshold_curve(margin, rows.cells, rows.compiled, most=MAX_THRESHOLDS)
     # Distance from each bound in standard errors of the certification rows, at the nearest bound.
     spread = anticipate_standard_errors(certification.compiled, certification.cells)
@@ -367,6 +409,11 @@ def _order_decisions(
     order = np.lexsort((curve.error, -distance, -safety))
     # A decision that fails on the selection rows will hardly be certified; a few are kept.
     order = order[safety[order] > -1.0] if (safety > -1.0).any() else order[:1]
+    share = curve.n_positive / rows.cells.n_rows
+    useless = _is_constant(np.minimum(share, 1.0 - share), certification, delta)
+    if not useless[curve.error.argmin()]:
+        useless |= curve.error >= _find_constant_error(rows)
+        order = order[~useless[order]]
     violation = np.maximum(curve.violations[:, first].max(axis=1, initial=0.0), 0.0)
     return [
         Choice(prefix, curve.shift[[i]], float(curve.error[i]), float(violation[i])) for i in order
@@ -374,7 +421,12 @@ def _order_decisions(
 
 
 def _order_biases(
-    selection: ScoredRows, certification: EvaluationSet, prefix: int, *, keeps_own: bool
+    selection: ScoredRows,
+    certification: EvaluationSet,
+    prefix: int,
+    delta: float,
+    *,
+    keeps_own: bool,
 ) -> list[Choice]:
     """Find the best biases under bounds that are less and less tight.
 
@@ -397,4 +449,12 @@ def _order_biases(
         found = search.find(bounds=bounds)
         violation = _violation_of_first(compiled, found, bounds)
         choices.append(Choice(prefix, found.value, found.error, violation))
-    return choices
+    decided = [rows.decisions(shift_scores(margin, c.shift)) for c in (own, *choices)]
+    minority = np.array([_minority(rows, one) for one in decided])
+    useless = _is_constant(minority, certification, delta)
+    if useless[0]:
+        return choices
+    least = _find_constant_error(rows)
+    return [
+        c for c, drop in zip(choices, useless[1:], strict=True) if not drop and c.error < least
+    ]

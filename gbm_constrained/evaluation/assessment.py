@@ -167,7 +167,10 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
     if choice.is_uncertified:
         rows, values = returned.rows, returned.outcome.functionals
         p_values = violation_p_values(rows.compiled, rows.cells, counts, values)
-        is_named = (p_values > choice.level) & find_first_constraints(rows.compiled)
+        first = find_first_constraints(rows.compiled)
+        is_named = (p_values > choice.level) & first
+        if not is_named.any():  # The model passes by itself, behind safer decisions that failed.
+            is_named = first
         return _Conflict(tuple(np.flatnonzero(is_named).tolist()))
     if returned.has_guarantee:
         return _Conflict()

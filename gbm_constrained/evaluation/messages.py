@@ -174,7 +174,9 @@ def describe_conflict(
         named, bound = f"{named} together", "one of these bounds"
         dropped = "one of these constraints"
     of_numbers = bool(row_functions_of(conflict))
-    choices = "maps of the scores" if of_numbers else "decisions that this model can make"
+    choices = "decisions that this model can make, other than one decision for all rows,"
+    if of_numbers:
+        choices = "maps of the scores"
     lines = [
         message.lead.format(named=named, rows=rows, choices=choices, p_value=p_value, level=level)
     ]
@@ -193,6 +195,8 @@ def describe_conflict(
         if result.constraint not in conflict
     ]
     least = "violates the constraints least"
+    if p_value > level:
+        least = "is the one without the guarantee"
     if any(reached[constraint].is_vacuous for constraint in conflict):
         least = (
             f"has fewer than {MIN_ROWS} rows in a quotient, and meets a constraint in name only"

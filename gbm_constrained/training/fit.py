@@ -10,15 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbm_constrained._findings import issue_warning
+from gbm_constrained._typing import Array
 from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.validation import as_labels
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.row_owners import find_first
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.callbacks import CallbackNotifier, check_callbacks
 from gbm_constrained.training.checkpoint import open_checkpoint
+from gbm_constrained.training.early_stopping import RoundMerit, find_merit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 from gbm_constrained.training.group_decisions import begin_groups
 from gbm_constrained.training.measurement import (
@@ -93,6 +94,8 @@ class ConstrainedFit:
         Evaluation sets of the user.
     measured : Measured
         Product of :meth:`measure`.
+    merits : dict of int to RoundMerit
+        What early stopping on the constraints compares, by rounds.
     is_divisible : bool
         Whether a prefix of the booster is what the booster was after its rounds.
     has_offset : bool
@@ -140,6 +143,7 @@ class ConstrainedFit:
             options, problem, library, notifier, certification, groups, progress=progress
         )
         self.evaluation_sets: list[EvaluationSet] = []
+        self.merits: dict[int, RoundMerit] = {}
         self.measured: Measured
         self.is_divisible = self.has_offset = False
 
@@ -273,14 +277,13 @@ class ConstrainedFit:
         """Whether evaluation sets are measured after so many boosting rounds."""
         return self.options.early_stopping_on != "metric" or self.is_iteration_end(rounds)
 
-    def violation(self, rounds: int) -> float:
-        """Largest violation on the last evaluation set, as measured after some rounds.
+    def measure_round(self, held: EvaluationSet, rounds: int, margin: Array) -> None:
+        """Measure an evaluation set by its scores after some rounds."""
+        held.measure(rounds, margin)
+        if self.options.early_stopping_on != "metric" and held is self.evaluation_sets[-1]:
+            self.merits[rounds] = self.find_merit(held, margin)
 
-        Of constraints with priorities those that come first count, which are given up for none.
-        """
-        held = self.evaluation_sets[-1]
-        # What has no value there, such as a rate over no rows, is not violated.
-        values = held.compiled.rows_of(np.nan_to_num(held.functionals_in[rounds]))
-        violations = values - held.compiled.b
-        first = find_first(held.compiled)
-        return float(violations[first].max(initial=-np.inf))
+    def find_merit(self, held: EvaluationSet, margin: Array) -> RoundMerit:
+        """Find what early stopping on the constraints compares, by the scores after a round."""
+        is_shifted = self.measured.rows is not None and self.options.iterate != "randomized"
+        return find_merit(held, margin, is_shifted=is_shifted)

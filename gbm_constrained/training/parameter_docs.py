@@ -66,8 +66,9 @@ UNSEEN_PARAMETERS_DOC = """
         averages of models.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
         Criterion of early stopping, after the parent's ``early_stopping_rounds``: the parent's
-        metric; the constraints on the last evaluation set, of which the last round that met them
-        is kept; or the metric among the rounds that meet them. See
+        metric; the log loss plus the price of the constraints on the last evaluation set; or the
+        metric among the rounds that meet the constraints. The last two look at each round under
+        the best threshold on its scores, where the model gets a threshold in the end. See
         :mod:`gbm_constrained.training.early_stopping`.
     select : {"error", "auc"}, default="error"
         What is best among the prefixes that meet the constraints, with ``iterate="best"``: the

@@ -19,6 +19,7 @@ from gbm_constrained.decision.affine import (
     AffineChoice,
     PredictedRows,
     choose_affine,
+    measure_scores,
     standard_errors,
 )
 from gbm_constrained.decision.affine_guarantees import (
@@ -34,6 +35,7 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression import RegressionLagrangian
 from gbm_constrained.problem.regression_objectives import RegressionObjective
 from gbm_constrained.training.dual_controller import BoundsAt
+from gbm_constrained.training.early_stopping import RoundMerit
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.given_folds import check_measurable, check_rows, divide_as_given
@@ -291,6 +293,12 @@ class RegressionFit(ConstrainedFit):
         if self.run.certification is not None and boosters is not None:
             assert isinstance(rows, PredictedRows)
             check_observed(rows, boosters.held_margin(boosters.rounds))
+
+    def find_merit(self, held: EvaluationSet, margin: Array) -> RoundMerit:
+        """Find the mean loss of the scores with the price of their violation, in it."""
+        assert isinstance(held, PredictedRows)
+        violation, loss = measure_scores(held, margin, standard_errors(held, margin))
+        return RoundMerit(loss + PRICE * violation * abs(loss), violation)
 
     def training_rows(self) -> PredictedRows:
         """Bind the constraints to the training rows, to report on them."""

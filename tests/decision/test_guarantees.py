@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from helpers import BOTH, KINDS, margins_of, quiet
@@ -157,7 +159,7 @@ def test_decisions_are_put_in_order_by_rules_that_their_rows_tell_of(table):
         chosen = EvaluationSet(part, stated.on(part), "holdout")
         fresh = EvaluationSet(cells, stated, "certification")
         scored = ScoredRows(chosen, lambda rounds: margin[kept])
-        order = guarantees._order_decisions(scored, fresh, 3, keeps_own=False)
+        order = guarantees._order_decisions(scored, fresh, 3, 0.05, keeps_own=False)
         found.append([choice.shift[0] for choice in order])
     assert len(found[0]) > 10
     assert found[0] == found[1]
@@ -215,7 +217,9 @@ def test_nothing_is_certified_behind_a_failure():
             n = count_sequences(certification.rows, prefixes)
             assert n == (3 if is_free else 1)
             assert found.level == pytest.approx(0.1 / n)
-            order = guarantees._order_decisions(selection, certification.rows, 20, keeps_own=False)
+            order = guarantees._order_decisions(
+                selection, certification.rows, 20, 0.1, keeps_own=False
+            )
             rows, margin = certification.rows, certification.margins(20)
             tails = [
                 constraint_p_values(
@@ -280,3 +284,89 @@ def test_rows_of_further_data_sets_are_certified_as_well(library, table, conclus
     rate = np.mean(model.predict(X[own] + 0.1))
     assert model.constraint_report_.held_out[1] == pytest.approx(rate)
     assert model.constraint_report_["rows"][1] == "certification"
+
+
+# --- one decision for all rows ------------------------------------------------------------------
+
+
+def draw_groups(seed, n, share=0.2):
+    """Two groups, of which one has more rows of the positive class."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, 4))
+    group = (rng.random(n) < 0.4).astype(int)
+    score = features[:, 0] + 0.6 * features[:, 1] + 0.8 * group + 0.9 * rng.normal(size=n)
+    y = (score > np.quantile(score, 1 - share)).astype(int)
+    return np.column_stack([features, group]), y, {"g": group}
+
+
+@BOTH
+@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+@pytest.mark.parametrize("bound", [0.05, 0.2])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_one_decision_for_all_rows_earns_no_guarantee(library, guarantee, bound, n_classes):
+    """It closes the gap, and says nothing; it is named where nothing else passes."""
+    features, y, groups = draw_groups(0, 2400)
+    if n_classes == 3:
+        y = y + (features[:, 0] > 0)
+    rules = [gc.gap(gc.tpr(1), by="g") <= bound]
+    model = make(library, rules, guarantee=guarantee, n_estimators=30)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(features, y, sensitive_features=groups)
+    decided = model.predict(features)
+    assert np.unique(decided).size > 1
+    common = np.bincount(y).max() / y.size
+    assert np.mean(decided == y) > common
+    is_given = model.constraint_report_.verdict[0] == "met"
+    told = [str(w.message) for w in caught if "[GC102]" in str(w.message)]
+    if guarantee == "high_probability":
+        assert bool(told) != is_given
+    if told:
+        assert "other than one decision for all rows, none passes" in told[0]
+        assert "gap(tpr" in told[0]
+
+
+def test_one_decision_for_all_rows_is_certified_where_it_is_best():
+    """Of scores that say nothing and one row in fifty."""
+    rng = np.random.default_rng(0)
+
+    def sample(n):
+        y = (rng.random(n) < 0.02).astype(int)
+        columns = columns_of({"g": rng.choice(["a", "b"], n)}, n)
+        rules = [gc.gap(gc.selection_rate(), by="g") <= 0.2]
+        bound = compile_constraints(rules, Rows(y, np.arange(2), None, columns))
+        margin = rng.normal(size=n) - 0.5
+        return ScoredRows(EvaluationSet(*bound, "test"), lambda rounds: margin)
+
+    selection, certification = sample(1000), sample(1000)
+    start = choose_prefix(selection, Prefixes(20, 2))
+    found = guarantees.certify(selection, certification, start, Prefixes(20, 2), 0.1)
+    assert found.is_certified
+    assert not certification.rows.decisions(certification.margins(20) + found.shift[0]).any()
+
+
+def test_false_certificates_are_as_rare_without_constant_decisions():
+    """Scores whose gap is at the bound: certified thresholds violate it in few samples."""
+    rng = np.random.default_rng(1)
+    n_false, n_given, n_repeats, delta = 0, 0, 40, 0.2
+
+    def sample(n):
+        y = (rng.random(n) < 0.4).astype(int)
+        group = rng.integers(0, 2, n)
+        margin = rng.normal(size=n) + 2.0 * y - 1.0 + 0.6 * group
+        rules = [gc.gap(gc.selection_rate(), by="g") <= 0.15]
+        columns = columns_of({"g": group}, n)
+        bound = compile_constraints(rules, Rows(y, np.arange(2), None, columns))
+        return ScoredRows(EvaluationSet(*bound, "test"), lambda rounds: margin)
+
+    population = sample(50_000)
+    for _ in range(n_repeats):
+        selection, certification = sample(600), sample(600)
+        start = choose_prefix(selection, Prefixes(20, 2))
+        found = guarantees.certify(selection, certification, start, Prefixes(20, 2), delta)
+        rows, scores = population.rows, population.margins(20) + found.shift[0]
+        assert 0 < rows.decisions(scores).mean() < 1
+        n_given += found.is_certified
+        n_false += found.is_certified and rows.violations(scores).max() > 0.0
+    assert n_false <= n_repeats * delta + 2 * np.sqrt(n_repeats * delta * (1 - delta))
+    assert n_given > 0

@@ -11,7 +11,7 @@ from helpers import BOTH, CLASSIFIERS, quiet
 from sklearn.metrics import log_loss, roc_auc_score
 
 import gbm_constrained as gc
-from gbm_constrained.training.early_stopping import StoppingByConstraints
+from gbm_constrained.training.early_stopping import RoundMerit, StoppingByConstraints, find_merit
 
 N, PATIENCE = 60, 5
 RNG = np.random.default_rng(7)
@@ -41,7 +41,7 @@ def results_of(model):
 
 
 def best_of(model):
-    if isinstance(model, xgb.XGBClassifier):
+    if isinstance(model, xgb.XGBModel):
         return model.best_iteration
     return model.best_iteration_ - 1
 
@@ -98,17 +98,22 @@ def test_without_constraints_the_results_are_the_parents(library):
 # --- the best round ------------------------------------------------------------------
 
 
-def stop_by_constraints(violations):
-    """Best round (the last that met the constraints, or of least violation) and rounds trained."""
+def criterion_of(violations, bound, losses, labels=Y[HELD]):
+    """Log loss, plus ten for each unit of violation beyond a standard error of the miss rate."""
+    rates = violations + bound
+    errors = np.sqrt(rates * (1 - rates) / labels.sum())
+    return losses + 10 * np.maximum(violations - errors, 0)
+
+
+def stop_by_constraints(criterion):
+    """Best round (the last of the least criterion) and rounds trained."""
     best = 0
-    for t, violation in enumerate(violations):
-        if violation <= 0 or (
-            (violations[:t] > 0).all() and violation < violations[:t].min(initial=9)
-        ):
+    for t, value in enumerate(criterion):
+        if value <= criterion[best] + 1e-9:
             best = t
         if t - best >= PATIENCE:
             return best, t + 1
-    return best, len(violations)
+    return best, len(criterion)
 
 
 def stop_by_both(violations, losses):
@@ -141,10 +146,10 @@ BOUNDS = (0.2, 0.3, 0.4)
 @BOTH
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_stopping_on_the_constraints(library, bound, paths):
-    violations, _ = paths[library, bound]
+    violations, losses = paths[library, bound]
     options = {STOPPING[library]: PATIENCE, "early_stopping_on": "constraints"}
     model = fit(library, make(library, [gc.fnr() <= bound], **options))
-    best, trained = stop_by_constraints(violations)
+    best, trained = stop_by_constraints(criterion_of(violations, bound, losses))
     assert (best_of(model), trained_rounds(model)) == (best, trained)
     assert model.constraint_report_.held_out[0] == pytest.approx(violations[best] + bound)
     assert np.mean(model.predict(X[HELD])[Y[HELD] == 1] == 0) == pytest.approx(
@@ -159,7 +164,7 @@ def test_stopping_on_both(library, bound, paths):
     options = {STOPPING[library]: PATIENCE, "early_stopping_on": "both"}
     model = fit(library, make(library, [gc.fnr() <= bound], **options))
     if (violations > 0).all():
-        best, trained = int(violations.argmin()), N
+        best, trained = int(criterion_of(violations, bound, losses).argmin()), N
     else:
         best, trained = stop_by_both(violations, losses)
         assert model.constraint_report_.satisfied[0]
@@ -186,7 +191,8 @@ def test_the_paths_set_the_ways_apart(paths):
     both, constraints, met = set(), set(), set()
     for key, (violations, losses) in paths.items():
         met.add(bool((violations <= 0).any()))
-        constraints.add(stop_by_constraints(violations)[1] < N)
+        criterion = criterion_of(violations, key[1], losses)
+        constraints.add(stop_by_constraints(criterion)[1] < N)
         if (violations <= 0).any():
             both.add(stop_by_both(violations, losses)[0] != int(losses.argmin()))
             assert (violations > 0).any(), key
@@ -246,7 +252,8 @@ def test_xgboost_saves_the_best_rounds_only():
 def test_xgboost_has_the_score_of_the_round_it_was_cut_to(on, by):
     """Where the best prefix has fewer rounds than early stopping has kept."""
     # Some rounds before the one that early stopping keeps meet the bound, so that it is cut.
-    bound, learning_rate = (0.33, 0.08) if on == "both" else (0.25, 0.1)
+    cut = {"metric": (0.25, 0.1), "constraints": (0.2, 0.1), "both": (0.33, 0.08)}
+    bound, learning_rate = cut[on]
     options = {"early_stopping_on": on, "learning_rate": learning_rate}
     options["eval_metric"] = ["error", "logloss"]
     pairs = [(X[HELD], Y[HELD]), (X[HELD][::2], Y[HELD][::2])]
@@ -266,7 +273,10 @@ def test_xgboost_has_the_score_of_the_round_it_was_cut_to(on, by):
     assert model.best_iteration == kept - 1
     expected = model.evals_result()[data][metric][model.best_iteration]
     if on == "constraints":
-        expected = model.constraint_report_.held_out[0] - bound
+        violations = np.array([model.constraint_report_.held_out[0] - bound])
+        probabilities = model.predict_proba(X[HELD][::2])[:, 1]
+        losses = np.array([log_loss(Y[HELD][::2], probabilities)])
+        (expected,) = criterion_of(violations, bound, losses, Y[HELD][::2])
     assert model.best_score == pytest.approx(expected)
 
 
@@ -350,7 +360,93 @@ def test_what_it_needs(library, on):
 
 
 def test_the_best_round_by_the_constraints():
+    """The last of equal rounds is taken, whether or not it met the constraints."""
     found = StoppingByConstraints()
-    is_met = [found.update(t, v) for t, v in enumerate([0.3, 0.1, 0.2, 0.0, 0.1, -0.1, 0.05])]
-    assert is_met == [False, False, False, True, False, True, False]
-    assert (found.best, found.violation, found.has_met) == (5, -0.1, True)
+    merits = zip([0.9, 0.4, 0.5, 0.4, 0.6], [0.3, 0.1, 0.0, 0.2, -0.1], strict=True)
+    is_met = [found.update(t, RoundMerit(*merit)) for t, merit in enumerate(merits)]
+    assert is_met == [False, False, True, False, True]
+    assert (found.best, found.criterion, found.has_met) == (3, 0.4, True)
+
+
+# --- few positive rows ------------------------------------------------------------------------
+
+
+def draw_frauds(seed, n):
+    """One row in a hundred is positive."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, 8))
+    score = features[:, 0] + features[:, 1] * features[:, 2] + 0.5 * features[:, 3]
+    score += 0.7 * rng.normal(size=n)
+    return features, (score > np.quantile(score, 0.99)).astype(int)
+
+
+FRAUDS, FRAUDS_HELD = draw_frauds(0, 7500), draw_frauds(1, 4000)
+HALF = {"half": FRAUDS[0][:, 5] > 0}
+HALF_HELD = {"half": FRAUDS_HELD[0][:, 5] > 0}
+SLOW = {"n_estimators": 150, "learning_rate": 0.05, "max_depth": 6}
+
+
+@pytest.fixture(scope="module")
+def plain_rounds():
+    """Rounds that the parents keep on these rows."""
+    models = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
+    found = {}
+    for library, kind in models.items():
+        model = kind(**OPTIONS[library] | SLOW, **{STOPPING[library]: 10})
+        model.fit(*FRAUDS, eval_set=[FRAUDS_HELD], **quiet(library))
+        found[library] = best_of(model)
+    return found
+
+
+@BOTH
+@pytest.mark.parametrize("on", ["constraints", "both"])
+@pytest.mark.parametrize(
+    "rule", [gc.fnr() <= 0.15, gc.fpr() <= 0.005, gc.gap(gc.tpr(), by="half") <= 0.1], ids=str
+)
+def test_it_does_not_stop_where_hardly_a_row_is_selected(library, on, rule, plain_rounds):
+    """Rounds are compared under the threshold that the model gets when training is over."""
+    options = {"early_stopping_on": on, STOPPING[library]: 10, "measure_on": "auto"}
+    model = make(library, [rule], **options | SLOW).fit(
+        *FRAUDS, eval_set=[FRAUDS_HELD], sensitive_features=HALF,
+        sensitive_features_eval_set=[HALF_HELD], **quiet(library),
+    )  # fmt: skip
+    assert plain_rounds[library] > 20
+    assert best_of(model) >= plain_rounds[library] / 2
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_shift_changes_no_merit(n_classes, conclusions):
+    """Multipliers weigh classes, and the model's own shift undoes that."""
+    y = np.digitize(X[:, 0] + RNG.normal(size=1600), [0.0, 1.0][: n_classes - 1])
+    model = make("xgboost", [gc.accuracy() >= 0.3], measure_on="auto", n_estimators=5)
+    model.fit(X[TRAIN], y[TRAIN], eval_set=[(X[HELD], y[HELD])], verbose=False)
+    held = conclusions.pop().fit.evaluation_sets[-1]
+    margin = model.predict(X[HELD], output_margin=True).astype(np.float64)
+    moved = margin + (2.0 if n_classes == 2 else [2.0, 0.0, -1.0])
+    merits = [find_merit(held, scores, is_shifted=True) for scores in (margin, moved)]
+    assert merits[1] == pytest.approx(merits[0], abs=2e-4)
+    unshifted = find_merit(held, moved, is_shifted=False)
+    assert unshifted.criterion > merits[0].criterion + 0.1
+
+
+@BOTH
+def test_regressors_do_not_stop_where_all_predictions_are_alike(library):
+    """Those of the first rounds have no gap."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(2400, 5))
+    half = {"half": features[:, 4] > 0}
+    y = features[:, 0] + features[:, 1] ** 2 + 1.5 * half["half"] + 0.5 * rng.normal(size=2400)
+    train, held = slice(0, 1600), slice(1600, 2400)
+    kind = {"xgboost": gc.ConstrainedXGBRegressor, "lightgbm": gc.ConstrainedLGBMRegressor}
+    rule = gc.gap(gc.mean_prediction(), by="half") <= 1.0
+    options = {**OPTIONS[library], "n_estimators": 120, "learning_rate": 0.1, "measure_on": "auto"}
+    stopping = {"early_stopping_on": "constraints", STOPPING[library]: 5}
+    model = kind[library](constraints=[rule], **options, **stopping)
+    model.fit(
+        features[train], y[train], eval_set=[(features[held], y[held])],
+        sensitive_features={"half": half["half"][train]},
+        sensitive_features_eval_set=[{"half": half["half"][held]}], **quiet(library),
+    )  # fmt: skip
+    assert best_of(model) > 30
+    errors = y[held] - model.predict(features[held])
+    assert 1.0 - np.var(errors) / np.var(y[held]) > 0.6

@@ -181,7 +181,7 @@ def test_priorities_that_can_all_be_met_change_no_decision(library):
 
 @BOTH
 def test_early_stopping_looks_at_what_comes_first(library, conclusions):
-    """The recall is missed in each round, and is given up."""
+    """The recall is missed by half under the threshold that meets the bound, and is given up."""
     X, y = draw(2000)
     others, labels = draw(2000, 1)
     stopping = {"xgboost": "early_stopping_rounds", "lightgbm": "early_stopping_round"}[library]
@@ -189,11 +189,10 @@ def test_early_stopping_looks_at_what_comes_first(library, conclusions):
     rules = [gc.fpr() <= 0.2, (gc.recall() >= 0.999).with_priority(2)]
     fit_quietly(make(library, rules, **options), X, y, eval_set=[(others, labels)])
     fit = conclusions.pop().fit
-    held = fit.evaluation_sets[-1]
-    for rounds in range(2, 7, 2):
-        fpr, recall = held.values(rounds)
-        assert fit.violation(rounds) == pytest.approx(fpr - 0.2, abs=1e-9)
-        assert recall < 0.999
+    assert len(fit.merits) > 6
+    for merit in fit.merits.values():
+        assert merit.violation <= 1e-9
+        assert merit.criterion > 1.0
 
 
 @BOTH

@@ -86,7 +86,7 @@ class Observer:
             held, start = found
             if start is not None:
                 margin = margin - np.asarray(start, dtype=np.float64)
-            held.measure(rounds, margin)
+            self.fit.measure_round(held, rounds, margin)
             if self.fit.is_iteration_end(rounds) and self._is_moved_by(held):
                 self.fit.measured.observe(margin)
             return []
@@ -150,7 +150,7 @@ class ConstraintStopping:
         """Compare the round that has ended with the best one, as LightGBM asks of a callback."""
         ends = env.iteration + 1 == env.end_iteration
         rounds = env.iteration + 1 - env.begin_iteration
-        holds = self.by_constraints.update(env.iteration, self.fit.violation(rounds))
+        holds = self.by_constraints.update(env.iteration, self.fit.merits[rounds])
         if self.by_constraints.best == env.iteration:
             self.results = env.evaluation_result_list or []
         if self.on == "both" and self.by_constraints.has_met:

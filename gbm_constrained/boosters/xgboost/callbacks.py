@@ -66,7 +66,7 @@ class Observer(xgb.callback.TrainingCallback):
         if self.fit.is_measured_after(rounds):
             for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
                 margin = self._score(model, matrix)
-                held.measure(rounds, margin)
+                self.fit.measure_round(held, rounds, margin)
                 if self.fit.is_iteration_end(rounds) and self._is_moved_by([held]):
                     self.fit.measured.observe(margin)
         return False
@@ -125,12 +125,12 @@ class ConstraintStopping(xgb.callback.TrainingCallback):
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Compare the round with the best one; true ends training."""
         round_ = self.by_metric.starting_round + epoch
-        holds = self.by_constraints.update(round_, self.fit.violation(epoch + 1))
+        holds = self.by_constraints.update(round_, self.fit.merits[epoch + 1])
         if self.on == "both" and holds:
             return bool(self.by_metric.after_iteration(model, epoch, evals_log))
         if self.by_constraints.best == round_:
             model.set_attr(
-                best_iteration=str(round_), best_score=str(self.by_constraints.violation)
+                best_iteration=str(round_), best_score=str(self.by_constraints.criterion)
             )
         stops = round_ - self.by_constraints.best >= self.by_metric.rounds
         return bool(self.on == "constraints" and stops)
@@ -140,7 +140,7 @@ def score_after_rounds(model: Any, fit: ConstrainedFit) -> Callable[[int], float
     """Make the function of rounds that early stopping compared, while the fit is driven."""
     by_constraints = [c for c in model.callbacks if isinstance(c, ConstraintStopping)]
     if by_constraints and by_constraints[-1].has_decided_alone:
-        return fit.violation
+        return lambda rounds: fit.merits[rounds].criterion
     data = metric = None
     if model.early_stopping_rounds is None:  # XGBoost calls its own early stopping last.
         stopping = [c.by_metric for c in by_constraints] or list_stoppers(model)
