@@ -15,7 +15,7 @@ boosters of the pairs, so that prediction needs no groups.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from gbm_constrained.reductions.solve import check_reduction
 from gbm_constrained.training.checkpoint import CheckpointFile, open_checkpoint
 from gbm_constrained.training.held_out_boosters import HeldOutBoosters
 from gbm_constrained.training.metric_checks import check_denominator, check_folds, check_function
-from gbm_constrained.training.metric_oracles import OracleResult, OracleSearch, choose_oracle
+from gbm_constrained.training.metric_oracles import OracleSearch, choose_oracle
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
 from gbm_constrained.training.native_growth import NativeGrowth
@@ -194,9 +194,13 @@ class MetricFit:
             own = self._keep_decisions(boosters, held, merge)
             if own is not None:
                 return own
+        is_single = options.deterministic
+        if self.has_own_objective and is_single is None:
+            is_single = True  # Constraints alone have never made decisions random.
         search = MetricSearch(
             held, held.oracle(np.empty((0, len(problem.joint)))), options.solver, boosters.parts,
-            has_baselines=not self.has_own_objective, watch=self._watch(held, boosters),
+            has_baselines=not self.has_own_objective, deterministic=is_single,
+            watch=self._watch(held, boosters),
         )  # fmt: skip
         found = OracleSearch(
             search, boosters, has_stages=self.library.without_stages is None,
@@ -208,14 +212,14 @@ class MetricFit:
         if row_factor is not None:
             row_factor = row_factor[: problem.data.y.size]
         factors, scale, cell_scores = boosters.link(weights)
-        chosen = self._choose_rules(best)
-        is_single = len(chosen.costs) == 1
+        chosen = best.chosen
+        mixed_value = chosen.value if np.isnan(chosen.mixed_value) else chosen.mixed_value
         return MetricResult(
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
-            chosen, best.chosen.value, best.solution,
+            chosen, mixed_value, best.solution,
             problem.loss.to_metric(best.exact.bound), cell_model, label_model,
             factors, scale, best.exact, row_factor, cell_scores,
-            best.search.oracle.decide(chosen.costs[0]) if is_single else None,
+            best.search.oracle.decide(chosen.costs[0]) if len(chosen.costs) == 1 else None,
         )  # fmt: skip
 
     def _watch(self, held: HeldOutProblem, boosters: HeldOutBoosters) -> SearchWatch | None:
@@ -229,28 +233,6 @@ class MetricFit:
             notifier, boosters.source, own, problem.loss.to_metric,
             lambda: boosters.growth.reserved,
         )  # fmt: skip
-
-    def _choose_rules(self, best: OracleResult) -> Decisions:
-        """Put one rule in the place of a mixture, if it may stand for it."""
-        chosen, is_single = best.chosen, self.options.deterministic
-        if is_single is None and self.has_own_objective:
-            is_single = True  # Constraints alone have never made decisions random.
-        if len(chosen.costs) == 1 or is_single is False:
-            return chosen
-        single = best.search.single_rule(chosen, is_forced=bool(is_single))
-        if single is None:
-            return chosen
-        # Both by the rows that chose them: their difference is what one rule loses.
-        mixture = best.search.of_rules(chosen.name, chosen.costs, chosen.probability)
-        (one, mixed), _ = best.search.assess([single, mixture])
-        lost = mixed.value - one.value
-        return replace(
-            one,
-            value=chosen.value - lost,
-            low=chosen.low - lost,
-            high=chosen.high - lost,
-            oracle=chosen.oracle,
-        )
 
     def _keep_decisions(
         self, boosters: HeldOutBoosters, held: HeldOutProblem, merge: Merge | None

@@ -125,12 +125,23 @@ def search_decisions(
     """Find rules on the probabilities of boosters, and choose between them and simple rules."""
     exact, rules = search.solve_by_probabilities()
     search.check_kind(exact)
+    simple = search.baselines()
+    # Each search knows the rules without one, so that what it finds is no worse on its rows.
+    rules += [costs for decisions in simple for costs in decisions.costs]
     solution = search.solve(rules)
-    candidates, replicates = search.assess(
-        [*search.baselines(), search.by_probabilities(exact), search.optimum(solution, rules)]
+    candidates, _ = search.assess(
+        [*simple, search.by_probabilities(exact), search.optimum("optimised", solution, rules)]
     )
+    if search.is_bound(solution):
+        room = solution.violation + candidates[-1].errors
+        relaxed = search.solve(rules, room=room)
+        candidates += search.assess([search.optimum("relaxed", relaxed, rules, room)])[0]
     candidates = [replace(candidate, oracle=oracle) for candidate in candidates]
-    chosen = candidates[search.choose(candidates, replicates)]
+    if search.deterministic:
+        candidates = [search.as_single(one, is_forced=True) for one in candidates]
+    chosen = candidates[search.choose(candidates)]
+    if search.deterministic is None:
+        chosen = search.as_single(chosen, is_forced=False)
     return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
 
 
