@@ -177,7 +177,8 @@ class MetricSearch:
         room : float or ndarray of shape (n_rows,), default=0
             What each row of constraints is relaxed by.
         """
-        counted_by = "labels" if held is None else None
+        is_shown = held is None and not np.any(room)
+        counted_by = "labels" if is_shown else None
         held = self.held if held is None else held
         oracle = self.oracle if oracle is None else oracle
         programme, known = held.programme(room), list(rules)
@@ -252,24 +253,21 @@ class MetricSearch:
             "prior": is_wrong * (per_share / per_share.max())[joint.labels][:, None],
         }
         found = [self._of_rule(name, costs) for name, costs in rules.items()]
-        if not len(self.held.compiled):
+        of_plain = self.held.violations(self.oracle.functionals(rules["argmax"]))
+        if of_plain.max(initial=0.0) <= FEASIBLE:
             return found
-        of_two = joint.n_classes == 2  # As without a metric, biases of several classes are taken
         thresholds = self.of_rules("thresholds", *self._thresholds(self.oracle, self.held))
-        return [*found, self._cross_fit(thresholds, self._thresholds) if of_two else thresholds]
+        return [*found, self._cross_fit(thresholds, self._thresholds)]
 
     def _thresholds(self, oracle: PlugIn, held: HeldOutProblem) -> Rules:
         """Find the threshold or biases that a fit without a metric would choose."""
         joint, inside = held.problem.joint, held.problem.in_objective
         of_label = inside[:, None] & (joint.labels[:, None] == np.arange(joint.n_classes))
         scores = np.log(np.maximum(oracle.probabilities @ of_label, SMALLEST_PROBABILITY))
-        if joint.n_classes == 2:
-            shift = find_at_a_price(
-                ShiftSearch(scores[:, 1] - scores[:, 0], held.cells, held.compiled)
-            ).value
-            shift = np.append(0.0, shift)
-        else:
-            shift = find_at_a_price(ShiftSearch(scores, held.cells, held.compiled)).value
+        of_two = joint.n_classes == 2
+        margin = scores[:, 1] - scores[:, 0] if of_two else scores
+        shift = find_at_a_price(ShiftSearch(margin, held.cells, held.compiled)).value
+        shift = np.append(0.0, shift) if of_two else shift
         weight = np.exp(shift - shift.max())
         costs = (inside[:, None] & ~of_label) * weight[joint.labels][:, None]
         return costs[None], np.ones(1)
