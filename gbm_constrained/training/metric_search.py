@@ -27,6 +27,7 @@ from gbm_constrained.decision.choose import choose
 from gbm_constrained.decision.cost_rule import mixture_shares
 from gbm_constrained.decision.prefix_choice import find_at_a_price, violation_penalty
 from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.evaluation.metric_value import worst_rate_interval
 from gbm_constrained.metrics.callables import check_convexity
 from gbm_constrained.problem.row_owners import violation_weights
 from gbm_constrained.reductions.base import FEASIBLE, TOLERANCE, Oracle, Programme, Solution
@@ -37,6 +38,7 @@ from gbm_constrained.reductions.plug_in import PlugIn, PooledOracle, RecordingOr
 from gbm_constrained.reductions.rules_between import list_rules_between
 from gbm_constrained.reductions.solve import solve
 from gbm_constrained.statistics.bootstrap import RowGroups
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.metric_problem import HeldOutProblem
 from gbm_constrained.training.search_notifier import SearchWatch
 
@@ -78,6 +80,8 @@ class Decisions:
         Name of the oracle whose boosters the rules are for.
     mixed_value : float, default=nan
         The metric of the mixture that one rule stands for.
+    is_chosen : bool, default=False
+        Whether the held-out rows have chosen the rules.
     """
 
     name: str
@@ -91,6 +95,7 @@ class Decisions:
     errors: Float = field(default_factory=lambda: np.full(1, np.nan))
     oracle: str = "plug_in"
     mixed_value: float = np.nan
+    is_chosen: bool = False
 
     @property
     def violation(self) -> float:
@@ -306,7 +311,7 @@ class MetricSearch:
         self, found: Decisions, find: Callable[[PlugIn, HeldOutProblem], Rules]
     ) -> Decisions:
         """Decide each part of the held-out rows by the rules that are found on the others."""
-        n = len(self.held.rows)
+        n, found = len(self.held.rows), replace(found, is_chosen=True)
         if n > MAX_CROSS_FITTED_ROWS:
             return found
         shares = found.shares.copy()
@@ -331,6 +336,11 @@ class MetricSearch:
     def assess(self, candidates: list[Decisions]) -> tuple[list[Decisions], Float]:
         """Measure candidates on the held-out rows, with intervals by one bootstrap.
 
+        Rules that the rows have chosen balance the rates of these rows, noise included: the worst
+        rate of new rows is lower. So their value is the mean over resampled rows, corrected for
+        the noise of resampling by the metric's tangent. Parts that decide about each other do not
+        help, since what one part lacks is what the others have.
+
         Returns
         -------
         candidates : list of Decisions
@@ -351,14 +361,20 @@ class MetricSearch:
             weights = np.vstack([groups.weight, drawn])
             u = held.functionals(groups.tables(weights, shares, len(joint)))
             values = np.array([metric(one) for one in u[:, at]])
-            low, high = np.nanpercentile(values[1:], INTERVAL)
+            value, interval = values[0], np.nanpercentile(values[1:], INTERVAL)
+            if candidate.is_chosen:
+                tangent = (u[1:, at] - u[0, at]) @ held.problem.metric.derivative(u[0, at])
+                value = value + np.nanmean(values[1:] - value - tangent)
+            elif held.problem.metric.metric.form == "worst":
+                counted = CellCounts.of_probabilities(held.cells, candidate.shares)
+                interval = worst_rate_interval(held.compiled, counted, at)
             violations = held.violations(u)
             found.append(
                 replace(
                     candidate,
-                    value=float(values[0]),
-                    low=float(low),
-                    high=float(high),
+                    value=float(value),
+                    low=float(np.fmin(interval[0], value)),
+                    high=float(np.fmax(interval[1], value)),
                     violations=violations[0],
                     errors=violations[1:].std(axis=0),
                 )
@@ -414,20 +430,26 @@ class MetricSearch:
             allowed = held.violations(mixed).max(initial=FEASIBLE)
             losses[(violations > allowed).any(axis=1)] = np.inf
             best = int(losses.argmin())
-            error = (chosen.high - chosen.low) / (2 * 1.96) / loss.unit
-            if losses[best] > loss.value(mixed) + MAX_LOSS_IN_ERRORS * error:
+            if not np.isfinite(losses[best]):
                 return chosen
-        # Both by the rows that chose them: their difference is what one rule loses.
-        single = self._of_rule(chosen.name, pool[best])
-        mixture = self.of_rules(chosen.name, chosen.costs, chosen.probability)
-        (one, mixed_one), _ = self.assess([single, mixture])
-        lost = mixed_one.value - one.value
+        pair = [
+            self._of_rule(chosen.name, pool[best]),
+            self.of_rules(chosen.name, chosen.costs, chosen.probability),
+        ]
+        (one, mixture), _ = self.assess([replace(rules, is_chosen=True) for rules in pair])
+        # Both by the rows that chose the rule: their difference is what it loses, and no gain.
+        moved = loss.sign * max(
+            loss.sign * (chosen.value + one.value - mixture.value), loss.sign * one.value
+        )
+        error = (chosen.high - chosen.low) / (2 * 1.96)
+        if not is_forced and loss.sign * (moved - chosen.value) > MAX_LOSS_IN_ERRORS * error:
+            return chosen
         return replace(
             one,
-            value=chosen.value - lost,
-            low=chosen.low - lost,
-            high=chosen.high - lost,
-            violations=chosen.violations + one.violations - mixed_one.violations,
+            value=moved,
+            low=one.low + moved - one.value,
+            high=one.high + moved - one.value,
+            violations=chosen.violations + one.violations - mixture.violations,
             oracle=chosen.oracle,
             mixed_value=chosen.value,
         )
