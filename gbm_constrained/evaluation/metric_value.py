@@ -102,8 +102,8 @@ class MetricOnRows:
         joint, n_classes = self.joint, self.joint.n_classes
         if self.bound.metric.form == "worst":
             everyone, decided = slice(None), np.eye(n_classes)[decisions]
-            counts = CellCounts.of_probabilities(self.cells, decided)
-            interval = worst_rate_interval(self.compiled, counts, everyone, level)
+            counted = CellCounts.of_probabilities(self.cells, decided)
+            interval = worst_rate_interval(self.compiled, counted, everyone, level)
             return Estimate(self.value(decided), *map(float, interval))
         weight = self.cells.rows.weight
         groups = RowGroups.of(joint.codes, decisions[None], weight, joint.amounts())
@@ -120,7 +120,7 @@ class MetricOnRows:
 def worst_rate_interval(
     compiled: LinearConstraints, counts: CellCounts, at: slice, level: float = 0.95
 ) -> Float:
-    """Find the interval of the smallest of several rates of decisions that the rows did not choose.
+    """Find the interval of the smallest rate of decisions that the rows did not choose.
 
     It is that of :func:`~gbm_constrained.statistics.worst_intervals.worst_interval`.
 

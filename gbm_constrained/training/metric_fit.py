@@ -15,7 +15,7 @@ boosters of the pairs, so that prediction needs no groups.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,11 @@ class MetricResult:
         How scores of the labels and of the joint cells are combined, where there are both.
     decided : ndarray of shape (n_rows,), intp, default=None
         Decisions about the held-out rows of the one rule that is returned; None of several.
+    search : MetricSearch, default=None
+        The search on the scores that decide.
+    least : ndarray of shape (n_rows, n_classes), default=None
+        Probability of each decision about the held-out rows that violates the constraints least,
+        where no decisions were found that meet them.
     """
 
     held: HeldOutProblem
@@ -100,6 +105,8 @@ class MetricResult:
     row_factor: Float | None = None
     cell_scores: CellScores | None = None
     decided: Codes | None = None
+    search: MetricSearch | None = None
+    least: Float | None = None
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
@@ -112,6 +119,13 @@ class MetricResult:
         """Probability of each decision, given scores of the booster that decides."""
         decisions = [rule.decide(lambda _: margin) for rule in self.rules]
         return mixture_shares(decisions, self.chosen.probability, self.chosen.costs.shape[2])
+
+    def with_chosen(self, chosen: Decisions) -> MetricResult:
+        """Return other decisions by the same scores."""
+        decided = None
+        if len(chosen.costs) == 1 and self.search is not None:
+            decided = self.search.oracle.decide(chosen.costs[0])
+        return replace(self, chosen=chosen, decided=decided)
 
 
 class MetricFit:
@@ -214,13 +228,52 @@ class MetricFit:
         factors, scale, cell_scores = boosters.link(weights)
         chosen = best.chosen
         mixed_value = chosen.value if np.isnan(chosen.mixed_value) else chosen.mixed_value
-        return MetricResult(
+        least = None
+        if all(one.status == "infeasible" for one in (best.solution, best.exact)):
+            rules, probability = np.array(best.solution.rules), best.solution.probability
+            least = best.search.of_rules("least", rules, probability).shares
+        result = MetricResult(
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
             chosen, mixed_value, best.solution,
             problem.loss.to_metric(best.exact.bound), cell_model, label_model,
-            factors, scale, best.exact, row_factor, cell_scores,
-            best.search.oracle.decide(chosen.costs[0]) if len(chosen.costs) == 1 else None,
+            factors, scale, best.exact, row_factor, cell_scores, search=best.search, least=least,
         )  # fmt: skip
+        return result.with_chosen(chosen)
+
+    def keep_promise(self, result: MetricResult, margin: Array) -> MetricResult:
+        """Choose again by what the model of all rows does, if that is worse than was promised.
+
+        Trees are at their best on their training rows. Decisions whose metric is there outside of
+        the interval out of fold, on the bad side, are others than those of the boosters of the
+        folds: few distinct rows, for instance, have their scores on another side of a threshold.
+        What they reach on the training rows then takes the place of the promise, also in reports.
+
+        Parameters
+        ----------
+        result : MetricResult
+            The decision rules.
+        margin : ndarray
+            Scores of the training rows by the model that decides.
+        """
+        problem, chosen = self.problem, result.chosen
+        if result.search is None:
+            return result
+        everyone, sign = problem.on(np.arange(len(problem.data.rows))), problem.loss.sign
+
+        def reached(decisions: Decisions) -> Decisions:
+            shares = result.with_chosen(decisions).shares(margin)
+            counts = problem.joint.count_shares(shares, problem.data.rows.weight)
+            value = problem.metric.function(everyone.functionals(counts[None])[0][problem.loss.at])
+            worst = decisions.low if sign < 0.0 else decisions.high
+            return decisions if sign * (value - worst) <= 0.0 else replace(decisions, value=value)
+
+        if reached(chosen).value == chosen.value:
+            return result
+        same = [one for one in result.candidates if one.oracle == chosen.oracle]
+        same = [reached(chosen if one.name == chosen.name else one) for one in same]
+        best = same[result.search.choose(same)]
+        low, high = np.fmin(best.low, best.value), np.fmax(best.high, best.value)
+        return result.with_chosen(replace(best, low=float(low), high=float(high)))
 
     def _watch(self, held: HeldOutProblem, boosters: HeldOutBoosters) -> SearchWatch | None:
         """Watch the search, if somebody is to be notified or time is limited."""

@@ -14,7 +14,7 @@ criterion chooses among all candidates (:func:`~gbm_constrained.decision.choose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -348,18 +348,11 @@ class MetricSearch:
         replicates : ndarray of shape (n_candidates, n_replicates)
             The metric of each on resampled rows.
         """
-        held, joint = self.held, self.held.problem.joint
+        held = self.held
         metric = held.problem.metric.function
         at = held.problem.loss.at
-        levels, codes = zip(*(_number_rows(c.shares) for c in candidates), strict=True)
-        cells = joint.codes[held.rows]
-        groups = RowGroups.of(cells, np.array(codes), held.weight, joint.amounts(held.rows))
-        drawn = groups.resample()
         found, replicates = [], []
-        for i, candidate in enumerate(candidates):
-            shares = levels[i][groups.decisions[i]]
-            weights = np.vstack([groups.weight, drawn])
-            u = held.functionals(groups.tables(weights, shares, len(joint)))
+        for candidate, u in zip(candidates, self._resample(candidates), strict=True):
             values = np.array([metric(one) for one in u[:, at]])
             value, interval = values[0], np.nanpercentile(values[1:], INTERVAL)
             if candidate.is_chosen:
@@ -381,6 +374,16 @@ class MetricSearch:
             )
             replicates.append(values[1:])
         return found, np.array(replicates)
+
+    def _resample(self, candidates: Sequence[Decisions]) -> Iterator[Float]:
+        """Compute the functionals of candidates on the rows, and after it on resampled rows."""
+        held, joint = self.held, self.held.problem.joint
+        levels, codes = zip(*(_number_rows(c.shares) for c in candidates), strict=True)
+        cells = joint.codes[held.rows]
+        groups = RowGroups.of(cells, np.array(codes), held.weight, joint.amounts(held.rows))
+        weights = np.vstack([groups.weight, groups.resample()])
+        for level, of_candidate in zip(levels, groups.decisions, strict=True):
+            yield held.functionals(groups.tables(weights, level[of_candidate], len(joint)))
 
     def choose(self, candidates: Sequence[Decisions]) -> int:
         """Choose the candidate to return by the criterion of all fits."""
