@@ -228,7 +228,7 @@ def _report_constraints(
         conflict, tuple(results), tuple(few), (), 1.0 - float(estimator.unseen_accuracy_),
         None, np.nan, np.nan, result.source, len(held.rows),
     )  # fmt: skip
-    if result.source == "out of fold":  # Rows that are never held out contradict no verdict.
+    if len(compiled) and result.source == "out of fold":  # Rows that are never held out contradict no verdict.
         is_broken = find_training_violations(
             compiled, CellCounts.of_probabilities(cells, on_training)
         )
