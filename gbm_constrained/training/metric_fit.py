@@ -88,6 +88,9 @@ class MetricResult:
     least : ndarray of shape (n_rows, n_classes), default=None
         Probability of each decision about the held-out rows that violates the constraints least,
         where no decisions were found that meet them.
+    free : (Decisions, float), default=None
+        Decisions without constraints, and their loss in the distribution that the probabilities
+        describe.
     """
 
     held: HeldOutProblem
@@ -107,6 +110,7 @@ class MetricResult:
     decided: Codes | None = None
     search: MetricSearch | None = None
     least: Float | None = None
+    free: tuple[Decisions, float] | None = None
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
@@ -236,7 +240,8 @@ class MetricFit:
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
             chosen, mixed_value, best.solution,
             problem.loss.to_metric(best.exact.bound), cell_model, label_model,
-            factors, scale, best.exact, row_factor, cell_scores, search=best.search, least=least,
+            factors, scale, best.exact, row_factor, cell_scores,
+            search=best.search, least=least, free=best.free,
         )  # fmt: skip
         return result.with_chosen(chosen)
 

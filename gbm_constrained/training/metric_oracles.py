@@ -108,6 +108,9 @@ class OracleResult:
         Rules without a search, and the optimised ones.
     chosen : Decisions
         The best of them.
+    free : (Decisions, float) or None
+        Decisions without constraints, and their loss in the distribution that the probabilities
+        describe; None where nothing is constrained.
     """
 
     oracle: OracleName
@@ -117,6 +120,7 @@ class OracleResult:
     solution: Solution
     candidates: list[Decisions]
     chosen: Decisions
+    free: tuple[Decisions, float] | None
 
 
 def search_decisions(
@@ -132,6 +136,9 @@ def search_decisions(
     candidates, _ = search.assess(
         [*simple, search.by_probabilities(exact), search.optimum("optimised", solution, rules)]
     )
+    free = None
+    if search.held.problem.n_constraints and (freely := search.solve_freely()) is not None:
+        free = search.assess([search.by_probabilities(freely)])[0][0], freely.value
     if search.is_bound(solution):
         room = solution.violation + candidates[-1].errors
         relaxed = search.solve(rules, room=room)
@@ -142,7 +149,7 @@ def search_decisions(
     chosen = candidates[search.choose(candidates)]
     if search.deterministic is None:
         chosen = search.as_single(chosen, is_forced=False)
-    return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
+    return OracleResult(oracle, search, weights, exact, solution, candidates, chosen, free)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,9 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.refit_transfer import find_training_violations
+from gbm_constrained.evaluation.assessment import is_hardly_better
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
+from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.periods import drifting
 from gbm_constrained.evaluation.report_tables import (
@@ -228,7 +230,10 @@ def _report_constraints(
         conflict, tuple(results), tuple(few), (), 1.0 - float(estimator.unseen_accuracy_),
         None, np.nan, np.nan, result.source, len(held.rows),
     )  # fmt: skip
-    if len(compiled) and result.source == "out of fold":  # Rows that are never held out contradict no verdict.
+    feasibility = _add_costs(fit, result, feasibility)
+    if (
+        len(compiled) and result.source == "out of fold"
+    ):  # Rows that are never held out contradict no verdict.
         is_broken = find_training_violations(
             compiled, CellCounts.of_probabilities(cells, on_training)
         )
@@ -242,6 +247,40 @@ def _report_constraints(
     estimator.group_report_ = groups_frame(compiled, training.functionals, outcome)
     estimator.small_groups_ = small_groups_frame(compiled)
     return feasibility
+
+
+def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -> Feasibility:
+    """Add what the constraints cost, as a loss of the metric on the held-out rows.
+
+    They should cost as much more than decisions without constraints as they do in the distribution
+    that the probabilities describe.
+    """
+    search, loss = result.search, fit.problem.loss
+    if search is None or result.free is None or result.exact is None:
+        return feasibility
+    free, free_loss = result.free
+    own = search.loss(result.chosen)
+    unconstrained = min(search.loss(one) for one in (free, *result.candidates))
+    constant, of_constant = search.find_constant()
+    n_rows = len(result.held.rows)
+    name = str(fit.problem.metric.metric)
+    cost = Cost(
+        own,
+        unconstrained + max(result.exact.value - free_loss, 0.0),
+        unconstrained,
+        (result.chosen.high - result.chosen.low) / (2 * 1.96) / loss.unit,
+        rows=f"{n_rows:,} unseen rows ({result.source})",
+        objective=f"objective (1 - {name})" if loss.sign < 0.0 else f"objective ({name})",
+        decisions="the best decisions",
+    )
+    return replace(
+        feasibility,
+        constant_class=None if constant is None else fit.problem.data.classes[constant].item(),
+        constant_error=of_constant,
+        free_error=unconstrained,
+        is_fragile=is_hardly_better(own, of_constant, unconstrained, n_rows),
+        cost=cost,
+    )
 
 
 def _widen(compiled: LinearConstraints, counts: CellCounts, intervals: Float) -> Float:

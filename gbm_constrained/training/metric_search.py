@@ -160,6 +160,13 @@ class MetricSearch:
         constant = 1.0 - np.eye(joint.n_classes)
         return found, [*oracle.rules, *(np.tile(one, (len(joint), 1)) for one in constant)]
 
+    def solve_freely(self) -> Solution | None:
+        """Run the reduction on the same distribution without constraints, if it has a value."""
+        free = self.held.programme().without_constraints()
+        with suppress(ZeroDenominatorError):
+            return solve(free, self.oracle.by_probabilities(), self.solver, self.max_calls)
+        return None
+
     def solve(
         self,
         rules: Sequence[Float],
@@ -387,12 +394,27 @@ class MetricSearch:
 
     def choose(self, candidates: Sequence[Decisions]) -> int:
         """Choose the candidate to return by the criterion of all fits."""
-        loss = self.held.problem.loss
         return self._choose(
-            loss.sign * np.array([c.value for c in candidates]) / loss.unit,
+            np.array([self.loss(c) for c in candidates]),
             np.array([c.violations for c in candidates]),
             np.array([c.errors for c in candidates]),
         )
+
+    def loss(self, decisions: Decisions) -> float:
+        """Compute the loss of assessed decisions, in its unit."""
+        value = decisions.value / self.held.problem.loss.unit
+        return 1.0 - value if self.held.problem.loss.sign < 0.0 else value
+
+    def find_constant(self) -> tuple[int | None, float]:
+        """Find the class and loss of the best constant decision that meets the constraints."""
+        best, best_loss = None, np.nan
+        for k, one in enumerate(1.0 - np.eye(self.held.problem.joint.n_classes)):
+            u = self.oracle.functionals(np.tile(one, (len(self.held.problem.joint), 1)))
+            loss = self.held.problem.loss.value(u)
+            is_met = self.held.violations(u).max(initial=0.0) <= FEASIBLE
+            if is_met and not loss >= best_loss:
+                best, best_loss = k, loss
+        return best, best_loss
 
     def _choose(self, objectives: Float, violations: Float, errors: Float) -> int:
         weights = violation_weights(self.held.compiled)
