@@ -120,7 +120,7 @@ def assess(
         constant = _find_best_constant(returned.rows)
         if error > FRAGILE_ERROR * constant[1] and not returned.is_unconstrained:
             free_error = _measure_free_error(scored, prefixes.candidates)
-            is_fragile = _is_fragile(error, constant[1], free_error, n_rows)
+            is_fragile = is_hardly_better(error, constant[1], free_error, n_rows)
     few = _find_too_few_rows(returned, conflict)
     unsteady = () if conflict.named else _find_unsteady(returned.outcome, compiled.constraints)
     doubts = _list_doubts(returned, few, [compiled.constraints[j] for j in unsteady])
@@ -334,12 +334,13 @@ def _measure_free_error(scored: ScoredRows, candidates: Sequence[int]) -> float:
     return min(at(scored.margins(prefix)) for prefix in candidates)
 
 
-def _is_fragile(error: float, constant_error: float, free_error: float, n: int) -> bool:
+def is_hardly_better(error: float, constant_error: float, free_error: float, n: int) -> bool:
     """Whether constraints cost most of what a model gains over a constant decision."""
     gain = constant_error - free_error
-    noise = 2.0 * np.sqrt(constant_error * (1.0 - constant_error) / n)
+    noise = 2.0 * np.sqrt(max(constant_error * (1.0 - constant_error), 0.0) / n)
+    is_near = error > FRAGILE_ERROR * constant_error
     has_gain = free_error < FRAGILE_ERROR * constant_error and gain > noise
-    return bool(has_gain and constant_error - error < FRAGILE_GAIN * gain)
+    return bool(is_near and has_gain and constant_error - error < FRAGILE_GAIN * gain)
 
 
 def _measure_cost(

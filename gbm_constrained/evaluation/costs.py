@@ -35,6 +35,8 @@ class Cost:
     costliest: str = ""  # Constraint that costs most, if they cost more than they should.
     error_without_costliest: float = np.nan  # Error of the best threshold without it.
     rows: str = ""  # Number and name of the rows.
+    objective: str = "error"  # What all errors are; with a metric its loss.
+    decisions: str = "thresholds for each group"  # Which ones need `needed_error`.
 
     @property
     def is_costly(self) -> bool:

@@ -85,8 +85,8 @@ MESSAGES = {
     ),
     "fragile": Message(
         "Fragile: the constraints {hold} only by decisions that are hardly better than always "
-        "class {constant_class!r}: error {error:.4f}, against {constant_error:.4f} of that, and "
-        "{free_error:.4f} of this model without constraints, on {rows}.",
+        "class {constant_class!r}: {objective} {error:.4f}, against {constant_error:.4f} of that, "
+        "and {free_error:.4f} of this model without constraints, on {rows}.",
         "{constraint}: {result}",
         "Relax the bounds{more_rows}.",
     ),
@@ -107,9 +107,9 @@ MESSAGES = {
         remedy="Relax {bound}, or drop {dropped}",
     ),
     "costly": Message(
-        "The constraints cost more errors than they should, on {rows}: the model returned has an "
-        "error of {error:.4f}, {unconstrained:.4f} without constraints, and thresholds for each "
-        "group on the same scores would meet the constraints with {needed:.4f}.",
+        "The constraints cost more than they should, on {rows}: the model returned has an "
+        "{objective} of {error:.4f}, {unconstrained:.4f} without constraints, and {decisions} on "
+        "the same scores would meet the constraints with {needed:.4f}.",
         "The constraint that costs most is {costliest}: without it a threshold has an error of "
         "{without:.4f}.",
         "Give more boosting rounds or a larger learning_rate, or relax {relaxed}.",
@@ -241,6 +241,8 @@ def describe_cost(cost: Cost) -> str:
             error=cost.error,
             unconstrained=cost.unconstrained_error,
             needed=cost.needed_error,
+            objective=cost.objective,
+            decisions=cost.decisions,
         )
     ]
     if cost.costliest:

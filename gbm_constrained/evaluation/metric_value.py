@@ -17,7 +17,8 @@ from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.joint_cells import JointCells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.bootstrap import RowGroups
-from gbm_constrained.statistics.counts import functionals_of_weights
+from gbm_constrained.statistics.counts import CellCounts, functionals_of_weights
+from gbm_constrained.statistics.intervals import functional_intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +90,8 @@ class MetricOnRows:
     def estimate(self, decisions: Codes, level: float) -> Estimate:
         """Estimate the metric of decisions, with an interval by the bootstrap of rows.
 
+        The worst rate has an interval of its own: each replicate has another worst one.
+
         Parameters
         ----------
         decisions : ndarray of shape (n_samples,), intp
@@ -97,6 +100,11 @@ class MetricOnRows:
             Level of the interval.
         """
         joint, n_classes = self.joint, self.joint.n_classes
+        if self.bound.metric.form == "worst":
+            everyone, decided = slice(None), np.eye(n_classes)[decisions]
+            counted = CellCounts.of_probabilities(self.cells, decided)
+            interval = worst_rate_interval(self.compiled, counted, everyone, level)
+            return Estimate(self.value(decided), *map(float, interval))
         weight = self.cells.rows.weight
         groups = RowGroups.of(joint.codes, decisions[None], weight, joint.amounts())
         weights = np.vstack([groups.weight, groups.resample()])
@@ -107,6 +115,30 @@ class MetricOnRows:
         value, *resampled = (self.bound.function(one) for one in u)
         tail = 50.0 * (1.0 - level)
         return Estimate(value, *map(float, np.nanpercentile(resampled, [tail, 100.0 - tail])))
+
+
+def worst_rate_interval(
+    compiled: LinearConstraints, counts: CellCounts, at: slice, level: float = 0.95
+) -> Float:
+    """Find the interval of the smallest rate of decisions that the rows did not choose.
+
+    It is that of :func:`~gbm_constrained.statistics.worst_intervals.worst_interval`.
+
+    Parameters
+    ----------
+    compiled : LinearConstraints
+        The functionals.
+    counts : CellCounts
+        The decisions.
+    at : slice
+        Positions of the rates among the functionals.
+    level : float, default=0.95
+        Level of the interval.
+    """
+    of_each = functional_intervals(compiled, counts, level)[at]
+    of_all = 1.0 - (1.0 - level) / len(of_each)
+    strict = functional_intervals(compiled, counts, of_all)[at]
+    return np.array([of_each[:, 0].min(), strict[:, 1].min()])
 
 
 def measure_metric(metric: Metric, rows: Rows, shares: Float, positive: Any = None) -> float:

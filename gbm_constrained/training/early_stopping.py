@@ -34,8 +34,9 @@ from scipy.special import logsumexp, softmax
 from gbm_constrained._typing import Array
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.prefix_choice import FEW_SPLITS, find_at_a_price, violation_penalty
+from gbm_constrained.decision.prefix_choice import FEW_SPLITS, find_at_a_price
 from gbm_constrained.decision.priorities import PriorityLevels
 from gbm_constrained.decision.rule import shift_scores
 from gbm_constrained.decision.standard_errors import standard_errors
@@ -78,7 +79,7 @@ def find_merit(rows: EvaluationSet, margin: Array, *, is_shifted: bool) -> Round
     counts = rows.counts(rows.decisions(shifted))
     violations = rows.violations(margin, counts)
     told = np.maximum(violations - standard_errors(compiled, counts), 0.0)
-    paid = violation_penalty(cells) * PriorityLevels.of(compiled, cells).price_rows(told)
+    paid = VIOLATION_PRICE * PriorityLevels.of(compiled, cells).price_rows(told)
     largest = violations[find_first(compiled)].max(initial=-np.inf)
     loss = _log_loss(cells, margin, is_shifted=is_shifted)
     return RoundMerit(loss + float(paid), float(largest))

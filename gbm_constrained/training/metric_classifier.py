@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -204,9 +205,13 @@ class MetricMixin:
                 merger.take(result.label_model)
             remove_report(self)
             self._rules = _as_dict(result)
-            feasibility = report_metric(
-                self, fit, result, self._decision_margin, adapter.starting_scores(), sets
-            )
+            start = adapter.starting_scores()
+            with warnings.catch_warnings():  # Training took the same kind of table silently.
+                warnings.filterwarnings("ignore", "X does not have valid feature names")
+                margin = self._decision_margin(fit.problem.data.combined.X, start)
+            result = fit.keep_promise(result, margin)
+            self._rules = _as_dict(result)
+            feasibility = report_metric(self, fit, result, self._decision_margin, margin, sets)
             self._fold(adapter, result)
             adapter.finish()
         if fit.checkpoint is not None:

@@ -34,7 +34,7 @@ from gbm_constrained.reductions.solve import check_reduction
 from gbm_constrained.training.checkpoint import CheckpointFile, open_checkpoint
 from gbm_constrained.training.held_out_boosters import HeldOutBoosters
 from gbm_constrained.training.metric_checks import check_denominator, check_folds, check_function
-from gbm_constrained.training.metric_oracles import OracleResult, OracleSearch, choose_oracle
+from gbm_constrained.training.metric_oracles import OracleSearch, choose_oracle
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
 from gbm_constrained.training.native_growth import NativeGrowth
@@ -83,6 +83,14 @@ class MetricResult:
         How scores of the labels and of the joint cells are combined, where there are both.
     decided : ndarray of shape (n_rows,), intp, default=None
         Decisions about the held-out rows of the one rule that is returned; None of several.
+    search : MetricSearch, default=None
+        The search on the scores that decide.
+    least : ndarray of shape (n_rows, n_classes), default=None
+        Probability of each decision about the held-out rows that violates the constraints least,
+        where no decisions were found that meet them.
+    free : (Decisions, float), default=None
+        Decisions without constraints, and their loss in the distribution that the probabilities
+        describe.
     """
 
     held: HeldOutProblem
@@ -100,6 +108,9 @@ class MetricResult:
     row_factor: Float | None = None
     cell_scores: CellScores | None = None
     decided: Codes | None = None
+    search: MetricSearch | None = None
+    least: Float | None = None
+    free: tuple[Decisions, float] | None = None
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
@@ -112,6 +123,13 @@ class MetricResult:
         """Probability of each decision, given scores of the booster that decides."""
         decisions = [rule.decide(lambda _: margin) for rule in self.rules]
         return mixture_shares(decisions, self.chosen.probability, self.chosen.costs.shape[2])
+
+    def with_chosen(self, chosen: Decisions) -> MetricResult:
+        """Return other decisions by the same scores."""
+        decided = None
+        if len(chosen.costs) == 1 and self.search is not None:
+            decided = self.search.oracle.decide(chosen.costs[0])
+        return replace(self, chosen=chosen, decided=decided)
 
 
 class MetricFit:
@@ -194,9 +212,13 @@ class MetricFit:
             own = self._keep_decisions(boosters, held, merge)
             if own is not None:
                 return own
+        is_single = options.deterministic
+        if self.has_own_objective and is_single is None:
+            is_single = True  # Constraints alone have never made decisions random.
         search = MetricSearch(
             held, held.oracle(np.empty((0, len(problem.joint)))), options.solver, boosters.parts,
-            has_baselines=not self.has_own_objective, watch=self._watch(held, boosters),
+            has_baselines=not self.has_own_objective, deterministic=is_single,
+            watch=self._watch(held, boosters),
         )  # fmt: skip
         found = OracleSearch(
             search, boosters, has_stages=self.library.without_stages is None,
@@ -208,15 +230,55 @@ class MetricFit:
         if row_factor is not None:
             row_factor = row_factor[: problem.data.y.size]
         factors, scale, cell_scores = boosters.link(weights)
-        chosen = self._choose_rules(best)
-        is_single = len(chosen.costs) == 1
-        return MetricResult(
+        chosen = best.chosen
+        mixed_value = chosen.value if np.isnan(chosen.mixed_value) else chosen.mixed_value
+        least = None
+        if all(one.status == "infeasible" for one in (best.solution, best.exact)):
+            rules, probability = np.array(best.solution.rules), best.solution.probability
+            least = best.search.of_rules("least", rules, probability).shares
+        result = MetricResult(
             held, boosters.source, [*best.candidates, *(one.chosen for one in found[1:])],
-            chosen, best.chosen.value, best.solution,
+            chosen, mixed_value, best.solution,
             problem.loss.to_metric(best.exact.bound), cell_model, label_model,
             factors, scale, best.exact, row_factor, cell_scores,
-            best.search.oracle.decide(chosen.costs[0]) if is_single else None,
+            search=best.search, least=least, free=best.free,
         )  # fmt: skip
+        return result.with_chosen(chosen)
+
+    def keep_promise(self, result: MetricResult, margin: Array) -> MetricResult:
+        """Choose again by what the model of all rows does, if that is worse than was promised.
+
+        Trees are at their best on their training rows. Decisions whose metric is there outside of
+        the interval out of fold, on the bad side, are others than those of the boosters of the
+        folds: few distinct rows, for instance, have their scores on another side of a threshold.
+        What they reach on the training rows then takes the place of the promise, also in reports.
+
+        Parameters
+        ----------
+        result : MetricResult
+            The decision rules.
+        margin : ndarray
+            Scores of the training rows by the model that decides.
+        """
+        problem, chosen = self.problem, result.chosen
+        if result.search is None:
+            return result
+        everyone, sign = problem.on(np.arange(len(problem.data.rows))), problem.loss.sign
+
+        def reached(decisions: Decisions) -> Decisions:
+            shares = result.with_chosen(decisions).shares(margin)
+            counts = problem.joint.count_shares(shares, problem.data.rows.weight)
+            value = problem.metric.function(everyone.functionals(counts[None])[0][problem.loss.at])
+            worst = decisions.low if sign < 0.0 else decisions.high
+            return decisions if sign * (value - worst) <= 0.0 else replace(decisions, value=value)
+
+        if reached(chosen).value == chosen.value:
+            return result
+        same = [one for one in result.candidates if one.oracle == chosen.oracle]
+        same = [reached(chosen if one.name == chosen.name else one) for one in same]
+        best = same[result.search.choose(same)]
+        low, high = np.fmin(best.low, best.value), np.fmax(best.high, best.value)
+        return result.with_chosen(replace(best, low=float(low), high=float(high)))
 
     def _watch(self, held: HeldOutProblem, boosters: HeldOutBoosters) -> SearchWatch | None:
         """Watch the search, if somebody is to be notified or time is limited."""
@@ -229,28 +291,6 @@ class MetricFit:
             notifier, boosters.source, own, problem.loss.to_metric,
             lambda: boosters.growth.reserved,
         )  # fmt: skip
-
-    def _choose_rules(self, best: OracleResult) -> Decisions:
-        """Put one rule in the place of a mixture, if it may stand for it."""
-        chosen, is_single = best.chosen, self.options.deterministic
-        if is_single is None and self.has_own_objective:
-            is_single = True  # Constraints alone have never made decisions random.
-        if len(chosen.costs) == 1 or is_single is False:
-            return chosen
-        single = best.search.single_rule(chosen, is_forced=bool(is_single))
-        if single is None:
-            return chosen
-        # Both by the rows that chose them: their difference is what one rule loses.
-        mixture = best.search.of_rules(chosen.name, chosen.costs, chosen.probability)
-        (one, mixed), _ = best.search.assess([single, mixture])
-        lost = mixed.value - one.value
-        return replace(
-            one,
-            value=chosen.value - lost,
-            low=chosen.low - lost,
-            high=chosen.high - lost,
-            oracle=chosen.oracle,
-        )
 
     def _keep_decisions(
         self, boosters: HeldOutBoosters, held: HeldOutProblem, merge: Merge | None

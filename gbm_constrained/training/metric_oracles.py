@@ -108,6 +108,9 @@ class OracleResult:
         Rules without a search, and the optimised ones.
     chosen : Decisions
         The best of them.
+    free : (Decisions, float) or None
+        Decisions without constraints, and their loss in the distribution that the probabilities
+        describe; None where nothing is constrained.
     """
 
     oracle: OracleName
@@ -117,6 +120,7 @@ class OracleResult:
     solution: Solution
     candidates: list[Decisions]
     chosen: Decisions
+    free: tuple[Decisions, float] | None
 
 
 def search_decisions(
@@ -125,13 +129,27 @@ def search_decisions(
     """Find rules on the probabilities of boosters, and choose between them and simple rules."""
     exact, rules = search.solve_by_probabilities()
     search.check_kind(exact)
+    simple = search.baselines()
+    # Each search knows the rules without one, so that what it finds is no worse on its rows.
+    rules += [costs for decisions in simple for costs in decisions.costs]
     solution = search.solve(rules)
-    candidates, replicates = search.assess(
-        [*search.baselines(), search.by_probabilities(exact), search.optimum(solution, rules)]
+    candidates, _ = search.assess(
+        [*simple, search.by_probabilities(exact), search.optimum("optimised", solution, rules)]
     )
+    free = None
+    if search.held.problem.n_constraints and (freely := search.solve_freely()) is not None:
+        free = search.assess([search.by_probabilities(freely)])[0][0], freely.value
+    if search.is_bound(solution):
+        room = solution.violation + candidates[-1].errors
+        relaxed = search.solve(rules, room=room)
+        candidates += search.assess([search.optimum("relaxed", relaxed, rules, room)])[0]
     candidates = [replace(candidate, oracle=oracle) for candidate in candidates]
-    chosen = candidates[search.choose(candidates, replicates)]
-    return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
+    if search.deterministic:
+        candidates = [search.as_single(one, is_forced=True) for one in candidates]
+    chosen = candidates[search.choose(candidates)]
+    if search.deterministic is None:
+        chosen = search.as_single(chosen, is_forced=False)
+    return OracleResult(oracle, search, weights, exact, solution, candidates, chosen, free)
 
 
 @dataclass(frozen=True, eq=False)

@@ -197,7 +197,7 @@ class MetricProblem:
     def convex_bounds(self) -> tuple[ConvexBound, ...]:
         """The constraints whose bounds no linear rows state."""
         return tuple(
-            ConvexBound(constraint.expression, constraint.bound, span)
+            ConvexBound(constraint.expression, constraint.bound, span, constraint.violation_weight)
             for constraint, span in zip(
                 self.options.constraints, self.compiled.spans, strict=False
             )
@@ -226,11 +226,14 @@ class ConvexBound:
         The bound.
     at : slice
         Positions of its functionals among all of the programme.
+    weight : float
+        Factor of its violation.
     """
 
     expression: CoverageDivergence
     bound: float
     at: slice
+    weight: float
 
     def value(self, u: Float) -> float:
         """Compute the left-hand minus the right-hand side."""
@@ -299,16 +302,26 @@ class HeldOutProblem:
                 f"class, merge it with another one, or use fewer n_folds."
             )
 
-    def programme(self) -> Programme:
-        """Write the metric and the linear rows of the constraints as a programme."""
-        compiled = self.compiled
+    def programme(self, room: Float | float = 0.0) -> Programme:
+        """Write the metric and the constraints as a programme.
+
+        Parameters
+        ----------
+        room : float or ndarray of shape (n_rows,), default=0
+            What each linear row and each convex bound is relaxed by.
+        """
+        compiled, bounds = self.compiled, self.problem.convex_bounds
+        room = np.broadcast_to(room, len(compiled) + len(bounds))
         A = compiled.R.toarray()
         low, high = self._box()
         return Programme(
             self.problem.loss,
             A,
-            compiled.b + A @ np.nan_to_num(compiled.constant),
-            convex=self.problem.convex_bounds,
+            compiled.b + room[: len(compiled)] + A @ np.nan_to_num(compiled.constant),
+            convex=[
+                replace(one, bound=one.bound + more)
+                for one, more in zip(bounds, room[len(compiled) :], strict=True)
+            ],
             low=low,
             high=high,
         )

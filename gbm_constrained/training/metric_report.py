@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,11 +10,15 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._findings import issue_warning
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
 from gbm_constrained.decision.outcome import Outcome
+from gbm_constrained.decision.refit_transfer import find_training_violations
+from gbm_constrained.evaluation.assessment import is_hardly_better
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
+from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.periods import drifting
 from gbm_constrained.evaluation.report_tables import (
@@ -27,8 +30,9 @@ from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_co
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_within
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.reductions.base import FEASIBLE
 from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.intervals import constraint_intervals
+from gbm_constrained.statistics.worst_intervals import level_of_all
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult
 from gbm_constrained.training.metric_sets import EvaluationProblem, MetricMargin, tabulate_sets
 from gbm_constrained.training.period_report import report_periods_of_metric
@@ -43,7 +47,7 @@ def report_metric(
     fit: MetricFit,
     result: MetricResult,
     margin: MetricMargin,
-    start: Any = None,
+    of_training: Array,
     sets: Sequence[EvaluationProblem] = (),
 ) -> Feasibility:
     """Set the fitted attributes that report on the metric and the constraints.
@@ -58,14 +62,12 @@ def report_metric(
         The decision rules.
     margin : callable
         Scores, of the booster that decides, of the rows of a table.
-    start : array-like, default=None
-        Scores that the training rows start from, where ``predict`` adds them.
+    of_training : ndarray
+        The same scores of the training rows.
     sets : sequence of EvaluationProblem, default=()
         The evaluation sets.
     """
-    with warnings.catch_warnings():  # Training took the same kind of table silently.
-        warnings.filterwarnings("ignore", "X does not have valid feature names")
-        on_training = result.shares(margin(fit.problem.data.combined.X, start))
+    on_training = result.shares(of_training)
     table = _tabulate_metric(fit, result, on_training)
     estimator.metric_report_ = tabulate_sets(table, result, sets, margin)
     estimator.mixture_ = _tabulate_rules(fit, result)
@@ -205,19 +207,17 @@ def _report_constraints(
     )
     counts = CellCounts.of_probabilities(held_cells, result.chosen.shares)
     outcome = Outcome.of_counts(held_compiled, counts, result.source)
-    # Counted by labels, the oracle is not exact, and what it does not find may exist.
-    searches = [result.solution, *([] if result.exact is None else [result.exact])]
-    is_infeasible = all(found.status == "infeasible" for found in searches)
-    conflict = _find_refuted(held_compiled, outcome) if is_infeasible else ()
+    values = held_compiled.values(outcome.functionals)
+    if result.chosen.is_chosen:
+        outcome = replace(outcome, intervals=_widen(held_compiled, counts, outcome.intervals))
+    conflict = _find_conflict(held_cells, held_compiled, result, outcome)
     few = find_too_few_rows(
         held_cells, held_compiled, counts, outcome.functionals, outcome.intervals,
         outcome.of_functionals,
     )  # fmt: skip
     results = []
     for j, constraint in enumerate(constraints):
-        estimate = Estimate(
-            float(held_compiled.values(outcome.functionals)[j]), *map(float, outcome.intervals[j])
-        )
+        estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
         n_rows = rows_of_constraint(held_cells, held_compiled, j)
         doubt = next((rate.reason for rate in few if rate.constraint == constraint), "")
         verdict = Verdict.of(
@@ -225,37 +225,101 @@ def _report_constraints(
         )
         results.append(ConstraintResult(constraint, *estimate, n_rows, verdict))
     multipliers = np.zeros(len(compiled))
-    estimator.constraint_report_ = constraints_frame(
-        compiled, training.functionals, multipliers, outcome, [r.verdict for r in results]
-    )
-    estimator.group_report_ = groups_frame(compiled, training.functionals, outcome)
-    estimator.small_groups_ = small_groups_frame(compiled)
     estimator.unseen_accuracy_ = _accuracy(fit, result)
-    return Feasibility(
+    feasibility = Feasibility(
         conflict, tuple(results), tuple(few), (), 1.0 - float(estimator.unseen_accuracy_),
         None, np.nan, np.nan, result.source, len(held.rows),
     )  # fmt: skip
+    feasibility = _add_costs(fit, result, feasibility)
+    if (
+        len(compiled) and result.source == "out of fold"
+    ):  # Rows that are never held out contradict no verdict.
+        is_broken = find_training_violations(
+            compiled, CellCounts.of_probabilities(cells, on_training)
+        )
+        is_broken &= np.isfinite(values) & (not conflict or compiled.is_satisfied(values))
+        trained = compiled.values(training.functionals)
+        feasibility = feasibility.add_training_evidence(trained, is_broken)
+    estimator.constraint_report_ = constraints_frame(
+        compiled, training.functionals, multipliers, outcome,
+        [r.verdict for r in feasibility.rules],
+    )  # fmt: skip
+    estimator.group_report_ = groups_frame(compiled, training.functionals, outcome)
+    estimator.small_groups_ = small_groups_frame(compiled)
+    return feasibility
 
 
-def _find_refuted(compiled: LinearConstraints, outcome: Outcome) -> tuple[Constraint, ...]:
-    """List the constraints that the decisions of least violation violate.
+def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -> Feasibility:
+    """Add what the constraints cost, as a loss of the metric on the held-out rows.
 
-    That no mixture meets them was found on these rows. It is said of others where the whole
-    interval of one of the constraints is beyond its bound.
+    They should cost as much more than decisions without constraints as they do in the distribution
+    that the probabilities describe.
     """
-    rows = compiled.rows_of(np.nan_to_num(outcome.functionals)) - compiled.b
-    broken = set(compiled.owner[rows > FEASIBLE].tolist())
-    values = compiled.values(outcome.functionals)
-    violated = [
-        j
-        for j, constraint in enumerate(compiled.constraints)
-        if j in broken
-        or (not constraint.expression.has_linear_rows and values[j] > constraint.bound + FEASIBLE)
-    ]
-    is_refuted = [
-        not reaches_within(compiled.constraints[j], outcome.intervals[j]) for j in violated
-    ]
-    return tuple(compiled.constraints[j] for j in violated if any(is_refuted))
+    search, loss = result.search, fit.problem.loss
+    if search is None or result.free is None or result.exact is None:
+        return feasibility
+    free, free_loss = result.free
+    own = search.loss(result.chosen)
+    unconstrained = min(search.loss(one) for one in (free, *result.candidates))
+    constant, of_constant = search.find_constant()
+    n_rows = len(result.held.rows)
+    name = str(fit.problem.metric.metric)
+    cost = Cost(
+        own,
+        unconstrained + max(result.exact.value - free_loss, 0.0),
+        unconstrained,
+        (result.chosen.high - result.chosen.low) / (2 * 1.96) / loss.unit,
+        rows=f"{n_rows:,} unseen rows ({result.source})",
+        objective=f"objective (1 - {name})" if loss.sign < 0.0 else f"objective ({name})",
+        decisions="the best decisions",
+    )
+    return replace(
+        feasibility,
+        constant_class=None if constant is None else fit.problem.data.classes[constant].item(),
+        constant_error=of_constant,
+        free_error=unconstrained,
+        is_fragile=is_hardly_better(own, of_constant, unconstrained, n_rows),
+        cost=cost,
+    )
+
+
+def _widen(compiled: LinearConstraints, counts: CellCounts, intervals: Float) -> Float:
+    """Widen the intervals of the worst of many for decisions that the rows have chosen.
+
+    Which group is the worst one depends on the rows then, and the end on the side of violations is
+    that of intervals which all hold at once, as the other end is.
+    """
+    found = intervals.copy()
+    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
+        level = level_of_all(constraint, span.stop - span.start, 0.95)
+        if level > 0.95:
+            end = 1 if constraint.sign > 0 else 0
+            found[j, end] = constraint_intervals(compiled, counts, level)[j, end]
+    return found
+
+
+def _find_conflict(
+    cells: Cells, compiled: LinearConstraints, result: MetricResult, outcome: Outcome
+) -> tuple[Constraint, ...]:
+    """List the constraints that cannot be met together, as far as the rows show it.
+
+    The decisions of least violation are those of one sample. So all constraints that they violate
+    must be refuted beyond sampling error, by them and by the decisions that are returned.
+    """
+    if result.least is None:
+        return ()
+    counts = CellCounts.of_probabilities(cells, result.least)
+    least = Outcome.of_counts(compiled, counts, result.source)
+    values = [compiled.values(one.functionals) for one in (least, outcome)]
+    violated = np.flatnonzero(~compiled.is_satisfied(values[0]))
+    if not violated.size or any(
+        bool(compiled.is_satisfied(value)[j])
+        or reaches_within(compiled.constraints[j], one.intervals[j])
+        for value, one in zip(values, (least, outcome), strict=True)
+        for j in violated
+    ):
+        return ()
+    return tuple(compiled.constraints[j] for j in violated)
 
 
 def _accuracy(fit: MetricFit, result: MetricResult) -> Estimate:

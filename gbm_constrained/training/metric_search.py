@@ -1,26 +1,35 @@
 """The decision rules of a metric: what the reductions find, against rules without a search.
 
-The class of the largest probability, and that of the largest probability divided by the share of
-the class, are always candidates. The metric is optimised over decisions on held-out rows, and of a
-class of twenty rows it fits their noise. So the optimised decisions are assessed by
-cross-fitting: rules found on all parts of the held-out rows but one decide on that part. The
-optimum is taken if its cross-fitted value beats the better of the other two by more than one
-standard error of the paired difference. Where the metric counts amounts, few rows make this error
-so large that no optimum would ever be taken: it is, unless it is worse by more than that.
+Candidates are the class of the largest probability; that of the largest probability divided by
+the share of the class; under constraints the thresholds that a fit without a metric would choose
+on these scores; the optimum of the distribution that the probabilities describe; and the optimum
+by the labels of the held-out rows. Constraints may be met to the last row only by decisions that
+give up the metric. So there is one more optimum, that of bounds that are relaxed by the least
+violation and one standard error.
+
+A metric that is optimised on held-out rows fits their noise. So optimised decisions are assessed
+by cross-fitting: rules found on all parts of the held-out rows but one decide on that part. One
+criterion chooses among all candidates (:func:`~gbm_constrained.decision.choose.choose`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.splits import parts_by_cell
+from gbm_constrained.decision.choose import choose
 from gbm_constrained.decision.cost_rule import mixture_shares
+from gbm_constrained.decision.prefix_choice import find_at_a_price
+from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.evaluation.metric_value import worst_rate_interval
 from gbm_constrained.metrics.callables import check_convexity
+from gbm_constrained.problem.row_owners import violation_weights
 from gbm_constrained.reductions.base import FEASIBLE, TOLERANCE, Oracle, Programme, Solution
 from gbm_constrained.reductions.bisection import ZeroDenominatorError
 from gbm_constrained.reductions.columns import mix_rules
@@ -29,6 +38,7 @@ from gbm_constrained.reductions.plug_in import PlugIn, PooledOracle, RecordingOr
 from gbm_constrained.reductions.rules_between import list_rules_between
 from gbm_constrained.reductions.solve import solve
 from gbm_constrained.statistics.bootstrap import RowGroups
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.metric_problem import HeldOutProblem
 from gbm_constrained.training.search_notifier import SearchWatch
 
@@ -43,6 +53,9 @@ MIN_GAIN = 1e-5  # Loss that counts by labels must gain: far below any sampling 
 MAX_LOSS_IN_ERRORS = 0.25
 """Standard errors of the metric that one rule may lose against the mixture to stand for it."""
 INTERVAL = (2.5, 97.5)  # Percentiles of the interval.
+SMALLEST_PROBABILITY = 1e-15  # Of a class, by whose logarithm thresholds are searched.
+
+Rules: TypeAlias = tuple[Float, Float]  # Costs of several rules, and the probability of each.
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +72,16 @@ class Decisions:
         Probability of each.
     shares : ndarray of shape (n_rows, n_classes)
         Probability of each decision on each held-out row; cross-fitted ones for the optimum.
-    value, low, high, violation : float, default=nan
-        The metric with its interval, and the largest violation of a row of constraints.
+    value, low, high : float, default=nan
+        The metric with its interval.
+    violations, errors : ndarray of shape (n_rows,)
+        Left-hand minus right-hand side of each row of constraints, with its standard error.
     oracle : str, default="plug_in"
         Name of the oracle whose boosters the rules are for.
+    mixed_value : float, default=nan
+        The metric of the mixture that one rule stands for.
+    is_chosen : bool, default=False
+        Whether the held-out rows have chosen the rules.
     """
 
     name: str
@@ -72,8 +91,16 @@ class Decisions:
     value: float = np.nan
     low: float = np.nan
     high: float = np.nan
-    violation: float = np.nan
+    violations: Float = field(default_factory=lambda: np.full(1, np.nan))
+    errors: Float = field(default_factory=lambda: np.full(1, np.nan))
     oracle: str = "plug_in"
+    mixed_value: float = np.nan
+    is_chosen: bool = False
+
+    @property
+    def violation(self) -> float:
+        """The largest violation of a row of constraints; zero where all hold."""
+        return float(self.violations.max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +122,9 @@ class MetricSearch:
         Largest number of oracle calls.
     has_baselines : bool, default=True
         Whether rules without a search are candidates.
+    deterministic : bool, default=None
+        Whether one rule must take the place of each mixture. By default one takes that of the
+        mixture that is chosen, if it loses next to nothing.
     watch : SearchWatch, default=None
         Notifies callbacks, and may end the search.
     """
@@ -105,6 +135,7 @@ class MetricSearch:
     parts: Sequence[Codes] = ()
     max_calls: int = 200
     has_baselines: bool = True
+    deterministic: bool | None = None
     watch: SearchWatch | None = None
 
     @property
@@ -129,11 +160,19 @@ class MetricSearch:
         constant = 1.0 - np.eye(joint.n_classes)
         return found, [*oracle.rules, *(np.tile(one, (len(joint), 1)) for one in constant)]
 
+    def solve_freely(self) -> Solution | None:
+        """Run the reduction on the same distribution without constraints, if it has a value."""
+        free = self.held.programme().without_constraints()
+        with suppress(ZeroDenominatorError):
+            return solve(free, self.oracle.by_probabilities(), self.solver, self.max_calls)
+        return None
+
     def solve(
         self,
         rules: Sequence[Float],
         oracle: PlugIn | None = None,
         held: HeldOutProblem | None = None,
+        room: Float | float = 0.0,
     ) -> Solution:
         """Run the reduction on counts by labels, by default of all held-out rows.
 
@@ -147,11 +186,14 @@ class MetricSearch:
             Oracle of some of the rows.
         held : HeldOutProblem, default=None
             The problem on these rows.
+        room : float or ndarray of shape (n_rows,), default=0
+            What each row of constraints is relaxed by.
         """
-        counted_by = "labels" if held is None else None
+        is_shown = held is None and not np.any(room)
+        counted_by = "labels" if is_shown else None
         held = self.held if held is None else held
         oracle = self.oracle if oracle is None else oracle
-        programme, known = held.programme(), list(rules)
+        programme, known = held.programme(room), list(rules)
         points = [oracle.functionals(costs) for costs in known]
         if programme.objective.kind == "linear":
             slope = programme.objective.gradient(programme.middle)
@@ -205,6 +247,11 @@ class MetricSearch:
                     return found
         return solve(programme, oracle, self.solver, self.max_calls, observe, tolerance)
 
+    def is_bound(self, solution: Solution) -> bool:
+        """Whether a constraint binds a solution, or is violated by it."""
+        constraints = self.held.programme().constraints(solution.u)
+        return bool(np.max(constraints, initial=-np.inf) > -MIN_GAIN)
+
     def baselines(self) -> list[Decisions]:
         """Make the rules without a search: largest probability, and divided by class shares."""
         if not self.has_baselines:
@@ -217,7 +264,25 @@ class MetricSearch:
             "argmax": is_wrong.astype(np.float64),
             "prior": is_wrong * (per_share / per_share.max())[joint.labels][:, None],
         }
-        return [self._of_rule(name, costs) for name, costs in rules.items()]
+        found = [self._of_rule(name, costs) for name, costs in rules.items()]
+        of_plain = self.held.violations(self.oracle.functionals(rules["argmax"]))
+        if of_plain.max(initial=0.0) <= FEASIBLE:
+            return found
+        thresholds = self.of_rules("thresholds", *self._thresholds(self.oracle, self.held))
+        return [*found, self._cross_fit(thresholds, self._thresholds)]
+
+    def _thresholds(self, oracle: PlugIn, held: HeldOutProblem) -> Rules:
+        """Find the threshold or biases that a fit without a metric would choose."""
+        joint, inside = held.problem.joint, held.problem.in_objective
+        of_label = inside[:, None] & (joint.labels[:, None] == np.arange(joint.n_classes))
+        scores = np.log(np.maximum(oracle.probabilities @ of_label, SMALLEST_PROBABILITY))
+        of_two = joint.n_classes == 2
+        margin = scores[:, 1] - scores[:, 0] if of_two else scores
+        shift = find_at_a_price(ShiftSearch(margin, held.cells, held.compiled)).value
+        shift = np.append(0.0, shift) if of_two else shift
+        weight = np.exp(shift - shift.max())
+        costs = (inside[:, None] & ~of_label) * weight[joint.labels][:, None]
+        return costs[None], np.ones(1)
 
     def _of_rule(self, name: str, costs: Float) -> Decisions:
         return self.of_rules(name, costs[None], np.ones(1))
@@ -233,10 +298,27 @@ class MetricSearch:
         """Take the rules of a solution that has looked at no label of the held-out rows."""
         return self.of_rules("model", np.array(solution.rules), solution.probability)
 
-    def optimum(self, solution: Solution, rules: Sequence[Float]) -> Decisions:
+    def optimum(
+        self,
+        name: str,
+        solution: Solution,
+        rules: Sequence[Float],
+        room: Float | float = 0.0,
+    ) -> Decisions:
         """Take the rules of a solution, with cross-fitted decisions."""
-        found = self.of_rules("optimised", np.array(solution.rules), solution.probability)
-        n = len(self.held.rows)
+
+        def find(oracle: PlugIn, held: HeldOutProblem) -> Rules:
+            of_rest = self.solve(rules, oracle, held, room)
+            return np.array(of_rest.rules), of_rest.probability
+
+        found = self.of_rules(name, np.array(solution.rules), solution.probability)
+        return self._cross_fit(found, find)
+
+    def _cross_fit(
+        self, found: Decisions, find: Callable[[PlugIn, HeldOutProblem], Rules]
+    ) -> Decisions:
+        """Decide each part of the held-out rows by the rules that are found on the others."""
+        n, found = len(self.held.rows), replace(found, is_chosen=True)
         if n > MAX_CROSS_FITTED_ROWS:
             return found
         shares = found.shares.copy()
@@ -245,14 +327,11 @@ class MetricSearch:
             others = self.held.take(rest)
             if np.isnan(others.compiled.constant[self.held.problem.loss.at]).any():
                 return found
-            oracle = self.oracle.take(rest, others.coefficients)
-            of_rest = self.solve(rules, oracle, others)
+            costs, probability = find(self.oracle.take(rest, others.coefficients), others)
             shares[part] = mixture_shares(
-                [self.oracle.decide(costs)[part] for costs in of_rest.rules],
-                of_rest.probability,
-                shares.shape[1],
+                [self.oracle.decide(one)[part] for one in costs], probability, shares.shape[1]
             )
-        return Decisions(found.name, found.costs, found.probability, shares)
+        return replace(found, shares=shares)
 
     def _parts(self, n: int) -> list[Codes]:
         """Split the held-out rows by cell."""
@@ -264,6 +343,11 @@ class MetricSearch:
     def assess(self, candidates: list[Decisions]) -> tuple[list[Decisions], Float]:
         """Measure candidates on the held-out rows, with intervals by one bootstrap.
 
+        Rules that the rows have chosen balance the rates of these rows, noise included: the worst
+        rate of new rows is lower. So their value is the mean over resampled rows, corrected for
+        the noise of resampling by the metric's tangent. Parts that decide about each other do not
+        help, since what one part lacks is what the others have.
+
         Returns
         -------
         candidates : list of Decisions
@@ -271,88 +355,128 @@ class MetricSearch:
         replicates : ndarray of shape (n_candidates, n_replicates)
             The metric of each on resampled rows.
         """
-        held, joint = self.held, self.held.problem.joint
+        held = self.held
         metric = held.problem.metric.function
         at = held.problem.loss.at
-        levels, codes = zip(*(_number_rows(c.shares) for c in candidates), strict=True)
-        cells = joint.codes[held.rows]
-        groups = RowGroups.of(cells, np.array(codes), held.weight, joint.amounts(held.rows))
-        drawn = groups.resample()
         found, replicates = [], []
-        for i, candidate in enumerate(candidates):
-            shares = levels[i][groups.decisions[i]]
-            weights = np.vstack([groups.weight, drawn])
-            u = held.functionals(groups.tables(weights, shares, len(joint)))
+        for candidate, u in zip(candidates, self._resample(candidates), strict=True):
             values = np.array([metric(one) for one in u[:, at]])
-            low, high = np.nanpercentile(values[1:], INTERVAL)
-            violation = float(held.violations(u[0]).max(initial=0.0))
+            value, interval = values[0], np.nanpercentile(values[1:], INTERVAL)
+            if candidate.is_chosen:
+                tangent = (u[1:, at] - u[0, at]) @ held.problem.metric.derivative(u[0, at])
+                value = value + np.nanmean(values[1:] - value - tangent)
+            elif held.problem.metric.metric.form == "worst":
+                counted = CellCounts.of_probabilities(held.cells, candidate.shares)
+                interval = worst_rate_interval(held.compiled, counted, at)
+            violations = held.violations(u)
             found.append(
                 replace(
                     candidate,
-                    value=float(values[0]),
-                    low=float(low),
-                    high=float(high),
-                    violation=violation,
+                    value=float(value),
+                    low=float(np.fmin(interval[0], value)),
+                    high=float(np.fmax(interval[1], value)),
+                    violations=violations[0],
+                    errors=violations[1:].std(axis=0),
                 )
             )
             replicates.append(values[1:])
         return found, np.array(replicates)
 
-    def choose(self, candidates: list[Decisions], replicates: Float) -> int:
-        """Choose the candidate to return; the optimum is the last one.
+    def _resample(self, candidates: Sequence[Decisions]) -> Iterator[Float]:
+        """Compute the functionals of candidates on the rows, and after it on resampled rows."""
+        held, joint = self.held, self.held.problem.joint
+        levels, codes = zip(*(_number_rows(c.shares) for c in candidates), strict=True)
+        cells = joint.codes[held.rows]
+        groups = RowGroups.of(cells, np.array(codes), held.weight, joint.amounts(held.rows))
+        weights = np.vstack([groups.weight, groups.resample()])
+        for level, of_candidate in zip(levels, groups.decisions, strict=True):
+            yield held.functionals(groups.tables(weights, level[of_candidate], len(joint)))
 
-        Candidates are compared by the mean of the metric over resampled rows, its expected value
-        on new rows of that number. Where the recalls of small classes are balanced to the last
-        row, the worst recall of new rows is lower than that of the rows themselves.
-        """
-        sign = -self.held.problem.loss.sign
-        score = sign * replicates.mean(axis=1)
-        is_feasible = np.array([c.violation <= FEASIBLE for c in candidates])
-        last = len(candidates) - 1
-        bases = [i for i in range(last) if is_feasible[i]]
-        if not bases:
-            return last
-        base = max(bases, key=lambda i: score[i])
-        error = float(np.std(replicates[last] - replicates[base]))
-        needed = -error if self.held.problem.has_unequal_amounts else error
-        return last if score[last] > score[base] + needed else base
+    def choose(self, candidates: Sequence[Decisions]) -> int:
+        """Choose the candidate to return by the criterion of all fits."""
+        return self._choose(
+            np.array([self.loss(c) for c in candidates]),
+            np.array([c.violations for c in candidates]),
+            np.array([c.errors for c in candidates]),
+        )
+
+    def loss(self, decisions: Decisions) -> float:
+        """Compute the loss of assessed decisions, in its unit."""
+        value = decisions.value / self.held.problem.loss.unit
+        return 1.0 - value if self.held.problem.loss.sign < 0.0 else value
+
+    def find_constant(self) -> tuple[int | None, float]:
+        """Find the class and loss of the best constant decision that meets the constraints."""
+        best, best_loss = None, np.nan
+        for k, one in enumerate(1.0 - np.eye(self.held.problem.joint.n_classes)):
+            u = self.oracle.functionals(np.tile(one, (len(self.held.problem.joint), 1)))
+            loss = self.held.problem.loss.value(u)
+            is_met = self.held.violations(u).max(initial=0.0) <= FEASIBLE
+            if is_met and not loss >= best_loss:
+                best, best_loss = k, loss
+        return best, best_loss
+
+    def _choose(self, objectives: Float, violations: Float, errors: Float) -> int:
+        weights = violation_weights(self.held.compiled)
+        of_convex = [bound.weight for bound in self.held.problem.convex_bounds]
+        return choose(objectives, violations, errors, weights=np.append(weights, of_convex))
 
     def check_kind(self, solution: Solution) -> None:
         """Test what a user's function was said to be, on the points that were found."""
         at = self.held.problem.loss.at
         check_convexity(self.held.problem.metric, np.asarray(solution.pool)[:, at])
 
-    def single_rule(self, chosen: Decisions, *, is_forced: bool) -> Decisions | None:
-        """Find one rule that stands for a mixture: on held-out rows it keeps the constraints.
+    def as_single(self, chosen: Decisions, *, is_forced: bool) -> Decisions:
+        """Put one rule in the place of a mixture, if it may stand for it.
 
         Parameters
         ----------
         chosen : Decisions
-            The mixture.
+            The decisions, assessed.
         is_forced : bool
-            Whether one rule must be found. Otherwise it is returned only if it loses next to
-            nothing.
+            Whether one rule must be found. Otherwise it takes the place of a mixture only if it
+            keeps the constraints as well on held-out rows, and loses next to nothing.
         """
-        n = len(chosen.costs)
+        if len(chosen.costs) == 1:
+            return chosen
         between, of_between = list_rules_between(self.oracle, list(chosen.costs))
         pool = [*chosen.costs, *between]
         points = [*(self.oracle.functionals(costs) for costs in chosen.costs), *of_between]
         loss, held = self.held.problem.loss, self.held
         u = np.array(points)
         losses = np.array([loss.value(one) for one in u])
-        violations = held.violations(u).max(axis=1, initial=0.0)
-        mixed = chosen.probability @ u[:n]
-        allowed = max(float(held.violations(mixed).max(initial=0.0)), FEASIBLE)
-        is_feasible = violations <= allowed
+        violations = held.violations(u)
         if is_forced:
-            order = np.lexsort((losses, np.where(is_feasible, 0.0, violations)))
-            return self._of_rule(chosen.name, pool[int(order[0])])
-        losses = np.where(is_feasible, losses, np.inf)
-        best = int(losses.argmin())
-        error = (chosen.high - chosen.low) / (2 * 1.96) / loss.unit
-        if losses[best] > loss.value(mixed) + MAX_LOSS_IN_ERRORS * error:
-            return None
-        return self._of_rule(chosen.name, pool[best])
+            errors = np.broadcast_to(chosen.errors, violations.shape)
+            best = self._choose(losses, violations, errors)
+        else:
+            mixed = chosen.probability @ u[: len(chosen.costs)]
+            allowed = held.violations(mixed).max(initial=FEASIBLE)
+            losses[(violations > allowed).any(axis=1)] = np.inf
+            best = int(losses.argmin())
+            if not np.isfinite(losses[best]):
+                return chosen
+        pair = [
+            self._of_rule(chosen.name, pool[best]),
+            self.of_rules(chosen.name, chosen.costs, chosen.probability),
+        ]
+        (one, mixture), _ = self.assess([replace(rules, is_chosen=True) for rules in pair])
+        # Both by the rows that chose the rule: their difference is what it loses, and no gain.
+        moved = loss.sign * max(
+            loss.sign * (chosen.value + one.value - mixture.value), loss.sign * one.value
+        )
+        error = (chosen.high - chosen.low) / (2 * 1.96)
+        if not is_forced and loss.sign * (moved - chosen.value) > MAX_LOSS_IN_ERRORS * error:
+            return chosen
+        return replace(
+            one,
+            value=moved,
+            low=one.low + moved - one.value,
+            high=one.high + moved - one.value,
+            violations=chosen.violations + one.violations - mixture.violations,
+            oracle=chosen.oracle,
+            mixed_value=chosen.value,
+        )
 
 
 def _number_rows(shares: Float) -> tuple[Float, Codes]:

@@ -33,10 +33,10 @@ from gbm_constrained.training.note_json import dumps, loads
 SCENARIOS = {
     "shift": ("several", {"maximize": h_mean()}),
     "calibrated": ("several", {"maximize": "g_mean", "probabilities": "calibrated"}),
-    "offsets": ("several", {"maximize": h_mean(), "constraints": [Coverage(within=0.01)]}),
+    "offsets": ("several", {"maximize": h_mean(), "constraints": [Coverage(within=0.005)]}),
     "beside": (
         "several",
-        {"maximize": h_mean(), "constraints": [Coverage(within=0.01)], "deterministic": True},
+        {"maximize": h_mean(), "constraints": [Coverage(within=0.005)], "deterministic": True},
     ),
     "mixture": (
         "several",
