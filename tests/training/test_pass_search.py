@@ -143,7 +143,7 @@ def test_affordable_passes_with_multipliers_are_the_last(affordable):
     assert (cost, kinds(asked)) == (affordable[1].cost, [True])
 
 
-@pytest.mark.parametrize("share", [1.0, 2.0, 3.0, 4.0, 9.0])
+@pytest.mark.parametrize("share", [0.03, 0.75, 1.0, 2.0, 3.0, 4.0, 9.0])
 @pytest.mark.parametrize("price", [0.0, 0.1])
 @pytest.mark.parametrize("may_be_plain", [False, True])
 def test_a_fit_costs_no_more_plain_fits_than_its_budget(share, price, may_be_plain):
@@ -154,7 +154,7 @@ def test_a_fit_costs_no_more_plain_fits_than_its_budget(share, price, may_be_pla
     )
     n_plain = int(may_be_plain)
     counted = int(may_be_plain and price > 0)
-    most = max(int((BUDGET - 1.0) // share) - counted, 1)
+    most = max(int((BUDGET - 1.0) // max(share, 1.0)) - counted, 1)
     assert kinds(asked) == [False] * n_plain + [True] * most
     assert cost == costs[len(asked) - 1]
 
