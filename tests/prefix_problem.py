@@ -29,7 +29,7 @@ OPTIONS = {
 RULES = [
     gc.fnr() <= 0.1,
     gc.fpr() <= 0.3,
-    gc.gap(gc.selection_rate(), min_group_size=1) <= 0.05,
+    gc.gap(gc.selection_rate(), min_group_size=1, small_groups="hold") <= 0.05,
 ]
 
 

@@ -313,7 +313,7 @@ class CallbackNotifier:
         found = []
         if self.limit.has_no_multipliers:
             found.append(
-                f"{self.limit} left no time to try multipliers: the constraints are met by the "
+                f"{self.limit} left no time to try multipliers: the constraints are left to the "
                 f"threshold alone."
             )
         if self.limit.has_fewer_passes:

@@ -58,7 +58,7 @@ class FoldGrowth:
         n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
         self._n_trained = float(run.problem.cells.reduce_sum(n_trained)[0])
         self.plain: PlainModel | None = None
-        self._n_grown = 0
+        self._n_grown, self._longest = 0, 0
         self._clock: MeasuringClock
 
     def find_best(self) -> Grown:
@@ -157,6 +157,7 @@ class FoldGrowth:
         )
         run.notifier.begin_pass(len(members))
         self._grow_or_restore(boosters, clock)
+        self._report_cut(boosters.rounds)
         boosters.release()  # Other boosters may follow, and the model of all rows does.
         held_out = self.hold_out(lagrangian, boosters)
         held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
@@ -208,6 +209,15 @@ class FoldGrowth:
         if file is not None:
             state = {"boosters": boosters.state(), "notifier": run.notifier.state()}
             file.save({**state, "seconds": clock.spent})
+
+    def _report_cut(self, rounds: int) -> None:
+        """Have the time limit report boosters that it ended earlier than those before."""
+        limit, is_auto = self.run.notifier.limit, self.run.options.solver == "auto"
+        if rounds < self._longest and not self.run.notifier.is_over(rounds):
+            is_first = self._n_grown == 2 and is_auto
+            limit.has_no_multipliers |= is_first
+            limit.has_fewer_passes |= not is_first
+        self._longest = max(self._longest, rounds)
 
     def _kept_rounds(self) -> list[int]:
         """List the rounds of the prefixes that a choice may look at."""

@@ -30,7 +30,8 @@ def choose_mixture(
 ) -> tuple[pd.DataFrame, Float]:
     """Choose the prefixes of a randomised classifier.
 
-    Returns their rounds and probabilities, and the mixture's violations of shape (m,).
+    Returns their rounds and probabilities, and the violations, as they are stated, of constraints
+    that no mixture meets as they act, of shape (m,).
     """
     if fit.measured.controller is None:
         solver, records = fit.solver, training_prefixes(fit, scores, rounds)
@@ -39,12 +40,17 @@ def choose_mixture(
         records = _held_out_prefixes(fit, scores, rounds)
     errors, violations = errors_and_violations(records)
     chosen, probability = find_mixture(errors, violations)
-    asked = np.array([r.rates for r in records]) - solver.lagrangian.constraints.b
+    acting = solver.lagrangian.constraints
+    asked = np.array([r.rates for r in records]) - acting.b
     # If no mixture meets the tightened bounds of the multipliers, the bounds themselves count.
     if (probability @ violations[chosen] > MAX_MIXTURE_VIOLATION).any():
         chosen, probability = find_mixture(errors, asked)
     table = {"rounds": [records[t].rounds for t in chosen], "probability": probability}
-    return pd.DataFrame(table), np.asarray(probability @ asked[chosen])
+    left = probability @ asked[chosen]
+    if acting.stated is not None:
+        rates = np.array([acting.stated.rows_of(records[t].functionals) for t in chosen])
+        left = np.where(left > MAX_MIXTURE_VIOLATION, probability @ rates - acting.b, left)
+    return pd.DataFrame(table), np.asarray(left)
 
 
 def training_prefixes(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> list[Record]:

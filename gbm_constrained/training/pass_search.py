@@ -38,6 +38,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.training.passes import Grown, Pass
 
 # Plain fits that fold boosters and the model take together, at most, by the rows of their trees.
+# A set of fold boosters counts as one at least.
 BUDGET = 8.0
 # Errors by which the constraints may cost more than those of group thresholds.
 AFFORDABLE = 0.005
@@ -101,12 +102,13 @@ class PassSearch:
     def _passes(self) -> Iterator[Pass]:
         """Make one pass after the other, within the budget."""
         plain: Pass | None = None
-        spent = 1.0 + self.share
+        share = max(self.share, 1.0)  # Few rows are no reason for many passes.
+        spent = 1.0 + share
         if self.may_be_plain:
             plain = self.measure(self.grow(has_multipliers=False))
             yield plain
             if plain.prices.any():  # Without prices, a pass has to find where the next one starts.
-                spent += self.share
+                spent += share
             if not self.has_time():
                 return
         start = None if plain is None else START * plain.prices
@@ -114,8 +116,8 @@ class PassSearch:
         yield made[0]
         of_labels, log_odds, start = made[0].of_labels, 0.0, made[0].start
         is_mixed = of_labels.any() and not of_labels.all()
-        while spent + self.share <= BUDGET and self.has_time():
-            spent += self.share
+        while spent + share <= BUDGET and self.has_time():
+            spent += share
             if log_odds:
                 log_odds += made[-1].shift_for(of_labels)
             elif plain is not None and is_mixed and plain.is_broken(of_labels):

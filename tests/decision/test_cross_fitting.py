@@ -12,6 +12,7 @@ from small_fits import clopper_pearson, make
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.prefix_choice import (
     MAX_ERROR_INCREASE,
@@ -56,12 +57,12 @@ def test_a_gap_is_aimed_at_one_standard_error_inside(selected):
 
 
 def at_a_price(margin, cells, compiled):
-    """Shift to the bounds, or beyond if they cost more errors than ten violations of a gap.
+    """Shift to the bounds, or beyond if they cost more errors than a violation of a gap.
 
     A standard error of the errors is not too much for meeting them.
     """
     priced = compares_groups(compiled)
-    found = best_shift(margin, cells, compiled, penalty=10.0, is_penalised=priced)
+    found = best_shift(margin, cells, compiled, penalty=VIOLATION_PRICE, is_penalised=priced)
     firm = best_shift(margin, cells, compiled)
     chance = np.sqrt(found.error * (1 - found.error) / margin.size)
     return firm if firm.is_feasible and firm.error <= found.error + chance else found
@@ -74,7 +75,8 @@ def gaps_of_selection():
         sex, y = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
         margin = rng.normal(size=300) + 2.0 * y + sex
         rows = Rows(y, np.arange(2), columns={"sex": sex})
-        yield margin, *compile_constraints([gc.gap(gc.selection_rate(), by="sex") <= 0.1], rows)
+        rule = gc.gap(gc.selection_rate(), by="sex", small_groups="hold") <= 0.1
+        yield margin, *compile_constraints([rule], rows)
 
 
 def test_the_threshold_aims_inside_where_that_costs_little():
@@ -100,8 +102,8 @@ def test_the_threshold_aims_inside_where_that_costs_little():
 @BOTH
 def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     X, y, sex = table[0], table[1]["binary"], table[2]
-    rules = [gc.gap(gc.selection_rate(), by="sex") <= 0.1]
-    model = make(library, rules).fit(X, y, sensitive_features={"sex": sex})
+    rules = [gc.gap(gc.selection_rate(), by="sex", small_groups="hold") <= 0.1]
+    model = make(library, rules, solver="abpp").fit(X, y, sensitive_features={"sex": sex})
     fit, choice = conclusions[0].fit, conclusions[0].choice
     compiled, cells = fit.measured.rows.compiled, fit.measured.rows.cells
     records = fit.measured.controller.solver.history
@@ -148,7 +150,10 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     """
     X, y, sex = table[0], table[1]["binary"], table[2]
     weight = np.random.default_rng(1).exponential(size=y.size) if weighted else None
-    rules = [gc.fnr() <= 0.1, gc.gap(gc.selection_rate(), by="sex") <= 0.3]
+    rules = [
+        gc.fnr() <= 0.1,
+        gc.gap(gc.selection_rate(), by="sex", small_groups="hold") <= 0.3,
+    ]
     model = make(library, rules)
     model.fit(X, y, sample_weight=weight, sensitive_features={"sex": sex})
     fit, choice = conclusions[0].fit, conclusions[0].choice

@@ -90,24 +90,29 @@ def test_randomized_where_no_prefix_is_feasible(library, problem):
     assert f"by {excess:.3g}." in str(caught[0].message)
 
 
+@pytest.mark.parametrize("small_groups", ["hold", "keep"])
 @pytest.mark.parametrize(
     ("seed", "bound", "is_met"), [(2, 0.26, True), (3, 0.1, True), (2, 0.1, False)]
 )
-def test_gaps_that_no_mixture_closes_further_are_held_at_their_bounds(seed, bound, is_met):
+def test_gaps_that_no_mixture_closes_further_are_held_at_their_bounds(
+    seed, bound, is_met, small_groups
+):
     """Multipliers aim inside of them; what is said to be violated is the bound that was asked."""
     rng = np.random.default_rng(seed)
     X, sex = rng.normal(size=(400, 4)), rng.integers(0, 2, 400)
     y = (X[:, 0] + 0.9 * sex + rng.normal(size=400) > 0.3).astype(int)
     options = {"num_leaves": 7, "learning_rate": 0.5, "n_estimators": 6, "iterate": "randomized"}
-    model = make(
-        "lightgbm", [gc.gap(gc.fpr(), by="sex") <= bound], measure_on="crossfit", **options
-    )
+    rule = gc.gap(gc.fpr(), by="sex", small_groups=small_groups) <= bound
+    model = make("lightgbm", [rule], measure_on="crossfit", **options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(np.column_stack([X, sex]), y, sensitive_features={"sex": sex})
     value = model.constraint_report_.held_out[0]
-    assert (value <= bound) == is_met
-    gaps = model.history_[f"held_out[gap(fpr, by='sex') <= {bound}]"].to_numpy()[1:]
+    if small_groups == "hold":
+        assert (value <= bound) == is_met
+    else:  # The gap of credible rates is held: smaller by about a tenth, of hundred rows each.
+        assert (0.85 * value <= bound) == is_met
+    gaps = model.history_[f"held_out[{rule}]"].to_numpy()[1:]
     assert is_met or value == pytest.approx(gaps.min(), abs=1e-9)
     found = [str(w.message) for w in caught if w.category is gc.InfeasibleConstraintsWarning]
     assert len(found) == (not is_met)

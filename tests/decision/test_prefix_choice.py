@@ -11,12 +11,12 @@ from small_fits import make
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.prefix_choice import (
     MAX_ERROR_INCREASE,
     N_PREFIXES,
     N_PREFIXES_OF_SEVERAL_CLASSES,
-    VIOLATION_PENALTY,
     Prefixes,
     choose_prefix,
 )
@@ -39,20 +39,20 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
 
     def margins(rounds):
         # Early prefixes distinguish class 1 from 2 better, and these two from the others hardly.
-        apart = noise[:, 0] + (2.0 - 0.005 * rounds) * ((y == 1) * 1.0 - (y == 2))
-        known = 0.3 * noise[:, 1] + (6.0 if rounds == 60 else 1.0) * (0.5 - bounded)
+        apart = noise[:, 0] + (2.0 - 0.01 * rounds) * ((y == 1) * 1.0 - (y == 2))
+        known = 0.3 * noise[:, 1] + (6.0 if rounds == 60 else 0.5) * (0.5 - bounded)
         others = noise[:, 2] + 3.0 * ((y == 0) * 1.0 - (y == 3))
         return np.column_stack([known + others, apart, -apart, known - others])
 
     chosen = choose_prefix(ScoredRows(rows, margins), Prefixes(60, 2, True))
     tried = {
-        r: best_shift(margins(r), cells, compiled, penalty=VIOLATION_PENALTY)
+        r: best_shift(margins(r), cells, compiled, penalty=VIOLATION_PRICE)
         for r in Prefixes(60, 2).candidates[-N_PREFIXES_OF_SEVERAL_CLASSES - 1 :]
     }
     assert not any(shift.is_feasible for shift in tried.values())
     assert min(tried, key=lambda r: tried[r].violation) != chosen.rounds
     least = min(
-        tried, key=lambda r: tried[r].error + VIOLATION_PENALTY * violation(tried[r], compiled)
+        tried, key=lambda r: tried[r].error + VIOLATION_PRICE * violation(tried[r], compiled)
     )
     assert chosen.rounds == least
     assert chosen.loss == pytest.approx(tried[least].loss)
@@ -112,7 +112,7 @@ def test_no_shift_is_searched_for_twice(k):
 def test_a_gap_is_not_bought_at_any_price(n, bound):
     """Errors of 15 % and 12 %: a threshold closes the gap by half a point for six of errors.
 
-    It is left, however many rows there are: a violation is worth ten times as many errors.
+    It is left, however many rows there are: a point of violation is worth one of errors.
     """
     group = np.repeat([0, 1], n)
     wrong = np.concatenate([np.arange(n) < 0.15 * n, np.arange(n) < 0.12 * n])
@@ -130,8 +130,8 @@ def test_a_gap_is_not_bought_at_any_price(n, bound):
     assert best_shift(margin, cells, compiled).error > 0.135 + 0.05  # at any price
     assert found.rounds == 20
     assert not found.has_rate_violation
-    assert found.loss == pytest.approx(found.error + 10 * found.violation)
-    assert found.loss <= 0.135 + 10 * (0.03 - bound) + 1e-9  # what no shift is worth
+    assert found.loss == pytest.approx(found.error + found.violation)
+    assert found.loss <= 0.135 + (0.03 - bound) + 1e-9  # what no shift is worth
     assert found.error <= 0.138 + 1e-9
     assert found.violation == pytest.approx(0.03 - bound, abs=0.003)
 
@@ -181,7 +181,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
         found = choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, is_free))
         assert found.rounds == 20
         assert found.error < tried[18].error
-        assert found.violation <= tried[20].violation + 0.1 * (tried[20].error - found.error)
+        assert found.violation <= tried[20].violation + (tried[20].error - found.error)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
         ({20: 0.003}, 20),  # less than what it costs to go back
         ({18: 0.12, 20: 0.12}, 16),
         ({6: 0.12, 20: 0.12}, 18),
-        ({rounds: 0.02 * rounds for rounds in Prefixes(20, 2).candidates}, 6),
+        ({rounds: 0.06 * rounds for rounds in Prefixes(20, 2).candidates}, 6),
     ],
 )
 def test_a_prefix_at_which_the_model_strays_pays_for_it(violations_by_rounds, expected):
@@ -215,7 +215,7 @@ def test_a_prefix_at_which_the_model_strays_pays_for_it(violations_by_rounds, ex
 
     def cost(rounds):
         error = best_shift(margins(rounds), rows.cells, rows.compiled).error
-        return error + VIOLATION_PENALTY * violations_by_rounds.get(rounds, 0.0)
+        return error + VIOLATION_PRICE * violations_by_rounds.get(rounds, 0.0)
 
     found = choose_prefix(
         ScoredRows(rows, margins), Prefixes(20, 2, True), refit_violation=refit_violation

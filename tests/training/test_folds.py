@@ -100,7 +100,7 @@ def test_many_rows_of_each_rate_grow_one_booster_more(library, conclusions, grow
     model = make(library, [gc.fnr() <= 0.5], n_estimators=2).fit(X, y)
     assert len(conclusions[0].fit.measured.boosters.members) == 1
     assert model.constraint_report_["rows"][0] == "holdout"
-    assert grown[0], "rates over many rows are hardly memorised"
+    assert grown == [False], "the plain booster meets the bound"
 
 
 @BOTH

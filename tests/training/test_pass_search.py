@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbm_constrained.training.pass_search import AFFORDABLE, PASSES, PassSearch, next_start
+from gbm_constrained.training.pass_search import (
+    AFFORDABLE,
+    BUDGET,
+    START,
+    PassSearch,
+    next_start,
+)
 from gbm_constrained.training.passes import Pass
 
 # --- where a pass begins ------------------------------------------------------------------------
@@ -60,7 +66,11 @@ class Grow:
 
     def __call__(self, **asked):
         self.asked.append(asked)
-        return self.grown.pop(0)
+        boosters, fields = self.grown.pop(0)
+        boosters.has_multipliers = asked["has_multipliers"]
+        if asked.get("start") is not None:
+            fields.start = asked["start"]
+        return boosters, fields
 
 
 def made(cost, needed=0.1, rounds=20, drift=0.5, noise=0.0, of_labels=(False,), **others):
@@ -68,6 +78,7 @@ def made(cost, needed=0.1, rounds=20, drift=0.5, noise=0.0, of_labels=(False,), 
     m = len(of_labels)
     fields = SimpleNamespace(
         cost=cost, needed=needed, noise=noise, of_labels=np.array(of_labels),
+        prices=np.full(m, others.get("price", 0.1)),
         drift=np.full(m, drift), start=np.zeros(m), pushed=np.full(m, others.get("pushed", 0.0)),
         is_broken=lambda rows: others.get("is_broken", False),
         shift_for=lambda rows: others.get("shift", 0.0),
@@ -80,46 +91,89 @@ def describe(grown):
     return SimpleNamespace(grown=grown, **vars(grown[1]))
 
 
-def search(first, *others, has_time=lambda: True, may_be_plain=True):
+def search(*grown, has_time=lambda: True, is_enough=lambda plain: False, share=1.0, **options):
     """Search over fake boosters: cost of what was found, and what growing was asked for."""
-    grow = Grow(*others)
-    run = PassSearch(grow, describe, 10.0, has_time, may_be_plain).run
-    return run(first)[1].cost, grow.asked
+    grow = Grow(*grown)
+    found = PassSearch(grow, describe, 10.0, has_time, is_enough, share, **options).run()
+    return found[1].cost, grow.asked
 
 
-def test_affordable_constraints_need_no_further_pass():
-    assert search(made(0.1 + AFFORDABLE)) == (0.1 + AFFORDABLE, [])
-    assert search(made(0.14, noise=0.05)) == (0.14, [])  # may be chance
-    assert search(made(0.5, needed=np.nan)) == (0.5, [])  # none does better
+def kinds(asked):
+    """Whether each set of boosters was asked to have multipliers."""
+    return [of["has_multipliers"] for of in asked]
 
 
-def test_passes_are_made_in_order_and_the_best_is_taken():
-    """Two with multipliers, one without, and the rest with multipliers."""
-    costs = [0.4, 0.3, 0.35, 0.25, 0.5]
-    cost, asked = search(made(0.6), *map(made, costs))
-    assert cost == 0.25
-    assert [of["has_multipliers"] for of in asked] == [True, False, True, True, True]
-    assert len([of for of in asked if of["has_multipliers"]]) == PASSES - 1
-    assert all(
-        of["fixed"] is None and of["log_odds"] == 0.0 for of in asked if of["has_multipliers"]
+def test_plain_boosters_come_first_and_may_be_enough():
+    """What is enough is asked of the pass without multipliers alone, and once."""
+    seen = []
+
+    def is_enough(plain):
+        seen.append(plain.cost)
+        return True
+
+    cost, asked = search(made(0.6), is_enough=is_enough)
+    assert (cost, kinds(asked), seen) == (0.6, [False], [0.6])
+    seen.clear()
+    cost, asked = search(made(0.6), made(0.105), is_enough=lambda plain: not is_enough(plain))
+    assert (cost, kinds(asked), seen) == (0.105, [False, True], [0.6])
+
+
+def test_affordable_plain_boosters_that_are_not_enough_have_a_pass_beside_them():
+    """Memorised rows are no matter of the cost. The cheaper of the two is returned."""
+    assert search(made(0.1), made(0.101))[0] == 0.1
+    cost, asked = search(made(0.101), made(0.1))
+    assert (cost, kinds(asked)) == (0.1, [False, True])
+
+
+def test_the_first_pass_starts_from_the_prices_of_group_thresholds():
+    _, asked = search(made(0.6, price=0.25), made(0.105))
+    assert set(asked[0]) == {"has_multipliers"}
+    np.testing.assert_allclose(asked[1]["start"], START * 0.25)
+    _, asked = search(made(0.105), may_be_plain=False)
+    assert asked[0]["start"] is None  # that of the solver's options
+
+
+@pytest.mark.parametrize(
+    "affordable",
+    [made(0.1 + 0.99 * AFFORDABLE), made(0.14, noise=0.05), made(0.5, needed=np.nan)],
+    ids=["by little", "by chance", "none does better"],
+)
+def test_affordable_passes_with_multipliers_are_the_last(affordable):
+    cost, asked = search(affordable, may_be_plain=False)
+    assert (cost, kinds(asked)) == (affordable[1].cost, [True])
+
+
+@pytest.mark.parametrize("share", [0.03, 0.75, 1.0, 2.0, 3.0, 4.0, 9.0])
+@pytest.mark.parametrize("price", [0.0, 0.1])
+@pytest.mark.parametrize("may_be_plain", [False, True])
+def test_a_fit_costs_no_more_plain_fits_than_its_budget(share, price, may_be_plain):
+    """The model, the plain boosters where they have prices, and passes; one pass at least."""
+    costs = list(np.linspace(0.6, 0.3, 12))
+    cost, asked = search(
+        *[made(c, price=price) for c in costs], share=share, may_be_plain=may_be_plain
     )
-    np.testing.assert_allclose(asked[0]["start"], (1 + 0.2) * 0.5)  # the drift, and a fifth more
+    n_plain = int(may_be_plain)
+    counted = int(may_be_plain and price > 0)
+    most = max(int((BUDGET - 1.0) // max(share, 1.0)) - counted, 1)
+    assert kinds(asked) == [False] * n_plain + [True] * most
+    assert cost == costs[len(asked) - 1]
 
 
-@pytest.mark.parametrize("of_labels", [(False,), (True, False)])
-def test_multipliers_that_were_asked_for_are_never_left_out(of_labels):
-    others = [made(0.5, of_labels=of_labels, is_broken=True, shift=1.0) for _ in range(PASSES - 1)]
-    first = made(0.6, of_labels=of_labels)
-    cost, asked = search(first, *others, may_be_plain=False)
-    assert cost == 0.5
-    assert len(asked) == PASSES - 1
-    assert all(of["has_multipliers"] and of["fixed"] is None for of in asked)
+def test_further_passes_start_where_they_are_expected_to_end():
+    """From the prices, by the drift and a fifth more, and by the secant after that."""
+    _, asked = search(made(0.6), made(0.4, drift=0.5), made(0.3, drift=0.25), made(0.105))
+    starts = [of["start"][0] for of in asked[1:]]
+    assert starts[0] == pytest.approx(START * 0.1)
+    assert starts[1] == pytest.approx(starts[0] + 1.2 * 0.5)
+    slope = (0.25 - 0.5) / (starts[1] - starts[0])
+    assert starts[2] == pytest.approx(starts[1] - 0.25 / slope)
+    assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked[2:])
 
 
 def test_a_multiplier_that_stalls_beyond_its_bound_is_pushed():
     """The next pass starts there at least."""
-    _, asked = search(made(0.6, pushed=0.75), made(0.105))
-    np.testing.assert_allclose(asked[0]["start"], 0.75)  # 0.6 otherwise
+    _, asked = search(made(0.6), made(0.5, pushed=7.5), made(0.105))
+    np.testing.assert_allclose(asked[2]["start"], 7.5)  # 1.0 otherwise
 
 
 def test_multipliers_that_end_where_they_began_are_pushed_if_violated():
@@ -129,66 +183,85 @@ def test_multipliers_that_end_where_they_began_are_pushed_if_violated():
     )
     solver = SimpleNamespace(start=start, history=[record])
     boosters = SimpleNamespace(controller=SimpleNamespace(solver=solver))
-    found = Pass((boosters, None), 0.3, 0.1, 0.0).pushed
+    found = Pass((boosters, None), 0.3, 0.1, 0.0, np.zeros(4), None).pushed
     np.testing.assert_allclose(found, [1.5 * 0.45, 0.0, 0.0, 0.0])
 
 
-def test_no_pass_is_made_after_an_affordable_one():
-    cost, asked = search(made(0.6), made(0.3), made(0.105), made(0.0))
-    assert cost == 0.105
-    assert len(asked) == 2
-
-
 def test_what_the_scores_of_any_pass_allow_counts():
-    cost, asked = search(made(0.12, needed=0.115), made(0.14, needed=np.nan))
-    assert (cost, len(asked)) == (0.12, 0)
-    others = [made(0.14, needed=0.05), made(0.059, needed=0.055)]
-    cost, asked = search(made(0.13, needed=0.115), *others)
-    assert (cost, len(asked)) == (0.059, 2)
+    """A pass is affordable next to what any scores so far would have needed."""
+    cost, asked = search(made(0.13, needed=0.115), made(0.12, needed=np.nan))
+    assert (cost, len(asked)) == (0.12, 2)
+    passes = [made(0.14, needed=0.05), made(0.054, needed=0.053)]
+    cost, asked = search(made(0.13, needed=0.115), *passes)
+    assert (cost, len(asked)) == (0.054, 3)
 
 
 def test_the_first_of_equals_is_taken():
-    first = made(0.3)
-    grow = Grow(*[made(0.3) for _ in range(5)])
-    assert PassSearch(grow, describe, 10.0, lambda: True, True).run(first) is first
+    plain, others = made(0.3), [made(0.3) for _ in range(12)]
+    found = PassSearch(
+        Grow(plain, *others), describe, 10.0, lambda: True, lambda plain: False
+    ).run()
+    assert found[0] is plain[0]
 
 
 def test_a_pass_that_ended_before_its_time_is_not_taken():
     cost, asked = search(made(0.6), made(0.2, rounds=18), made(0.1))
-    assert (cost, len(asked)) == (0.6, 1)
+    assert (cost, len(asked)) == (0.6, 2)
 
 
 def test_passes_are_made_while_there_is_time():
     for most in range(4):
         left = iter([True] * most + [False])
-        costs = [0.5, 0.4, 0.3]
-        cost, asked = search(made(0.6), *map(made, costs), has_time=lambda left=left: next(left))
-        assert (cost, len(asked)) == ([0.6, *costs][most], most)
+        costs = [0.6, 0.5, 0.4, 0.3]
+        cost, asked = search(*map(made, costs), has_time=lambda left=left: next(left))
+        assert (cost, len(asked)) == (costs[most], most + 1)
+
+
+# --- constraints on labels beside comparisons of groups -----------------------------------------
+
+MIXED = {"of_labels": (True, False)}
 
 
 def test_mixed_constraints_leave_those_of_labels_to_the_threshold():
     """After one pass, with the shift that they need added to the log-odds, more in each pass."""
-    mixed = {"of_labels": (True, False)}
     cost, asked = search(
-        made(0.6, **mixed),
-        made(0.5, is_broken=True, shift=0.8, **mixed),
-        made(0.4, shift=0.3, **mixed),
-        made(0.3, shift=-0.1, **mixed),
-        made(0.2, **mixed),
-        made(0.15, **mixed),
+        made(0.6, is_broken=True, shift=0.8, **MIXED),
+        made(0.5, shift=9.0, **MIXED),
+        made(0.4, shift=0.3, **MIXED),
+        made(0.3, shift=-0.1, **MIXED),
+        made(0.2, **MIXED),
+        made(0.105, **MIXED),
     )
-    assert cost == 0.15
-    assert [of["has_multipliers"] for of in asked] == [False, True, True, True, True]
-    weighed = asked[1:]
+    assert cost == 0.105
+    assert kinds(asked) == [False, True, True, True, True, True]
+    assert "fixed" not in asked[1]
+    weighed = asked[2:]
     assert [of["log_odds"] for of in weighed] == pytest.approx([0.8, 1.1, 1.0, 1.0])
     for of in weighed:
         np.testing.assert_array_equal(of["fixed"], [True, False])
-    np.testing.assert_allclose(weighed[0]["start"], [0.0, 0.5])
+    # Comparisons start where the first pass ended; the labels have the weights alone.
+    np.testing.assert_allclose(weighed[0]["start"], [0.0, START * 0.1 + 0.5])
 
 
-def test_mixed_constraints_whose_labels_ask_for_nothing_have_multipliers():
-    mixed = {"of_labels": (True, False)}
-    costs = [0.5, 0.4, 0.3, 0.2, 0.2]
-    _, asked = search(made(0.6, **mixed), *[made(c, **mixed) for c in costs])
-    assert [of["has_multipliers"] for of in asked] == [False, True, True, True, True]
-    assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked[1:])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"is_broken": False, "shift": 0.8, "of_labels": (True, False)},
+        {"is_broken": True, "shift": 0.8, "of_labels": (True, True)},
+        {"is_broken": True, "shift": 0.8, "of_labels": (False, False)},
+    ],
+    ids=["met by the plain model", "labels alone", "groups alone"],
+)
+def test_other_constraints_have_multipliers_throughout(fields):
+    _, asked = search(*[made(c, **fields) for c in np.linspace(0.6, 0.3, 12)])
+    assert len(asked) > 3
+    assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked[2:])
+
+
+def test_multipliers_that_were_asked_for_are_never_left_out():
+    fields = {"is_broken": True, "shift": 1.0, **MIXED}
+    passes = [made(c, **fields) for c in np.linspace(0.6, 0.3, 12)]
+    _, asked = search(*passes, may_be_plain=False)
+    assert len(asked) == int(BUDGET) - 1
+    assert all(kinds(asked))
+    assert all(of.get("fixed") is None for of in asked)

@@ -29,7 +29,9 @@ OPTIONS = {
 
 def swing_of(rates):
     rows = Rows(np.arange(400) % 2, np.arange(2), columns={"g": np.arange(400) // 2 % 2})
-    cells, compiled = compile_constraints([gc.gap(gc.fpr(), by="g") <= 0.1], rows)
+    cells, compiled = compile_constraints(
+        [gc.gap(gc.fpr(), by="g", small_groups="hold") <= 0.1], rows
+    )
     halves = np.full((len(cells), 2), 0.5)
     history = [SimpleNamespace(rates=np.array([rate, -rate]), predicted=halves) for rate in rates]
     solver = SimpleNamespace(history=history)
@@ -74,7 +76,8 @@ def excess_of(rule, precision_of_group, seed=3):
 
 def test_a_gap_of_precision_that_one_threshold_closes_by_chance_has_a_price():
     """Precision differs by 0.2 at all thresholds, and by less at the one that was chosen."""
-    excess, choice, gap = excess_of(gc.gap(gc.precision(), by="g") <= 0.15, (0.4, 0.6))
+    rule = gc.gap(gc.precision(), by="g", small_groups="hold") <= 0.15
+    excess, choice, gap = excess_of(rule, (0.4, 0.6))
     assert choice.violation == 0.0
     assert excess == pytest.approx(gap - 0.15)
     assert excess > 0.1
@@ -153,19 +156,20 @@ def cost_of(conclusion):
 
 
 @BOTH
-def test_further_passes_cost_less_than_the_first(library, table, grown, conclusions, request):
+def test_passes_with_multipliers_cost_less_than_the_plain_one(library, table, grown, conclusions):
+    """Where these are followed; the threshold of the plain scores is a candidate as well."""
     X, y, sex = table
     given = {"sensitive_features": {"sex": sex}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         make(library, PULLING).fit(X, y, **given)
-        assert len(grown) > 1
+        assert grown[:2] == [False, True]
         grown.clear()
-        request.getfixturevalue("one_pass")
-        make(library, PULLING).fit(X, y, **given)
-        assert len(grown) == 1
-    best, first = map(cost_of, conclusions)
-    assert best < first
+        make(library, PULLING, solver="threshold").fit(X, y, **given)
+        assert grown == [False]
+    best, plain = map(cost_of, conclusions)
+    assert conclusions[0].fit.measured.has_multipliers
+    assert best < plain
 
 
 @BOTH
@@ -209,4 +213,7 @@ def test_few_rounds_on_adult_are_sensible_or_warned_of(library, rounds, adult):
     assert has_warning == cost.is_costly
     assert accuracy >= 0.79 or has_warning
     assert cost.error == pytest.approx(1 - accuracy, abs=0.03)
-    assert cost.needed_error <= cost.error
+    # Fewer errors than group thresholds need are at the price of a violation.
+    report = model.constraint_report_
+    violation = (report.held_out - report.bound).max()
+    assert cost.needed_error <= cost.error + max(violation, 0.0)

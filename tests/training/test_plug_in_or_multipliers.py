@@ -11,15 +11,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained as gc
-from gbm_constrained.data.rows import Rows
-from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.training.growth import measure_optimism
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.plug_in import (
-    choose_by_held_out,
-    may_do_without_multipliers,
-    tighten_bounds,
-)
+from gbm_constrained.training.plug_in import choose_by_held_out, tighten_bounds
 
 
 @pytest.fixture(scope="module")
@@ -85,18 +78,6 @@ def test_multipliers_alone(library, constraints, options, table, grown):
     group = {"g": np.arange(y.size) % 2}
     make(library, constraints, **options).fit(X, y, sensitive_features=group)
     assert grown == [True]
-
-
-@pytest.mark.parametrize("solver", ["auto", "threshold", "abpp"])
-@pytest.mark.parametrize("has_many_rows", [False, True])
-def test_rates_over_many_rows_are_hardly_memorised(solver, has_many_rows):
-    """Only "auto" looks at the number of rows."""
-    constraints = [gc.fnr() <= 0.1, gc.fpr() <= 0.9]
-    y = np.arange(100) % 2
-    _, compiled = compile_constraints(constraints, Rows(y, np.arange(2)))
-    options = SolverOptions(constraints, solver=solver)
-    found = may_do_without_multipliers(options, compiled, has_many_rows=has_many_rows)
-    assert found == (solver == "threshold" or (solver == "auto" and not has_many_rows))
 
 
 @BOTH

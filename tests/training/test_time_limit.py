@@ -81,7 +81,7 @@ def test_measuring_leaves_time_for_the_model(library, pace):
         model = fit(make(library), time_limit=10, constraint_callbacks=[now])
     assert now.clock.now == pytest.approx(8.0)
     assert rounds_of(model) == model.history_["rounds"].iloc[-1] == 12
-    short = fit(make(library, n_estimators=12))
+    short = fit(make(library, n_estimators=12, solver="abpp"))
     np.testing.assert_array_equal(margins_of(model, X), margins_of(short, X))
     assert model.constraint_report_.equals(short.constraint_report_)
     assert model.stopping_message_.startswith("time_limit=10 ended measuring after 12 of 20")
@@ -96,15 +96,21 @@ def test_further_passes_are_given_up(library, pace, request):
     """One pass takes ten seconds, and two with the model more than there are."""
     now = pace()
     with says("time_limit=20 left no time to measure with better multipliers"):
-        model = fit(make(library, COSTLY), time_limit=20, constraint_callbacks=[now])
+        model = fit(
+            make(library, COSTLY, solver="abpp"), time_limit=20, constraint_callbacks=[now]
+        )
     assert sum(rows == 0 for *_, rows in now.seen) == 2  # one pass, and the model
     assert rounds_of(model) == N
     now = pace()
-    with says("time_limit=30 left no time to measure with better multipliers"):
-        fit(make(library, COSTLY), time_limit=30, constraint_callbacks=[now])
-    assert sum(rows == 0 for *_, rows in now.seen) == 3
+    two = fit(make(library, COSTLY, solver="abpp"), time_limit=30, constraint_callbacks=[now])
+    assert sum(rows == 0 for *_, rows in now.seen) == 3  # no more are within the budget
+    assert two.stopping_message_ is None
+    now = pace()
+    with says("time_limit=20 left no time to try multipliers"):
+        fit(make(library, COSTLY), time_limit=20, constraint_callbacks=[now])
+    assert sum(rows == 0 for *_, rows in now.seen) == 2  # plain boosters, and the model
     request.getfixturevalue("one_pass")
-    one = fit(make(library, COSTLY))
+    one = fit(make(library, COSTLY, solver="abpp"))
     np.testing.assert_array_equal(margins_of(model, X), margins_of(one, X))
     assert one.stopping_message_ is None
 
@@ -162,7 +168,7 @@ def test_multipliers_are_given_up(library, pace):
     constraints = [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
     # Ten iterations of the first boosters, 20 seconds for others and a model each: 33 are needed.
     now = pace()
-    with says("left no time to try multipliers: the constraints are met by the threshold alone"):
+    with says("left no time to try multipliers: the constraints are left to the threshold alone"):
         model = fit(make(library, constraints), time_limit=25, constraint_callbacks=[now])
     assert {rows for phase, rows, _ in now.seen if phase == "measuring"} == {
         "out of fold, without multipliers"
@@ -238,10 +244,10 @@ def interrupt_training(model, path, pace, limit):
 def test_a_resumed_fit_keeps_what_has_ended(library, pace, tmp_path, grown):
     """Measuring does not go on where the model has begun to follow it."""
     path, affordable = tmp_path / "fit", [gc.gap(gc.selection_rate(), by="sex") <= 0.15]
-    interrupt_training(make(library, affordable), path, pace(), 10)
+    interrupt_training(make(library, affordable, solver="abpp"), path, pace(), 10)
     with says("ended measuring after 12 of 20 rounds"):
-        resumed = fit(make(library, affordable), checkpoint=path, time_limit=100)
-    expected = fit(make(library, affordable, n_estimators=12))
+        resumed = fit(make(library, affordable, solver="abpp"), checkpoint=path, time_limit=100)
+    expected = fit(make(library, affordable, solver="abpp", n_estimators=12))
     assert grown == [True] * 3  # No fit needs a further pass.
     np.testing.assert_array_equal(margins_of(resumed, X), margins_of(expected, X))
     assert resumed.constraint_report_.equals(expected.constraint_report_)

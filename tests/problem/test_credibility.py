@@ -1,0 +1,260 @@
+"""Credibility: how far groups move a model, against formulas by hand and simulated samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from machines import run_on_machines
+
+import gbm_constrained as gc
+from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.standard_errors import standard_errors
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.credibility import CREDIBLE_ROWS, make_credible
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.problem import FitProblem, LibrarySettings
+
+OF_NINE = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+
+
+def draw(sizes, seed=0, weighted=False):
+    """Rows of groups of given sizes, in any order, and scores."""
+    rng = np.random.default_rng(seed)
+    g = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    y = (rng.random(g.size) < 0.4).astype(int)
+    weight = rng.integers(1, 4, g.size).astype(float) if weighted else None
+    return Rows(y, np.arange(2), weight, {"g": g}), y - 0.5 + rng.normal(size=g.size)
+
+
+def credible(sizes, rule, **options):
+    """Rows, their scores and cells, and the constraints as stated and as they act."""
+    rows, margin = draw(sizes, **options)
+    cells, compiled = compile_constraints([rule], rows)
+    return rows, margin, cells, compiled, make_credible(compiled, cells)
+
+
+def rates_by_group(rows, margin, at):
+    """Share of rows that are selected in each group, among the rows in question; and rows."""
+    g, weight = rows.columns["g"], np.ones(len(rows)) if rows.weight is None else rows.weight
+    inside = [at & (g == k) for k in np.unique(g)]
+    rates = np.array([np.average(margin[i] > 0, weights=weight[i]) for i in inside])
+    return rates, np.array([i.sum() for i in inside], dtype=float)
+
+
+# --- the formula --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(100, 300), (3, 4000), OF_NINE], ids=["two", "rare", "nine"])
+@pytest.mark.parametrize("of_label", [False, True])
+def test_rates_act_by_n_over_n_plus_twenty_for_each_other_group(sizes, of_label):
+    """Rates of groups lean to the rate of all their rows together."""
+    rate = gc.fpr() if of_label else gc.selection_rate()
+    rows, margin, cells, _, acting = credible(sizes, gc.gap(rate, by="g", min_group_size=1) <= 0.1)
+    at = rows.y == 0 if of_label else np.ones(len(rows), dtype=bool)
+    rates, n = rates_by_group(rows, margin, at)
+    own = n / (n + 20.0 * (len(sizes) - 1))
+    expected = own * rates + (1.0 - own) * np.mean(margin[at] > 0)
+    counts = CellCounts.of(cells, (margin > 0).astype(int))
+    np.testing.assert_allclose(functionals_of(acting, counts), expected, **EXACT)
+    if not of_label and len(sizes) == 9:
+        assert own[[0, 5, 8]] == pytest.approx([5 / 165, 0.5, 1280 / 1440])
+
+
+def test_rows_of_a_constraint_compare_credible_rates():
+    sizes = (40, 60)  # These count 2/3 and 3/4.
+    _, margin, cells, compiled, acting = credible(
+        sizes, gc.gap(gc.selection_rate(), by="g") <= 0.1
+    )
+    counts = CellCounts.of(cells, (margin > 0).astype(int))
+    f = functionals_of(compiled, counts)
+    mean = 0.4 * f[0] + 0.6 * f[1]
+    gap = (2 / 3 * f[0] + mean / 3) - (3 / 4 * f[1] + mean / 4)
+    assert CREDIBLE_ROWS == 20.0
+    np.testing.assert_allclose(acting.rows_of(functionals_of(acting, counts)), [gap, -gap])
+    np.testing.assert_array_equal(acting.b, compiled.b)
+
+
+@pytest.mark.parametrize("reference", [2, gc.overall], ids=["a group", "all rows"])
+def test_rates_lean_to_the_reference_that_groups_are_compared_with(reference):
+    sizes = (10, 40, 200)
+    rule = gc.gap(gc.selection_rate(), by="g", min_group_size=1, reference=reference) <= 0.1
+    rows, margin, cells, compiled, acting = credible(sizes, rule)
+    counts = CellCounts.of(cells, (margin > 0).astype(int))
+    stated = functionals_of(compiled, counts)
+    _, n = rates_by_group(rows, margin, np.ones(len(rows), dtype=bool))
+    n = n[: stated.size - 1]
+    own = n / (n + 20.0 * (stated.size - 1))
+    expected = [*(own * stated[:-1] + (1.0 - own) * stated[-1]), stated[-1]]
+    np.testing.assert_allclose(functionals_of(acting, counts), expected, **EXACT)
+
+
+def test_a_sum_of_rates_acts_by_the_smaller_of_their_rows():
+    sizes = (30, 90, 400)
+    rule = gc.gap(gc.tpr() - gc.fpr(), by="g", min_group_size=1) <= 0.1
+    rows, margin, cells, _, acting = credible(sizes, rule)
+    found = functionals_of(acting, CellCounts.of(cells, (margin > 0).astype(int)))
+    rates1, n1 = rates_by_group(rows, margin, rows.y == 1)
+    rates0, n0 = rates_by_group(rows, margin, rows.y == 0)
+    n, f = np.minimum(n1, n0), rates1 - rates0
+    own = n / (n + 40.0)
+    expected = own * f + (1.0 - own) * (n @ f) / n.sum()
+    np.testing.assert_allclose(found, expected, **EXACT)
+
+
+# --- where groups act in full -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rule"),
+    [
+        (OF_NINE, gc.gap(gc.fpr(), by="g", min_group_size=1, small_groups="hold") <= 0.1),
+        ((300,), gc.each(gc.fpr(), by="g") <= 0.1),
+        ((100, 300), gc.fpr() <= 0.1),
+        ((100, 300), gc.fpr(on={"g": 0}) - gc.fpr(on={"g": 1}) <= 0.1),
+    ],
+    ids=["hold", "one group", "no groups", "named groups"],
+)
+def test_other_constraints_act_as_they_are_stated(sizes, rule):
+    *_, compiled, acting = credible(sizes, rule)
+    assert acting is compiled
+
+
+def test_a_constraint_that_is_held_leaves_others_as_they_are():
+    rows, margin = draw((20, 80))
+    rules = [gc.gap(gc.fpr(), by="g", min_group_size=1, small_groups=s) <= 0.1
+             for s in ("keep", "hold")]  # fmt: skip
+    cells, compiled = compile_constraints([*rules, gc.fnr() <= 0.2], rows)
+    counts = CellCounts.of(cells, (margin > 0).astype(int))
+    stated = functionals_of(compiled, counts)
+    found = functionals_of(make_credible(compiled, cells), counts)
+    keep, hold, single = compiled.spans
+    assert (found[keep] != stated[keep]).all()
+    np.testing.assert_array_equal(found[hold], stated[hold])
+    np.testing.assert_array_equal(found[single], stated[single])
+
+
+def test_credible_constraints_are_mixed_once():
+    *_, cells, _, acting = credible((20, 80), gc.gap(gc.fpr(), by="g", min_group_size=1) <= 0.1)
+    assert make_credible(acting, cells) is acting
+
+
+@pytest.mark.parametrize("guarantee", [None, "expected", "high_probability"])
+def test_with_a_guarantee_every_group_acts_in_full(guarantee):
+    rows, margin = draw((200, 800))
+    model = gc.ConstrainedLGBMClassifier(
+        constraints=[gc.gap(gc.fpr(), by="g") <= 0.1], guarantee=guarantee
+    )
+    data = FitArguments(margin[:, None], rows.y, sensitive_features={"g": rows.columns["g"]})
+    _, problem = FitProblem.of(SolverOptions.of(model), data, LibrarySettings(0.1, 5))
+    assert (problem.acting is problem.compiled) == (guarantee is not None)
+    held = EvaluationSet(
+        problem.cells, problem.compiled, "test", holds_groups=guarantee is not None
+    )
+    assert (held.credible is held) == (guarantee is not None)
+    assert held.credible is held.credible
+
+
+# --- tables of cells, parts of rows and machines ------------------------------------------------
+
+
+RULES = [
+    gc.gap(gc.fpr(), by="g", min_group_size=1) <= 0.1,
+    gc.each(gc.fnr(), by="g", min_group_size=1) <= 0.1,
+    gc.ratio(gc.selection_rate(), by="g", min_group_size=1) >= 0.8,
+    gc.gap(gc.error_rate(), by="g", min_group_size=1, reference=gc.overall) <= 0.1,
+    gc.fnr() <= 0.5,
+]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_functionals_of_tables_are_those_of_counts(weighted):
+    rows, margin = draw(OF_NINE, weighted=weighted)
+    cells, compiled = compile_constraints(RULES, rows)
+    acting = make_credible(compiled, cells)
+    statistics = (
+        Lagrangian(rows.y, cells, acting, weight=rows.weight).at(margin).exact_statistics()
+    )
+    counts = CellCounts.of(cells, (margin > 0).astype(int))
+    of_counts = functionals_of(acting, counts)
+    np.testing.assert_allclose(acting.functionals(statistics), of_counts, **EXACT)
+    np.testing.assert_allclose(
+        acting.mixing @ functionals_of(compiled, counts), of_counts, **EXACT
+    )
+    stated = acting.find_stated(statistics, acting.functionals(statistics))
+    np.testing.assert_allclose(stated, functionals_of(compiled, counts), **EXACT)
+
+
+def test_a_group_that_a_part_leaves_without_rows_moves_no_other():
+    """Its own rate is unknown, and binds nothing; the others act by the rows that they have."""
+    rows, margin = draw((100, 200, 400))
+    g = rows.columns["g"]
+    cells, compiled = compile_constraints([gc.gap(gc.fpr(), by="g") <= 0.1], rows)
+    acting = make_credible(compiled, cells)
+    kept = np.flatnonzero((g > 0) & (np.arange(g.size) % 2 == 0))
+    part = cells.take(kept)
+    found = acting.on(part)
+    statistics = Lagrangian(rows.y[kept], part, found).at(margin[kept]).exact_statistics()
+    functionals = found.functionals(statistics)
+    assert np.isnan(functionals[0])
+    mine = [kept[(g[kept] == k) & (rows.y[kept] == 0)] for k in (1, 2)]
+    n = np.array([m.size for m in mine], dtype=float)
+    rates = np.array([np.mean(margin[m] > 0) for m in mine])
+    own, mean = n / (n + 40.0), n @ rates / n.sum()
+    np.testing.assert_allclose(functionals[1:], own * rates + (1 - own) * mean, **EXACT)
+    violations = found.rows_of(functionals) - found.b
+    assert np.isfinite(violations).all()
+    of_first = [j for j, name in enumerate(found.rows) if "g=0" in name]
+    assert len(of_first) == 4
+    assert (violations[of_first] == 0.0).all()
+    assert np.isfinite(standard_errors(found, CellCounts.of(part, margin[kept] > 0))).all()
+
+
+def test_standard_errors_are_the_spread_of_credible_rows_over_samples():
+    """Of 20,000 samples with the same rows in each group and the same rates."""
+    sizes, rates = (15, 60, 600), np.array([0.3, 0.5, 0.2])
+    rows, _ = draw(sizes)
+    rule = gc.gap(gc.selection_rate(), by="g", min_group_size=1) <= 0.1
+    cells, compiled = compile_constraints([rule], rows)
+    acting = make_credible(compiled, cells)
+    rng = np.random.default_rng(0)
+    drawn = rng.binomial(sizes, rates, (20_000, 3)) / np.array(sizes)
+    samples = drawn @ acting.mixing.T @ acting.R.T
+    expected = np.std(samples, axis=0)
+    n = np.array(sizes)
+    # The same rates in each cell of a group.
+    first_row = np.array([np.flatnonzero(cells.codes == c)[0] for c in range(len(cells))])
+    of_cell = rates[rows.columns["g"][first_row]]
+    counts = CellCounts.of_shares(cells, np.column_stack([1.0 - of_cell, of_cell]))
+    np.testing.assert_allclose(standard_errors(acting, counts), expected, rtol=0.03)
+    stated = standard_errors(compiled, counts)
+    assert stated.max() == pytest.approx(np.sqrt((rates * (1 - rates) / n)[:2].sum()))
+    assert (standard_errors(acting, counts) < stated).all()
+
+
+@pytest.mark.parametrize("n_machines", [2, 3])
+def test_machines_mix_as_one_does(n_machines):
+    rows, margin = draw(OF_NINE)
+    cells, compiled = compile_constraints(RULES, rows)
+    alone = make_credible(compiled, cells)
+    counts = CellCounts.of(cells, (margin > 0).astype(int))
+    deal = np.array_split(np.arange(len(rows)), n_machines)  # Some lack the small groups.
+
+    def run(communicator):
+        mine = deal[communicator.rank]
+        columns = {"g": rows.columns["g"][mine]}
+        machine = Machine(communicator, mine)
+        own = Rows(rows.y[mine], rows.classes, None, columns, machine=machine)
+        own_cells, own_compiled = compile_constraints(RULES, own)
+        acting = make_credible(own_compiled, own_cells)
+        found = CellCounts.of(own_cells, (margin[mine] > 0).astype(int))
+        return acting.mixing.toarray(), functionals_of(acting, found)
+
+    for mixing, functionals in run_on_machines(run, n_machines):
+        np.testing.assert_array_equal(mixing, alone.mixing.toarray())
+        np.testing.assert_array_equal(functionals, functionals_of(alone, counts))
