@@ -190,8 +190,8 @@ def ranks(rate: str, y: Any, scores: Any, codes: Any) -> Values:
 class Missed(NamedTuple):
     """Largest violation of some rules.
 
-    It is given over all groups, over those with 100 rows of the rate or more, and over those with
-    500 or more in standard errors.
+    It is given over all groups; over those with 100 rows of the rate or more, and bounds on all
+    rows; and over those with 500 or more in standard errors.
     """
 
     all: float
@@ -205,7 +205,8 @@ def missed(rules: Sequence[Rule], case: Case) -> Missed:
     for row, rule in zip(found, rules, strict=False):
         values = rule.values(case)
         row[0] = rule.excess(values)[0]
-        row[1] = rule.excess(values.of(values.rows >= KNOWN))[0]
+        known = (values.rows >= KNOWN) | (not rule.is_grouped)
+        row[1] = rule.excess(values.of(known))[0]
         row[2] = rule.excess(values.of(values.rows >= LARGE_GROUP))[1]
     return Missed(*(float(x) if np.isfinite(x) else np.nan for x in found.max(axis=0)))
 
