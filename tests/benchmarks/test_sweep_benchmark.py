@@ -1,4 +1,4 @@
-"""The sweep over random rules: its reference, its draws, and that rows are not fitted again."""
+"""The sweep over random rules: its references, its draws, and small fits of each kind."""
 
 import argparse
 import sys
@@ -14,112 +14,185 @@ if not BENCHMARKS.is_dir():
 sys.path.insert(0, str(BENCHMARKS))
 
 import sweep  # noqa: E402
+import sweep_data  # noqa: E402
+import sweep_rules  # noqa: E402
 from result_file import ResultFile  # noqa: E402
-from sweep import Rule  # noqa: E402
+from sweep_rules import Case, Rule  # noqa: E402
 
 RULES = {
-    "gap of false positives": (Rule("fpr", True, 0.1),),
-    "misses": (Rule("fnr", False, 0.2),),
-    "selected": (Rule("selection_rate", False, 0.3), Rule("tpr", True, 0.15)),
-    "errors": (Rule("error_rate", True, 0.05), Rule("fpr", False, 0.2), Rule("fnr", False, 0.6)),
+    "gap": (Rule("fpr", "gap", 0.1),),
+    "each": (Rule("tpr", "each", 0.7), Rule("error_rate", "each", 0.45)),
+    "ratio": (Rule("selection_rate", "ratio", 0.9),),
+    "several": (Rule("error_rate", "gap", 0.05), Rule("fpr", "all", 0.3), Rule("fnr", "gap", 0.2)),
+    "amounts": (Rule("tpr", "gap", 0.05, amounts=True), Rule("fnr", "all", 0.3, amounts=True)),
 }
 
 
-def sample(seed):
+def sample(seed, n=90, n_groups=3):
     rng = np.random.default_rng(seed)
-    groups, scores = rng.integers(2, size=90), rng.normal(size=90)
-    y = (scores + 0.7 * groups + rng.normal(size=90) > 0.3).astype(int)
-    return scores, y, groups
+    groups, scores = rng.integers(n_groups, size=n), rng.normal(size=n)
+    y = (scores + 0.4 * groups + rng.normal(size=n) > 0.6).astype(int)
+    return scores, Case(y, None, groups, rng.uniform(1.0, 3.0, size=n))
 
 
-def best_mixture(rules, scores, y, groups):
-    """Accuracy by a programme of its own: one variable for each threshold of each group."""
-    parts = []
-    for g in (0, 1):
-        own = scores[groups == g]
-        at = np.append(np.sort(own), np.inf)
-        parts.append((cp.Variable(at.size, nonneg=True), own[:, None] >= at))
-    decided = [d @ share for share, d in parts]  # probability that each row is decided for 1
-    labels = [y[groups == g] for g in (0, 1)]
+def best_mixture(rules, scores, case):
+    """Accuracy by a programme of its own: the chance of each row to be decided for 1."""
+    y, limits, chance = case.y, [], {}
+    for g in np.unique(case.groups):
+        own = np.flatnonzero(case.groups == g)
+        at = np.append(np.sort(scores[own]), np.inf)
+        share = cp.Variable(at.size, nonneg=True)
+        limits.append(cp.sum(share) == 1)
+        for i, row in zip(own, scores[own][:, None] >= at, strict=True):
+            chance[i] = row.astype(float) @ share
+    chance = cp.hstack([chance[i] for i in range(y.size)])
+    wrong = cp.multiply(chance, 1 - y) + cp.multiply(1 - chance, y)
+    events = {"fpr": chance, "tpr": chance, "selection_rate": chance, "fnr": 1 - chance}
 
-    def rate(name, of):
-        chance, label = decided[of], labels[of]
-        if name == "error_rate":
-            return (cp.sum(chance[label == 0]) + cp.sum(1 - chance[label == 1])) / label.size
-        inside = {"fpr": label == 0, "selection_rate": label >= 0}.get(name, label == 1)
-        value = cp.sum(chance[inside]) / inside.sum()
-        return 1 - value if name == "fnr" else value
+    def rate(rule, rows):
+        w = np.where(rows, case.amounts if rule.amounts else 1.0, 0.0)
+        w *= {"fpr": y == 0, "tpr": y == 1, "fnr": y == 1}.get(rule.rate, y >= 0)
+        return (w @ events.get(rule.rate, wrong)) / w.sum()
 
-    def mass(name, of):
-        label = labels[of]
-        return {"fpr": (label == 0).sum(), "fnr": (label == 1).sum()}.get(name, label.size)
-
-    limits = [cp.sum(share) == 1 for share, _ in parts]
     for rule in rules:
-        first, second = rate(rule.rate, 0), rate(rule.rate, 1)
-        if rule.is_gap:
-            limits.append(cp.abs(first - second) <= rule.bound)
-        else:
-            a, b = mass(rule.rate, 0), mass(rule.rate, 1)
-            limits.append((a * first + b * second) / (a + b) <= rule.bound)
-    error = (labels[0].size * rate("error_rate", 0) + labels[1].size * rate("error_rate", 1)) / 90
-    problem = cp.Problem(cp.Minimize(error), limits)
+        if rule.how == "all":
+            limits.append(rate(rule, y >= 0) <= rule.bound)
+            continue
+        rates = [rate(rule, case.groups == g) for g in np.unique(case.groups)]
+        for a in rates:
+            if rule.how == "each":
+                limits.append(rule.sign * a <= rule.sign * rule.bound)
+            for b in rates if rule.how == "gap" else ():
+                limits.append(a - b <= rule.bound)
+            for b in rates if rule.how == "ratio" else ():
+                limits.append(rule.bound * a <= b)
+    problem = cp.Problem(cp.Minimize(cp.sum(wrong) / y.size), limits)
     problem.solve()
     return 1 - problem.value
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_the_reference_is_the_best_mixture_of_group_thresholds(rules, seed):
-    scores, y, groups = sample(seed)
-    found = sweep.reference(rules, scores, y, groups)
-    assert found == pytest.approx(best_mixture(rules, scores, y, groups), abs=1e-6)
+def test_the_reference_is_the_best_mixture_of_group_thresholds(rules, monkeypatch):
+    monkeypatch.setattr(sweep_rules, "KNOWN", 1)
+    scores, case = sample(0)
+    found = sweep_rules.group_thresholds(rules, scores, case)
+    assert found == pytest.approx(best_mixture(rules, scores, case), abs=1e-6)
+
+
+def test_the_reference_asks_the_rules_of_large_groups_alone():
+    scores, case = sample(1, n=600, n_groups=2)
+    tiny = case._replace(groups=np.where(np.arange(600) < 20, 2, case.groups))
+    rules = (Rule("selection_rate", "each", 0.0),)
+    assert sweep_rules.group_thresholds(rules, scores, tiny) > np.mean(tiny.y == 0)
+    assert sweep_rules.group_thresholds(rules, scores, case) == pytest.approx(np.mean(case.y == 0))
 
 
 def test_rules_that_no_thresholds_meet_have_no_reference():
-    rules = (Rule("fpr", False, 0.0), Rule("fnr", False, 0.0))
-    assert np.isnan(sweep.reference(rules, *sample(0)))
+    scores, case = sample(0)
+    rules = (Rule("fpr", "all", 0.0), Rule("fnr", "all", 0.0))
+    assert np.isnan(sweep_rules.group_thresholds(rules, scores, case))
+    assert np.isnan(sweep_rules.group_blind(rules, scores, case))
 
 
-def test_draws_repeat_and_ask_for_less_than_the_plain_booster_has():
-    first, again, other = (sweep.draw(number, ["compas"]) for number in (3, 3, 4))
-    assert first.rules == again.rules != other.rules
-    np.testing.assert_array_equal(first.X, again.X)
-    assert 1 <= len(first.rules) <= 3
-    assert all(0.0 < rule.bound < 1.0 for rule in first.rules)
-    assert not set(map(tuple, first.X)) <= set(map(tuple, first.X_test))
+def test_group_shifts_are_those_of_least_error_within_the_gap():
+    rng = np.random.default_rng(0)
+    groups = np.repeat([0, 1, 2], [200, 300, 150])
+    y = groups + rng.normal(size=650)
+    case = Case(y, 0.5 * y + rng.normal(size=650), groups)
+    for bound in (0.5, 5.0):
+        shift = cp.Variable(3)
+        moved = case.d + np.eye(3)[groups] @ shift
+        means = [cp.sum(moved[groups == g]) / np.sum(groups == g) for g in range(3)]
+        limits = [a - b <= bound for a in means for b in means]
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(y - moved)), limits)
+        problem.solve()
+        best = 1 - problem.value / np.sum((y - y.mean()) ** 2)
+        found = sweep_rules.group_shifts((Rule("mean_prediction", "gap", bound),), case)
+        assert found == pytest.approx(best, abs=1e-5)
+    assert np.isnan(sweep_rules.group_shifts((Rule("squared", "each", 1.0),), case))
 
 
-def test_values_of_rules():
+def test_violations_of_rules():
     y, groups = np.array([0, 0, 1, 1] * 2), np.repeat([0, 1], 4)
-    decisions = np.array([1, 0, 1, 1, 0, 0, 0, 1])
-    assert Rule("fpr", True, 0.0).value(y, decisions, groups) == 0.5
-    assert Rule("fnr", False, 0.0).value(y, decisions, groups) == 0.25
+    case = Case(y, np.array([1, 0, 1, 1, 0, 0, 0, 1]), groups, np.arange(1.0, 9.0))
+    expected = {
+        Rule("fpr", "gap", 0.1): 0.4,
+        Rule("fnr", "all", 0.2): 0.05,
+        Rule("tpr", "each", 0.8): 0.3,
+        Rule("selection_rate", "ratio", 0.8): 0.8 - 1 / 3,
+        Rule("fnr", "each", 0.1, amounts=True): 7 / 15 - 0.1,
+        Rule("class_error:1", "all", 0.1): 0.15,
+    }
+    for rule, value in expected.items():
+        assert sweep_rules.missed([rule], case).all == pytest.approx(value), rule
+    known = sweep_rules.missed([Rule("fpr", "gap", 0.1)], case).known
+    assert np.isnan(known)
+    scores = case._replace(d=np.array([0.1, 0.5, 0.4, 0.9, 0.3, 0.2, 0.2, 0.7]))
+    assert sweep_rules.missed([Rule("auc", "each", 0.8)], scores).all == pytest.approx(0.175)
+
+
+def test_plans_cover_the_language_and_halves_share_no_table():
+    plans = [sweep.plan(number) for number in range(600)]
+    assert plans == [sweep.plan(number) for number in range(600)]
+    for name, values in (
+        ("kind", sweep.KINDS),
+        ("table", sweep_data.TABLES),
+        ("grouping", ("", *sweep.GROUPINGS)),
+        ("library", (*sweep.BOOSTERS, sweep.LINEAR)),
+        ("rounds", sweep.ROUNDS),
+        ("rows", sweep.ROWS),
+    ):
+        assert {getattr(p, name) for p in plans} == set(values)
+    halves = {p.half for p in plans if p.kind == "groups"}
+    assert halves == {sweep_data.TUNE, sweep_data.REPORT}
+
+
+def small(kind, tables):
+    """Give the number of the first small draw of a kind on bundled tables."""
+    for number in range(5000):
+        p = sweep.plan(number)
+        if p.kind == kind and p.table in tables and (p.rows, p.rounds) == (1500, 20):
+            return number
+    raise AssertionError(kind)
+
+
+@pytest.mark.parametrize("kind", ["groups", "auc", "metrics", "regression", "amounts", "forward"])
+def test_a_small_draw_of_each_kind_has_its_row(kind):
+    number = small(kind, {"adult", "compas", "adult_hours", "credit"})
+    case, again = sweep.draw(number), sweep.draw(number)
+    assert case.rules == again.rules
+    np.testing.assert_array_equal(case.train.X, again.train.X)
+    row = sweep.described(case) | sweep.fit(case)
+    assert set(row) <= {"draw", *sweep.FIGURES}
+    assert not row["status"].startswith("refused")
+    assert np.isfinite(row["returned"])
+    assert row["cpu"] > 0.0
 
 
 def test_a_row_is_not_fitted_again(tmp_path, monkeypatch, capsys):
     fits = []
 
-    def fit(*given):
-        fits.append(given[1:])
-        figures = {"accuracy": 0.7, "plain_accuracy": 0.8, "violation": 0.0, "seconds": 1.0}
+    def fit(case):
+        fits.append(case.plan.number)
+        figures = {"returned": 0.7, "reference": 0.76, "plain": 0.8, "known": 0.0, "cpu": 5.0}
         return figures | {"status": "met", "satisfied": "True", "warnings": ""}
 
     monkeypatch.setattr(sweep, "fit", fit)
-    monkeypatch.setattr(sweep, "reference", lambda *given: 0.76)
+    monkeypatch.setattr(sweep, "BINARY", {"adult": sweep_data.BINARY["adult"]})
     file = tmp_path / "rows.csv"
-    given = ["sweep.py", "--draws", "2", "--data", "compas", "--output", str(file)]
-    for settings in (["5/0.1"], ["5/0.1"], ["5/0.1", "6/0.1"]):
-        monkeypatch.setattr(sys, "argv", [*given, "--settings", *settings])
+    given = ["sweep.py", "--output", str(file), "--kinds", "groups", "--groups", "many"]
+    for draws in ("2", "2", "3"):
+        monkeypatch.setattr(sys, "argv", [*given, "--most-rows", "3000", "--draws", draws])
         sweep.main()
-    assert sorted(fits) == sorted(
-        (library, rounds, 0.1) for library in sweep.LIBRARIES for rounds in (5, 5, 6, 6)
-    )
-    assert len(ResultFile(file, [*sweep.NAMES, *sweep.FIGURES]).rows()) == 8
-    assert "'> 5': 1.0" in capsys.readouterr().out  # .06 lost in each
+    assert len(fits) == len(set(fits)) == 3
+    rows = ResultFile(file, ["draw", *sweep.FIGURES]).rows()
+    assert [row["draw"] for row in rows] == list(map(str, fits))
+    found = sweep.QUESTIONS["groups as they stand"](sweep.frame_of(rows))
+    assert found["> 0.05"] == found["> 0.05 silent"] == 1.0
+    assert "groups as they stand" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("text", ["20", "0/0.1", "x/0.1", "20/0", "20/2"])
-def test_settings_are_checked(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is not rounds/learning_rate"):
-        sweep.setting(text)
+def test_arguments_are_checked(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "--kinds", "other"])
+    with pytest.raises((SystemExit, argparse.ArgumentError)):
+        sweep.main()

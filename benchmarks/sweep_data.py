@@ -1,0 +1,227 @@
+"""The tables of the sweep: targets, groups, and which half of them constants are chosen on.
+
+Constants of the package are chosen on the tables of the half "tune", and figures are reported of
+the half "report". A table is in one half for all tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from peer_runs.data import LARGE, SMALL, encoded
+from peer_runs.data import _read as read
+
+from gbm_constrained.datasets import load_adult, load_compas, load_credit
+
+TUNE, REPORT = "tune", "report"
+FEWEST = 50  # rows of a class; rarer classes are left out
+AGES = (0, 25, 35, 45, 55, 65, 200)
+
+
+class Rows(NamedTuple):
+    """Features, targets, columns of groups, and an amount of each row."""
+
+    X: Any
+    y: Any
+    groups: pd.DataFrame
+    amounts: Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, its target, and the columns that make groups.
+
+    Parameters
+    ----------
+    half : {"tune", "report"}
+        Whether constants may be chosen on it.
+    load : callable
+        Gives a frame of features, the target, a frame of group columns, and amounts or None.
+    two : tuple of str
+        Columns of two values.
+    many : tuple of str
+        Columns with all their values as they stand.
+    tree : dict, default=LARGE
+        Size of the trees.
+    """
+
+    half: str
+    load: Callable[[], tuple[Any, Any, Any, Any]]
+    two: tuple[str, ...] = ()
+    many: tuple[str, ...] = ()
+    tree: dict[str, int] = field(default_factory=lambda: LARGE)
+
+
+def bands(ages: Any) -> pd.Series:
+    """Bands of ten years of age as text."""
+    return pd.cut(ages, AGES).astype(str)
+
+
+def texts(**columns: Any) -> pd.DataFrame:
+    """Group columns as text, with missing values as a group of their own."""
+    return pd.DataFrame({k: pd.Series(np.asarray(v)).astype(str) for k, v in columns.items()})
+
+
+def _acs(target: str = "PINCP") -> tuple[Any, ...]:
+    table = read("acs_income.parquet")
+    groups = texts(
+        sex=table["SEX"].astype(int), race=table["RAC1P"].astype(int), age=bands(table["AGEP"])
+    )
+    left_out = {"PINCP", target}
+    return table.drop(columns=[*left_out]), table[target], groups, table["WKHP"]
+
+
+def _adult(target: str = "income") -> tuple[Any, ...]:
+    data = load_adult(download=False)
+    X, given = data.data, data.sensitive_features
+    groups = texts(sex=given["sex"], race=given["race"], age=bands(X["age"]))
+    if target == "income":
+        return X, data.target, groups, X["hours-per-week"]
+    return X.drop(columns=target), X[target], groups, None
+
+
+def _compas() -> tuple[Any, ...]:
+    data = load_compas(download=False)
+    given = data.sensitive_features
+    is_black = given["race"] == "African-American"
+    groups = texts(black=is_black, sex=given["sex"], race=given["race"],
+                   age=pd.cut(data.data["age"], (0, 25, 45, 200)))  # fmt: skip
+    return data.data, data.target, groups, None
+
+
+def _compas_score() -> tuple[Any, ...]:
+    data = load_compas(target="score_text", download=False)
+    return data.data, data.target, texts(sex=data.sensitive_features["sex"]), None
+
+
+def _credit() -> tuple[Any, ...]:
+    data = load_credit(download=False)
+    return data.data, data.target, texts(all=np.zeros(len(data.target))), data.data["Amount"]
+
+
+def _default(target: str = "default payment") -> tuple[Any, ...]:
+    table = read("default_credit.parquet")
+    groups = texts(
+        sex=table["SEX"],
+        education=table["EDUCATION"],
+        marriage=table["MARRIAGE"],
+        age=bands(table["AGE"]),
+    )
+    if target != "default payment":
+        X = table.drop(columns=["default payment", target])
+        return X, np.log10(table[target]), groups, None
+    return table.drop(columns=target), table[target], groups, table["LIMIT_BAL"] / 1000
+
+
+def _bank(target: str = "y") -> tuple[Any, ...]:
+    table = read("bank.parquet")
+    married = table["marital"] == "married"
+    groups = texts(married=married, job=table["job"], marital=table["marital"],
+                   education=table["education"], age=bands(table["age"]))  # fmt: skip
+    if target != "y":
+        return table.drop(columns=["y", target]), np.log1p(table[target]), groups, None
+    return table.drop(columns="y"), table["y"] == "yes", groups, table["duration"]
+
+
+def _law(target: str = "pass_bar") -> tuple[Any, ...]:
+    table = read("law_school.parquet").dropna(subset=[target, "race"]).reset_index(drop=True)
+    groups = texts(white=table["race"] == "White", male=table["male"], race=table["race"],
+                   income=table["fam_inc"], tier=table["tier"])  # fmt: skip
+    left_out = ["pass_bar"] if target == "pass_bar" else [target, "pass_bar", "zgpa", "decile1b",
+                                                          "decile3"]  # fmt: skip
+    return table.drop(columns=left_out), table[target], groups, None
+
+
+def _german() -> tuple[Any, ...]:
+    table = read("german.parquet")
+    women = table["personal_status_sex"].isin(["A92", "A95"])
+    groups = texts(women=women, status=table["personal_status_sex"], age=bands(table["age"]),
+                   housing=table["housing"])  # fmt: skip
+    y = table["credit_risk"] == 2
+    return table.drop(columns="credit_risk"), y, groups, table["amount"]
+
+
+def _crime() -> tuple[Any, ...]:
+    table = read("communities_crime.parquet").apply(pd.to_numeric, errors="coerce")
+    X, shares = table.iloc[:, 5:-1], table.iloc[:, [7, 8, 9, 10]]
+    high = (shares > shares.median()).to_numpy()
+    groups = texts(black=high[:, 0], hispanic=high[:, 3], state=table.iloc[:, 0].astype(int))
+    return X, table.iloc[:, -1], groups, None
+
+
+def _classes(file: str, merge: Callable[[Any], Any] | None = None) -> Any:
+    """Make the loader of a table whose last column is the class."""
+
+    def load() -> tuple[Any, ...]:
+        table = read(file)
+        y = table.iloc[:, -1]
+        return table.iloc[:, :-1], merge(y) if merge else y, texts(all=np.zeros(len(y))), None
+
+    return load
+
+
+def _rings(y: Any) -> Any:
+    """Ten bands of the rings of abalones."""
+    return pd.cut(y.astype(float), [0, 5, 6, 7, 8, 9, 10, 11, 13, 16, 99], labels=False)
+
+
+BINARY = {
+    "acs": Table(TUNE, _acs, ("sex",), ("race", "age")),
+    "default": Table(TUNE, _default, ("sex",), ("education", "marriage", "age")),
+    "german": Table(TUNE, _german, ("women",), ("status", "age", "housing"), SMALL),
+    "adult": Table(REPORT, _adult, ("sex",), ("race", "age")),
+    "compas": Table(REPORT, _compas, ("black", "sex"), ("race", "age"), SMALL),
+    "bank": Table(REPORT, _bank, ("married",), ("job", "marital", "education", "age")),
+    "law_school": Table(REPORT, _law, ("white", "male"), ("income", "tier")),
+}
+AMOUNTS = {
+    "credit": Table(TUNE, _credit),
+    **{name: BINARY[name] for name in ("default", "german", "adult", "bank")},
+}
+CLASSES = {
+    "dry_bean": Table(TUNE, _classes("dry_bean.parquet")),
+    "page_blocks": Table(TUNE, _classes("multiclass/page_blocks.parquet")),
+    "satimage": Table(TUNE, _classes("multiclass/satimage.parquet")),
+    "compas_score": Table(REPORT, _compas_score, tree=SMALL),
+    "pendigits": Table(REPORT, _classes("multiclass/pendigits.parquet")),
+    "segment": Table(REPORT, _classes("multiclass/segment.parquet")),
+    "nursery": Table(REPORT, _classes("multiclass/nursery.parquet")),
+    "fars": Table(REPORT, _classes("multiclass/fars.parquet")),
+    "abalone": Table(REPORT, _classes("multiclass/abalone.parquet", _rings), tree=SMALL),
+}
+TARGETS = {
+    "acs_hours": Table(TUNE, lambda: _acs("WKHP"), ("sex",), ("race", "age")),
+    "default_limit": Table(
+        TUNE, lambda: _default("LIMIT_BAL"), ("sex",), ("education", "marriage", "age")
+    ),
+    "crime": Table(TUNE, _crime, ("black", "hispanic"), ("state",), SMALL),
+    "adult_hours": Table(REPORT, lambda: _adult("hours-per-week"), ("sex",), ("race", "age")),
+    "law_grade": Table(REPORT, lambda: _law("zfygpa"), ("white", "male"), ("income", "tier")),
+    "bank_duration": Table(
+        REPORT, lambda: _bank("duration"), ("married",), ("job", "marital", "age")
+    ),
+}
+TABLES = BINARY | AMOUNTS | CLASSES | TARGETS
+
+
+@cache
+def load(name: str) -> Rows:
+    """Rows of a table, with features as numbers and classes numbered from 0 on."""
+    X, y, groups, amounts = TABLES[name].load()
+    X, y = encoded(pd.DataFrame(X)), np.asarray(y)
+    if name not in TARGETS:
+        y = np.unique(y.astype(str) if y.dtype == object else y, return_inverse=True)[1]
+        kept = np.bincount(y)[y] >= FEWEST
+        y = np.unique(y[kept], return_inverse=True)[1]
+    else:
+        y = y.astype(float)
+        kept = np.isfinite(y)
+        y = y[kept]
+    groups = groups[kept].reset_index(drop=True)
+    amounts = None if amounts is None else np.asarray(amounts, dtype=float)[kept]
+    return Rows(X[kept], y, groups, amounts)
