@@ -192,6 +192,8 @@ class CallbackNotifier:
         Unit of messages: boosting rounds, or iterations of a linear learner.
     communicator : Communicator, default=SingleMachine()
         Machines that fit together. A callback on any of them ends training on all.
+    learning_rate : float, default=1
+        That of the rounds; with one, a single round is a model.
 
     Attributes
     ----------
@@ -215,13 +217,14 @@ class CallbackNotifier:
         limit: TimeLimit | None = None,
         unit: str = "rounds",
         communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+        learning_rate: float = 1.0,
     ) -> None:
         self.callbacks = callbacks
         self.n_rounds = self._asked = n_rounds
         self.rounds_per_iteration = rounds_per_iteration
         self.limit = TimeLimit(None) if limit is None else limit
         self.communicator = self.limit.communicator = communicator
-        self.unit = unit
+        self.unit, self.learning_rate = unit, learning_rate
         self.n_growing = self.n_grown = 0
         self.is_stopped = False
         self.stops: list[list[Any]] = []
@@ -288,7 +291,12 @@ class CallbackNotifier:
         return self.is_over(rounds)
 
     def end_for_time(self, rounds: int, phase: Phase) -> None:
-        """End all later phases after so many rounds, as a phase had no time for more."""
+        """End all later phases after so many rounds, as a phase had no time for more.
+
+        Rounds that are hardly a model are refused.
+        """
+        if self.unit == "rounds":
+            self.limit.refuse_stump(rounds, self._asked, self.learning_rate)
         self._end_after(rounds, str(self.limit), phase)
 
     def _end_after(self, rounds: int, cause: str, phase: Phase) -> None:

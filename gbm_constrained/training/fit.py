@@ -125,6 +125,7 @@ class ConstrainedFit:
             limit,
             library.unit,
             arguments.machine.communicator,
+            library.learning_rate,
         )
         options, problem = self.problem_class.of(options, arguments, library)
         options.method.check_problem(problem.compiled, options.iterate)

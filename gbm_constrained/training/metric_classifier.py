@@ -180,7 +180,10 @@ class MetricMixin:
         limit = TimeLimit(interruptions.time_limit)  # Its time begins here.
         settings = adapter.settings()
         callbacks = check_callbacks(interruptions.constraint_callbacks)
-        notifier = SearchNotifier(callbacks, settings.n_rounds, 1, limit, settings.unit)
+        notifier = SearchNotifier(
+            callbacks, settings.n_rounds, 1, limit, settings.unit,
+            learning_rate=settings.learning_rate,
+        )  # fmt: skip
         fit = MetricFit(
             options,
             options.metric,

@@ -4,6 +4,9 @@ Fold boosters are grown first, and their rates hold for a model of as many round
 ends while there is time to train the model for the same rounds, by the seconds that their own
 rounds took; the model then has these rounds. A second set of boosters, with multipliers, is grown
 only where there is time for all of it.
+
+A limit that leaves hardly a model is an error as soon as that is known, and no model: the rounds
+then have gone less than half of the way that all rounds would go, by the learning rate.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ class TimeLimit:
         self.has_fewer_passes = False
         self.communicator: Communicator = SingleMachine()
         self.started = time.perf_counter()
+        self.pace: tuple[float, float] | None = None  # Seconds before the rounds, and of each.
         self._left = math.inf if seconds is None else (1.0 - FINALIZING_SHARE) * float(seconds)
 
     def __str__(self) -> str:
@@ -65,6 +69,20 @@ class TimeLimit:
             return True
         is_late = time.perf_counter() - self.started + seconds > self._left
         return not is_any(self.communicator, is_late)
+
+    def refuse_stump(self, rounds: int, asked: int, learning_rate: float) -> None:
+        """Refuse a model of so few of the rounds that were asked for that it is hardly one."""
+        if (1.0 - learning_rate) ** rounds <= 0.5 * (1.0 + (1.0 - learning_rate) ** asked):
+            return
+        elapsed = time.perf_counter() - self.started
+        before, each = self.pace or (0.0, elapsed / max(rounds, 1))
+        needed = (before + asked * each) / (1.0 - FINALIZING_SHARE)
+        raise ValueError(
+            f"{self} leaves time for {rounds} of {asked} rounds, which at a learning rate of "
+            f"{learning_rate:g} are hardly a model. By the first rounds, all take about "
+            f"{needed:,.1f} seconds: give more time, or ask for fewer rounds at a larger learning "
+            f"rate."
+        )
 
 
 class MeasuringClock:
@@ -95,6 +113,8 @@ class MeasuringClock:
             self._growing_since = now
             return False
         iteration = (now - self._growing_since) * self.rounds_per_iteration / rounds
+        each = (1.0 + self.model_share) * iteration / self.rounds_per_iteration
+        self.limit.pace = self._growing_since - self.limit.started, each
         model = self.model_share * (now - self._begun + iteration)
         return not self.limit.has_time_for(iteration + model)
 

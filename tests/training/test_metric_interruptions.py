@@ -176,8 +176,16 @@ def test_a_generous_limit_changes_nothing(library, limited):
 
 
 @BOTH
+def test_a_limit_that_leaves_hardly_a_model_is_refused(library, limited):
+    message = r"time_limit=0\.5 leaves time for 1 of 6 rounds.*at a learning rate of 0\.05"
+    with pytest.raises(ValueError, match=message):
+        limited(library, make(library, maximize=g_mean(), learning_rate=0.05), 0.5)
+
+
+@BOTH
 def test_one_round_is_trained_whatever_the_limit(library, limited):
-    model = limited(library, make(library, maximize=g_mean()), 0.5)
+    """One round is a model at this learning rate."""
+    model = limited(library, make(library, maximize=g_mean(), learning_rate=0.6), 0.5)
     assert rounds_of(model) == 1
     assert "time_limit=0.5 ended measuring after 1 of 6 rounds" in model.stopping_message_
     assert "time_limit=0.5 ended the search for decisions" in model.stopping_message_
@@ -212,6 +220,7 @@ def test_boosters_in_stages_have_the_rounds_that_there_is_time_for(
     10.67 rounds, and those of 15 seconds for 2.5, which do not even end the first stage.
     """
     options = {"maximize": g_mean(), "oracle": "in_training", "n_estimators": 20}
+    options["learning_rate"] = 0.4
     model = limited(library, make(library, **options), limit)
     assert rounds_of(model) == rounds
     assert f"ended measuring after {rounds} of 20 rounds" in model.stopping_message_
@@ -260,7 +269,7 @@ def test_the_search_of_a_linear_model_ends_in_time(clock):
 
 @BOTH
 def test_files_keep_the_message(library, limited, tmp_path):
-    model = limited(library, make(library, maximize=g_mean()), 0.5)
+    model = limited(library, make(library, maximize=g_mean(), learning_rate=0.6), 0.5)
     path = tmp_path / {"xgboost": "model.json", "lightgbm": "model.txt"}[library]
     model.set_params(**({"eval_metric": None} if library == "xgboost" else {})).save_model(path)
     loaded = CLASSIFIERS[library]().load_model(path)

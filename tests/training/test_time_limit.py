@@ -149,8 +149,33 @@ def test_other_measurements(library, measure_on, pace):
 @BOTH
 def test_at_least_one_iteration_is_measured_and_trained(library, pace):
     with says("ended measuring after 2 of 20 rounds"):
-        model = fit(make(library), time_limit=1e-3, constraint_callbacks=[pace()])
+        model = fit(
+            make(library, learning_rate=0.4), time_limit=1e-3, constraint_callbacks=[pace()]
+        )
     assert rounds_of(model) == 2
+
+
+@BOTH
+def test_a_limit_that_leaves_hardly_a_model_is_an_error(library, pace):
+    """Two seconds for each two rounds of the folds, and a third of that for the model's."""
+    slow = make(library, n_estimators=2000, learning_rate=0.02)
+    message = (
+        r"time_limit=10 leaves time for 12 of 2000 rounds, which at a learning rate of 0\.02 are "
+        r"hardly a model. By the first rounds, all take about [\d,.]+ seconds: give more time"
+    )
+    with pytest.raises(ValueError, match=message) as caught:
+        fit(slow, time_limit=10, constraint_callbacks=[pace()])
+    needed = float(str(caught.value).split("about ")[1].split()[0].replace(",", ""))
+    assert needed == pytest.approx(2000 * 0.5 * (4 / 3) / 0.9, rel=0.2)
+    assert not hasattr(slow, "classes_")
+
+
+@BOTH
+def test_training_that_is_cut_to_hardly_a_model_is_an_error(library, pace):
+    """Measuring ends in time, and training takes ten times as long as the folds showed."""
+    slow = make(library, n_estimators=200, learning_rate=0.05)
+    with pytest.raises(ValueError, match=r"time_limit=30 leaves time for \d+ of 200 rounds"):
+        fit(slow, time_limit=30, constraint_callbacks=[pace(training=10.0)])
 
 
 @BOTH
