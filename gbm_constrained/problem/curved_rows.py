@@ -73,9 +73,14 @@ class Curve:
 
         A function without a value at known functionals, as a quotient of zeros is, holds.
         """
-        own = functionals[self.at]
-        found = float(self.row.function.values(own[:, None])[0])
-        return self.row.bound if np.isnan(found) and not np.isnan(own).any() else found
+        return float(self.values(functionals[None])[0])
+
+    def values(self, functionals: Float) -> Float:
+        """Compute the same of several choices of functionals, shape (n, n_functionals)."""
+        own = functionals[:, self.at].T
+        found = self.row.function.values(own)
+        is_undefined = np.isnan(found) & ~np.isnan(own).any(axis=0)
+        return np.where(is_undefined, self.row.bound, found)
 
     def gradient(self, functionals: Float) -> Float:
         """Compute the gradient in the functionals of the row; zero where it is undefined."""

@@ -87,6 +87,37 @@ class Influence:
         return np.isnan(self.fractions.constant)
 
 
+def variances_of_tables(
+    fractions: Fractions, slopes: Float, weight: Float, square: Float
+) -> Float:
+    """Compute the sampling variances of one sum of functionals in each of several tables.
+
+    Parameters
+    ----------
+    fractions : Fractions
+        The functionals as fractions of rows.
+    slopes : ndarray of shape (n, n_functionals)
+        Coefficients of the functionals in the sum of each table.
+    weight, square : ndarray of shape (n, n_cells * n_classes)
+        Weights of the rows, and their squares.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        NaN for sums with a mean loss, or with a fraction over no rows.
+    """
+    parts = slopes @ fractions.sum
+    base = (fractions.bases @ weight.T).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = (fractions.events @ weight.T).T / base
+        of_events = np.where(parts != 0.0, parts / base, 0.0)
+        of_bases = np.where(parts != 0.0, parts / base * rates, 0.0)
+    influence = of_events @ fractions.events - of_bases @ fractions.bases
+    found = np.asarray((influence**2 * square).sum(axis=1), dtype=np.float64)
+    found[(slopes[:, np.isnan(fractions.constant)] != 0.0).any(axis=1)] = np.nan
+    return found
+
+
 def _scale_rows(matrix: Any, factors: Float) -> Any:
     """Multiply the rows of a sparse array, in less time than a diagonal matrix does."""
     found = matrix.copy()

@@ -7,16 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 from scipy.stats import norm
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.problem.curved_rows import Curve
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions
-from gbm_constrained.statistics.influence import Influence
+from gbm_constrained.statistics.influence import variances_of_tables
 
 
 def scale_parts(
@@ -42,38 +40,23 @@ def find_violated_curves(
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
     if not compiled.curves.items:
         return beyond
-    levels = np.broadcast_to(levels, len(compiled))
-    fractions = Fractions.of_constraints(compiled, counts.weight.shape[-2:])
-    for place in np.ndindex(*beyond.shape[:-1]):
-        one = CellCounts(counts.weight[place], counts.square[place], counts.count[place])
-        functionals = fractions.of(one.weight.ravel())
-        worst = _find_worst(compiled, functionals)
-        errors = _errors_of_tangents(worst, functionals, Influence(fractions, one))
-        for curve, error in zip(worst, errors, strict=True):
-            violation = curve.value(functionals) - curve.row.bound
-            beyond[(*place, curve.rows)] = violation > norm.isf(levels[curve.first]) * error
-    return beyond
-
-
-def _find_worst(compiled: LinearConstraints, functionals: Float) -> list[Curve]:
-    """Find the curve of each constraint that is violated most; none where all hold."""
-    worst: dict[int, tuple[float, Curve]] = {}
-    for curve in compiled.curves.items:
-        violation = curve.value(functionals) - curve.row.bound
-        j = int(compiled.owner[curve.first])
-        if violation > ROUNDING and violation > worst.get(j, (0.0, curve))[0]:
-            worst[j] = violation, curve
-    return [curve for _, curve in worst.values()]
-
-
-def _errors_of_tangents(
-    curves: Sequence[Curve], functionals: Float, influence: Influence
-) -> Float:
-    """Compute the standard errors of tangents of curves, shape (n_curves,)."""
-    at = [curve.at for curve in curves]
-    slopes = [curve.gradient(functionals) for curve in curves]
-    of = np.repeat(np.arange(len(curves)), [found.size for found in at])
-    places = of, np.concatenate([np.zeros(0, dtype=np.intp), *at])
-    shape = len(curves), functionals.size
-    combine = sparse.csr_array((np.concatenate([np.zeros(0), *slopes]), places), shape=shape)
-    return np.sqrt(influence.variances(combine))
+    shape = counts.weight.shape[-2:]
+    weight, square = (of.reshape(-1, shape[0] * shape[1]) for of in (counts.weight, counts.square))
+    fractions, found = Fractions.of_constraints(compiled, shape), beyond.reshape(-1, len(compiled))
+    functionals = fractions.of(weight)
+    quantiles = norm.isf(np.broadcast_to(levels, len(compiled)))
+    curves = compiled.curves.items
+    violations = np.array([curve.values(functionals) - curve.row.bound for curve in curves])
+    violations = np.where(violations > ROUNDING, violations, 0.0)
+    owner = compiled.owner[[curve.first for curve in curves]]
+    for own in (np.flatnonzero(owner == j) for j in np.unique(owner)):
+        worst = own[violations[own].argmax(axis=0)]
+        for k in np.unique(worst):
+            curve, at = curves[k], np.flatnonzero((worst == k) & (violations[k] > 0.0))
+            slopes = np.zeros((at.size, functionals.shape[1]))
+            for slope, one in zip(slopes, functionals[at], strict=True):
+                slope[curve.at] = curve.gradient(one)
+            errors = np.sqrt(variances_of_tables(fractions, slopes, weight[at], square[at]))
+            is_beyond = violations[k, at] > quantiles[curve.first] * errors
+            found[at, curve.rows] = is_beyond[:, None]
+    return found.reshape(beyond.shape)
