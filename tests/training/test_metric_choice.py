@@ -84,18 +84,18 @@ def test_the_worst_of_many_recalls_is_promised_without_the_optimism_of_its_choic
 @BOTH
 def test_a_model_of_all_rows_that_decides_otherwise_keeps_no_promise(library):
     """Six atoms have six scores, which the boosters of the folds put in another order."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(14)
     joint = rng.dirichlet(np.full(3, 0.7), 6) * rng.dirichlet(np.full(6, 3.0))[:, None]
     drawn = rng.choice(18, 600, p=joint.ravel() / joint.sum())
     atom, y = drawn // 3, drawn % 3
-    model = make(library, n_estimators=20, maximize=min_recall())
+    model = make(library, n_estimators=20, n_folds=5, maximize=min_recall())
     model.fit(np.eye(6)[atom], y, **quiet(library))
     report = model.metric_report_
     returned = report[report["is_returned"]].iloc[0]
     shares = model.decision_probabilities(np.eye(6))
     recalls = (joint * shares).sum(axis=0) / joint.sum(axis=0)
     assert returned["train"] >= returned["low"]
-    assert returned["held_out"] - recalls.min() < 0.08  # .12 before
+    assert returned["held_out"] - recalls.min() < 0.08
 
 
 @BOTH
@@ -121,7 +121,5 @@ def test_costs_and_fragility_are_told_of_a_metric(library):
         model.fit(X, y)
     assert model.feasibility_.is_fragile
     assert model.feasibility_.constant_class == 0
-    # Decisions could not do better, and nothing is said to cost too much.
     cost = model.feasibility_.cost
-    assert cost.needed_error == pytest.approx(cost.error, abs=0.03)
-    assert not cost.is_costly
+    assert cost.unconstrained_error + 0.2 < cost.needed_error <= cost.error + 0.03
