@@ -88,9 +88,6 @@ class MetricResult:
     least : ndarray of shape (n_rows, n_classes), default=None
         Probability of each decision about the held-out rows that violates the constraints least,
         where no decisions were found that meet them.
-    free : (Decisions, float), default=None
-        Decisions without constraints, and their loss in the distribution that the probabilities
-        describe.
     """
 
     held: HeldOutProblem
@@ -110,7 +107,6 @@ class MetricResult:
     decided: Codes | None = None
     search: MetricSearch | None = None
     least: Float | None = None
-    free: tuple[Decisions, float] | None = None
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
@@ -241,7 +237,7 @@ class MetricFit:
             chosen, mixed_value, best.solution,
             problem.loss.to_metric(best.exact.bound), cell_model, label_model,
             factors, scale, best.exact, row_factor, cell_scores,
-            search=best.search, least=least, free=best.free,
+            search=best.search, least=least,
         )  # fmt: skip
         return result.with_chosen(chosen)
 

@@ -108,9 +108,6 @@ class OracleResult:
         Rules without a search, and the optimised ones.
     chosen : Decisions
         The best of them.
-    free : (Decisions, float) or None
-        Decisions without constraints, and their loss in the distribution that the probabilities
-        describe; None where nothing is constrained.
     """
 
     oracle: OracleName
@@ -120,7 +117,6 @@ class OracleResult:
     solution: Solution
     candidates: list[Decisions]
     chosen: Decisions
-    free: tuple[Decisions, float] | None
 
 
 def search_decisions(
@@ -136,9 +132,6 @@ def search_decisions(
     candidates, _ = search.assess(
         [*simple, search.by_probabilities(exact), search.optimum("optimised", solution, rules)]
     )
-    free = None
-    if search.held.problem.n_constraints and (freely := search.solve_freely()) is not None:
-        free = search.assess([search.by_probabilities(freely)])[0][0], freely.value
     if search.is_bound(solution):
         room = solution.violation + candidates[-1].errors
         relaxed = search.solve(rules, room=room)
@@ -149,7 +142,7 @@ def search_decisions(
     chosen = candidates[search.choose(candidates)]
     if search.deterministic is None:
         chosen = search.as_single(chosen, is_forced=False)
-    return OracleResult(oracle, search, weights, exact, solution, candidates, chosen, free)
+    return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
 
 
 @dataclass(frozen=True, eq=False)

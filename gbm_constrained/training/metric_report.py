@@ -252,26 +252,26 @@ def _report_constraints(
 def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -> Feasibility:
     """Add what the constraints cost, as a loss of the metric on the held-out rows.
 
-    They should cost as much more than decisions without constraints as they do in the distribution
-    that the probabilities describe.
+    They should cost what the decisions lose that meet them in the distribution of the
+    probabilities, if there are such decisions.
     """
     search, loss = result.search, fit.problem.loss
-    if search is None or result.free is None or result.exact is None:
+    if search is None or result.exact is None or not fit.options.constraints:
         return feasibility
-    free, free_loss = result.free
     own = search.loss(result.chosen)
-    unconstrained = min(search.loss(one) for one in (free, *result.candidates))
+    losses = {one.name: search.loss(one) for one in result.candidates[::-1]}
+    unconstrained = min(losses.values())
     constant, of_constant = search.find_constant()
     n_rows = len(result.held.rows)
     name = str(fit.problem.metric.metric)
     cost = Cost(
         own,
-        unconstrained + max(result.exact.value - free_loss, 0.0),
+        np.nan if result.exact.status == "infeasible" else losses["model"],
         unconstrained,
         (result.chosen.high - result.chosen.low) / (2 * 1.96) / loss.unit,
         rows=f"{n_rows:,} unseen rows ({result.source})",
         objective=f"objective (1 - {name})" if loss.sign < 0.0 else f"objective ({name})",
-        decisions="the best decisions",
+        decisions="the best decisions by their probabilities",
     )
     return replace(
         feasibility,

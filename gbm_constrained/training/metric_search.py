@@ -160,13 +160,6 @@ class MetricSearch:
         constant = 1.0 - np.eye(joint.n_classes)
         return found, [*oracle.rules, *(np.tile(one, (len(joint), 1)) for one in constant)]
 
-    def solve_freely(self) -> Solution | None:
-        """Run the reduction on the same distribution without constraints, if it has a value."""
-        free = self.held.programme().without_constraints()
-        with suppress(ZeroDenominatorError):
-            return solve(free, self.oracle.by_probabilities(), self.solver, self.max_calls)
-        return None
-
     def solve(
         self,
         rules: Sequence[Float],
