@@ -35,7 +35,6 @@ def test_class_errors_are_not_met_to_the_last_row_at_the_price_of_other_classes(
         warnings.simplefilter("ignore")
         model.fit(X, y)
     report = model.metric_report_.set_index("decisions")
-    returned = report[report["is_returned"]].iloc[0]
     assert np.unique(model.predict(X)).size == 7
 
 
@@ -91,7 +90,6 @@ def test_a_model_of_all_rows_that_decides_otherwise_keeps_no_promise(library):
     model = make(library, n_estimators=20, n_folds=5, maximize=min_recall())
     model.fit(np.eye(6)[atom], y, **quiet(library))
     report = model.metric_report_
-    returned = report[report["is_returned"]].iloc[0]
     shares = model.decision_probabilities(np.eye(6))
     recalls = (joint * shares).sum(axis=0) / joint.sum(axis=0)
     assert returned["train"] >= returned["low"]
@@ -109,7 +107,6 @@ def test_costs_and_fragility_are_told_of_a_metric(library):
         warnings.simplefilter("ignore")
         model.fit(X, y)
     feasibility, report = model.feasibility_, model.metric_report_
-    returned = report[report["is_returned"]].iloc[0]
     plain = report.set_index("decisions").loc["argmax"]
     assert feasibility.cost.error == pytest.approx(1.0 - returned["held_out"])
     assert feasibility.cost.unconstrained_error <= 1.0 - plain["held_out"] + 1e-9
