@@ -34,7 +34,6 @@ def test_class_errors_are_not_met_to_the_last_row_at_the_price_of_other_classes(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, y)
-    report = model.metric_report_.set_index("decisions")
     assert np.unique(model.predict(X)).size == 7
 
 
