@@ -25,7 +25,7 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.decision.affine import Affine, AffineChoice, PredictedRows, measure_scores
+from gbm_constrained.decision.affine import Affine, AffineChoice, Criterion, PredictedRows
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.separable_search import Candidates, SeparableSearch
 from gbm_constrained.problem.regression_rows import RegressionRows
@@ -37,10 +37,14 @@ N_HALVINGS = 8  # of the interval of the least violation, where the constraints 
 ENTRIES = 1 << 20  # Numbers in a table of values of rows at several shifts.
 
 
-def choose_group_shifts(
-    rows: PredictedRows, score: Array, common: AffineChoice, groups: GroupOffsets, errors: Float
-) -> AffineChoice:
-    """Choose a shift of each group by held-out rows, beside or in the place of a common map.
+def list_group_shifts(
+    rows: PredictedRows,
+    score: Array,
+    common: AffineChoice,
+    groups: GroupOffsets,
+    criterion: Criterion,
+) -> list[AffineChoice]:
+    """List the best shifts of groups by held-out rows, beside and in the place of a common map.
 
     Parameters
     ----------
@@ -52,29 +56,27 @@ def choose_group_shifts(
         The best scale and shift of all rows.
     groups : GroupOffsets
         The groups.
-    errors : ndarray of shape (m,)
-        Unit of each row of constraints.
+    criterion : Criterion
+        Standard errors of the constraints.
 
     Returns
     -------
-    AffineChoice
-        Offsets are zero where the common map violates the constraints as little at no more loss,
-        and for groups of few held-out rows.
+    list of AffineChoice
+        The common map without offsets first. Groups of few held-out rows have offsets of zero.
     """
     none = replace(groups, values=np.zeros(len(groups.levels)))
-    common = common._replace(offsets=none)
-    if common.violation_before <= 0.0:
-        return common
-    found = [common]
+    found = [common._replace(offsets=none)]
+    if (common.violations <= 0.0).all() and common.affine.is_identity:
+        return found
+    largest = np.zeros(len(rows.compiled.constraints))
+    owner = rows.compiled.owner
+    np.maximum.at(largest, owner, criterion.errors)  # The worst group stays the worst.
     for affine in dict.fromkeys((Affine(), common.affine)):
         mapped = np.asarray(affine(score), dtype=np.float64)
-        offsets = replace(groups, values=_GridSearch(rows, mapped, groups, errors).find())
+        offsets = replace(groups, values=_GridSearch(rows, mapped, groups, largest[owner]).find())
         moved = mapped + offsets.of(rows.cells.rows)
-        violation, loss = measure_scores(rows, moved, errors)
-        found.append(
-            common._replace(affine=affine, violation=violation, loss=loss, offsets=offsets)
-        )
-    return min(found, key=lambda choice: (choice.violation, choice.loss))
+        found.append(AffineChoice(affine, *rows.measure_scores(moved), offsets))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,9 @@ CREDIBLE_ROWS = 100.0
 """Rows k of a group at which its own rate and the mean of all groups count alike."""
 
 
-def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraints:
+def make_credible(
+    compiled: LinearConstraints, cells: Cells, half: Float | None = None
+) -> LinearConstraints:
     """Replace the functionals of groups by their credible values.
 
     Parameters
@@ -43,6 +45,9 @@ def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraint
         Constraints as they are stated.
     cells : Cells
         Partition of the rows that are measured.
+    half : ndarray of shape (n_functionals,), default=None
+        Rows k at which the value of a group and the mean of all groups count alike;
+        :data:`CREDIBLE_ROWS` by default. At zero, groups are held at any price.
 
     Returns
     -------
@@ -51,7 +56,7 @@ def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraint
     """
     if compiled.mixing is not None:
         return compiled
-    mixing = _mix(compiled, cells)
+    mixing = _mix(compiled, cells, half)
     if mixing is None:
         return compiled
     return replace(
@@ -64,18 +69,21 @@ def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraint
             np.isnan(compiled.constant), np.nan, mixing @ np.nan_to_num(compiled.constant)
         ),
         mixing=mixing,
+        half=half,
         stated=compiled,
     )
 
 
-def _mix(compiled: LinearConstraints, cells: Cells) -> Any:
+def _mix(compiled: LinearConstraints, cells: Cells, half: Float | None) -> Any:
     """Find the coefficients of stated functionals in credible ones; None for the identity."""
     blocks: list[Any] = []
     is_identity = True
+    if half is None:
+        half = np.full(compiled.constant.size, CREDIBLE_ROWS)
     for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
         n_rates = max(len(constraint.rates), 1)
         n_groups = (span.stop - span.start) // n_rates
-        if n_groups < 2 or not acts_by_credibility(constraint):
+        if n_groups < 2 or not (acts_by_credibility(constraint) and half[span].any()):
             blocks.append(sparse.eye_array(span.stop - span.start))
             continue
         is_identity = False
@@ -84,7 +92,7 @@ def _mix(compiled: LinearConstraints, cells: Cells) -> Any:
             at = np.arange(position, n_groups * n_rates, n_rates)
             n_rows = np.array([_count_rows(compiled, cells, span.start + k) for k in at])
             block[np.ix_(at, at)] = _credible_means(
-                n_rows, has_reference=constraint.expression.has_reference
+                n_rows, half[span][at], has_reference=constraint.expression.has_reference
             )
         blocks.append(sparse.csr_array(block))
     return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))
@@ -96,10 +104,12 @@ def acts_by_credibility(constraint: Constraint) -> bool:
     return isinstance(expression, Grouped) and expression.small_groups != "hold"
 
 
-def _credible_means(n_rows: Sequence[float] | Float, *, has_reference: bool) -> Float:
+def _credible_means(
+    n_rows: Sequence[float] | Float, half: Float, *, has_reference: bool
+) -> Float:
     """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
     n = np.asarray(n_rows, dtype=np.float64)
-    own = n / (n + CREDIBLE_ROWS)
+    own = 1.0 / (1.0 + half / np.maximum(n, 1.0))
     if has_reference:
         own[-1] = 1.0
         towards = np.zeros(n.size)

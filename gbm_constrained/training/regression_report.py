@@ -40,7 +40,7 @@ from gbm_constrained.training.period_report import report_periods_of_numbers
 from gbm_constrained.training.regression import RegressionFit
 from gbm_constrained.training.report_layout import ReportLayout
 
-IDENTITY = AffineChoice(Affine(), np.nan, np.nan, np.nan, np.nan)
+IDENTITY = AffineChoice(Affine(), np.nan, np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def finalize_regression(
             )
             choice = IDENTITY._replace(affine=certified.affine)
         else:
-            choice = measured.choices.get(rounds) or fit.run.choose_map(measured, score)
+            choice = measured.choices.get(rounds) or fit.run.choose_map(measured.credible, score)
         held_out = measured, choice.apply(score, measured.cells.rows)
         periods = report_periods_of_numbers(fit, *held_out)
     for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
