@@ -233,6 +233,10 @@ class Criterion:
         """Choose one of several candidates."""
         return choose(self.share(losses), violations, self.errors, PRICE, self.weight)
 
+    def pick_map(self, losses: Float, violations: Float) -> int:
+        """Choose one of several maps of the same scores, by objective and price alone."""
+        return choose(self.share(losses), violations, np.inf, PRICE, self.weight)
+
     def best_of(self, found: list[AffineChoice]) -> int:
         """Choose one of several maps."""
         losses, violations = zip(*[(one.loss, one.violations) for one in found], strict=True)
@@ -276,7 +280,7 @@ def choose_affine(
         With the identity, if the scores meet the constraints or no other map is better.
     """
     score = np.asarray(score, dtype=np.float64)
-    pick = Criterion.of(rows, score).pick if pick is None else pick
+    pick = Criterion.of(rows, score).pick_map if pick is None else pick
     best = AffineChoice(Affine(), *rows.measure_scores(score))
     if (best.violations <= 0.0).all():
         return best

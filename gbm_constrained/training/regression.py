@@ -199,7 +199,7 @@ class RegressionRun(FitRun):
         The `criterion` is by default that of these scores.
         """
         criterion = Criterion.of(rows, score) if criterion is None else criterion
-        choice = choose_affine(rows, score, criterion.pick, has_scale=self.library.has_scale)
+        choice = choose_affine(rows, score, criterion.pick_map, has_scale=self.library.has_scale)
         if self.groups is None:
             return choice
         found = list_group_shifts(rows, score, choice, self.groups, criterion)
@@ -261,6 +261,7 @@ class RegressionGrowth(FoldGrowth):
             half = credible_rows(rows, plain[0].held_margin(plain[0].rounds))
             import os
             mode = os.environ.get("SIMK", "est")
+            half = np.maximum(half, float(os.environ.get("SIMF", "0")))
             if mode == "zero": half = np.zeros_like(half)
             elif mode != "est": half = np.full_like(half, float(mode))
             self.run = replace(run, problem=replace(problem, half=half))
