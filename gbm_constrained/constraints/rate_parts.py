@@ -56,8 +56,9 @@ min_group_size : int, default=30
     Rows of weight zero do not count.
 small_groups : {"keep", "hold", "merge", "drop"}, default="keep"
     Whether small groups are kept, merged into one group, or left out. A group that is kept moves
-    the model as far as its rows can tell: at 100 rows by half of what its rate differs from that
-    of all groups. With "hold" every group is held at any price, however few its rows are.""",
+    the model as far as its rows can tell: at 20 rows for each other group, by half of what its
+    rate differs from that of all rows. With "hold" every group is held at any price, however few
+    its rows are.""",
 }
 
 

@@ -1,51 +1,70 @@
-r"""The criterion by which one of several measured candidates is returned.
+r"""The criterion by which a fit returns one of several measured candidates.
 
 Every candidate c, be it the plain model, a model under multipliers or one of these with another
-decision, is measured once on rows that it has not seen: its objective :math:`o_c`, as a share of
-that of the plain model, and its violation :math:`v_{cj}` of each row j of constraints, with the
-standard error :math:`s_j`. Let
+decision, is measured once on rows that it has not seen: its objective :math:`o_c`, which is to be
+small, and its violation :math:`v_{cj}` of each row j of constraints, whose standard error is
+:math:`s_{cj}`. Comparisons of groups are measured by credible rates
+(:mod:`gbm_constrained.problem.credibility`). With the weights :math:`w_j` of violations and their
+price :math:`\pi`, the merit of a candidate is
 
-.. math:: J_c = o_c + \pi \max_j w_j \max(v_{cj}, 0)
+.. math:: J_c = o_c + \pi \max_j w_j \max(v_{cj}, 0) .
 
-with the weights :math:`w_j` of the violations and their price :math:`\pi`. Where the violations of
-some candidates are all within one standard error, :math:`v_{cj} \le s_j`, the candidate of least J
-among these is returned; otherwise the one of least J among all. Of equals the first is.
+Constraints that no comparison of groups makes are strict: where some candidate meets all of them
+to within sampling error, :math:`v_{cj} \le s_{cj}`, candidates that do not are left out. Of those
+left, the candidate of least merit is returned, and the first of equals. Comparisons of groups have
+their price alone, since a constant decision meets any of them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
+
+VIOLATION_PRICE = 1.0
+"""Objective that a unit of violation is worth: a point of a rate counts as one of accuracy."""
+PRICE_OF_SCORES = 3.0
+"""The same for constraints on scores, which deciding nearly all rows alike does not meet."""
 
 
 def choose(
-    objective: Float, violation: Float, error: Float, price: float, weight: Float | float = 1.0
+    objectives: Float,
+    violations: Float,
+    errors: Float,
+    *,
+    price: float = VIOLATION_PRICE,
+    weights: Float | float = 1.0,
+    is_strict: Bool | None = None,
 ) -> int:
-    """Choose the candidate that the criterion of this module prefers.
+    """Choose the candidate that a fit returns.
 
     Parameters
     ----------
-    objective : ndarray of shape (n_candidates,)
-        Objective of each candidate, as a share of that of the plain model.
-    violation : ndarray of shape (n_candidates, m)
+    objectives : ndarray of shape (n_candidates,)
+        Objective of each candidate; candidates without one, NaN, come last.
+    violations : ndarray of shape (n_candidates, m)
         Left-hand minus right-hand side of each row of constraints.
-    error : ndarray of shape (m,) or (n_candidates, m)
+    errors : ndarray of shape (m,) or (n_candidates, m)
         Standard errors of the violations.
-    price : float
-        Objective that a violation of one is worth.
-    weight : float or ndarray of shape (m,), default=1.0
-        Factor on the violation of each row.
+    price : float, default=VIOLATION_PRICE
+        Objective that a unit of violation is worth.
+    weights : float or ndarray of shape (m,), default=1.0
+        Factors on the violations.
+    is_strict : ndarray of shape (m,), bool, default=None
+        Rows that are met where they can be; all of them by default.
 
     Returns
     -------
     int
         Position of the candidate.
     """
-    is_near = (violation <= error + ROUNDING).all(axis=1)
-    worst = (weight * violation).max(axis=1, initial=0.0)
-    sums = objective + price * np.maximum(worst - ROUNDING, 0.0)
-    if is_near.any():
-        sums = np.where(is_near, sums, np.inf)
-    return int(np.argmin(sums))
+    beyond = violations > errors + ROUNDING
+    if is_strict is not None:
+        beyond = beyond & is_strict
+    reaches = ~beyond.any(axis=1) & np.isfinite(objectives)
+    worst = (weights * violations).max(axis=1, initial=0.0)
+    merits = np.nan_to_num(objectives, nan=np.inf) + price * np.where(worst > ROUNDING, worst, 0.0)
+    if reaches.any():
+        merits = np.where(reaches, merits, np.inf)
+    return int(np.argmax(merits <= merits.min() + ROUNDING))

@@ -42,6 +42,21 @@ class Estimate(NamedTuple):
 UNKNOWN = Estimate(np.nan, np.nan, np.nan)
 
 
+class PlainModel(NamedTuple):
+    """The library's own model, as rows that it has not seen measure it.
+
+    Parameters
+    ----------
+    objective : float
+        The 0-1 error of a classifier, or the mean loss of a regressor.
+    values : ndarray of shape (n_constraints,)
+        Value of each constraint.
+    """
+
+    objective: float
+    values: Float
+
+
 class EvaluationSet:
     """Rows that the trees have not seen, and the values of constraints there.
 

@@ -16,6 +16,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.selectors import MISSING, Columns
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.group_search import GroupSearch
 from gbm_constrained.decision.prefix_choice import (
@@ -24,7 +25,6 @@ from gbm_constrained.decision.prefix_choice import (
     choose_prefix,
     leave_room,
     tightened_bounds,
-    violation_penalty,
 )
 from gbm_constrained.decision.rule import Choice
 from gbm_constrained.decision.separable_search import GroupShifts
@@ -148,11 +148,11 @@ def choose_offsets(
         not meet the constraints. Offsets are zero where no thresholds of groups meet the
         constraints, or the common one does at no more errors.
     """
-    compiled, cells = rows.compiled, rows.cells
+    compiled = rows.compiled
     decisions = rows.decisions(margin + common.shift[0])
     error = rows.error(decisions)
     violation = float(rows.violations(margin, rows.counts(decisions)).max(initial=0.0))
-    loss = error + violation_penalty(cells) * max(violation, 0.0)
+    loss = error + VIOLATION_PRICE * max(violation, 0.0)
     common, none = replace(common, loss=loss), replace(groups, values=0.0 * groups.values)
     # Rows of no group keep the model's own threshold, where no common one does what is asked.
     kept = common if violation <= ROUNDING else replace(common, shift=np.zeros(1))

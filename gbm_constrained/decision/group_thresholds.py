@@ -72,11 +72,15 @@ class GroupThresholds:
 
     def find_error(self, bounds: Float | None = None) -> float:
         """Find the smallest weighted error that satisfies the constraints; NaN if none does."""
+        return self.find_error_and_prices(bounds)[0]
+
+    def find_error_and_prices(self, bounds: Float | None = None) -> tuple[float, Float]:
+        """Find the same, and the errors that a unit of each row of constraints costs, (m,)."""
         compiled = self.compiled
         right = compiled.b if bounds is None else bounds + self.moved
         kept = np.flatnonzero(self.of_decisions & np.isfinite(right))
         if not kept.size:  # Each group has its own best candidate.
-            return float(sum(each.min() for each in self.errors))
+            return float(sum(each.min() for each in self.errors)), np.zeros(right.size)
         # Rates are variables of their own, so that comparisons of many groups stay sparse.
         combine = compiled.R[kept]
         used = np.unique(combine.indices)
@@ -97,7 +101,11 @@ class GroupThresholds:
             bounds=free,
             method="highs",
         )
-        return np.nan if found.status else float(found.fun or 0.0)
+        prices = np.zeros(right.size)
+        if found.status:
+            return np.nan, prices
+        prices[kept] = np.maximum(-found.ineqlin.marginals, 0.0)
+        return float(found.fun or 0.0), prices
 
 
 def _count_by_group(cells: Cells, margin: Array, shift: Float) -> tuple[Cells, Iterator[Float]]:

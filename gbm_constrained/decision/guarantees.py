@@ -34,9 +34,10 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.communicator import Communicator
+from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.lines import RESOLUTION, are_apart
-from gbm_constrained.decision.prefix_choice import Prefixes, violation_penalty
+from gbm_constrained.decision.prefix_choice import Prefixes
 from gbm_constrained.decision.priorities import PriorityLevels
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.standard_errors import anticipate_standard_errors, standard_error_of
@@ -206,7 +207,7 @@ def control_risk(selection: ScoredRows, certification: ScoredRows, start: Choice
     if (rows.compiled.rows_of(values) <= bounds + ROUNDING).all():
         return replace(start, violation=0.0)
     search = ShiftSearch(margin, rows.cells, rows.compiled)
-    found = search.find(bounds=np.minimum(bounds, own), penalty=violation_penalty(rows.cells))
+    found = search.find(bounds=np.minimum(bounds, own), penalty=VIOLATION_PRICE)
     violation = _violation_of_first(rows.compiled, found, bounds)
     return replace(start, shift=found.value, error=found.error, violation=violation)
 
@@ -279,7 +280,7 @@ def _add_prices(rows: EvaluationSet, error: float | Float, violations: Float) ->
     """Add the price of violations of later priorities, (..., m), to errors, (...)."""
     levels = PriorityLevels.of(rows.compiled, rows.cells)
     price = levels.price_later(np.nan_to_num(violations))
-    return np.asarray(error + violation_penalty(rows.cells) * price)
+    return np.asarray(error + VIOLATION_PRICE * price)
 
 
 def _list_tested_prefixes(rows: EvaluationSet, start: Choice, prefixes: Prefixes) -> list[int]:

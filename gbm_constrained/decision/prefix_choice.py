@@ -11,7 +11,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.choose import PRICE_OF_SCORES, VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
@@ -25,10 +25,6 @@ CRITERIA: tuple[Criterion, ...] = ("error", "auc")
 Chosen = TypeVar("Chosen")
 N_PREFIXES = 12  # Prefixes that a choice looks at.
 N_PREFIXES_OF_SEVERAL_CLASSES = 3  # The same for several classes, whose searches take longer.
-# Errors that a unit of violation is worth where not all constraints can be met: for several
-# classes, and for a violation on the training rows of the model; and for two classes, where a
-# comparison of groups has this penalty also if it can be met (evidence, Decisions).
-VIOLATION_PENALTY, VIOLATION_PENALTY_BINARY = 3.0, 10.0
 # Times that a table of scores is split for shifts that are compared and not returned.
 FEW_SPLITS = 1
 # Multiples of the cross-fitted violation by which a shift leaves room, tried one after the other.
@@ -59,11 +55,6 @@ class Prefixes:
         return [*(int(k) * step for k in iterations[:-1]), self.rounds]
 
 
-def violation_penalty(cells: Cells) -> float:
-    """Return the errors that a unit of violation is worth where not all constraints can be met."""
-    return VIOLATION_PENALTY_BINARY if cells.classes.size == 2 else VIOLATION_PENALTY
-
-
 def choose_prefix(
     scored: ScoredRows,
     prefixes: Prefixes,
@@ -75,10 +66,10 @@ def choose_prefix(
 
     A comparison of groups that only a costly shift would meet is violated: a shift is common to
     all groups, and closes gaps between them by deciding nearly all rows alike. Each such violation
-    costs its :func:`violation_penalty`.
+    costs its :data:`~gbm_constrained.decision.choose.VIOLATION_PRICE`.
 
     `refit_violation` is the violation beyond sampling error by the model of all rows, given rounds
-    and a shift; each unit is worth :data:`VIOLATION_PENALTY` errors. `found` holds prefixes at
+    and a shift, which has the same price. `found` holds prefixes at
     their best shift by the same scores, and missing ones are added.
     """
     found = {} if found is None else found
@@ -94,7 +85,7 @@ def choose_prefix(
 
     def rank(choice: Choice) -> tuple[bool, float, float]:
         # The later of equal prefixes comes first, for the user asked for so many rounds.
-        penalised = choice.loss + VIOLATION_PENALTY * choice.refit_violation
+        penalised = choice.loss + VIOLATION_PRICE * choice.refit_violation
         return (choice.has_rate_violation, penalised, -choice.rounds)
 
     whole = at(rounds)
@@ -143,7 +134,7 @@ def _choose_shift(
         best.error,
         best.violation,
         bounds=bounds,
-        loss=loss + violation_penalty(rows.cells) * of_tables,
+        loss=loss + PRICE_OF_SCORES * of_tables,
         has_rate_violation=has_violation or of_tables > ROUNDING,
     )
 
@@ -162,7 +153,7 @@ def find_at_a_price(search: ShiftSearch, bounds: Float | None = None) -> Shift:
     """
     cells = search.cells
     compares = compares_groups(search.compiled) if cells.classes.size == 2 else None
-    return search.find(bounds=bounds, penalty=violation_penalty(cells), is_penalised=compares)
+    return search.find(bounds=bounds, penalty=VIOLATION_PRICE, is_penalised=compares)
 
 
 def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]:

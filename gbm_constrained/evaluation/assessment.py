@@ -13,7 +13,7 @@ from scipy.stats import norm
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.selectors import to_python_scalar
-from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, ScoredRows
+from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, PlainModel, ScoredRows
 from gbm_constrained.decision.guarantees import violation_p_values
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.prefix_choice import Prefixes
@@ -32,7 +32,11 @@ from gbm_constrained.evaluation.sample_size import (
     rows_of_smallest_group,
 )
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
-from gbm_constrained.problem.row_owners import find_first, find_first_constraints
+from gbm_constrained.problem.row_owners import (
+    compares_groups,
+    find_first,
+    find_first_constraints,
+)
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 FRAGILE_ERROR = 0.8  # Share of a constant decision's error above which decisions are fragile.
@@ -97,12 +101,12 @@ def assess(
     scored: ScoredRows,
     prefixes: Prefixes,
     returned: ReturnedModel,
-    unconstrained_error: float = np.nan,
+    plain: PlainModel | None = None,
 ) -> Feasibility:
     """Assess the constraints by the decisions that a model can make on rows that it has not seen.
 
-    The rows of `scored` chose the model; `unconstrained_error` is the error of boosters without
-    multipliers there, NaN if there are none. No decision of the model returned violates the
+    The rows of `scored` chose the model; `plain` is what boosters without multipliers do there,
+    None if there are none. No decision of the model returned violates the
     constraints less.
     """
     compiled, choice = scored.rows.compiled, returned.choice
@@ -135,7 +139,8 @@ def assess(
         level=choice.level,
         left=tuple(results[j] for j in conflict.left if results[j].verdict.kind == "missed"),
         is_fragile=is_fragile,
-        cost=_measure_cost(scored, returned, error, unconstrained_error),
+        cost=_measure_cost(scored, returned, error, np.nan if plain is None else plain.objective),
+        plain=plain,
     )
 
 
@@ -147,8 +152,9 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
     misses_later = returned.has_guarantee and not returned.keeps.all()
     if (choice.is_certified or is_met) and not misses_later:
         return _Conflict()
-    pool = DecisionPool(scored, prefixes.candidates, choice)
-    if found := pool.conflict():
+    is_met_by_constant = _is_met_by_constant(returned.rows)
+    pool = DecisionPool(scored, () if is_met_by_constant else prefixes.candidates, choice)
+    if not is_met_by_constant and (found := pool.conflict()):
         reached = returned.keeps if returned.has_guarantee else pool.reached[0]
         given_up = _find_given_up(pool, scored.rows.compiled.constraints, reached)
         if given_up:
@@ -285,6 +291,14 @@ def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> 
     sign = np.array([constraint.sign for constraint in compiled.constraints])
     is_broken = is_loss & ~compiled.is_satisfied(values) & (sign * (values - before) > 0.0)
     return np.where(is_broken, before, np.nan)
+
+
+def _is_met_by_constant(rows: EvaluationSet) -> bool:
+    """Whether all constraints are gaps of rates, which one class for all rows meets."""
+    compiled = rows.compiled
+    is_binary = rows.cells.classes.size == 2
+    are_gaps = bool((compares_groups(compiled) & ~compiled.has_scores).all())
+    return is_binary and are_gaps and not compiled.curves.items and not np.any(compiled.b < 0.0)
 
 
 def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:

@@ -20,7 +20,7 @@ from gbm_constrained._findings import Finding, issue_warning
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.given_folds import LATER_PERIODS
-from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.decision.evaluation_set import Estimate, PlainModel
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.findings import findings_of_fit
@@ -88,6 +88,9 @@ class Feasibility:
         Whether the constraints leave a model that is hardly better than a constant decision.
     cost : Cost, default=Cost()
         Errors that the constraints cost, and should cost.
+    plain : PlainModel, default=None
+        Objective and values of the constraints of the library's own model on the rows of `source`;
+        None where no such model was measured.
     drifting : tuple of ConstraintResult, default=()
         Constraints whose value in the last period is outside of what earlier periods leave.
     rounds_trained, rounds_asked : int, default=0
@@ -111,6 +114,7 @@ class Feasibility:
     left: tuple[ConstraintResult, ...] = ()
     is_fragile: bool = False
     cost: Cost = field(default_factory=Cost)
+    plain: PlainModel | None = None
     drifting: tuple[ConstraintResult, ...] = ()
     rounds_trained: int = 0
     rounds_asked: int = 0

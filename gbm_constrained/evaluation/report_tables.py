@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._typing import Float
+from gbm_constrained.decision.evaluation_set import PlainModel
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.evaluation.verdicts import Verdict
 from gbm_constrained.problem.groups import Group
@@ -53,6 +54,17 @@ def constraints_frame(
         report.insert(1, "priority", priorities)
         report["given_up_for"] = [" and ".join(verdict.given_up_for) for verdict in verdicts]
     return report
+
+
+def costs_frame(
+    names: Sequence[str], objective: str, returned: PlainModel, plain: PlainModel | None
+) -> pd.DataFrame:
+    """Tabulate the objective and each constraint of the plain model and of the one returned."""
+    rows = {"plain": plain, "returned": returned}
+    missing = PlainModel(np.nan, np.full(len(names), np.nan))
+    measured = [missing if row is None else row for row in rows.values()]
+    values = [[row.objective, *row.values] for row in measured]
+    return pd.DataFrame(values, index=list(rows), columns=[objective, *names])
 
 
 def tabulate_satisfied(compiled: LinearConstraints, values: Float) -> Any:

@@ -3,14 +3,15 @@ r"""Credibility: how far the rate of a group moves multipliers and decisions.
 The rate of a group of few rows is mostly chance. Where multipliers and decisions would follow it,
 the whole model pays for noise. So a comparison of groups acts on credible rates,
 
-.. math:: f'_g = Z_g f_g + (1 - Z_g) \bar f, \qquad Z_g = \frac{n_g}{n_g + k} ,
+.. math:: f'_g = Z_g f_g + (1 - Z_g) \bar f, \qquad Z_g = \frac{n_g}{n_g + k (G - 1)} ,
 
-with :math:`n_g` the number of rows that the rate of group g is taken over, and :math:`\bar f` the
-mean of all groups, or the reference that groups are compared with. This is the credibility of
-Bühlmann ("Experience rating and credibility", ASTIN Bulletin, 1967): the best linear estimate of
-the rate of a group, if groups differ with a variance of 1 / k of that of a row. The map is linear,
-so that gradients, searches and standard errors see functionals as any others. Reports, verdicts
-and certificates are about the rates as they are.
+with :math:`n_g` the number of rows that the rate of group g of G is taken over, and
+:math:`\bar f` the mean of all rows, or the reference that groups are compared with. This is the
+credibility of Bühlmann ("Experience rating and credibility", ASTIN Bulletin, 1967), the best
+linear estimate of the rate of a group. Its constant grows with the number of groups, since the
+largest of many differences is more often chance. The map is linear, so that gradients, searches
+and standard errors see functionals as any others. Reports, verdicts and certificates are about the
+rates as they are.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from gbm_constrained.data.cells import Cells
 if TYPE_CHECKING:
     from gbm_constrained.problem.linear_constraints import LinearConstraints
 
-CREDIBLE_ROWS = 100.0
-"""Rows k of a group at which its own rate and the mean of all groups count alike."""
+CREDIBLE_ROWS = 20.0
+"""Rows, for each group that a group is compared with, at which its own rate counts one half."""
 
 
 def make_credible(
@@ -46,8 +47,8 @@ def make_credible(
     cells : Cells
         Partition of the rows that are measured.
     half : ndarray of shape (n_functionals,), default=None
-        Rows k at which the value of a group and the mean of all groups count alike;
-        :data:`CREDIBLE_ROWS` by default. At zero, groups are held at any price.
+        Rows at which the value of a group counts one half; by default :data:`CREDIBLE_ROWS` for
+        each other group. At zero every group acts in full.
 
     Returns
     -------
@@ -78,12 +79,13 @@ def _mix(compiled: LinearConstraints, cells: Cells, half: Float | None) -> Any:
     """Find the coefficients of stated functionals in credible ones; None for the identity."""
     blocks: list[Any] = []
     is_identity = True
-    if half is None:
-        half = np.full(compiled.constant.size, CREDIBLE_ROWS)
     for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
         n_rates = max(len(constraint.rates), 1)
         n_groups = (span.stop - span.start) // n_rates
-        if n_groups < 2 or not (acts_by_credibility(constraint) and half[span].any()):
+        rows = np.full(span.stop - span.start, CREDIBLE_ROWS * (n_groups - 1))
+        if half is not None:
+            rows = half[span]
+        if n_groups < 2 or not acts_by_credibility(constraint) or not rows.any():
             blocks.append(sparse.eye_array(span.stop - span.start))
             continue
         is_identity = False
@@ -92,7 +94,7 @@ def _mix(compiled: LinearConstraints, cells: Cells, half: Float | None) -> Any:
             at = np.arange(position, n_groups * n_rates, n_rates)
             n_rows = np.array([_count_rows(compiled, cells, span.start + k) for k in at])
             block[np.ix_(at, at)] = _credible_means(
-                n_rows, half[span][at], has_reference=constraint.expression.has_reference
+                n_rows, rows[at], has_reference=constraint.expression.has_reference
             )
         blocks.append(sparse.csr_array(block))
     return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))

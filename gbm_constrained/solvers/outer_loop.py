@@ -290,7 +290,7 @@ class OuterLoop(ABC):
         if self.history:
             self.dual.change_step_sizes()
         if self.lazy and (scheduled.any() or self.multipliers.any()):
-            self.slopes.observe(point.margin)
+            self.slopes.observe(point.margin, has_dual_steps=False)
         self.multipliers, k = scheduled, len(self.history)
         self._move_centre(point.margin)
         self.ergodic_weights.append(self.dual.ergodic_weight)

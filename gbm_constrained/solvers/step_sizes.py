@@ -74,9 +74,10 @@ class PathSlopes:
         self.derivatives: Float = np.ones(len(lagrangian.constraints))
         self._of_curves = np.zeros(len(lagrangian.constraints))
 
-    def observe(self, margin: Array) -> None:
-        """Compute the slopes at the current scores."""
-        if (pairs := self.lagrangian.rows.pairs) is not None:
+    def observe(self, margin: Array, *, has_dual_steps: bool = True) -> None:
+        """Compute the slopes at the current scores; those of pair rates for dual steps alone."""
+        pairs = self.lagrangian.rows.pairs
+        if has_dual_steps and pairs is not None:
             self.of_pairs = pairs.slopes(margin)
         constants = self.lagrangian.constants
         self.by_cell = constants.slopes()

@@ -265,7 +265,7 @@ def functionals_of_weights(
     """
     table = weight.reshape(*weight.shape[:-2], -1)
     rows = None if as_ones is None else as_ones.reshape(table.shape)
-    return Fractions(compiled, weight.shape[-2:]).of(table, rows)
+    return Fractions.of_constraints(compiled, weight.shape[-2:]).of(table, rows)
 
 
 class SumsOfFractions(Protocol):
@@ -290,6 +290,15 @@ class SumsOfFractions(Protocol):
 
 class Fractions:
     """Functionals of flat tables of weights, as sparse products."""
+
+    @classmethod
+    def of_constraints(cls, compiled: SumsOfFractions, shape: tuple[int, ...]) -> Fractions:
+        """Make the products of constraints once, since outer iterations ask for them again."""
+        made: dict[tuple[int, ...], Fractions]
+        made = getattr(compiled, "__dict__", {}).setdefault("_fractions", {})
+        if shape not in made:
+            made[shape] = cls(compiled, shape)
+        return made[shape]
 
     def __init__(self, compiled: SumsOfFractions, shape: tuple[int, ...]) -> None:
         n_cells, n_classes = shape

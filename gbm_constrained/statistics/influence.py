@@ -36,7 +36,7 @@ class Influence:
     @classmethod
     def of(cls, compiled: SumsOfFractions, together: CellCounts) -> Influence:
         """Find the influence of rows on the functionals of constraints."""
-        return cls(Fractions(compiled, together.weight.shape), together)
+        return cls(Fractions.of_constraints(compiled, together.weight.shape), together)
 
     def variances(self, combine: Any, counts: CellCounts | None = None) -> Float:
         """Compute the sampling variances of sums of functionals.

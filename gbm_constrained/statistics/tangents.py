@@ -43,7 +43,7 @@ def find_violated_curves(
     if not compiled.curves.items:
         return beyond
     levels = np.broadcast_to(levels, len(compiled))
-    fractions = Fractions(compiled, counts.weight.shape[-2:])
+    fractions = Fractions.of_constraints(compiled, counts.weight.shape[-2:])
     for place in np.ndindex(*beyond.shape[:-1]):
         one = CellCounts(counts.weight[place], counts.square[place], counts.count[place])
         functionals = fractions.of(one.weight.ravel())

@@ -87,7 +87,7 @@ def _choose_by_held_out_rows(
     is_unconstrained = is_idle and not model.is_shifted and choice.rounds == prefixes.rounds
     returned = ReturnedModel(choice, reported, decisions, outcome, bounds, is_unconstrained)
     stated = ScoredRows(held_out, scored.margins)
-    feasibility = assess(stated, prefixes, returned, fit.measured.plain_error)
+    feasibility = assess(stated, prefixes, returned, fit.measured.plain)
     held_out.functionals_in[choice.rounds] = outcome.functionals
     return replace(model, choice=choice, outcome=outcome, feasibility=feasibility)
 

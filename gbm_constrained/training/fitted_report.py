@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._findings import issue_warning
-from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
+from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, PlainModel
 from gbm_constrained.decision.outcome import find_incomplete
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.periods import drifting
 from gbm_constrained.evaluation.report_tables import (
     constraints_frame,
+    costs_frame,
     groups_frame,
     history_frame,
     small_groups_frame,
@@ -31,7 +32,7 @@ FITTED_ATTRIBUTES = (
     "shift_", "unseen_accuracy_", "feasibility_", "small_groups_", "stopping_message_",
     "metric_report_", "mixture_", "achieved_rates_", "certificate_", "ramp_values_",
     "period_report_", "adjustment_", "unseen_r2_",
-    "blackbox_report_", "blackbox_parameters_", "group_shifts_",
+    "cost_report_", "blackbox_report_", "blackbox_parameters_", "group_shifts_",
     "_rules", "_threshold", "_group_offsets",
 )  # fmt: skip
 
@@ -69,6 +70,12 @@ def report(
         layout.compiled, functionals, multipliers, outcome, verdicts
     )
     estimator.group_report_ = groups_frame(layout.compiled, functionals, outcome)
+    estimator.cost_report_ = costs_frame(
+        layout.compiled.names,
+        "error",
+        PlainModel(feasibility.error, estimator.constraint_report_["held_out"].to_numpy()),
+        feasibility.plain,
+    )
     estimator.small_groups_ = small_groups_frame(compiled)
     estimator.history_ = _make_history(fit, model)
     estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy

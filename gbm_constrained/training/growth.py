@@ -11,26 +11,20 @@ import numpy as np
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
 from gbm_constrained.decision.group_shifts import GroupOffsets, choose_for_groups
 from gbm_constrained.decision.prefix_choice import N_PREFIXES_OF_SEVERAL_CLASSES, Prefixes
 from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
-from gbm_constrained.training.pass_search import PassSearch
-from gbm_constrained.training.passes import Grown, measure_pass
-from gbm_constrained.training.plug_in import (
-    choose_by_held_out,
-    cost_of,
-    is_cheap,
-    is_memorised,
-    may_do_without_multipliers,
-    tighten_bounds,
-)
+from gbm_constrained.training.pass_search import AFFORDABLE, PassSearch
+from gbm_constrained.training.passes import Grown, Pass, measure_pass
+from gbm_constrained.training.plug_in import is_cheap, is_memorised
 from gbm_constrained.training.run import FitRun
 from gbm_constrained.training.time_limit import MeasuringClock
 
@@ -51,8 +45,8 @@ class FoldGrowth:
 
     Attributes
     ----------
-    plain_error : float
-        Held-out error of boosters without multipliers; NaN if none were grown.
+    plain : PlainModel or None
+        What boosters without multipliers do on held-out rows; None if none were grown.
     """
 
     def __init__(
@@ -63,7 +57,7 @@ class FoldGrowth:
         run.problem.check_has_weight([self.rows, *(fold.training for fold in folds)])
         n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
         self._n_trained = float(run.problem.cells.reduce_sum(n_trained)[0])
-        self.plain_error = np.nan
+        self.plain: PlainModel | None = None
         self._n_grown = 0
         self._clock: MeasuringClock
 
@@ -72,24 +66,19 @@ class FoldGrowth:
         run, options, problem = self.run, self.run.options, self.run.problem
         if run.groups is not None:
             return self._find_for_groups(run.groups)
-        is_plain = may_do_without_multipliers(
-            options, problem.compiled, has_many_rows=problem.has_many_rows
-        )
-        grown = self.grow(has_multipliers=not is_plain)
-        plain = grown if is_plain else None
-        if is_plain and options.solver == "auto":
-            grown = self._with_multipliers_if_better(grown)
-        if not grown[0].has_multipliers or options.iterate not in ("last", "best"):
-            return grown
-        n_iterations = run.library.n_rounds / options.rounds_per_iteration
+        if options.solver == "threshold" or options.iterate not in ("last", "best"):
+            return self.grow(has_multipliers=options.solver != "threshold")
+        rounds = options.rounds_per_iteration
+        rate = min(run.library.learning_rate, 1.0)
         return PassSearch(
             self.grow,
             functools.partial(measure_pass, options=options, certification=run.certification),
-            path=n_iterations * grown[0].controller.solver.progress,
+            path=run.library.n_rounds / rounds * (1.0 - (1.0 - rate) ** rounds),
             has_time=self._has_time_again,
-            may_be_plain=options.solver == "auto" and not problem.compiled.has_tables_alone,
-            plain=plain,
-        ).run(grown)
+            is_enough=functools.partial(self._is_enough, problem.compiled),
+            share=self._n_trained / problem.cells.n_rows,
+            may_be_plain=options.solver == "auto",
+        ).run()
 
     def _find_for_groups(self, groups: GroupOffsets) -> Grown:
         """Grow boosters without and with multipliers, and return those that groups need fewer of.
@@ -153,7 +142,8 @@ class FoldGrowth:
         source = self.source if has_multipliers else f"{self.source}, without multipliers"
         run.notify_of(solver, "measuring", source)
         attainable = run.attainable_bounds(lagrangian) if has_multipliers else None
-        controller = DualController(solver, self.rows, run.bounds_at(lagrangian), attainable)
+        bounds_at = run.bounds_at(lagrangian) if has_multipliers else None
+        controller = DualController(solver, self.rows, bounds_at, attainable)
         members = [
             self.factory(
                 fold,
@@ -172,7 +162,10 @@ class FoldGrowth:
         held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
         if not has_multipliers:
             margin = boosters.held_margin(boosters.rounds)
-            self.plain_error = held_out.error(held_out.decisions(margin))
+            self.plain = PlainModel(
+                held_out.error(held_out.decisions(margin)),
+                held_out.compiled.values(held_out.functionals(margin)),
+            )
         return boosters, held_out
 
     def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
@@ -224,39 +217,29 @@ class FoldGrowth:
             return found
         return found[-N_PREFIXES_OF_SEVERAL_CLASSES - 1 :]
 
-    def _with_multipliers_if_better(self, plain: Grown) -> Grown:
-        """Grow boosters with multipliers as well, and return those that make fewer errors."""
-        run, limit, (boosters, held_out) = self.run, self.run.notifier.limit, plain
-        margin, tightened, asked = boosters.held_margin(boosters.rounds), None, held_out.credible
-        violations = asked.violations(margin)
-        if run.certification is None and (violations <= ROUNDING).all():
-            return plain  # No multiplier would move either.
-        limit.has_no_multipliers |= not self._clock.has_time_again()
-        if limit.has_no_multipliers:
-            return plain
-        choice = choose_by_held_out(plain, run.options)
-        if run.certification is not None:
-            asked = tightened = tighten_bounds(plain, run.certification, choice, run.options)
-            violations = asked.violations(margin)
-            if (violations <= ROUNDING).all():
-                return plain
-        if is_cheap(plain, choice) and is_memorised(
-            asked, violations, measure_optimism(run, plain, choice)
-        ):
-            return plain
-        others = self.grow(has_multipliers=True)
-        is_cut_short = others[0].rounds < boosters.rounds
-        if is_cut_short and not run.notifier.is_over(others[0].rounds):
-            limit.has_no_multipliers = True
-            return plain
-        other = choose_by_held_out(others, run.options)
-        is_better = cost_of(other, others[0], tightened) < cost_of(choice, boosters, tightened)
-        return others if is_better else plain
+    def _is_enough(self, compiled: LinearConstraints, plain: Pass) -> bool:
+        """Whether boosters without multipliers need none beside them.
+
+        Under constraints on labels and decisions alone no decisions of groups are better than a
+        threshold, and memorised rows say whether multipliers would be.
+        """
+        if (plain.violations <= ROUNDING).all():
+            return True  # No multiplier would move.
+        of_labels = [compiled.constraints[i].is_of_labels for i in np.unique(compiled.owner)]
+        if not all(of_labels):
+            return plain.cost - plain.needed <= max(AFFORDABLE, plain.noise)
+        boosters, held_out = plain.grown
+        choice = held_out.credible.choices[boosters.rounds]
+        return is_cheap(plain.grown, choice) and is_memorised(
+            plain.asked, plain.violations, measure_optimism(self.run, plain.grown, choice)
+        )
 
     def _has_time_again(self) -> bool:
         """Whether there is time for one more pass; if not, the time limit reports the lack."""
-        has_time = self._clock.has_time_again()
-        self.run.notifier.limit.has_fewer_passes |= not has_time
+        has_time, limit = self._clock.has_time_again(), self.run.notifier.limit
+        is_first = self._n_grown == 1 and self.run.options.solver == "auto"
+        limit.has_no_multipliers |= is_first and not has_time
+        limit.has_fewer_passes |= not is_first and not has_time
         return has_time and not self.run.notifier.is_stopped
 
 

@@ -33,7 +33,7 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.data.splits import Fold, folds_of
-from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel
 from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.solvers.base import Solver
 from gbm_constrained.statistics.counts import CellCounts
@@ -63,8 +63,8 @@ class Measured:
         Controller of the held-out rows.
     boosters : FoldBoosters or None
         Boosters of the folds.
-    plain_error : float
-        Held-out error of fold boosters without multipliers; NaN if there are none.
+    plain : PlainModel or None
+        What fold boosters without multipliers do on held-out rows; None if there are none.
     has_multipliers : bool
         Whether the model is trained under multipliers.
     """
@@ -73,7 +73,7 @@ class Measured:
     rows: EvaluationSet | None = None
     controller: DualController | None = None
     boosters: FoldBoosters | None = None
-    plain_error: float = np.nan
+    plain: PlainModel | None = None
     has_multipliers: bool = True
 
     def observe(self, margin: Array) -> None:
@@ -169,7 +169,7 @@ class HeldOutRows:
         if boosters.has_multipliers and not (self.has_offset or boosters.compared):
             _correct(solver, boosters, run)
         return Measured(
-            solver, held_out, controller, boosters, growth.plain_error, boosters.has_multipliers
+            solver, held_out, controller, boosters, growth.plain, boosters.has_multipliers
         )
 
     def make_growth(self, run: FitRun, folds: Sequence[Fold], source: str) -> FoldGrowth:

@@ -55,7 +55,7 @@ from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import is_fairlearn
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.text import format_constraint, parse_constraint
-from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.decision.evaluation_set import Estimate, PlainModel
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
 from gbm_constrained.evaluation.costs import Cost
 from gbm_constrained.evaluation.feasibility import Feasibility
@@ -82,7 +82,7 @@ CLASSES: tuple[type, ...] = (
         for cls in vars(module).values()
         if inspect.isclass(cls) and is_dataclass(cls) and cls.__module__ == module.__name__
     ),
-    Cost, Estimate, Feasibility, ConstraintResult, TooFewRows, Verdict,
+    Cost, Estimate, Feasibility, ConstraintResult, PlainModel, TooFewRows, Verdict,
     ABPP, AdaptiveSurrogates, AutoSolver, CBPR,
     BalancedAccuracy, FBeta, MacroF1, MeanOfRecalls, MetricValue, MicroF1, RateMetric,
 )  # fmt: skip

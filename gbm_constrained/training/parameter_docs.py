@@ -117,6 +117,10 @@ FITTED_ATTRIBUTES_DOC = """
         those of the folds), its multiplier, whether the value is within the bound on the training
         rows (``train_satisfied``) and on held-out ones (``satisfied``, missing without any), and
         the ``verdict``; see :class:`~gbm_constrained.evaluation.verdicts.Verdict`.
+    cost_report_ : DataFrame
+        What the constraints cost: the error on held-out rows and the value of each constraint
+        there, of the plain model (row ``plain``, NaN where none was grown) and of the one returned
+        (row ``returned``).
     shift_ : ndarray of shape (1,) or (n_classes,)
         Shift that was added to the scores; zero where the decisions stayed.
     adjustment_ : Series

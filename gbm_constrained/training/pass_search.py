@@ -1,22 +1,28 @@
-"""Fold boosters grown anew, where constraints cost more errors than they should.
+"""Fold boosters without multipliers, then with them, while constraints cost more than they should.
 
-Multipliers move with the boosters. Where rounds are few they end on their way, and trees have
-followed smaller ones for most of it; where constraints pull against each other, or one is hardly
-moved until a whole group tips over, they swing. What decisions then meet the constraints may be
-far worse than others that the same scores allow
-(:mod:`gbm_constrained.decision.group_thresholds`). As long as the difference is more than
-:data:`AFFORDABLE`, further passes are made, and the best is taken:
+The plain boosters of the folds come first. Their thresholds are always a candidate, and what
+decisions of groups would cost on their scores
+(:mod:`gbm_constrained.decision.group_thresholds`) says what the constraints should cost. Where
+some threshold costs no more than that by :data:`AFFORDABLE`, or by sampling error, the fit goes on
+without multipliers. Otherwise boosters are grown under multipliers. Where rounds are few
+these end on their way, and trees have followed smaller ones for most of it; where constraints pull
+against each other, or one is hardly moved until a whole group tips over, they swing. So a further
+pass is made as long as the difference is more than :data:`AFFORDABLE` and the fit stays within
+:data:`BUDGET`.
 
-- A pass starts at the multipliers that are expected to end where they began, by the secant method
+Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
+thresholds on the plain scores. Constraints on scores alone, such as pair rates, have no such
+prices, and may have one pass more. A further pass differs:
+
+- It starts at the multipliers that are expected to end where they began, by the secant method
   on the *drift*, the distance from the start of a pass to the mean of its last quarter.
-- Boosters without multipliers, whose threshold may be moved, are a candidate as well unless a
-  solver was asked for: after two passes, or after one where constraints are of both kinds that
-  follow.
 - Constraints on labels and decisions of all rows, such as a bound on the selection rate, ask for
   another threshold, and comparisons of groups are to hold at that threshold. Multipliers for both
   would flatten the scores in between. So where both are there, further passes leave the former
   without multipliers and add the shift that they need to the log-odds that the objective aims at,
   by weights of the classes.
+
+The set of boosters of least cost is taken, the first of equals.
 
 Measured on random constraints and tables (``benchmarks/sweep.py``): see docs/evidence.md.
 """
@@ -31,12 +37,13 @@ import numpy as np
 from gbm_constrained._typing import Float
 from gbm_constrained.training.passes import Grown, Pass
 
-# Times that fold boosters are grown with multipliers, at most.
-PASSES = 5
-# Passes after which boosters without multipliers are a candidate.
-BEFORE_PLAIN = 2
+# Plain fits that fold boosters and the model take together, at most, by the rows of their trees.
+BUDGET = 8.0
 # Errors by which the constraints may cost more than those of group thresholds.
-AFFORDABLE = 0.01
+AFFORDABLE = 0.005
+# Multipliers of the first pass over the prices of group thresholds. A proxy is half as steep as
+# the loss at the decision, and features tell groups apart only in part.
+START = 4.0
 # Exact iterations up to which a second pass begins twice as far as the first ended.
 SHORT = 2.0
 # Drifts that a pass begins beyond the one before, at most.
@@ -53,56 +60,68 @@ class PassSearch:
         Grows fold boosters, as :meth:`~gbm_constrained.training.growth.FoldGrowth.grow` does.
     measure : callable
         Makes the :class:`Pass` of grown boosters.
-    path : float
-        Length of the way that the boosters go, in exact iterations.
+    path : callable
+        Length of the way that boosters go, in exact iterations.
     has_time : callable
         Whether there is time for one more pass.
-    may_be_plain : bool
+    is_enough : callable
+        Whether a :class:`Pass` without multipliers needs no other one beside it.
+    share : float, default=1
+        Rows that the boosters of a pass are trained on, over those of the model.
+    may_be_plain : bool, default=True
         Whether boosters without multipliers are a candidate.
-    plain : tuple of FoldBoosters and EvaluationSet, default=None
-        Boosters without multipliers, if they have been grown.
     """
 
     grow: Callable[..., Grown]
     measure: Callable[[Grown], Pass]
     path: float
     has_time: Callable[[], bool]
-    may_be_plain: bool
-    plain: Grown | None = None
+    is_enough: Callable[[Pass], bool]
+    share: float = 1.0
+    may_be_plain: bool = True
 
-    def run(self, grown: Grown) -> Grown:
-        """Find the best of some boosters and those of further passes."""
-        best = self.measure(grown)
-        least = best.needed
-        for found in self._passes(best):
-            if found.grown[0].rounds < grown[0].rounds:  # The pass was ended before its time.
+    def run(self) -> Grown:
+        """Find the best of the passes that are made."""
+        best: Pass | None = None
+        least, rounds = np.inf, 0
+        for found in self._passes():
+            if best is not None and found.grown[0].rounds < rounds:
+                break  # The pass was ended before its time.
+            rounds, least = found.grown[0].rounds, float(np.fmin(least, found.needed))
+            best = found if best is None else min(best, found, key=lambda p: p.cost)
+            is_plain = not found.grown[0].has_multipliers
+            if is_plain and self.is_enough(found):
                 break
-            least = float(np.fmin(least, found.needed))
-            best = min(best, found, key=lambda p: p.cost)
-            if not best.cost - least > max(AFFORDABLE, best.noise):
+            is_costly = best.cost - least > max(AFFORDABLE, best.noise)
+            if not (is_costly or is_plain):
                 break
+        assert best is not None
         return best.grown
 
-    def _passes(self, first: Pass) -> Iterator[Pass]:
-        """Make one pass after the other, beginning with the given one."""
-        yield first
-        made, log_odds = [first], 0.0
-        of_labels = first.of_labels
-        is_mixed = of_labels.any() and not of_labels.all()
-        for count in range(1, PASSES):
+    def _passes(self) -> Iterator[Pass]:
+        """Make one pass after the other, within the budget."""
+        plain: Pass | None = None
+        spent = 1.0 + self.share
+        if self.may_be_plain:
+            plain = self.measure(self.grow(has_multipliers=False))
+            yield plain
+            if plain.prices.any():  # Without prices, a pass has to find where the next one starts.
+                spent += self.share
             if not self.has_time():
                 return
-            if self.may_be_plain and count == (1 if is_mixed else BEFORE_PLAIN):
-                plain = self.measure(self.plain or self.grow(has_multipliers=False))
-                yield plain
-                if not self.has_time():
-                    return
-                if is_mixed and plain.is_broken(of_labels):
-                    log_odds = plain.shift_for(of_labels)
-                    start = np.where(of_labels, 0.0, made[-1].start + made[-1].drift)
-                    made = []
-            elif log_odds:
+        start = None if plain is None else START * plain.prices
+        made = [self.measure(self.grow(has_multipliers=True, start=start))]
+        yield made[0]
+        of_labels, log_odds, start = made[0].of_labels, 0.0, made[0].start
+        is_mixed = of_labels.any() and not of_labels.all()
+        while spent + self.share <= BUDGET and self.has_time():
+            spent += self.share
+            if log_odds:
                 log_odds += made[-1].shift_for(of_labels)
+            elif plain is not None and is_mixed and plain.is_broken(of_labels):
+                log_odds = plain.shift_for(of_labels)
+                start = np.where(of_labels, 0.0, made[-1].start + made[-1].drift)
+                made = []
             if made:
                 start = next_start([p.start for p in made], [p.drift for p in made], self.path)
                 start = np.maximum(start, made[-1].pushed)

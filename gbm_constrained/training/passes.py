@@ -9,9 +9,10 @@ import numpy as np
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
-from gbm_constrained.decision.prefix_choice import choose_with_room, violation_penalty
+from gbm_constrained.decision.prefix_choice import choose_with_room
 from gbm_constrained.decision.rule import Choice
 from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
@@ -46,12 +47,24 @@ class Pass:
         on pair rates; NaN where no thresholds meet the constraints.
     noise : float
         Standard error of `needed`.
+    prices : ndarray of shape (m,)
+        Errors that a unit of each row of constraints costs group thresholds.
+    asked : EvaluationSet
+        The rows with the bounds that were to be met, those of a guarantee if there is one.
     """
 
     grown: Grown
     cost: float
     needed: float
     noise: float
+    prices: Float
+    asked: EvaluationSet
+
+    @property
+    def violations(self) -> Float:
+        """Violations of the rows of constraints by the boosters' own decisions."""
+        boosters = self.grown[0]
+        return self.asked.violations(boosters.held_margin(boosters.rounds))
 
     @property
     def start(self) -> Float:
@@ -98,7 +111,7 @@ class Pass:
         margin = boosters.held_margin(boosters.rounds)
         found = ShiftSearch(margin, held_out.cells, held_out.compiled).find(
             bounds=np.where(rows, held_out.compiled.b, np.inf),
-            penalty=violation_penalty(held_out.cells),
+            penalty=VIOLATION_PRICE,
         )
         return float(found.value[0])
 
@@ -114,15 +127,16 @@ def measure_pass(
     asked = held_out if tightened is None else tightened
     margin, shift = boosters.held_margin(boosters.rounds), held_out.choices[boosters.rounds].shift
     if asked.compiled.has_tables_alone:  # Thresholds do not change what the constraints bound.
-        needed = choice.error
+        needed, prices = choice.error, np.zeros(len(asked.compiled))
     else:
-        needed = GroupThresholds(asked.cells, asked.compiled, margin, shift).find_error()
+        thresholds = GroupThresholds(asked.cells, asked.compiled, margin, shift)
+        needed, prices = thresholds.find_error_and_prices()
     noise = standard_error_of(needed, asked.cells.n_rows)
-    cost, penalty = cost_of(choice, boosters, tightened), violation_penalty(held_out.cells)
-    cost += penalty * measure_curved_excess(grown, choice)
+    cost = cost_of(choice, boosters, tightened)
+    cost += VIOLATION_PRICE * measure_curved_excess(grown, choice)
     if boosters.has_multipliers:
-        cost += penalty * measure_swing(grown)
-    return Pass(grown, cost, needed, float(np.nan_to_num(noise)))
+        cost += VIOLATION_PRICE * measure_swing(grown)
+    return Pass(grown, cost, needed, float(np.nan_to_num(noise)), prices, asked)
 
 
 def measure_curved_excess(grown: Grown, choice: Choice) -> float:

@@ -33,14 +33,14 @@ from scipy.stats import norm
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.guarantee_checks import smallest_values
 from gbm_constrained.decision.guarantees import conformal_bounds
-from gbm_constrained.decision.prefix_choice import choose_prefix, violation_penalty
+from gbm_constrained.decision.prefix_choice import choose_prefix
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.row_owners import find_first
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.fold_boosters import FoldBoosters
@@ -50,20 +50,6 @@ from gbm_constrained.training.options import SolverOptions
 MEMORISED_SHARE = 0.3
 # Factor on the errors without a threshold, up to which a threshold is cheap.
 MAX_ERROR_RATIO = 2.0
-
-
-def may_do_without_multipliers(
-    options: SolverOptions, compiled: LinearConstraints, *, has_many_rows: bool
-) -> bool:
-    """Whether a threshold alone may do: by ``solver``, the binding constraints, and the rows."""
-    if options.solver != "auto":
-        return options.solver == "threshold"
-    binding = [compiled.constraints[i] for i in np.unique(compiled.owner)]
-    return (
-        not has_many_rows
-        and options.iterate in ("last", "best")
-        and all(constraint.is_of_labels for constraint in binding)
-    )
 
 
 def choose_by_held_out(
@@ -117,7 +103,7 @@ def cost_of(choice: Choice, boosters: FoldBoosters, tightened: EvaluationSet | N
         return choice.loss
     margin = boosters.held_margin(choice.rounds)
     search = ShiftSearch(margin, tightened.cells, tightened.compiled)
-    found = search.find(penalty=violation_penalty(tightened.cells))
+    found = search.find(penalty=VIOLATION_PRICE)
     return found.error if found.is_feasible else found.loss
 
 
