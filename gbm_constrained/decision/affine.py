@@ -5,13 +5,14 @@ The last step of a classifier moves a threshold. That of a regressor maps scores
 .. math:: c + s (F - c) + d ,
 
 with c the weighted mean score, a scale s and a shift d. A gap of mean predictions shrinks with the
-scale, a mean residual moves with the shift, and both change losses. Pairs of a grid that is refined
-around its best point are candidates of the criterion of :mod:`gbm_constrained.decision.choose`.
+scale, a mean residual moves with the shift, and both change losses. The pairs of a grid that is
+refined around its best point are compared by the criterion of
+:mod:`gbm_constrained.decision.choose`.
 
 There the objective is the share of the deviance that predictions leave unexplained, one minus
-:math:`D^2`: zero for perfect predictions, and one for the mean target. Violations have units: means
-of predictions and of residuals the standard deviation of the targets, and mean losses that of the
-mean target. So a violation of one is worth as much as the whole model.
+:math:`D^2`: zero for perfect predictions, and one for the mean target. Means of predictions and of
+residuals are violated in standard deviations of the targets, and mean losses in shares of that of
+the mean target. So a violation of one is worth as much as the whole model.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.constraints.row_means import (
     Prediction,
     Residual,
@@ -45,13 +46,13 @@ from gbm_constrained.problem.regression_objectives import RegressionObjective
 from gbm_constrained.problem.regression_point import RegressionPoint
 from gbm_constrained.problem.regression_rows import RegressionRows
 from gbm_constrained.problem.row_functions import row_values
-from gbm_constrained.problem.row_owners import violation_weights
+from gbm_constrained.problem.row_owners import compares_groups, violation_weights
 from gbm_constrained.statistics.mean_intervals import MeanIntervals
 
 NORMAL = 1.96  # Half width of a normal interval at level 0.95, in standard errors.
 SCALES = np.linspace(0.0, 1.4, 15)  # of the first grid; 1 is one of them
 SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the scores
-PRICE = 1.0  # Share of the deviance that a violation of one unit is worth.
+FEWEST_CREDIBLE_ROWS, MANY_ROWS = 20.0, 1e12  # Ends of what is estimated of a group's weight.
 REFINED, N_REFINEMENTS = 5, 3  # Points of later grids along each axis, and their number.
 
 # Chooses one of several candidates by their losses and their violations, (n, m).
@@ -99,6 +100,7 @@ class PredictedRows(EvaluationSet):
         )
         self.functionals_in = {}
         self.choices = {}
+        self.plain_score: Array | None = None  # Scores of boosters without multipliers.
 
     def intervals(self, score: Array, level: float = 0.95) -> tuple[Float, Float, Float]:
         """Compute functionals, intervals of constraints, and intervals of functionals."""
@@ -122,6 +124,15 @@ class PredictedRows(EvaluationSet):
     def with_bounds(self, bounds: Float) -> PredictedRows:
         """Return the same rows with other right-hand sides of the constraints, (m,)."""
         return self._under(replace(self.compiled, b=bounds))
+
+    def compare_losses(self, score: Array, other: Array) -> tuple[float, float]:
+        """Compute how much more scores lose than others in the mean, and its standard error."""
+        problem, values = self.lagrangian.rows, self.objective.values
+        more = values(self.targets, np.asarray(score, np.float64))
+        more = more - values(self.targets, np.asarray(other, np.float64))
+        weight = problem.objective_weight / problem.total_weight
+        mean = float(weight @ more)
+        return mean, float(np.sqrt(weight**2 @ (more - mean) ** 2))
 
     def _under(self, compiled: LinearConstraints) -> PredictedRows:
         return PredictedRows(
@@ -198,32 +209,31 @@ class Criterion:
         Mean loss of perfect predictions, and what the mean target loses beyond it.
     errors : ndarray of shape (m,)
         Standard error of each row of constraints.
-    weight : ndarray of shape (m,)
+    weights : ndarray of shape (m,)
         Weight of each violation, divided by its unit.
+    is_strict : ndarray of shape (m,), bool
+        Rows that compare no groups.
     """
 
     least: float
     range: float
     errors: Float
-    weight: Float
+    weights: Float
+    is_strict: Bool
 
     @classmethod
     def of(cls, rows: PredictedRows, score: Array) -> Criterion:
         """Find the units of rows, and the standard errors at some scores."""
         problem, compiled = rows.lagrangian.rows, rows.compiled
-        y, objective = rows.targets, rows.objective
-        constant = np.full(y.size, problem.constant_score)
-        least, most = (
-            problem.mean(objective.values(y, f)) for f in (objective.score_of(y), constant)
-        )
         tiny = np.finfo(np.float64).tiny
         units = np.array([_unit_of(one, problem) for one in problem.functions])
         has = np.column_stack(
             [np.diff(compiled.A[:, k :: units.size].indptr) > 0 for k in range(units.size)]
         )
         unit = np.max(np.where(has, units, tiny), axis=1, initial=tiny)
-        weight = violation_weights(compiled) / unit
-        return cls(least, max(most - least, tiny), standard_errors(rows, score), weight)
+        weights = violation_weights(compiled) / unit
+        errors, is_strict = standard_errors(rows, score), ~compares_groups(compiled)
+        return cls(*find_deviance(rows), errors, weights, is_strict)
 
     def share(self, loss: Float | float) -> Float:
         """Express mean losses as shares of the deviance that are left unexplained."""
@@ -231,16 +241,28 @@ class Criterion:
 
     def pick(self, losses: Float, violations: Float) -> int:
         """Choose one of several candidates."""
-        return choose(self.share(losses), violations, self.errors, PRICE, self.weight)
-
-    def pick_map(self, losses: Float, violations: Float) -> int:
-        """Choose one of several maps of the same scores, by objective and price alone."""
-        return choose(self.share(losses), violations, np.inf, PRICE, self.weight)
+        return choose(
+            self.share(losses),
+            violations,
+            self.errors,
+            weights=self.weights,
+            is_strict=self.is_strict,
+        )
 
     def best_of(self, found: list[AffineChoice]) -> int:
         """Choose one of several maps."""
         losses, violations = zip(*[(one.loss, one.violations) for one in found], strict=True)
         return self.pick(np.array(losses), np.array(violations))
+
+
+def find_deviance(rows: PredictedRows) -> tuple[float, float]:
+    """Find the mean loss of perfect predictions, and what the mean target loses beyond it."""
+    problem, objective, y = rows.lagrangian.rows, rows.objective, rows.targets
+    constant = np.full(y.size, problem.constant_score)
+    least, most = (
+        problem.mean(objective.values(y, score)) for score in (objective.score_of(y), constant)
+    )
+    return least, max(most - least, np.finfo(np.float64).tiny)
 
 
 def _unit_of(function: RowFunction, problem: RegressionRows) -> float:
@@ -280,7 +302,7 @@ def choose_affine(
         With the identity, if the scores meet the constraints or no other map is better.
     """
     score = np.asarray(score, dtype=np.float64)
-    pick = Criterion.of(rows, score).pick_map if pick is None else pick
+    pick = Criterion.of(rows, score).pick if pick is None else pick
     best = AffineChoice(Affine(), *rows.measure_scores(score))
     if (best.violations <= 0.0).all():
         return best
@@ -331,7 +353,8 @@ def credible_rows(rows: PredictedRows, score: Array) -> Float:
     .. math:: \hat\tau^2 = \frac{\sum_g n_g (f_g - \bar f)^2 - (G - 1) \hat\sigma^2}
               {N - \sum_g n_g^2 / N} ,
 
-    and infinite where groups differ by no more than chance.
+    and large where groups differ by no more than chance. It is never below
+    :data:`FEWEST_CREDIBLE_ROWS`, for boosters move held-out rows by leaves, and not one by one.
     """
     compiled, values = rows.compiled, rows.row_values(score)
     statistics = rows.lagrangian.at(score).statistics()
@@ -353,6 +376,6 @@ def credible_rows(rows: PredictedRows, score: Array) -> Float:
             mean = n @ np.nan_to_num(f) / max(total, 1.0)
             between = n @ (np.nan_to_num(f) - mean) ** 2 - (known.sum() - 1) * within
             spread = total - n @ n / max(total, 1.0)
-            tau = max(between / max(spread, 1.0), 0.0)
-            found[at] = min(within / tau, 1e12) if tau > 0.0 else 1e12
+            ratio = within * spread / between if between > 0.0 else MANY_ROWS
+            found[at] = np.clip(ratio, FEWEST_CREDIBLE_ROWS, MANY_ROWS)
     return found

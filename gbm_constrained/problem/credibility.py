@@ -106,9 +106,7 @@ def acts_by_credibility(constraint: Constraint) -> bool:
     return isinstance(expression, Grouped) and expression.small_groups != "hold"
 
 
-def _credible_means(
-    n_rows: Sequence[float] | Float, half: Float, *, has_reference: bool
-) -> Float:
+def _credible_means(n_rows: Sequence[float] | Float, half: Float, *, has_reference: bool) -> Float:
     """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
     n = np.asarray(n_rows, dtype=np.float64)
     own = 1.0 / (1.0 + half / np.maximum(n, 1.0))

@@ -29,7 +29,7 @@ from gbm_constrained.decision.affine_guarantees import (
     check_observed,
     tighten_for_certificate,
 )
-from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel
 from gbm_constrained.decision.regression_shifts import list_group_shifts
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.problem.credibility import make_credible
@@ -54,7 +54,8 @@ from gbm_constrained.training.problem import (
 )
 from gbm_constrained.training.run import FitRun
 
-MOST_PASSES = 3
+import os
+MOST_PASSES = int(os.environ.get('SIMP','2'))-1  # Sets of boosters with multipliers, beside those without.
 LAST = 4  # The end of a pass is one part in so many of its iterations.
 
 
@@ -199,7 +200,7 @@ class RegressionRun(FitRun):
         The `criterion` is by default that of these scores.
         """
         criterion = Criterion.of(rows, score) if criterion is None else criterion
-        choice = choose_affine(rows, score, criterion.pick_map, has_scale=self.library.has_scale)
+        choice = choose_affine(rows, score, criterion.pick, has_scale=self.library.has_scale)
         if self.groups is None:
             return choice
         found = list_group_shifts(rows, score, choice, self.groups, criterion)
@@ -211,7 +212,7 @@ class RegressionGrowth(FoldGrowth):
 
     Boosters without multipliers come first. They say how far each group acts, and how much the
     constraints cost if their scores are mapped. If it is more than sampling error, boosters follow
-    whose multipliers move, and once more from those that the last quarter of these had in the mean.
+    whose multipliers move.
     """
 
     run: RegressionRun
@@ -219,51 +220,51 @@ class RegressionGrowth(FoldGrowth):
     def find_best(self) -> Grown:
         """Grow boosters, and return those that the criterion prefers, with the best map."""
         start = np.zeros(len(self.run.problem.compiled))
-        fixed = np.ones(start.size, dtype=bool)
-        plain = self.grow(has_multipliers=True, start=start, fixed=fixed)
+        everything = np.ones(start.size, dtype=bool)
+        plain = self.grow(has_multipliers=True, start=start, fixed=everything)
         self._learn_credibility(plain)
         rows, score = self._held_out(plain)
         criterion = Criterion.of(rows, score)
         identity = AffineChoice(Affine(), *rows.measure_scores(score))
+        self.plain = PlainModel(identity.loss, self._values(plain))
         found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
-        while len(passes) < MOST_PASSES + 1 and self._has_time_again():
-            least = found[criterion.best_of(found)]
-            if self._is_cheap(criterion, rows, score, passes, found):
+        for again in range(MOST_PASSES):
+            best = criterion.best_of(found)
+            if self._is_cheap(passes[best], found[best], score) or not self._has_time_again():
                 break
-            given = {} if len(passes) == 2 else {"start": start}
-            grown = self.grow(has_multipliers=True, **given)
+            grown = self.grow(has_multipliers=True, **({"start": start} if again else {}))
             history = grown[0].controller.solver.history
             last = history[-max(len(history) // LAST, 1) :]
             start = np.mean([record.multipliers for record in last], axis=0)
             passes.append(grown)
             found.append(self._choose(grown, criterion))
         best = criterion.best_of(found)
+        boosters, held_out = passes[best]
+        assert isinstance(held_out, PredictedRows)
+        held_out.choices[boosters.rounds] = found[best]
+        held_out.plain_score = score
         return passes[best]
 
-    def _is_cheap(self, criterion, rows, score, passes, found) -> bool:
-        best = criterion.best_of(found)
-        choice = found[best]
-        _, own = self._held_out(passes[best])
-        own = choice.apply(own, rows.cells.rows)
-        problem = rows.lagrangian.rows
-        values = rows.objective.values(rows.targets, own) - rows.objective.values(rows.targets, score)
-        weight = problem.objective_weight / problem.total_weight
-        more = float(weight @ values)
-        noise = float(np.sqrt(weight**2 @ (values - more) ** 2))
+    def _is_cheap(self, grown: Grown, choice: AffineChoice, plain: Array) -> bool:
+        """Whether a map meets the constraints for what may be the sampling error of the loss."""
+        rows, score = self._held_out(grown)
+        more, noise = rows.compare_losses(choice.apply(score, rows.cells.rows), plain)
         return bool((choice.violations <= 0.0).all()) and more <= noise
+
+    def _values(self, grown: Grown) -> Float:
+        """Compute the value of each constraint as it is stated, (n_constraints,)."""
+        boosters, rows = grown
+        statistics = rows.lagrangian.at(boosters.held_margin(boosters.rounds)).exact_statistics()
+        return rows.compiled.values(rows.compiled.functionals(statistics))
 
     def _learn_credibility(self, plain: Grown) -> None:
         """Let each group act as far as rows tell it from the others at plain scores."""
         run, rows = self.run, plain[1]
         problem = run.problem
-        assert isinstance(problem, RegressionProblem) and isinstance(rows, PredictedRows)
+        assert isinstance(problem, RegressionProblem)
+        assert isinstance(rows, PredictedRows)
         if problem.half is None:
             half = credible_rows(rows, plain[0].held_margin(plain[0].rounds))
-            import os
-            mode = os.environ.get("SIMK", "est")
-            half = np.maximum(half, float(os.environ.get("SIMF", "0")))
-            if mode == "zero": half = np.zeros_like(half)
-            elif mode != "est": half = np.full_like(half, float(mode))
             self.run = replace(run, problem=replace(problem, half=half))
             rows.half = half
 
