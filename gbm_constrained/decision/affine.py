@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained._typing import Array, Bool, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.row_means import (
     Prediction,
     Residual,
@@ -249,6 +250,21 @@ class Criterion:
             is_strict=self.is_strict,
         )
 
+    def pick_map(self, losses: Float, violations: Float) -> int:
+        """Choose one of several maps of the same scores.
+
+        A map that meets all constraints is preferred to one that does not where it costs no more
+        than a standard error of the violation that is left.
+        """
+        best = self.pick(losses, violations)
+        left = self.weights * violations[best]
+        is_met = (violations <= ROUNDING).all(axis=1)
+        if not is_met.any() or is_met[best]:
+            return best
+        most = left.max() + (self.weights * self.errors)[left.argmax()]
+        met = int(np.argmin(np.where(is_met, losses, np.inf)))
+        return met if self.share(losses[met] - losses[best] + self.least) <= most else best
+
     def best_of(self, found: list[AffineChoice]) -> int:
         """Choose one of several maps."""
         losses, violations = zip(*[(one.loss, one.violations) for one in found], strict=True)
@@ -302,9 +318,9 @@ def choose_affine(
         With the identity, if the scores meet the constraints or no other map is better.
     """
     score = np.asarray(score, dtype=np.float64)
-    pick = Criterion.of(rows, score).pick if pick is None else pick
+    pick = Criterion.of(rows, score).pick_map if pick is None else pick
     best = AffineChoice(Affine(), *rows.measure_scores(score))
-    if (best.violations <= 0.0).all():
+    if (best.violations <= ROUNDING).all():
         return best
     problem = rows.lagrangian.rows
     centre = problem.mean(score)

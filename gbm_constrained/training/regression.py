@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.constraints.row_means import row_functions_of
@@ -54,8 +56,9 @@ from gbm_constrained.training.problem import (
 )
 from gbm_constrained.training.run import FitRun
 
-import os
-MOST_PASSES = int(os.environ.get('SIMP','2'))-1  # Sets of boosters with multipliers, beside those without.
+MOST_PASSES = (
+    int(os.environ.get("SIMP", "2")) - 1
+)  # Sets of boosters with multipliers, beside those without.
 LAST = 4  # The end of a pass is one part in so many of its iterations.
 
 
@@ -200,7 +203,7 @@ class RegressionRun(FitRun):
         The `criterion` is by default that of these scores.
         """
         criterion = Criterion.of(rows, score) if criterion is None else criterion
-        choice = choose_affine(rows, score, criterion.pick, has_scale=self.library.has_scale)
+        choice = choose_affine(rows, score, criterion.pick_map, has_scale=self.library.has_scale)
         if self.groups is None:
             return choice
         found = list_group_shifts(rows, score, choice, self.groups, criterion)
@@ -249,7 +252,7 @@ class RegressionGrowth(FoldGrowth):
         """Whether a map meets the constraints for what may be the sampling error of the loss."""
         rows, score = self._held_out(grown)
         more, noise = rows.compare_losses(choice.apply(score, rows.cells.rows), plain)
-        return bool((choice.violations <= 0.0).all()) and more <= noise
+        return bool((choice.violations <= ROUNDING).all()) and more <= noise
 
     def _values(self, grown: Grown) -> Float:
         """Compute the value of each constraint as it is stated, (n_constraints,)."""
