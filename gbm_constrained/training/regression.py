@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,7 +31,7 @@ from gbm_constrained.decision.affine_guarantees import (
     tighten_for_certificate,
 )
 from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel
-from gbm_constrained.decision.regression_shifts import list_group_shifts
+from gbm_constrained.decision.regression_shifts import find_prices, list_group_shifts
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -56,10 +55,8 @@ from gbm_constrained.training.problem import (
 )
 from gbm_constrained.training.run import FitRun
 
-MOST_PASSES = (
     int(os.environ.get("SIMP", "2")) - 1
 )  # Sets of boosters with multipliers, beside those without.
-LAST = 4  # The end of a pass is one part in so many of its iterations.
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +212,7 @@ class RegressionGrowth(FoldGrowth):
 
     Boosters without multipliers come first. They say how far each group acts, and how much the
     constraints cost if their scores are mapped. If it is more than sampling error, boosters follow
-    whose multipliers move.
+    whose multipliers move, from the prices of shifts of groups on.
     """
 
     run: RegressionRun
@@ -231,16 +228,11 @@ class RegressionGrowth(FoldGrowth):
         identity = AffineChoice(Affine(), *rows.measure_scores(score))
         self.plain = PlainModel(identity.loss, self._values(plain))
         found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
-        for again in range(MOST_PASSES):
-            best = criterion.best_of(found)
-            if self._is_cheap(passes[best], found[best], score) or not self._has_time_again():
-                break
-            grown = self.grow(has_multipliers=True, **({"start": start} if again else {}))
-            history = grown[0].controller.solver.history
-            last = history[-max(len(history) // LAST, 1) :]
-            start = np.mean([record.multipliers for record in last], axis=0)
-            passes.append(grown)
-            found.append(self._choose(grown, criterion))
+        best = criterion.best_of(found)
+        if not self._is_cheap(plain, found[best], score) and self._has_time_again():
+            prices = find_prices(rows, score)
+            passes.append(self.grow(has_multipliers=True, start=prices))
+            found.append(self._choose(passes[-1], criterion))
         best = criterion.best_of(found)
         boosters, held_out = passes[best]
         assert isinstance(held_out, PredictedRows)

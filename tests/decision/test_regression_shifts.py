@@ -14,7 +14,7 @@ from shift_problems import random
 import gbm_constrained as gc
 from gbm_constrained.decision.affine import Criterion, choose_affine
 from gbm_constrained.decision.group_shifts import GroupOffsets
-from gbm_constrained.decision.regression_shifts import list_group_shifts
+from gbm_constrained.decision.regression_shifts import find_prices, list_group_shifts
 from gbm_constrained.problem.regression_objectives import RegressionObjective
 
 
@@ -61,6 +61,17 @@ def closed_gap(targets, score, group, weight, bound):
     mean, residual = means(score, group, weight), means(targets - score, group, weight)
     excess = np.diff(mean + residual)[0] - bound
     return residual + excess * np.array([share[1], -share[0]])
+
+
+def test_prices_of_shifts_are_the_multipliers_of_their_problem():
+    """Two means that are D apart are brought to a bound b at the price (D - b) p (1 - p)."""
+    targets, score, group = draw()
+    rows = hold_out(targets, [gc.gap(gc.mean_prediction(), by="g") <= 0.3], group)
+    p = np.bincount(group) / group.size
+    price = (np.diff(means(score, group))[0] - 0.3) * p.prod()
+    np.testing.assert_allclose(find_prices(rows, score), [0.0, price], atol=1e-12)
+    rows = hold_out(targets, [gc.mean_prediction() <= -1.0, gc.mean_prediction() >= 1.0], group)
+    assert not find_prices(rows, score).any(), "no shifts meet both"
 
 
 @random(10)
@@ -135,7 +146,7 @@ def test_shares_of_two_groups_by_trying_all(seed, bound):
     targets, score, group = draw(seed, n=40)
     rows = hold_out(targets, [gc.gap(gc.share_above(1.0), by="g") <= bound], group)
     choice, _ = choose(rows, score)
-    if choice.violation_before == 0.0:
+    if rows.measure_scores(score)[1].max() <= 0.0:
         assert not choice.offsets.values.any()
         return
     least = least_by_trying_all(targets, score, group, 1.0, bound)
