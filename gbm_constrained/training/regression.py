@@ -55,9 +55,6 @@ from gbm_constrained.training.problem import (
 )
 from gbm_constrained.training.run import FitRun
 
-    int(os.environ.get("SIMP", "2")) - 1
-)  # Sets of boosters with multipliers, beside those without.
-
 
 @dataclass(frozen=True, eq=False)
 class RegressionProblem(FitProblem):
@@ -230,7 +227,8 @@ class RegressionGrowth(FoldGrowth):
         found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
         best = criterion.best_of(found)
         if not self._is_cheap(plain, found[best], score) and self._has_time_again():
-            prices = find_prices(rows, score)
+            given = self.run.problem.initial_multipliers(self.run.options.method.start)
+            prices = find_prices(rows, score) if given is None else given
             passes.append(self.grow(has_multipliers=True, start=prices))
             found.append(self._choose(passes[-1], criterion))
         best = criterion.best_of(found)
