@@ -258,7 +258,7 @@ class Criterion:
         """
         best = self.pick(losses, violations)
         left = self.weights * violations[best]
-        is_met = (violations <= ROUNDING).all(axis=1)
+        is_met = np.asarray((violations <= ROUNDING).all(axis=1))
         if not is_met.any() or is_met[best]:
             return best
         most = left.max() + (self.weights * self.errors)[left.argmax()]
