@@ -95,8 +95,9 @@ class RegressionProblem(FitProblem):
         compiled = replace(
             compiled, may_reward_errors=rewards, must_reward_errors=rewards, splits_targets=rewards
         )
-        # Exact learners and certificates hold all groups.
-        holds = library.has_few_parameters or options.guarantee is not None
+        # Where training rows are to meet the constraints, and for certificates, all groups count.
+        is_of_training = library.has_few_parameters or options.measure_on == "train"
+        holds = is_of_training or options.guarantee is not None
         half = np.zeros(compiled.constant.size) if holds else None
         return options, cls(
             options.constraints, divided, weights, factors, idle, cells, compiled, library.kernel,

@@ -182,8 +182,7 @@ def test_a_doubled_weight_is_a_repeated_row(objective):
     problem.y = problem.y.round(1)
     weight = np.where(np.arange(400) % 3 == 0, 2.0, 1.0)
     options = {"n_estimators": 10, "measure_on": "train"}
-    # Groups would otherwise act by the number of their rows.
-    rule = [gc.gap(gc.mean_prediction(), by="g", small_groups="hold") <= 0.4]
+    rule = [gc.gap(gc.mean_prediction(), by="g") <= 0.4]
     given = {"sample_weight": weight}
     weighted = fit("xgboost", rule, problem, objective, given=given, **options)
     parts = (problem.X, problem.y, problem.group)
