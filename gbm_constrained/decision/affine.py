@@ -5,40 +5,59 @@ The last step of a classifier moves a threshold. That of a regressor maps scores
 .. math:: c + s (F - c) + d ,
 
 with c the weighted mean score, a scale s and a shift d. A gap of mean predictions shrinks with the
-scale, a mean residual moves with the shift, and both change losses. Among all pairs on a grid that
-is refined around its best points, the one of least mean loss is taken that meets the constraints;
-where none meets them, the one that violates them least, in standard errors. Maps that add more
-than a twentieth to the mean loss are left out, for multipliers serve the constraints at less cost.
+scale, a mean residual moves with the shift, and both change losses. The pairs of a grid that is
+refined around its best point are compared by the criterion of
+:mod:`gbm_constrained.decision.choose`.
+
+There the objective is the share of the deviance that predictions leave unexplained, one minus
+:math:`D^2`: zero for perfect predictions, and one for the mean target. Means of predictions and of
+residuals are violated in standard deviations of the targets, and mean losses in shares of that of
+the mean target. So a violation of one is worth as much as the whole model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.constraints.row_means import row_functions_of
+from gbm_constrained.constraints.row_means import (
+    Prediction,
+    Residual,
+    RowFunction,
+    RowLoss,
+    row_functions_of,
+)
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.choose import choose
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_shifts import GroupOffsets
+from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression import RegressionLagrangian
 from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.problem.regression_point import RegressionPoint
+from gbm_constrained.problem.regression_rows import RegressionRows
 from gbm_constrained.problem.row_functions import row_values
+from gbm_constrained.problem.row_owners import compares_groups, violation_weights
 from gbm_constrained.statistics.mean_intervals import MeanIntervals
 
 NORMAL = 1.96  # Half width of a normal interval at level 0.95, in standard errors.
 SCALES = np.linspace(0.0, 1.4, 15)  # of the first grid; 1 is one of them
 SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the scores
-MAX_COST = 0.05  # Largest share of the mean loss that a map may add to it, without a guarantee.
+FEWEST_CREDIBLE_ROWS, MANY_ROWS = 20.0, 1e12  # Ends of what is estimated of a group's weight.
 REFINED, N_REFINEMENTS = 5, 3  # Points of later grids along each axis, and their number.
+
+# Chooses one of several candidates by their losses and their violations, (n, m).
+Pick: TypeAlias = Callable[[Float, Float], int]
 
 
 class PredictedRows(EvaluationSet):
@@ -52,6 +71,9 @@ class PredictedRows(EvaluationSet):
         Targets.
     objective : RegressionObjective
         The objective, which links scores and predictions.
+    half : ndarray of shape (n_functionals,), default=None
+        Rows at which a group counts as much as all groups together, see
+        :func:`~gbm_constrained.problem.credibility.make_credible`.
     """
 
     lagrangian: RegressionLagrangian  # type: ignore[assignment]
@@ -64,8 +86,10 @@ class PredictedRows(EvaluationSet):
         source: str,
         targets: Float,
         objective: RegressionObjective,
+        half: Float | None = None,
     ) -> None:
         self.cells, self.compiled, self.source, self.folds = cells, compiled, source, ()
+        self.half = half
         self.targets, self.objective = targets, objective
         self.lagrangian = RegressionLagrangian(
             targets,
@@ -77,6 +101,7 @@ class PredictedRows(EvaluationSet):
         )
         self.functionals_in = {}
         self.choices = {}
+        self.plain_score: Array | None = None  # Scores of boosters without multipliers.
 
     def intervals(self, score: Array, level: float = 0.95) -> tuple[Float, Float, Float]:
         """Compute functionals, intervals of constraints, and intervals of functionals."""
@@ -91,10 +116,35 @@ class PredictedRows(EvaluationSet):
         functions = self.lagrangian.rows.functions
         return np.column_stack([row_values(one, self.targets, f) for one in functions])
 
+    @cached_property
+    def credible(self) -> PredictedRows:
+        """The same rows under constraints whose groups act as far as their rows can tell."""
+        compiled = make_credible(self.compiled, self.cells, self.half)
+        return self if compiled is self.compiled else self._under(compiled)
+
     def with_bounds(self, bounds: Float) -> PredictedRows:
         """Return the same rows with other right-hand sides of the constraints, (m,)."""
-        compiled = replace(self.compiled, b=bounds)
-        return PredictedRows(self.cells, compiled, self.source, self.targets, self.objective)
+        return self._under(replace(self.compiled, b=bounds))
+
+    def compare_losses(self, score: Array, other: Array) -> tuple[float, float]:
+        """Compute how much more scores lose than others in the mean, and its standard error."""
+        problem, values = self.lagrangian.rows, self.objective.values
+        more = values(self.targets, np.asarray(score, np.float64))
+        more = more - values(self.targets, np.asarray(other, np.float64))
+        weight = problem.objective_weight / problem.total_weight
+        mean = float(weight @ more)
+        return mean, float(np.sqrt(weight**2 @ (more - mean) ** 2))
+
+    def _under(self, compiled: LinearConstraints) -> PredictedRows:
+        return PredictedRows(
+            self.cells, compiled, self.source, self.targets, self.objective, self.half
+        )
+
+    def measure_scores(self, score: Array) -> tuple[float, Float]:
+        """Measure the mean loss of scores, and the violation of each row of constraints, (m,)."""
+        statistics = RegressionPoint(self.lagrangian.rows, np.asarray(score)).statistics()
+        functionals = np.nan_to_num(self.compiled.functionals(statistics))
+        return float(statistics.loss[0]), self.compiled.rows_of(functionals) - self.compiled.b
 
 
 @dataclass(frozen=True)
@@ -131,19 +181,17 @@ class AffineChoice(NamedTuple):
     ----------
     affine : Affine
         The map.
-    violation, loss : float
-        Largest violation in standard errors, and mean loss, of the mapped scores.
-    violation_before, loss_before : float
-        The same of the scores as they are.
+    loss : float
+        Mean loss of the mapped scores.
+    violations : ndarray of shape (m,)
+        Their violation of each row of constraints.
     offsets : GroupOffsets or None, default=None
         What is added to the mapped scores of each group, if the group may decide.
     """
 
     affine: Affine
-    violation: float
     loss: float
-    violation_before: float
-    loss_before: float
+    violations: Float
     offsets: GroupOffsets | None = None
 
     def apply(self, score: Array, rows: Rows) -> Array:
@@ -151,19 +199,102 @@ class AffineChoice(NamedTuple):
         mapped = self.affine(score)
         return mapped if self.offsets is None else mapped + self.offsets.of(rows)
 
-    @property
-    def cost(self) -> float:
-        """What the map adds to the mean loss, as a share of it."""
-        return (self.loss - self.loss_before) / max(self.loss_before, np.finfo(float).tiny)
+
+@dataclass(frozen=True, eq=False)
+class Criterion:
+    """Units and standard errors by which candidates of a regressor are compared.
+
+    Parameters
+    ----------
+    least, range : float
+        Mean loss of perfect predictions, and what the mean target loses beyond it.
+    errors : ndarray of shape (m,)
+        Standard error of each row of constraints.
+    weights : ndarray of shape (m,)
+        Weight of each violation, divided by its unit.
+    is_strict : ndarray of shape (m,), bool
+        Rows that compare no groups.
+    """
+
+    least: float
+    range: float
+    errors: Float
+    weights: Float
+    is_strict: Bool
+
+    @classmethod
+    def of(cls, rows: PredictedRows, score: Array) -> Criterion:
+        """Find the units of rows, and the standard errors at some scores."""
+        problem, compiled = rows.lagrangian.rows, rows.compiled
+        tiny = np.finfo(np.float64).tiny
+        units = np.array([_unit_of(one, problem) for one in problem.functions])
+        has = np.column_stack(
+            [np.diff(compiled.A[:, k :: units.size].indptr) > 0 for k in range(units.size)]
+        )
+        unit = np.max(np.where(has, units, tiny), axis=1, initial=tiny)
+        weights = violation_weights(compiled) / unit
+        errors, is_strict = standard_errors(rows, score), ~compares_groups(compiled)
+        return cls(*find_deviance(rows), errors, weights, is_strict)
+
+    def share(self, loss: Float | float) -> Float:
+        """Express mean losses as shares of the deviance that are left unexplained."""
+        return np.asarray((loss - self.least) / self.range)
+
+    def pick(self, losses: Float, violations: Float) -> int:
+        """Choose one of several candidates."""
+        return choose(
+            self.share(losses),
+            violations,
+            self.errors,
+            weights=self.weights,
+            is_strict=self.is_strict,
+        )
+
+    def pick_map(self, losses: Float, violations: Float) -> int:
+        """Choose one of several maps of the same scores.
+
+        A map that meets all constraints is preferred to one that does not where it costs no more
+        than a standard error of the violation that is left.
+        """
+        best = self.pick(losses, violations)
+        left = self.weights * violations[best]
+        is_met = np.asarray((violations <= ROUNDING).all(axis=1))
+        if not is_met.any() or is_met[best]:
+            return best
+        most = left.max() + (self.weights * self.errors)[left.argmax()]
+        met = int(np.argmin(np.where(is_met, losses, np.inf)))
+        return met if self.share(losses[met] - losses[best] + self.least) <= most else best
+
+    def best_of(self, found: list[AffineChoice]) -> int:
+        """Choose one of several maps."""
+        losses, violations = zip(*[(one.loss, one.violations) for one in found], strict=True)
+        return self.pick(np.array(losses), np.array(violations))
+
+
+def find_deviance(rows: PredictedRows) -> tuple[float, float]:
+    """Find the mean loss of perfect predictions, and what the mean target loses beyond it."""
+    problem, objective, y = rows.lagrangian.rows, rows.objective, rows.targets
+    constant = np.full(y.size, problem.constant_score)
+    least, most = (
+        problem.mean(objective.values(y, score)) for score in (objective.score_of(y), constant)
+    )
+    return least, max(most - least, np.finfo(np.float64).tiny)
+
+
+def _unit_of(function: RowFunction, problem: RegressionRows) -> float:
+    """Find the unit of a row function: what the mean target, or a deviation, makes of it."""
+    if isinstance(function, RowLoss):
+        constant = problem.objective.predict(np.full(problem.n_samples, problem.constant_score))
+        return problem.mean(row_values(function, problem.targets, constant))
+    return problem.scale if isinstance(function, (Prediction, Residual)) else 1.0
 
 
 def choose_affine(
     rows: PredictedRows,
     score: Array,
-    errors: Float | None = None,
+    pick: Pick | None = None,
     *,
     has_scale: bool = True,
-    max_cost: float = MAX_COST,
     is_allowed: Callable[[Affine], bool] = lambda affine: True,
 ) -> AffineChoice:
     """Choose scale and shift by held-out rows.
@@ -174,12 +305,10 @@ def choose_affine(
         Held-out rows.
     score : ndarray of shape (n_samples,)
         Their scores.
-    errors : ndarray of shape (m,), default=None
-        Unit of each row of constraints; :func:`standard_errors` of these scores by default.
+    pick : callable, default=None
+        Chooses one of several candidates; the criterion at these scores by default.
     has_scale : bool, default=True
         Whether scores can be scaled, and not only shifted.
-    max_cost : float, default=MAX_COST
-        Largest share of the mean loss that a map may add to it.
     is_allowed : callable, default=all
         Whether a map may be chosen.
 
@@ -189,69 +318,80 @@ def choose_affine(
         With the identity, if the scores meet the constraints or no other map is better.
     """
     score = np.asarray(score, dtype=np.float64)
-    search = _Search(rows, score, standard_errors(rows, score) if errors is None else errors)
-    before = search.measure(1.0, 0.0)
-    if before[0] <= 0.0:
-        return AffineChoice(Affine(), *before, *before)
-    most = before[1] + max_cost * abs(before[1])
-
-    def rank(at: tuple[float, float]) -> tuple[bool, float, float]:
-        violation, loss = search.measure(*at)
-        return loss > most or not is_allowed(search.affine(*at)), violation, loss
-
-    best, point = (False, *before), (1.0, 0.0)
+    pick = Criterion.of(rows, score).pick_map if pick is None else pick
+    best = AffineChoice(Affine(), *rows.measure_scores(score))
+    if (best.violations <= ROUNDING).all():
+        return best
+    problem = rows.lagrangian.rows
+    centre = problem.mean(score)
+    unit = float(np.sqrt(problem.mean((score - centre) ** 2))) or 1.0
+    point, scales = (1.0, 0.0), SCALES.tolist() if has_scale else [1.0]
     spacing = (SCALES[1] - SCALES[0], SHIFTS[1] - SHIFTS[0])
-    scales = SCALES.tolist() if has_scale else [1.0]
     grid: Iterator[tuple[float, float]] = product(scales, SHIFTS.tolist())
     for _ in range(1 + N_REFINEMENTS):
-        ranked = min((rank(at), at) for at in grid)
-        if ranked[0] < best:
-            best, point = ranked
+        points, found = [point], [best]
+        for scale, shift in grid:
+            affine = Affine(scale, centre * (1.0 - scale) + shift * unit)
+            if (scale, shift) != point and is_allowed(affine):
+                points.append((scale, shift))
+                found.append(AffineChoice(affine, *rows.measure_scores(affine(score))))
+        chosen = pick(np.array([f.loss for f in found]), np.array([f.violations for f in found]))
+        best, point = found[chosen], points[chosen]
         around = np.linspace(-1.0, 1.0, REFINED)
         if has_scale:
             scales = np.maximum(point[0] + around * spacing[0], 0.0).tolist()
         grid = product(scales, (point[1] + around * spacing[1]).tolist())
         spacing = (spacing[0] / 2.5, spacing[1] / 2.5)
-    return AffineChoice(search.affine(*point), *best[1:], *before)
-
-
-class _Search:
-    """Ranks of maps of the scores of held-out rows."""
-
-    def __init__(self, rows: PredictedRows, score: Array, errors: Float) -> None:
-        self.rows, self.score, self.errors = rows, score, errors
-        problem = rows.lagrangian.rows
-        self.centre = problem.mean(score)
-        self.unit = float(np.sqrt(problem.mean((score - self.centre) ** 2))) or 1.0
-
-    def affine(self, scale: float, shift: float) -> Affine:
-        """Make the map of a scale around the mean score, and a shift in deviations of scores."""
-        return Affine(scale, self.centre * (1.0 - scale) + shift * self.unit)
-
-    def measure(self, scale: float, shift: float) -> tuple[float, float]:
-        """Measure a map: its largest violation in standard errors, and its mean loss."""
-        return measure_scores(self.rows, self.affine(scale, shift)(self.score), self.errors)
-
-
-def measure_scores(rows: PredictedRows, score: Array, errors: Float) -> tuple[float, float]:
-    """Measure scores of rows: their largest violation in standard errors, and their mean loss."""
-    statistics = rows.lagrangian.at(score).statistics()
-    compiled = rows.compiled
-    functionals = np.nan_to_num(compiled.functionals(statistics))
-    violation = (compiled.rows_of(functionals) - compiled.b - ROUNDING) / errors
-    return max(float(violation.max(initial=0.0)), 0.0), float(statistics.loss[0])
+    return best
 
 
 def standard_errors(rows: PredictedRows, score: Array) -> Float:
-    """Estimate the standard error of each row of constraints at some scores, (m,).
+    """Estimate the standard error of each row of constraints at some scores, (m,)."""
+    compiled, values = rows.compiled, rows.row_values(score)
+    intervals = MeanIntervals(rows.cells, compiled, values=values)
+    found = np.zeros(len(compiled))
+    for j, span in enumerate(compiled.spans):
+        own = compiled.owner == j
+        influence = np.nan_to_num(intervals.influence(j))
+        if compiled.mixing is not None:
+            influence = influence @ compiled.mixing[span, span].toarray().T
+        R = compiled.R[own][:, span].toarray()
+        found[own] = np.sqrt(np.maximum(((R @ (influence.T @ influence)) * R).sum(axis=1), 0.0))
+    return np.maximum(found, np.finfo(np.float64).eps)
 
-    Rows of one constraint have the largest of theirs, so that its worst group stays the worst.
+
+def credible_rows(rows: PredictedRows, score: Array) -> Float:
+    r"""Estimate at how many rows a group counts as much as all groups together, by functional.
+
+    This is Bühlmann and Straub's ratio of the variance within groups to that between them
+    ("Glaubwürdigkeit für Schadensätze", 1970),
+
+    .. math:: \hat\tau^2 = \frac{\sum_g n_g (f_g - \bar f)^2 - (G - 1) \hat\sigma^2}
+              {N - \sum_g n_g^2 / N} ,
+
+    and large where groups differ by no more than chance. It is never below
+    :data:`FEWEST_CREDIBLE_ROWS`, for boosters move held-out rows by leaves, and not one by one.
     """
-    compiled = rows.compiled
-    _, _, of_functionals = rows.intervals(score)
-    halves = np.nan_to_num(np.diff(of_functionals, axis=1)[:, 0]) / (2.0 * NORMAL)
-    errors = np.sqrt(abs(compiled.R).power(2) @ halves**2)
-    largest = np.zeros(len(compiled.constraints))
-    np.maximum.at(largest, compiled.owner, errors)
-    found: Float = np.maximum(largest[compiled.owner], np.finfo(np.float64).eps)
+    compiled, values = rows.compiled, rows.row_values(score)
+    statistics = rows.lagrangian.at(score).statistics()
+    functionals = compiled.functionals(statistics)
+    intervals = MeanIntervals(rows.cells, compiled, values=values)
+    found = np.zeros(compiled.constant.size)
+    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
+        influence = np.nan_to_num(intervals.influence(j))
+        n_rates = max(len(constraint.rates), 1)
+        n_groups = len(compiled.groups[j])
+        for position in range(n_rates):
+            at = span.start + np.arange(position, n_groups * n_rates, n_rates)
+            f, known = functionals[at], ~np.isnan(functionals[at])
+            used = (influence[:, at - span.start] != 0.0).sum(axis=0)
+            n = np.where(known, np.maximum(used, 1.0), 0.0)
+            total = n.sum()
+            squares = n**2 * (influence[:, at - span.start] ** 2).sum(axis=0)
+            within = squares.sum() / max(total - known.sum(), 1.0)
+            mean = n @ np.nan_to_num(f) / max(total, 1.0)
+            between = n @ (np.nan_to_num(f) - mean) ** 2 - (known.sum() - 1) * within
+            spread = total - n @ n / max(total, 1.0)
+            ratio = within * spread / between if between > 0.0 else MANY_ROWS
+            found[at] = np.clip(ratio, FEWEST_CREDIBLE_ROWS, MANY_ROWS)
     return found

@@ -178,6 +178,11 @@ def _order_maps(
     """
     rows, score = selection
     errors = np.maximum(deviations, np.finfo(np.float64).eps)
+
+    def pick(losses: Float, violations: Float) -> int:
+        worst = (violations / errors).max(axis=1, initial=0.0)
+        return int(np.lexsort((losses, np.maximum(worst, 0.0)))[0])
+
     tests, choices = BoundedMeans(rows.cells, rows.compiled), dict[Affine, AffineChoice]()
 
     def stays_inside(affine: Affine) -> bool:
@@ -188,9 +193,8 @@ def _order_maps(
         choice = choose_affine(
             aimed,
             score,
-            errors,
+            pick,
             has_scale=has_scale,
-            max_cost=np.inf,
             is_allowed=stays_inside,
         )
         choices.setdefault(choice.affine, choice)

@@ -23,24 +23,30 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import nnls
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.decision.affine import Affine, AffineChoice, PredictedRows, measure_scores
+from gbm_constrained.decision.affine import Affine, AffineChoice, Criterion, PredictedRows
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.separable_search import Candidates, SeparableSearch
 from gbm_constrained.problem.regression_rows import RegressionRows
-from gbm_constrained.problem.row_functions import row_values
+from gbm_constrained.problem.row_functions import row_derivatives, row_values
 
 N_SHIFTS = 97  # of each group on a grid, of which the middle one is the best so far
 N_REFINEMENTS, NARROWER = 6, 6.0  # Number of finer grids, and the factor between their widths.
 N_HALVINGS = 8  # of the interval of the least violation, where the constraints cannot be met
+SMALLEST_LEFT = 1e-6  # Square of the distance from the constraints, below which none meets them.
 ENTRIES = 1 << 20  # Numbers in a table of values of rows at several shifts.
 
 
-def choose_group_shifts(
-    rows: PredictedRows, score: Array, common: AffineChoice, groups: GroupOffsets, errors: Float
-) -> AffineChoice:
-    """Choose a shift of each group by held-out rows, beside or in the place of a common map.
+def list_group_shifts(
+    rows: PredictedRows,
+    score: Array,
+    common: AffineChoice,
+    groups: GroupOffsets,
+    criterion: Criterion,
+) -> list[AffineChoice]:
+    """List the best shifts of groups by held-out rows, beside and in the place of a common map.
 
     Parameters
     ----------
@@ -52,29 +58,72 @@ def choose_group_shifts(
         The best scale and shift of all rows.
     groups : GroupOffsets
         The groups.
-    errors : ndarray of shape (m,)
-        Unit of each row of constraints.
+    criterion : Criterion
+        Standard errors of the constraints.
 
     Returns
     -------
-    AffineChoice
-        Offsets are zero where the common map violates the constraints as little at no more loss,
-        and for groups of few held-out rows.
+    list of AffineChoice
+        The common map without offsets first. Groups of few held-out rows have offsets of zero.
     """
     none = replace(groups, values=np.zeros(len(groups.levels)))
-    common = common._replace(offsets=none)
-    if common.violation_before <= 0.0:
-        return common
-    found = [common]
+    found = [common._replace(offsets=none)]
+    if (common.violations <= 0.0).all() and common.affine.is_identity:
+        return found
+    largest = np.zeros(len(rows.compiled.constraints))
+    owner = rows.compiled.owner
+    np.maximum.at(largest, owner, criterion.errors)  # The worst group stays the worst.
     for affine in dict.fromkeys((Affine(), common.affine)):
         mapped = np.asarray(affine(score), dtype=np.float64)
-        offsets = replace(groups, values=_GridSearch(rows, mapped, groups, errors).find())
+        offsets = replace(groups, values=_GridSearch(rows, mapped, groups, largest[owner]).find())
         moved = mapped + offsets.of(rows.cells.rows)
-        violation, loss = measure_scores(rows, moved, errors)
-        found.append(
-            common._replace(affine=affine, violation=violation, loss=loss, offsets=offsets)
-        )
-    return min(found, key=lambda choice: (choice.violation, choice.loss))
+        found.append(AffineChoice(affine, *rows.measure_scores(moved), offsets))
+    return found
+
+
+def find_prices(rows: PredictedRows, score: Array) -> Float:
+    r"""Find the multipliers under which shifts of the cells of rows would meet the constraints.
+
+    With curvatures h of the loss and slopes A of the constraints, shifts d that violate nothing at
+    the least loss solve
+
+    .. math:: \min_d \sum_c h_c d_c^2 / 2 \quad \text{s.t.} \quad A d \le -v ,
+
+    a least distance problem, whose multipliers non-negative least squares give (Lawson and Hanson,
+    "Solving least squares problems", 1974, chapter 23). Predictions that know no group need larger
+    ones. They are zero where no shifts meet the constraints.
+
+    Parameters
+    ----------
+    rows : PredictedRows
+        Held-out rows.
+    score : ndarray of shape (n_samples,)
+        Their scores.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+    """
+    problem, compiled = rows.lagrangian.rows, rows.compiled
+    cells, n_functions = rows.cells, len(problem.functions)
+    score = np.asarray(score, dtype=np.float64)
+    f = problem.objective.predict(score)
+    inner = f if problem.objective.has_log_link else 1.0
+    A = np.zeros((len(compiled), len(cells)))
+    for k, function in enumerate(problem.functions):
+        slope = row_derivatives(function, problem.targets, f, problem.scale).slope * inner
+        mean = cells.total(problem.row_weight * slope) / problem.cell_weight
+        A += compiled.A[:, k::n_functions].toarray() * mean
+    curvature = problem.objective.derivatives(problem.targets, score, problem.scale)[1]
+    h = cells.total(problem.objective_weight * curvature) / problem.total_weight
+    has_rows = h > 0.0
+    G = -A[:, has_rows] / np.sqrt(h[has_rows])
+    violations = rows.measure_scores(score)[1]
+    E = np.vstack([G.T, violations])
+    unit = np.maximum(np.linalg.norm(E, axis=0), np.finfo(np.float64).tiny)
+    found, _ = nnls(E / unit, np.eye(len(E))[-1])
+    left = 1.0 - violations @ (found / unit)
+    return found / unit / left if left > SMALLEST_LEFT else np.zeros(len(compiled))
 
 
 @dataclass(frozen=True, eq=False)

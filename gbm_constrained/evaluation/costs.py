@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
+from gbm_constrained.decision.affine import PredictedRows, find_deviance
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
 from gbm_constrained.decision.standard_errors import standard_error_of
@@ -37,12 +38,30 @@ class Cost:
     rows: str = ""  # Number and name of the rows.
     objective: str = "error"  # What all errors are; with a metric its loss.
     decisions: str = "thresholds for each group"  # Which ones need `needed_error`.
+    # Whether these are no errors, but shares of the deviance that a regressor leaves unexplained.
+    is_of_numbers: bool = False
 
     @property
     def is_costly(self) -> bool:
         """Whether the constraints cost more errors than they should."""
         excess_error = self.error - self.needed_error
         return bool(excess_error > max(MAX_EXCESS_ERROR, 2.0 * self.noise))
+
+
+def measure_cost_of_numbers(rows: PredictedRows, score: Array) -> Cost:
+    """Measure what constraints cost a regressor beside its own model, on held-out rows.
+
+    Shares are of the deviance, the mean loss beyond that of perfect predictions: one minus
+    :math:`R^2` for the squared error.
+    """
+    plain, (least, deviance) = rows.plain_score, find_deviance(rows)
+    assert plain is not None
+    more, noise = rows.compare_losses(score, plain)
+    free = (rows.measure_scores(plain)[0] - least) / deviance
+    where = f"{rows.cells.n_rows:,} unseen rows ({rows.source})"
+    return Cost(
+        free + more / deviance, free, free, noise / deviance, rows=where, is_of_numbers=True
+    )
 
 
 def measure_cost(

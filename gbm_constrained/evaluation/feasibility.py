@@ -20,6 +20,7 @@ import numpy as np
 from gbm_constrained._findings import Finding, issue_warning
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.row_means import row_functions_of
 from gbm_constrained.data.given_folds import LATER_PERIODS
 from gbm_constrained.decision.evaluation_set import Estimate, PlainModel
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
@@ -89,7 +90,8 @@ class Feasibility:
     is_fragile : bool, default=False
         Whether the constraints leave a model that is hardly better than a constant decision.
     cost : Cost, default=Cost()
-        Errors that the constraints cost, and should cost.
+        Errors that the constraints cost, and should cost. Of a regressor, shares of the deviance
+        that are left unexplained.
     plain : PlainModel, default=None
         Objective and values of the constraints of the library's own model on the rows of `source`;
         None where no such model was measured.
@@ -283,6 +285,9 @@ class Feasibility:
     def _fragile_message(self) -> str:
         if not self.is_fragile:
             return ""
+        if self.cost.is_of_numbers:
+            share, free = 1.0 - self.cost.error, 1.0 - self.cost.unconstrained_error
+            return describe("fragile numbers", self.rules, share=share, free=free, rows=self._rows)
         more = ", or give more rows to certify on, if it is these that leave no room"
         is_met = all(result.is_met for result in self.rules)
         return describe(
@@ -312,9 +317,11 @@ class Feasibility:
     def _misses(self) -> list[str]:
         named = {result.constraint for result in (*self.left, *self.broken_by_shift)}
         others = [r for r in self._with_verdict("missed") if r.constraint not in named]
+        of_numbers = row_functions_of([result.constraint for result in self.rules])
+        missed = "missed by numbers" if of_numbers else "missed"
         return [
             describe("broken by the shift", self.broken_by_shift, rows=self._rows),
             describe("violations left", self.left, rows=self._rows),
             # A conflict names all constraints.
-            describe("missed", () if self.conflict else others, rows=self._reported_rows),
+            describe(missed, () if self.conflict else others, rows=self._reported_rows),
         ]

@@ -39,6 +39,12 @@ MESSAGES = {
         "{constraint}: {result}, {verdict}",
         "Relax the bounds, or give more boosting rounds.",
     ),
+    "missed by numbers": Message(
+        "The model returned misses constraints beyond sampling error, on {rows}:",
+        "{constraint}: {result}, {verdict}",
+        "Relax the bounds, merge small groups (min_group_size= with small_groups='merge'), or let "
+        "predictions use the group (group_shifts=True).",
+    ),
     "missed within sampling error": Message(
         "The model returned misses constraints within sampling error, on {rows}:",
         "{constraint}: {result}, {verdict}",
@@ -89,6 +95,18 @@ MESSAGES = {
         "and {free_error:.4f} of this model without constraints, on {rows}.",
         "{constraint}: {result}",
         "Relax the bounds{more_rows}.",
+    ),
+    "fragile numbers": Message(
+        "Fragile: under the constraints, predictions are hardly better than the mean target. They "
+        "explain {share:.3f} of the deviance, and {free:.3f} without constraints, on {rows}.",
+        "{constraint}: {result}",
+        "Relax the bounds, or merge small groups (min_group_size= with small_groups='merge').",
+    ),
+    "costly numbers": Message(
+        "The constraints cost much of what the model explains, on {rows}: it explains {share:.3f} "
+        "of the deviance, and {free:.3f} without constraints (cost_report_).",
+        remedy="Relax the bounds, merge small groups (min_group_size= with small_groups='merge'), "
+        "or let predictions use the group (group_shifts=True).",
     ),
     "not certified": Message(
         "Not certified: {named}. Of the {choices} none passes on {rows}: "
@@ -234,6 +252,10 @@ def describe_cost(cost: Cost) -> str:
     """Describe the errors that constraints cost; empty unless they cost more than they should."""
     if not cost.is_costly:
         return ""
+    if cost.is_of_numbers:
+        message = MESSAGES["costly numbers"]
+        facts = {"share": 1.0 - cost.error, "free": 1.0 - cost.unconstrained_error}
+        return f"{message.lead.format(rows=cost.rows, **facts)}\n{message.remedy}"
     message, relaxed = MESSAGES["costly"], "a bound"
     lines = [
         message.lead.format(

@@ -36,7 +36,9 @@ CREDIBLE_ROWS = 25.0
 """Rows, for each group beyond two, at which the rate of a group by itself counts one half."""
 
 
-def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraints:
+def make_credible(
+    compiled: LinearConstraints, cells: Cells, half: Float | None = None
+) -> LinearConstraints:
     """Replace the functionals of groups by their credible values.
 
     Parameters
@@ -45,6 +47,9 @@ def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraint
         Constraints as they are stated.
     cells : Cells
         Partition of the rows that are measured.
+    half : ndarray of shape (n_functionals,), default=None
+        Rows at which the value of a group counts one half; by default :data:`CREDIBLE_ROWS` for
+        each other group. At zero every group acts in full.
 
     Returns
     -------
@@ -53,7 +58,7 @@ def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraint
     """
     if compiled.mixing is not None:
         return compiled
-    mixing = _mix(compiled, cells)
+    mixing = _mix(compiled, cells, half)
     if mixing is None:
         return compiled
     return replace(
@@ -66,18 +71,22 @@ def make_credible(compiled: LinearConstraints, cells: Cells) -> LinearConstraint
             np.isnan(compiled.constant), np.nan, mixing @ np.nan_to_num(compiled.constant)
         ),
         mixing=mixing,
+        half=half,
         stated=compiled,
     )
 
 
-def _mix(compiled: LinearConstraints, cells: Cells) -> Any:
+def _mix(compiled: LinearConstraints, cells: Cells, half: Float | None) -> Any:
     """Find the coefficients of stated functionals in credible ones; None for the identity."""
     blocks: list[Any] = []
     is_identity = True
     for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
         n_rates = max(len(constraint.rates), 1)
         n_groups = (span.stop - span.start) // n_rates
-        if n_groups < 3 or not acts_by_credibility(constraint):
+        rows = np.full(span.stop - span.start, CREDIBLE_ROWS * (n_groups - 2))
+        if half is not None:
+            rows = half[span]
+        if n_groups < 2 or not acts_by_credibility(constraint) or not rows.any():
             blocks.append(sparse.eye_array(span.stop - span.start))
             continue
         is_identity = False
@@ -86,7 +95,7 @@ def _mix(compiled: LinearConstraints, cells: Cells) -> Any:
             at = np.arange(position, n_groups * n_rates, n_rates)
             n_rows = np.array([_count_rows(compiled, cells, span.start + k) for k in at])
             block[np.ix_(at, at)] = _credible_means(
-                n_rows, has_reference=constraint.expression.has_reference
+                n_rows, rows[at], has_reference=constraint.expression.has_reference
             )
         blocks.append(sparse.csr_array(block))
     return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))
@@ -98,10 +107,10 @@ def acts_by_credibility(constraint: Constraint) -> bool:
     return isinstance(expression, Grouped) and expression.small_groups != "hold"
 
 
-def _credible_means(n_rows: Sequence[float] | Float, *, has_reference: bool) -> Float:
+def _credible_means(n_rows: Sequence[float] | Float, half: Float, *, has_reference: bool) -> Float:
     """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
     n = np.asarray(n_rows, dtype=np.float64)
-    own = n / (n + CREDIBLE_ROWS * (n.size - 2))
+    own = 1.0 / (1.0 + half / np.maximum(n, 1.0))
     if has_reference:
         own[-1] = 1.0
         towards = np.zeros(n.size)

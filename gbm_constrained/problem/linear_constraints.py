@@ -71,6 +71,8 @@ class LinearConstraints:
         left-hand side is the value of the curve.
     mixing : (n_functionals, n_functionals). Coefficients of the functionals as stated in those of
         this object, whose groups act as far as their rows can tell; None where they are the same.
+    half : (n_functionals,). Rows at which a group counts as much as all groups together, where
+        `mixing` depends on the functional; None otherwise.
     stated : The constraints as stated, which `terms` are of as well; None where they are these.
     """
 
@@ -98,6 +100,7 @@ class LinearConstraints:
     small: tuple[SmallGroup, ...] = ()
     curves: Curves = NO_CURVES
     mixing: Any = None
+    half: Float | None = None
     stated: LinearConstraints | None = None
 
     def __len__(self) -> int:
@@ -325,7 +328,7 @@ class LinearConstraints:
             return self
         if self.stated is not None:
             of_part = replace(self.stated, R=self.R, b=self.b, curves=self.curves).on(cells)
-            return make_credible(of_part, cells)
+            return make_credible(of_part, cells, self.half)
         constant, terms = self.constant.copy(), list(self.terms)
         rows_of_U, rows_of_V = [], []
         for k, of_rate in enumerate(self.terms):

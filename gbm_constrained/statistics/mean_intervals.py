@@ -54,6 +54,10 @@ class MeanIntervals(LossIntervals):
         factor = stats.t.isf(tail, np.maximum(effective - 1.0, 1.0)) / stats.norm.isf(tail)
         return np.asarray(spread * np.outer(factor, factor))
 
+    def influence(self, j: int) -> Float:
+        """Find each row's part in the random errors of a constraint's functionals, (n, k)."""
+        return self._deviations(j)
+
     def whole(self, functionals: Float) -> tuple[Float, Float]:
         """Find the intervals of all constraints and of all functionals."""
         of_constraints = np.full((len(self.compiled.constraints), 2), np.nan)

@@ -156,6 +156,7 @@ class HeldOutRows:
             folds, source = self._folds(run), "holdout" if self.n_folds == 1 else "out of fold"
         growth = self.make_growth(run, folds, source)
         boosters, held_out = growth.find_best()
+        run = growth.run
         if boosters.rounds < run.notifier.n_rounds:
             run.notifier.end_for_time(boosters.rounds, "measuring")
         controller = boosters.controller

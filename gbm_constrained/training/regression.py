@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.constraints.row_means import row_functions_of
@@ -16,24 +18,28 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import ClassFactors, FitArguments, Weights
 from gbm_constrained.data.targets import TargetData, check_targets
 from gbm_constrained.decision.affine import (
+    Affine,
     AffineChoice,
+    Criterion,
     PredictedRows,
     choose_affine,
-    measure_scores,
-    standard_errors,
+    credible_rows,
 )
 from gbm_constrained.decision.affine_guarantees import (
     check_affine_guarantee,
     check_observed,
     tighten_for_certificate,
 )
-from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.regression_shifts import choose_group_shifts
+from gbm_constrained.decision.choose import VIOLATION_PRICE
+from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel
+from gbm_constrained.decision.regression_shifts import find_prices, list_group_shifts
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
+from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression import RegressionLagrangian
 from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.problem.row_owners import find_first
 from gbm_constrained.training.dual_controller import BoundsAt
 from gbm_constrained.training.early_stopping import RoundMerit
 from gbm_constrained.training.fit import ConstrainedFit
@@ -52,20 +58,17 @@ from gbm_constrained.training.problem import (
 )
 from gbm_constrained.training.run import FitRun
 
-LAST = 4  # The end of a pass is one part in so many of its iterations.
-# Violation in standard errors, and share of the loss that a map adds, up to which a pass is done.
-SMALL_VIOLATION, SMALL_COST = 0.5, 0.01
-PRICE = 0.02  # Share of the plain mean loss that one standard error of a violation is worth.
-
 
 @dataclass(frozen=True, eq=False)
 class RegressionProblem(FitProblem):
     """Constraints bound to the rows of a regression.
 
-    Options of the Lagrangian in `kernel` are the objective and the type of gradients.
+    Options of the Lagrangian in `kernel` are the objective and the type of gradients. `half` has
+    the rows at which a group counts as much as all groups together, by functional.
     """
 
     data: TargetData
+    half: Float | None = None
 
     @classmethod
     def of(
@@ -95,9 +98,19 @@ class RegressionProblem(FitProblem):
         compiled = replace(
             compiled, may_reward_errors=rewards, must_reward_errors=rewards, splits_targets=rewards
         )
+        # Where training rows are to meet the constraints, and for certificates, all groups count.
+        is_of_training = library.has_few_parameters or options.measure_on == "train"
+        holds = is_of_training or options.guarantee is not None
+        half = np.zeros(compiled.constant.size) if holds else None
         return options, cls(
-            options.constraints, divided, weights, factors, idle, cells, compiled, library.kernel
-        )
+            options.constraints, divided, weights, factors, idle, cells, compiled, library.kernel,
+            half,
+        )  # fmt: skip
+
+    @cached_property
+    def acting(self) -> LinearConstraints:
+        """The constraints as they move the model: each group as far as its rows can tell."""
+        return make_credible(self.compiled, self.cells, self.half)
 
     @property
     def objective(self) -> RegressionObjective:
@@ -118,11 +131,11 @@ class RegressionProblem(FitProblem):
         With `is_restricted`, means are taken over these rows alone. A `factor` is that of the
         weight of each of these rows. Numbers have no log-odds.
         """
-        cells, compiled, weight = self.cells, self.compiled, self.weights.objective
+        cells, compiled, weight = self.cells, self.acting, self.weights.objective
         targets = self.data.targets
         if index is not None:
             cells = self.cells.take(index, factor)
-            compiled = self.compiled.on(cells) if is_restricted else self.compiled
+            compiled = self.acting.on(cells) if is_restricted else self.acting
             weight = None if weight is None else weight[index]
             if factor is not None:
                 weight = factor if weight is None else weight * factor
@@ -140,7 +153,8 @@ class RegressionProblem(FitProblem):
     def predicted_rows(self, cells: Cells, index: Codes, source: str) -> PredictedRows:
         """Bind the constraints to rows at positions `index`, which are in these cells."""
         compiled = self.compiled.on(cells)
-        return PredictedRows(cells, compiled, source, self.data.targets[index], self.objective)
+        targets = self.data.targets[index]
+        return PredictedRows(cells, compiled, source, targets, self.objective, self.half)
 
     def certification_set(self) -> PredictedRows | None:
         """Bind the constraints to the rows that are set aside; None without a guarantee."""
@@ -161,21 +175,7 @@ class RegressionProblem(FitProblem):
             raise ValueError(f"{name}: {error}") from None
         targets = check_targets(y, f"y of {name}")
         self.objective.refuse_negative(targets, f"y of {name}")
-        return PredictedRows(*found, name, targets, self.objective)
-
-
-def is_settled(choice: AffineChoice) -> bool:
-    """Whether scores nearly meet the constraints by themselves, and a map adds next to nothing."""
-    return choice.violation_before <= SMALL_VIOLATION and choice.cost <= SMALL_COST
-
-
-def rank(choice: AffineChoice, unit: float) -> tuple[bool, float]:
-    """Rank passes: violations that are small come first, and then the loss with their price.
-
-    `unit` is the mean loss without multipliers.
-    """
-    violation = max(choice.violation - SMALL_VIOLATION, 0.0)
-    return violation > 0.0, choice.loss + PRICE * violation * abs(unit)
+        return PredictedRows(*found, name, targets, self.objective, self.half)
 
 
 class RegressionRun(FitRun):
@@ -194,62 +194,84 @@ class RegressionRun(FitRun):
         return lambda record: bounds
 
     def choose_map(
-        self, rows: PredictedRows, score: Array, errors: Float | None = None
+        self, rows: PredictedRows, score: Array, criterion: Criterion | None = None
     ) -> AffineChoice:
         """Choose scale and shift of scores by rows, or shifts of groups if these may decide.
 
-        `errors` are the units of the rows of constraints, by default standard errors.
+        The `criterion` is by default that of these scores.
         """
-        errors = standard_errors(rows, score) if errors is None else errors
-        choice = choose_affine(rows, score, errors, has_scale=self.library.has_scale)
+        criterion = Criterion.of(rows, score) if criterion is None else criterion
+        choice = choose_affine(rows, score, criterion.pick_map, has_scale=self.library.has_scale)
         if self.groups is None:
             return choice
-        return choose_group_shifts(rows, score, choice, self.groups, errors)
+        found = list_group_shifts(rows, score, choice, self.groups, criterion)
+        return found[criterion.best_of(found)]
 
 
 class RegressionGrowth(FoldGrowth):
-    """Grows boosters in passes, until the constraints cost no more than they have to.
+    """Grows the boosters of the folds without and with multipliers, and chooses by one criterion.
 
-    Multipliers of the first pass are on their way for most of its rounds, and rise without end
-    where no model of this size meets a constraint. Where the held-out rows violate a constraint
-    after it, or scale and shift cost loss to meet it, boosters without multipliers follow. If the
-    multipliers did bring the constraints nearer, boosters are grown again from those that the last
-    quarter of the pass had in the mean; if not, with half of these. The pass of least rank is
-    taken. Where groups may decide, boosters without multipliers follow in any case, since shifts
-    of groups may cost less than multipliers.
+    Boosters without multipliers come first. They say how far each group acts, and how much the
+    constraints cost if their scores are mapped. If it is more than sampling error, boosters follow
+    whose multipliers move, from the prices of shifts of groups on.
     """
 
     run: RegressionRun
 
     def find_best(self) -> Grown:
-        """Grow boosters; without a violated constraint, no multiplier moves."""
-        first = self.grow(has_multipliers=True)
-        choice = self._choose(first)
-        history = first[0].controller.solver.history
-        last = history[-max(len(history) // LAST, 1) :]
-        start = np.mean([record.multipliers for record in last], axis=0)
-        is_done = self.run.groups is None and is_settled(choice)
-        if is_done or not start.any() or not self._has_time_again():
-            return first
+        """Grow boosters, and return those that the criterion prefers, with the best map."""
+        start = np.zeros(len(self.run.problem.compiled))
         everything = np.ones(start.size, dtype=bool)
-        plain = self.grow(has_multipliers=True, start=np.zeros_like(start), fixed=everything)
-        errors = standard_errors(*self._held_out(plain))
-        passes = [(one, self._choose(one, errors)) for one in (first, plain)]
-        unit = passes[1][1].loss_before
-        if self._has_time_again():
-            helps = rank(passes[0][1], unit) < rank(passes[1][1], unit)
-            start, fixed = (start, None) if helps else (start / 2.0, everything)
-            again = self.grow(has_multipliers=True, start=start, fixed=fixed)
-            passes.append((again, self._choose(again, errors)))
-        return min(passes, key=lambda one: rank(one[1], unit))[0]
+        plain = self.grow(has_multipliers=True, start=start, fixed=everything)
+        self._learn_credibility(plain)
+        rows, score = self._held_out(plain)
+        criterion = Criterion.of(rows, score)
+        identity = AffineChoice(Affine(), *rows.measure_scores(score))
+        self.plain = PlainModel(identity.loss, self._values(plain))
+        found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
+        best = criterion.best_of(found)
+        if not self._is_cheap(plain, found[best], score) and self._has_time_again():
+            given = self.run.problem.initial_multipliers(self.run.options.method.start)
+            prices = find_prices(rows, score) if given is None else given
+            passes.append(self.grow(has_multipliers=True, start=prices))
+            found.append(self._choose(passes[-1], criterion))
+        best = criterion.best_of(found)
+        boosters, held_out = passes[best]
+        assert isinstance(held_out, PredictedRows)
+        held_out.choices[boosters.rounds] = found[best]
+        held_out.plain_score = score
+        return passes[best]
 
-    def _choose(self, grown: Grown, errors: Float | None = None) -> AffineChoice:
+    def _is_cheap(self, grown: Grown, choice: AffineChoice, plain: Array) -> bool:
+        """Whether a map meets the constraints for what may be the sampling error of the loss."""
+        rows, score = self._held_out(grown)
+        more, noise = rows.compare_losses(choice.apply(score, rows.cells.rows), plain)
+        return bool((choice.violations <= ROUNDING).all()) and more <= noise
+
+    def _values(self, grown: Grown) -> Float:
+        """Compute the value of each constraint as it is stated, (n_constraints,)."""
+        boosters, rows = grown
+        statistics = rows.lagrangian.at(boosters.held_margin(boosters.rounds)).exact_statistics()
+        return rows.compiled.values(rows.compiled.functionals(statistics))
+
+    def _learn_credibility(self, plain: Grown) -> None:
+        """Let each group act as far as rows tell it from the others at plain scores."""
+        run, rows = self.run, plain[1]
+        problem = run.problem
+        assert isinstance(problem, RegressionProblem)
+        assert isinstance(rows, PredictedRows)
+        if problem.half is None:
+            half = credible_rows(rows, plain[0].held_margin(plain[0].rounds))
+            self.run = replace(run, problem=replace(problem, half=half))
+            rows.half = half
+
+    def _choose(self, grown: Grown, criterion: Criterion) -> AffineChoice:
         """Choose the map of the boosters' scores by the rows that they hold out.
 
-        The rows keep the last choice for the model of all rows.
+        The rows keep the choice for the model of all rows.
         """
         rows, score = self._held_out(grown)
-        choice = self.run.choose_map(rows, score, errors)
+        choice = self.run.choose_map(rows, score, criterion)
         assert isinstance(grown[1], PredictedRows)
         grown[1].choices[grown[0].rounds] = choice
         return choice
@@ -257,8 +279,8 @@ class RegressionGrowth(FoldGrowth):
     def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
         boosters, rows = grown
         assert isinstance(rows, PredictedRows)
-        assert isinstance(self.run, RegressionRun)
-        aimed = rows.with_bounds(self.run.aim_at(rows.compiled).b)
+        credible = rows.credible
+        aimed = credible.with_bounds(self.run.aim_at(credible.compiled).b)
         return aimed, boosters.held_margin(boosters.rounds)
 
     def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
@@ -297,8 +319,12 @@ class RegressionFit(ConstrainedFit):
     def find_merit(self, held: EvaluationSet, margin: Array) -> RoundMerit:
         """Find the mean loss of the scores with the price of their violation, in it."""
         assert isinstance(held, PredictedRows)
-        violation, loss = measure_scores(held, margin, standard_errors(held, margin))
-        return RoundMerit(loss + PRICE * violation * abs(loss), violation)
+        criterion = Criterion.of(held, margin)
+        loss, violations = held.measure_scores(margin)
+        left = criterion.weights * np.maximum(violations - criterion.errors, 0.0)
+        first = violations[find_first(held.compiled)].max(initial=-np.inf)
+        price = VIOLATION_PRICE * left.max(initial=0.0)
+        return RoundMerit(float(criterion.share(loss)) + float(price), float(first))
 
     def training_rows(self) -> PredictedRows:
         """Bind the constraints to the training rows, to report on them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,19 @@ from gbm_constrained.decision.affine_guarantees import (
     certify_affine,
     check_observed,
 )
-from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.decision.evaluation_set import Estimate, PlainModel
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.outcome import Outcome
+from gbm_constrained.evaluation.assessment import FRAGILE_GAIN
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
+from gbm_constrained.evaluation.costs import Cost, measure_cost_of_numbers
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.messages import describe_missing_guarantee
 from gbm_constrained.evaluation.periods import drifting
 from gbm_constrained.evaluation.regression_audit import determination
 from gbm_constrained.evaluation.report_tables import (
     constraints_frame,
+    costs_frame,
     groups_frame,
     history_frame,
     small_groups_frame,
@@ -40,7 +43,7 @@ from gbm_constrained.training.period_report import report_periods_of_numbers
 from gbm_constrained.training.regression import RegressionFit
 from gbm_constrained.training.report_layout import ReportLayout
 
-IDENTITY = AffineChoice(Affine(), np.nan, np.nan, np.nan, np.nan)
+IDENTITY = AffineChoice(Affine(), np.nan, np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,8 @@ class FinalRegressor:
         P-values of the constraints on these rows; None without a guarantee.
     periods : DataFrame or None
         Values of the constraints by period, if the held-out rows are of several.
+    cost : Cost
+        What the constraints cost on the held-out rows that chose the model.
     """
 
     affine: Affine
@@ -72,6 +77,7 @@ class FinalRegressor:
     offsets: GroupOffsets | None = None
     certified: CertifiedAffine | None = None
     periods: pd.DataFrame | None = None
+    cost: Cost = field(default_factory=Cost)
 
 
 def finalize_regression(
@@ -87,6 +93,7 @@ def finalize_regression(
     choice, measured = IDENTITY, fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
     certification, certified, periods = fit.run.certification, None, None
+    cost = Cost()
     if isinstance(measured, PredictedRows):
         score = scores.held_out(measured, rounds)
         if isinstance(certification, PredictedRows):
@@ -98,9 +105,11 @@ def finalize_regression(
             )
             choice = IDENTITY._replace(affine=certified.affine)
         else:
-            choice = measured.choices.get(rounds) or fit.run.choose_map(measured, score)
+            choice = measured.choices.get(rounds) or fit.run.choose_map(measured.credible, score)
         held_out = measured, choice.apply(score, measured.cells.rows)
         periods = report_periods_of_numbers(fit, *held_out)
+        if measured.plain_score is not None:
+            cost = measure_cost_of_numbers(*held_out)
     for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
         assert isinstance(rows, PredictedRows)
         held_out = rows, choice.apply(scores.held_out(rows, rounds), rows.cells.rows)
@@ -109,7 +118,7 @@ def finalize_regression(
         held_out = unseen[0], choice.apply(unseen[1], unseen[0].cells.rows)
     training = choice.apply(scores.training(rounds), fit.data.rows)
     model = describe_regressor(fit, choice.affine, rounds, training, held_out)
-    return replace(model, offsets=choice.offsets, certified=certified, periods=periods)
+    return replace(model, offsets=choice.offsets, certified=certified, periods=periods, cost=cost)
 
 
 def describe_regressor(
@@ -165,12 +174,21 @@ def report_regressor(
         drifting=tuple(result for result in results if str(result.constraint) in drift),
         rounds_trained=fit.solver.rounds if rounds is None else rounds,
         rounds_asked=fit.run.library.n_rounds,
+        is_fragile=_is_fragile(model.cost), cost=model.cost, plain=fit.measured.plain,
     )  # fmt: skip
     laid_out = None if is_training else layout.lay_out(outcome)
     verdicts = [result.verdict for result in results]
     spread = layout.spread(record.functionals)
     estimator.constraint_report_ = constraints_frame(
         layout.compiled, spread, record.multipliers, laid_out, verdicts
+    )
+    mean_loss = rows.measure_scores(model.score)[0]
+    has_plain = fit.measured.rows is rows
+    estimator.cost_report_ = costs_frame(
+        compiled.names,
+        "loss",
+        PlainModel(mean_loss, compiled.values(functionals)),
+        fit.measured.plain if has_plain else None,
     )
     estimator.group_report_ = groups_frame(layout.compiled, spread, laid_out)
     estimator.small_groups_ = small_groups_frame(compiled)
@@ -187,6 +205,12 @@ def report_regressor(
     found = pd.Series(record.multipliers, list(compiled.rows), name="multiplier")
     estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
     return feasibility
+
+
+def _is_fragile(cost: Cost) -> bool:
+    """Whether constraints cost most of what a model explains beyond the mean target."""
+    gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
+    return bool(gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain)
 
 
 def _read_certificate(

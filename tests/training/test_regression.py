@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,36 +10,8 @@ import pytest
 from regressor_fits import EACH, fit, make_problem
 
 import gbm_constrained as gc
-from gbm_constrained.decision.affine import Affine, AffineChoice
-from gbm_constrained.training.regression import (
-    SMALL_COST,
-    SMALL_VIOLATION,
-    is_settled,
-    rank,
-)
 
 GAP = [gc.gap(gc.mean_prediction(), by="g") <= 0.7]
-
-
-def chosen(violation=0.0, loss=1.0, violation_before=0.0, loss_before=1.0):
-    return AffineChoice(Affine(), violation, loss, violation_before, loss_before)
-
-
-def test_a_pass_is_settled_where_scores_nearly_meet_the_constraints_at_next_to_no_cost():
-    assert is_settled(chosen())
-    assert is_settled(chosen(violation_before=SMALL_VIOLATION))
-    assert not is_settled(chosen(violation_before=1.01 * SMALL_VIOLATION))
-    assert is_settled(chosen(loss=1.0 + 0.99 * SMALL_COST))
-    assert not is_settled(chosen(loss=1.0 + 1.01 * SMALL_COST))
-
-
-def test_passes_are_ranked_by_violations_that_are_not_small_and_then_by_losses():
-    """A violation has a price in units of the plain loss, so that a tiny one costs little."""
-    small, large = chosen(0.5 * SMALL_VIOLATION, 1.2), chosen(3 * SMALL_VIOLATION, 1.0)
-    assert rank(small, 1.0) < rank(large, 1.0)
-    assert rank(chosen(0.0, 1.1), 1.0) < rank(chosen(0.0, 1.2), 1.0)
-    assert rank(chosen(2.0, 1.0), 1.0) < rank(chosen(3.0, 1.0), 1.0)
-    assert rank(chosen(2.0, 1.0), 0.0)[1] == 1.0
 
 
 def phases(library, rules, problem, **options):
@@ -58,13 +31,13 @@ def test_constraints_that_do_not_bind_take_one_pass(library):
 
 
 @EACH
-def test_constraints_that_bind_take_at_most_three_passes(library):
+def test_constraints_that_bind_take_at_most_two_passes(library):
     found = phases(library, GAP, make_problem(600), n_estimators=20, n_folds=2)
-    assert found.measuring in (10, 20, 30)
+    assert found.measuring in (10, 20)
     assert found.model.multipliers_.gt(0).any()
     impossible = [gc.mean_loss() <= 0.01]
     hopeless = phases(library, impossible, make_problem(600), n_estimators=20, n_folds=2)
-    assert hopeless.measuring == 30
+    assert hopeless.measuring == 20
     assert np.isfinite(hopeless.model.predict(make_problem(50).X)).all()
 
 
@@ -108,6 +81,65 @@ def test_the_history_ends_with_the_returned_model(library):
     expected = np.square(problem.y - model.predict(problem.X)).mean() / 2
     assert history["objective"].iloc[-1] == pytest.approx(expected, abs=1e-5)
     assert history["objective"].iloc[0] > expected
+
+
+def with_small_groups(n=1500, seed=0):
+    """Ten groups of three rows, beside two large ones whose targets differ by features alone."""
+    problem = make_problem(n, seed)
+    problem.y = problem.y - problem.group
+    problem.group = problem.group.copy()
+    problem.group[:30] = 2 + np.arange(30) % 10
+    return problem
+
+
+def explained(model, problem):
+    """The share of the variance that a model explains."""
+    return 1.0 - np.square(problem.y - model.predict(problem.X)).mean() / problem.y.var()
+
+
+@EACH
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [gc.each(gc.mean_residual(), by="g") <= 0.2, gc.each(gc.mean_residual(), by="g") >= -0.2],
+        [gc.gap(gc.mean_residual(), by="g") <= 0.3],
+        [gc.gap(gc.mean_prediction(), by="g") <= 2.0],
+        [gc.each(gc.mean_loss("squared"), by="g") <= 1.5],
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_groups_of_three_rows_do_not_ruin_the_model(library, rules):
+    """Large groups nearly meet the rules; only chance in the small ones breaks them."""
+    train, fresh = with_small_groups(), with_small_groups(4000, seed=3)
+    model, plain = (fit(library, given, train, n_folds=2) for given in (rules, []))
+    assert explained(model, fresh) > explained(plain, fresh) - 0.03
+
+
+@EACH
+def test_what_the_rules_cost_stands_in_a_report_and_is_warned_of(library):
+    problem = make_problem(900)
+    with pytest.warns(gc.CostlyConstraintsWarning, match="group_shifts=True"):
+        model = fit(library, [gc.gap(gc.mean_prediction(), by="g") <= 0.01], problem, n_folds=2)
+    cost, report = model.feasibility_.cost, model.cost_report_
+    assert report.index.tolist() == ["plain", "returned"]
+    assert report.iloc[0, 1] > 1.0 > report.iloc[1, 1]
+    assert report.iloc[1, 1] == pytest.approx(model.constraint_report_["held_out"][0])
+    variance = problem.y.var() / 2
+    np.testing.assert_allclose(
+        report["loss"] / variance, [cost.unconstrained_error, cost.error], rtol=1e-3
+    )
+    assert 1.0 - cost.error == pytest.approx(model.unseen_r2_.value, abs=1e-3)
+
+
+@EACH
+def test_rules_that_cost_nothing_are_not_warned_of(library):
+    problem = make_problem(900)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gc.CostlyConstraintsWarning)
+        model = fit(library, [gc.mean_residual() <= 0.01], problem, n_folds=2)
+    assert not model.feasibility_.cost.is_costly
+    assert not model.feasibility_.is_fragile
 
 
 @EACH
