@@ -40,7 +40,6 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.choose import choose
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_shifts import GroupOffsets
-from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression import RegressionLagrangian
 from gbm_constrained.problem.regression_objectives import RegressionObjective
@@ -119,7 +118,7 @@ class PredictedRows(EvaluationSet):
     @cached_property
     def credible(self) -> PredictedRows:
         """The same rows under constraints whose groups act as far as their rows can tell."""
-        compiled = make_credible(self.compiled, self.cells, self.half)
+        compiled = self.compiled.make_credible(self.cells, self.half)
         return self if compiled is self.compiled else self._under(compiled)
 
     def with_bounds(self, bounds: Float) -> PredictedRows:

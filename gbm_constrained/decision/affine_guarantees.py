@@ -23,7 +23,6 @@ from gbm_constrained.decision.affine import (
     AffineChoice,
     PredictedRows,
     choose_affine,
-    measure_scores,
 )
 from gbm_constrained.decision.guarantee_checks import (
     GuaranteeRequest,
@@ -199,5 +198,5 @@ def _order_maps(
         )
         choices.setdefault(choice.affine, choice)
     constant = np.full_like(score, rows.lagrangian.rows.mean(score))
-    least = measure_scores(rows, constant, errors)[1]
-    return [one for one in choices.values() if one.loss < least or one.loss_before >= least]
+    least, own = rows.measure_scores(constant)[0], rows.measure_scores(score)[0]
+    return [one for one in choices.values() if one.loss < least or own >= least]

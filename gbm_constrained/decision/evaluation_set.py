@@ -13,7 +13,6 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.line_tables import MarginTable
 from gbm_constrained.decision.rule import Choice, Margins
-from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pair_statistics import pair_table
@@ -87,7 +86,7 @@ class EvaluationSet:
         """The same rows under constraints whose groups act as far as their rows can tell."""
         compiled = self.compiled
         if not self.holds_groups:
-            compiled = make_credible(compiled, self.cells)
+            compiled = compiled.make_credible(self.cells)
         if compiled is self.compiled:
             return self
         return EvaluationSet(self.cells, compiled, self.source, self.folds)

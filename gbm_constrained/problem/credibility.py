@@ -18,8 +18,7 @@ about the rates as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -27,75 +26,52 @@ from scipy import sparse
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.grouped import Grouped
-from gbm_constrained.data.cells import Cells
-
-if TYPE_CHECKING:
-    from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 CREDIBLE_ROWS = 25.0
 """Rows, for each group beyond two, at which the rate of a group by itself counts one half."""
 
 
-def make_credible(
-    compiled: LinearConstraints, cells: Cells, half: Float | None = None
-) -> LinearConstraints:
-    """Replace the functionals of groups by their credible values.
+def mix_groups(
+    constraints: Sequence[Constraint],
+    rows_of: Sequence[Float],
+    half: Float | None = None,
+) -> Any:
+    """Find the coefficients of stated functionals in credible ones.
 
     Parameters
     ----------
-    compiled : LinearConstraints
-        Constraints as they are stated.
-    cells : Cells
-        Partition of the rows that are measured.
+    constraints : sequence of Constraint
+        The constraints.
+    rows_of : sequence of ndarray
+        Rows that each functional of a constraint is taken over.
     half : ndarray of shape (n_functionals,), default=None
-        Rows at which the value of a group counts one half; by default :data:`CREDIBLE_ROWS` for
-        each other group. At zero every group acts in full.
+        Rows at which the value of a group and the mean of all groups count alike;
+        :data:`CREDIBLE_ROWS` for each group beyond two by default. At zero, groups are held at any
+        price.
 
     Returns
     -------
-    LinearConstraints
-        The same object where no constraint compares groups, or where all groups are held.
+    sparse array of shape (n_functionals, n_functionals), or None
+        None where all functionals stay as they are.
     """
-    if compiled.mixing is not None:
-        return compiled
-    mixing = _mix(compiled, cells, half)
-    if mixing is None:
-        return compiled
-    return replace(
-        compiled,
-        U=mixing @ compiled.U,
-        V=mixing @ compiled.V,
-        Q=mixing @ compiled.Q,
-        S=mixing @ compiled.S,
-        constant=np.where(
-            np.isnan(compiled.constant), np.nan, mixing @ np.nan_to_num(compiled.constant)
-        ),
-        mixing=mixing,
-        half=half,
-        stated=compiled,
-    )
-
-
-def _mix(compiled: LinearConstraints, cells: Cells, half: Float | None) -> Any:
-    """Find the coefficients of stated functionals in credible ones; None for the identity."""
     blocks: list[Any] = []
-    is_identity = True
-    for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
-        n_rates = max(len(constraint.rates), 1)
-        n_groups = (span.stop - span.start) // n_rates
-        rows = np.full(span.stop - span.start, CREDIBLE_ROWS * (n_groups - 2))
+    is_identity, start = True, 0
+    for constraint, n_rows in zip(constraints, rows_of, strict=True):
+        size, n_rates = n_rows.size, max(len(constraint.rates), 1)
+        n_groups = size // n_rates
+        rows = np.full(size, CREDIBLE_ROWS * (n_groups - 2))
         if half is not None:
-            rows = half[span]
+            rows = half[start : start + size]
+        start += size
         if n_groups < 2 or not acts_by_credibility(constraint) or not rows.any():
-            blocks.append(sparse.eye_array(span.stop - span.start))
+            blocks.append(sparse.eye_array(size))
             continue
         is_identity = False
-        block = np.zeros((span.stop - span.start,) * 2)
+        block = np.zeros((size, size))
         for position in range(n_rates):
             at = np.arange(position, n_groups * n_rates, n_rates)
-            n_rows = np.array([_count_rows(compiled, cells, span.start + k) for k in at])
             block[np.ix_(at, at)] = _credible_means(
-                n_rows, rows[at], has_reference=constraint.expression.has_reference
+                n_rows[at], rows[at], has_reference=constraint.expression.has_reference
             )
         blocks.append(sparse.csr_array(block))
     return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))
@@ -107,9 +83,9 @@ def acts_by_credibility(constraint: Constraint) -> bool:
     return isinstance(expression, Grouped) and expression.small_groups != "hold"
 
 
-def _credible_means(n_rows: Sequence[float] | Float, half: Float, *, has_reference: bool) -> Float:
+def _credible_means(n_rows: Float, half: Float, *, has_reference: bool) -> Float:
     """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
-    n = np.asarray(n_rows, dtype=np.float64)
+    n = n_rows
     own = 1.0 / (1.0 + half / np.maximum(n, 1.0))
     if has_reference:
         own[-1] = 1.0
@@ -118,13 +94,3 @@ def _credible_means(n_rows: Sequence[float] | Float, half: Float, *, has_referen
     else:
         towards = n / max(n.sum(), 1.0)
     return np.diag(own) + (1.0 - own)[:, None] * towards
-
-
-def _count_rows(compiled: LinearConstraints, cells: Cells, k: int) -> float:
-    """Count the rows that a functional is taken over, the smaller side of pairs."""
-    sizes = [
-        float(cells.weighted_count[base].sum())
-        for term in compiled.terms[k] or ()
-        for base in term.bases
-    ]
-    return min(sizes, default=0.0)

@@ -15,7 +15,7 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.row_means import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.problem.credibility import make_credible
+from gbm_constrained.problem.credibility import mix_groups
 from gbm_constrained.problem.curved_rows import NO_CURVES, Curves
 from gbm_constrained.problem.functionals import (
     MeanResidual,
@@ -328,7 +328,7 @@ class LinearConstraints:
             return self
         if self.stated is not None:
             of_part = replace(self.stated, R=self.R, b=self.b, curves=self.curves).on(cells)
-            return make_credible(of_part, cells, self.half)
+            return of_part.make_credible(cells, self.half)
         constant, terms = self.constant.copy(), list(self.terms)
         rows_of_U, rows_of_V = [], []
         for k, of_rate in enumerate(self.terms):
@@ -356,6 +356,52 @@ class LinearConstraints:
             terms=tuple(terms),
             curves=self.curves.without(~is_known),
         )
+
+    def make_credible(self, cells: Cells, half: Float | None = None) -> LinearConstraints:
+        """Let groups act as far as their rows can tell (:mod:`~.problem.credibility`).
+
+        Parameters
+        ----------
+        cells : Cells
+            Partition of the rows that are measured.
+        half : ndarray of shape (n_functionals,), default=None
+            Rows at which the value of a group and the mean of all groups count alike.
+
+        Returns
+        -------
+        LinearConstraints
+            The same object where no group acts by less than it says.
+        """
+        if self.mixing is not None:
+            return self
+        rows_of = [
+            np.array([self._count_rows(cells, k) for k in range(span.start, span.stop)])
+            for span in self.spans
+        ]
+        mixing = mix_groups(self.constraints, rows_of, half)
+        if mixing is None:
+            return self
+        is_known = ~np.isnan(self.constant)
+        return replace(
+            self,
+            U=mixing @ self.U,
+            V=mixing @ self.V,
+            Q=mixing @ self.Q,
+            S=mixing @ self.S,
+            constant=np.where(is_known, mixing @ np.nan_to_num(self.constant), np.nan),
+            mixing=mixing,
+            half=half,
+            stated=self,
+        )
+
+    def _count_rows(self, cells: Cells, k: int) -> float:
+        """Count the rows that a functional is taken over, the smaller side of pairs."""
+        sizes = [
+            float(cells.weighted_count[base].sum())
+            for term in self.terms[k] or ()
+            for base in term.bases
+        ]
+        return min(sizes, default=0.0)
 
     def _coefficients(self, terms: Sequence[RatePart], weight: Float) -> tuple[Any, Any]:
         """Compute the rows of U and V of a rate, given weights of cells."""

@@ -17,7 +17,6 @@ from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArgument
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
-from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.functionals import MeanLoss
 from gbm_constrained.problem.grouping import FEW_NAMED, SmallGroupWarning
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -156,7 +155,7 @@ class FitProblem:
         """
         if self.data.certification is not None:
             return self.compiled
-        return make_credible(self.compiled, self.cells)
+        return self.compiled.make_credible(self.cells)
 
     def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""

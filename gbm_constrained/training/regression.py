@@ -34,7 +34,6 @@ from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel
 from gbm_constrained.decision.regression_shifts import find_prices, list_group_shifts
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
-from gbm_constrained.problem.credibility import make_credible
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression import RegressionLagrangian
@@ -110,7 +109,7 @@ class RegressionProblem(FitProblem):
     @cached_property
     def acting(self) -> LinearConstraints:
         """The constraints as they move the model: each group as far as its rows can tell."""
-        return make_credible(self.compiled, self.cells, self.half)
+        return self.compiled.make_credible(self.cells, self.half)
 
     @property
     def objective(self) -> RegressionObjective:

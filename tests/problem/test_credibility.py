@@ -13,7 +13,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.credibility import CREDIBLE_ROWS, make_credible
+from gbm_constrained.problem.credibility import CREDIBLE_ROWS
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.training.options import SolverOptions
@@ -36,7 +36,7 @@ def credible(sizes, rule, **options):
     """Rows, their scores and cells, and the constraints as stated and as they act."""
     rows, margin = draw(sizes, **options)
     cells, compiled = compile_constraints([rule], rows)
-    return rows, margin, cells, compiled, make_credible(compiled, cells)
+    return rows, margin, cells, compiled, compiled.make_credible(cells)
 
 
 def rates_by_group(rows, margin, at):
@@ -132,7 +132,7 @@ def test_a_constraint_that_is_held_leaves_others_as_they_are():
     cells, compiled = compile_constraints([*rules, gc.fnr() <= 0.2], rows)
     counts = CellCounts.of(cells, (margin > 0).astype(int))
     stated = functionals_of(compiled, counts)
-    found = functionals_of(make_credible(compiled, cells), counts)
+    found = functionals_of(compiled.make_credible(cells), counts)
     keep, hold, single = compiled.spans
     assert (found[keep] != stated[keep]).all()
     np.testing.assert_array_equal(found[hold], stated[hold])
@@ -141,7 +141,7 @@ def test_a_constraint_that_is_held_leaves_others_as_they_are():
 
 def test_credible_constraints_are_mixed_once():
     *_, cells, _, acting = credible((20, 80), gc.gap(gc.fpr(), by="g", min_group_size=1) <= 0.1)
-    assert make_credible(acting, cells) is acting
+    assert acting.make_credible(cells) is acting
 
 
 @pytest.mark.parametrize("guarantee", [None, "expected", "high_probability"])
@@ -176,7 +176,7 @@ RULES = [
 def test_functionals_of_tables_are_those_of_counts(weighted):
     rows, margin = draw(OF_NINE, weighted=weighted)
     cells, compiled = compile_constraints(RULES, rows)
-    acting = make_credible(compiled, cells)
+    acting = compiled.make_credible(cells)
     statistics = (
         Lagrangian(rows.y, cells, acting, weight=rows.weight).at(margin).exact_statistics()
     )
@@ -195,7 +195,7 @@ def test_a_group_that_a_part_leaves_without_rows_moves_no_other():
     rows, margin = draw((100, 200, 400))
     g = rows.columns["g"]
     cells, compiled = compile_constraints([gc.gap(gc.fpr(), by="g") <= 0.1], rows)
-    acting = make_credible(compiled, cells)
+    acting = compiled.make_credible(cells)
     kept = np.flatnonzero((g > 0) & (np.arange(g.size) % 2 == 0))
     part = cells.take(kept)
     found = acting.on(part)
@@ -221,7 +221,7 @@ def test_standard_errors_are_the_spread_of_credible_rows_over_samples():
     rows, _ = draw(sizes)
     rule = gc.gap(gc.selection_rate(), by="g", min_group_size=1) <= 0.1
     cells, compiled = compile_constraints([rule], rows)
-    acting = make_credible(compiled, cells)
+    acting = compiled.make_credible(cells)
     rng = np.random.default_rng(0)
     drawn = rng.binomial(sizes, rates, (20_000, 3)) / np.array(sizes)
     samples = drawn @ acting.mixing.T @ acting.R.T
@@ -241,7 +241,7 @@ def test_standard_errors_are_the_spread_of_credible_rows_over_samples():
 def test_machines_mix_as_one_does(n_machines):
     rows, margin = draw(OF_NINE)
     cells, compiled = compile_constraints(RULES, rows)
-    alone = make_credible(compiled, cells)
+    alone = compiled.make_credible(cells)
     counts = CellCounts.of(cells, (margin > 0).astype(int))
     deal = np.array_split(np.arange(len(rows)), n_machines)  # Some lack the small groups.
 
@@ -251,7 +251,7 @@ def test_machines_mix_as_one_does(n_machines):
         machine = Machine(communicator, mine)
         own = Rows(rows.y[mine], rows.classes, None, columns, machine=machine)
         own_cells, own_compiled = compile_constraints(RULES, own)
-        acting = make_credible(own_compiled, own_cells)
+        acting = own_compiled.make_credible(own_cells)
         found = CellCounts.of(own_cells, (margin[mine] > 0).astype(int))
         return acting.mixing.toarray(), functionals_of(acting, found)
 
