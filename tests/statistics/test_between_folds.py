@@ -250,7 +250,8 @@ def test_folds_that_differ_are_told_of(library):
     office, y = rng.integers(0, 4, n), (rng.random(n) < 0.3).astype(int)
     X = rng.normal(size=(n, 3))
     X[:, 0] += 3.0 * y * (office > 0)
-    options = dict(n_estimators=20, n_jobs=1, measure_on="crossfit", **CLASSES[library])
+    options = {"n_estimators": 20, "n_jobs": 1, "measure_on": "crossfit", "solver": "threshold"}
+    options |= CLASSES[library]
     clf = library(constraints=[gc.fnr() <= 0.3, gc.fpr() <= 0.3], **options)
     with pytest.warns(gc.FragileConstraintsWarning, match="differs by more than chance"):
         clf.fit(X, y, groups=office)
