@@ -70,10 +70,10 @@ def at_a_price(margin, cells, compiled):
 
 def gaps_of_selection():
     """Yield margins that select one group more often, and a gap between the groups' rates."""
-    for seed in range(30):
+    for seed in range(90):
         rng = np.random.default_rng(seed)
         sex, y = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
-        margin = rng.normal(size=300) + 2.0 * y + sex
+        margin = rng.normal(size=300) + 2.0 * y + (0.4 + 0.01 * seed) * sex
         rows = Rows(y, np.arange(2), columns={"sex": sex})
         rule = gc.gap(gc.selection_rate(), by="sex", small_groups="hold") <= 0.1
         yield margin, *compile_constraints([rule], rows)

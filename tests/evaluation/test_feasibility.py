@@ -113,7 +113,7 @@ CASES = {
         "cannot be met", (gc.fpr() <= 0.02, gc.recall() >= 0.97), ("while the other holds",),
     ),
     "three contradict, one stands by": Case(
-        by_group, [gc.selection_rate() <= 0.95, PARITY, gc.recall() >= 0.75, gc.fpr() <= 0.3],
+        by_group, [gc.selection_rate() <= 0.99, PARITY, gc.recall() >= 0.75, gc.fpr() <= 0.3],
         "cannot be met", (PARITY, gc.recall() >= 0.75, gc.fpr() <= 0.3),
     ),
     "three classes on noisy labels": Case(
@@ -338,8 +338,13 @@ def test_the_returned_model_violates_least_and_is_reported():
     assert [(r.low, r.high) for r in found.rules] == list(
         zip(report["low"], report["high"], strict=True)
     )
-    # The two violations are about equal: to lower the larger one is to raise the other.
-    assert abs(found.rules[0].value - found.rules[1].value) < 0.05
+    # Errors and the largest violation count alike: less of one is not worth more of the other.
+    merits = classifier.cost_report_["error"] + classifier.cost_report_.iloc[:, 1:].max(axis=1)
+    assert merits["returned"] == pytest.approx(
+        found.error + max(r.value for r in found.rules), abs=1e-12
+    )
+    assert merits["returned"] < merits["plain"]
+    assert max(r.value for r in found.rules) < classifier.cost_report_.loc["plain"].iloc[1:].max()
     for rule in found.rules:
         assert rule.alone <= rule.constraint.bound  # each can be met
         assert rule.with_others > rule.constraint.bound

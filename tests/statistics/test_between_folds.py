@@ -250,16 +250,17 @@ def test_folds_that_differ_are_told_of(library):
     office, y = rng.integers(0, 4, n), (rng.random(n) < 0.3).astype(int)
     X = rng.normal(size=(n, 3))
     X[:, 0] += 3.0 * y * (office > 0)
-    options = dict(n_estimators=20, n_jobs=1, measure_on="crossfit", **CLASSES[library])
-    clf = library(constraints=[gc.fnr() <= 0.3, gc.fpr() <= 0.3], **options)
+    options = {"n_estimators": 20, "n_jobs": 1, "measure_on": "crossfit"}
+    options |= CLASSES[library]
+    clf = library(constraints=[gc.fnr() <= 0.32, gc.fpr() <= 0.3], **options)
     with pytest.warns(gc.FragileConstraintsWarning, match="differs by more than chance"):
         clf.fit(X, y, groups=office)
     found = clf.feasibility_
     assert found.status == "cannot be told"
-    assert [str(rule.constraint) for rule in found.unsteady if rule.is_met] == ["fnr <= 0.3"]
+    assert [str(rule.constraint) for rule in found.unsteady if rule.is_met] == ["fnr <= 0.32"]
     report = clf.constraint_report_.loc[0]
-    assert report["held_out"] <= 0.3 < 0.7 < report["high"]
+    assert report["held_out"] <= 0.32 < 0.7 < report["high"]
     assert "More boosting rounds" in found.message
-    even = library(constraints=[gc.fnr() <= 0.3, gc.fpr() <= 0.3], **options).fit(X, y)
+    even = library(constraints=[gc.fnr() <= 0.32, gc.fpr() <= 0.3], **options).fit(X, y)
     assert not even.feasibility_.unsteady
     assert even.constraint_report_.loc[0, "high"] < 0.4

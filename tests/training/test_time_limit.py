@@ -78,7 +78,7 @@ def test_measuring_leaves_time_for_the_model(library, pace):
     """Of four folds a round of the model takes a third of theirs: (i + 1) (1 + 1 / 3) <= 9."""
     now = pace()
     with says("time_limit=10 ended measuring after 12 of 20 rounds. The model has no more"):
-        model = fit(make(library), time_limit=10, constraint_callbacks=[now])
+        model = fit(make(library, solver="abpp"), time_limit=10, constraint_callbacks=[now])
     assert now.clock.now == pytest.approx(8.0)
     assert rounds_of(model) == model.history_["rounds"].iloc[-1] == 12
     short = fit(make(library, n_estimators=12, solver="abpp"))

@@ -1,0 +1,73 @@
+"""What the constraints cost: the plain model beside the one that is returned."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from helpers import BOTH, CLASSIFIERS
+from plug_in_fits import OPTIONS
+
+import gbm_constrained as gc
+
+RULES = [gc.gap(gc.selection_rate(), by="sex") <= 0.05, gc.fnr() <= 0.4]
+NAMES = ["gap(selection_rate, by='sex') <= 0.05", "fnr <= 0.4"]
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    sex = rng.integers(0, 2, 1000)
+    X = np.column_stack([rng.normal(size=(1000, 4)), sex])
+    return X, (X[:, 0] + X[:, 1] + 1.5 * sex + rng.normal(size=1000) > 1.0).astype(int), sex
+
+
+def fitted(library, table, rules=RULES, **options):
+    X, y, sex = table
+    options = {"n_estimators": 12, "measure_on": "crossfit", **OPTIONS[library], **options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return CLASSIFIERS[library](constraints=rules, **options).fit(
+            X, y, sensitive_features={"sex": sex}
+        )
+
+
+@BOTH
+def test_the_plain_row_is_what_boosters_without_constraints_do_out_of_fold(
+    library, table, conclusions
+):
+    """Counted by hand from the scores of fold boosters that move neither weight nor threshold."""
+    _, y, sex = table
+    report = fitted(library, table).cost_report_
+    assert report.index.tolist() == ["plain", "returned"]
+    assert report.columns.tolist() == ["error", *NAMES]
+    fitted(library, table, solver="threshold")  # The same plain boosters.
+    boosters = conclusions[1].fit.measured.boosters
+    decided = boosters.held_margin(boosters.rounds) > 0
+    rates = [decided[sex == k].mean() for k in (0, 1)]
+    expected = [np.mean(decided != y), abs(rates[0] - rates[1]), np.mean(~decided[y == 1])]
+    np.testing.assert_allclose(report.loc["plain"], expected, atol=1e-12)
+
+
+@BOTH
+def test_the_returned_row_is_that_of_the_reports(library, table):
+    """Groups are compared as they are, though they act by credibility."""
+    model = fitted(library, table)
+    returned = model.cost_report_.loc["returned"]
+    assert returned["error"] == model.feasibility_.error
+    np.testing.assert_array_equal(returned[NAMES], model.constraint_report_["held_out"])
+    plain = model.feasibility_.plain
+    np.testing.assert_array_equal(
+        model.cost_report_.loc["plain"], [plain.objective, *plain.values]
+    )
+    assert returned[NAMES[0]] < model.cost_report_.loc["plain", NAMES[0]]
+    assert model.feasibility_.cost.unconstrained_error == plain.objective
+
+
+@BOTH
+@pytest.mark.parametrize("options", [{"solver": "abpp"}, {"measure_on": "train"}], ids=str)
+def test_a_plain_model_that_was_not_measured_is_missing(library, table, options):
+    model = fitted(library, table, **options)
+    assert model.cost_report_.loc["plain"].isna().all()
+    assert model.feasibility_.plain is None
