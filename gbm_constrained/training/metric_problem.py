@@ -141,12 +141,6 @@ class MetricProblem:
         return weigh_amounts(costs, self.joint, self.data.rows.weight)
 
     @property
-    def has_unequal_amounts(self) -> bool:
-        """Whether rows of a cell count for different amounts in the objective."""
-        amounts = self.relative_amounts
-        return amounts is not None and float(np.ptp(amounts)) > 0.0
-
-    @property
     def n_constraints(self) -> int:
         """Number of the user's constraints."""
         return len(self.options.constraints)

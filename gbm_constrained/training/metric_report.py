@@ -12,6 +12,7 @@ import pandas as pd
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.selectors import to_python_scalar
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
 from gbm_constrained.decision.outcome import Outcome
@@ -275,7 +276,9 @@ def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -
     )
     return replace(
         feasibility,
-        constant_class=None if constant is None else fit.problem.data.classes[constant].item(),
+        constant_class=None
+        if constant is None
+        else to_python_scalar(fit.problem.data.classes[constant]),
         constant_error=of_constant,
         free_error=unconstrained,
         is_fragile=is_hardly_better(own, of_constant, unconstrained, n_rows),

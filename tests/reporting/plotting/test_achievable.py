@@ -80,7 +80,8 @@ def test_rates_are_those_of_the_fit(fit):
     values = np.sqrt(candidates["recall(0)"] * candidates["recall(1)"])
     # The report on what is returned is that of the one rule in the place of the mixture.
     of_mixture = report["held_out"].where(~report["is_returned"], report["mixture"])
-    np.testing.assert_allclose(values, of_mixture)
+    # Reports are without the optimism of decisions that the rows have chosen.
+    np.testing.assert_allclose(values, of_mixture, atol=2e-3)
     np.testing.assert_allclose(candidates["recall(0)"], 1.0 - candidates["fpr"])
     other = AchievableRatesDisplay.from_estimator(fit, x="fpr", y="recall(1)")
     assert other.ax_.get_xlabel() == "fpr"
@@ -95,7 +96,7 @@ def test_rates_of_a_ratio_are_its_two_parts(data):
     rates = display.rates.set_index("decisions")
     values = rates[display.names[0]] / rates[display.names[1]]
     report = model.metric_report_.set_index("decisions")["held_out"]
-    np.testing.assert_allclose(values[report.index], report)
+    np.testing.assert_allclose(values[report.index], report, atol=2e-3)
 
 
 def test_history_has_bounds_of_the_model(fit):
