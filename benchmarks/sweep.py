@@ -204,7 +204,8 @@ def shapes(of: Plan, rng: Any, n_classes: int) -> tuple[list[Rule], str]:
             rule = Rule(pick(sorted(SHARES)), how)
         if rule.how == "ratio" and rule.rate != "selection_rate" and rng.random() < 0.7:
             rule = Rule("selection_rate", "ratio")
-        rules[rule.rate] = rule
+        # A gap of misses is one of hits.
+        rules["tpr" if rule.rate == "fnr" else rule.rate] = rule
     return list(rules.values()), goal
 
 

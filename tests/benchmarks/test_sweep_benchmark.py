@@ -157,7 +157,8 @@ def small(kind, tables):
 
 
 @pytest.mark.parametrize("kind", ["groups", "auc", "metrics", "regression", "amounts", "forward"])
-def test_a_small_draw_of_each_kind_has_its_row(kind):
+def test_a_small_draw_of_each_kind_has_its_row(kind, monkeypatch):
+    monkeypatch.setattr(sweep, "TEST_ROWS", 2000)
     number = small(kind, {"adult", "compas", "adult_hours", "credit"})
     case, again = sweep.draw(number), sweep.draw(number)
     assert case.rules == again.rules
@@ -178,7 +179,7 @@ def test_a_row_is_not_fitted_again(tmp_path, monkeypatch, capsys):
         return figures | {"status": "met", "satisfied": "True", "warnings": ""}
 
     monkeypatch.setattr(sweep, "fit", fit)
-    monkeypatch.setattr(sweep, "BINARY", {"adult": sweep_data.BINARY["adult"]})
+    monkeypatch.setattr(sweep, "BINARY", {"compas": sweep_data.BINARY["compas"]})
     file = tmp_path / "rows.csv"
     given = ["sweep.py", "--output", str(file), "--kinds", "groups", "--groups", "many"]
     for draws in ("2", "2", "3"):
