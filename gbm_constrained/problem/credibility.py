@@ -34,6 +34,7 @@ CREDIBLE_ROWS = 25.0
 def mix_groups(
     constraints: Sequence[Constraint],
     rows_of: Sequence[Float],
+    masses: Sequence[Float],
     half: Float | None = None,
 ) -> Any:
     """Find the coefficients of stated functionals in credible ones.
@@ -44,6 +45,8 @@ def mix_groups(
         The constraints.
     rows_of : sequence of ndarray
         Rows that each functional of a constraint is taken over.
+    masses : sequence of ndarray
+        Weight of these rows.
     half : ndarray of shape (n_functionals,), default=None
         Rows at which the value of a group and the mean of all groups count alike;
         :data:`CREDIBLE_ROWS` for each group beyond two by default. At zero, groups are held at any
@@ -56,7 +59,7 @@ def mix_groups(
     """
     blocks: list[Any] = []
     is_identity, start = True, 0
-    for constraint, n_rows in zip(constraints, rows_of, strict=True):
+    for constraint, n_rows, mass in zip(constraints, rows_of, masses, strict=True):
         size, n_rates = n_rows.size, max(len(constraint.rates), 1)
         n_groups = size // n_rates
         rows = np.full(size, CREDIBLE_ROWS * (n_groups - 2))
@@ -71,7 +74,7 @@ def mix_groups(
         for position in range(n_rates):
             at = np.arange(position, n_groups * n_rates, n_rates)
             block[np.ix_(at, at)] = _credible_means(
-                n_rows[at], rows[at], has_reference=constraint.expression.has_reference
+                n_rows[at], mass[at], rows[at], has_reference=constraint.expression.has_reference
             )
         blocks.append(sparse.csr_array(block))
     return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))
@@ -83,14 +86,13 @@ def acts_by_credibility(constraint: Constraint) -> bool:
     return isinstance(expression, Grouped) and expression.small_groups != "hold"
 
 
-def _credible_means(n_rows: Float, half: Float, *, has_reference: bool) -> Float:
+def _credible_means(n_rows: Float, mass: Float, half: Float, *, has_reference: bool) -> Float:
     """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
-    n = n_rows
-    own = 1.0 / (1.0 + half / np.maximum(n, 1.0))
+    own = 1.0 / (1.0 + half / np.maximum(n_rows, 1.0))
     if has_reference:
         own[-1] = 1.0
-        towards = np.zeros(n.size)
+        towards = np.zeros(own.size)
         towards[-1] = 1.0
     else:
-        towards = n / max(n.sum(), 1.0)
+        towards = mass / mass.sum() if mass.any() else mass
     return np.diag(own) + (1.0 - own)[:, None] * towards

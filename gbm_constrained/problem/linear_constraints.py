@@ -374,11 +374,14 @@ class LinearConstraints:
         """
         if self.mixing is not None:
             return self
-        rows_of = [
-            np.array([self._count_rows(cells, k) for k in range(span.start, span.stop)])
-            for span in self.spans
-        ]
-        mixing = mix_groups(self.constraints, rows_of, half)
+        n_rows, mass = (
+            [
+                np.array([self._smallest_base(of, k) for k in range(span.start, span.stop)])
+                for span in self.spans
+            ]
+            for of in (cells.weighted_count, cells.weight)
+        )
+        mixing = mix_groups(self.constraints, n_rows, mass, half)
         if mixing is None:
             return self
         is_known = ~np.isnan(self.constant)
@@ -394,12 +397,10 @@ class LinearConstraints:
             stated=self,
         )
 
-    def _count_rows(self, cells: Cells, k: int) -> float:
-        """Count the rows that a functional is taken over, the smaller side of pairs."""
+    def _smallest_base(self, of_cells: Float, k: int) -> float:
+        """Sum over the cells that a functional is taken over, the smaller side of pairs."""
         sizes = [
-            float(cells.weighted_count[base].sum())
-            for term in self.terms[k] or ()
-            for base in term.bases
+            float(of_cells[base].sum()) for term in self.terms[k] or () for base in term.bases
         ]
         return min(sizes, default=0.0)
 

@@ -111,7 +111,9 @@ class PassSearch:
                 spent += share
             if not self.has_time():
                 return
-        start = None if plain is None else START * plain.prices
+        start = None
+        if plain is not None:  # Under constraints on labels alone, thresholds have done the rest.
+            start = np.where(plain.of_labels, 0.0, START * plain.prices)
         made = [self.measure(self.grow(has_multipliers=True, start=start))]
         yield made[0]
         of_labels, log_odds, start = made[0].of_labels, 0.0, made[0].start
