@@ -17,8 +17,7 @@ rows of a violated constraint: its rate is better on their own rows than out of 
 :data:`MEMORISED_SHARE` of the room that its bound leaves. In all other cases, and of several
 classes (whose biases are no more than searched for), boosters are grown with multipliers as well,
 and the model is trained as those that make fewer errors out of fold, violations having their
-price. Rates over :data:`gbm_constrained.training.problem.MIN_ROWS_FOR_HOLDOUT` rows or more are
-hardly memorised: under constraints on these alone there are multipliers only, at half the time.
+price.
 
 Measured on validation rows of training parts (``benchmarks/unseen.py thresholds``): see
 docs/evidence.md.
