@@ -380,6 +380,8 @@ def credible_rows(rows: PredictedRows, score: Array) -> Float:
         influence = np.nan_to_num(intervals.influence(j))
         n_rates = max(len(constraint.rates), 1)
         n_groups = len(compiled.groups[j])
+        if n_groups < 3:  # As of rates, two groups act in full.
+            continue
         for position in range(n_rates):
             at = span.start + np.arange(position, n_groups * n_rates, n_rates)
             f, known = functionals[at], ~np.isnan(functionals[at])
