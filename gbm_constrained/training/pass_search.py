@@ -12,15 +12,15 @@ pass is made as long as the difference is more than :data:`AFFORDABLE` and the f
 
 Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
 thresholds on the plain scores. Constraints on scores alone, such as pair rates, have no such
-prices, and may have one pass more. A further pass differs:
+prices, and may have one pass more. A further pass starts at the multipliers that are expected to
+end where they began, by the secant method on the *drift*, the distance from the start of a pass to
+the mean of its last quarter.
 
-- It starts at the multipliers that are expected to end where they began, by the secant method
-  on the *drift*, the distance from the start of a pass to the mean of its last quarter.
-- Constraints on labels and decisions of all rows, such as a bound on the selection rate, ask for
-  another threshold, and comparisons of groups are to hold at that threshold. Multipliers for both
-  would flatten the scores in between. So where both are there, further passes leave the former
-  without multipliers and add the shift that they need to the log-odds that the objective aims at,
-  by weights of the classes.
+Constraints on labels and decisions of all rows, such as a bound on the selection rate, ask for
+another threshold, and comparisons of groups are to hold at that threshold. Multipliers for both
+would flatten the scores in between. So where both are there and the plain boosters break the
+former, these have no multipliers, and the shift that they need is added to the log-odds that the
+objective aims at, by weights of the classes.
 
 The set of boosters of least cost is taken, the first of equals.
 
@@ -111,22 +111,18 @@ class PassSearch:
                 spent += share
             if not self.has_time():
                 return
-        start = None
+        start, of_labels, log_odds = None, np.zeros(0, dtype=bool), 0.0
         if plain is not None:  # Under constraints on labels alone, thresholds have done the rest.
-            start = np.where(plain.of_labels, 0.0, START * plain.prices)
-        made = [self.measure(self.grow(has_multipliers=True, start=start))]
-        yield made[0]
-        of_labels, log_odds, start = made[0].of_labels, 0.0, made[0].start
-        is_mixed = of_labels.any() and not of_labels.all()
-        while spent + share <= BUDGET and self.has_time():
-            spent += share
-            if log_odds:
-                log_odds += made[-1].shift_for(of_labels)
-            elif plain is not None and is_mixed and plain.is_broken(of_labels):
+            of_labels = plain.of_labels
+            start = np.where(of_labels, 0.0, START * plain.prices)
+            if of_labels.any() and not of_labels.all() and plain.is_broken(of_labels):
                 log_odds = plain.shift_for(of_labels)
-                start = np.where(of_labels, 0.0, made[-1].start + made[-1].drift)
-                made = []
+        made = list[Pass]()
+        while not made or (spent + share <= BUDGET and self.has_time()):
             if made:
+                spent += share
+                if log_odds:
+                    log_odds += made[-1].shift_for(of_labels)
                 start = next_start([p.start for p in made], [p.drift for p in made], self.path)
                 start = np.maximum(start, made[-1].pushed)
             fixed = of_labels if log_odds else None
