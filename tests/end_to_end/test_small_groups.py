@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
 import gbm_constrained as gc
 from tests.helpers import BOTH, CLASSIFIERS, PARENTS
@@ -152,3 +153,28 @@ def test_a_fit_of_many_groups_grows_no_more_boosters_than_one_of_two(library):
             model.fit(X, y, sensitive_features=table, constraint_callbacks=[states.append])
         counts.append(sum(s.phase == "measuring" and s.iteration == 0 for s in states))
     assert counts[0] <= counts[1] == 2
+
+
+@BOTH
+def test_an_auc_of_each_group_that_is_nearly_met_costs_next_to_nothing(library):
+    """It cost three points of AUC and thirty plain fits."""
+    X, y, groups = draw(9000, sizes=(0.6, 0.4))
+    y = np.where(np.random.default_rng(1).random(y.size) < 0.35, 1 - y, y)
+    options = {"n_estimators": 40, "n_jobs": 1, **QUIET[library]}
+    plain = PARENTS[library](**options).fit(X[:6000], y[:6000])
+    own = plain.predict_proba(X[6000:])[:, 1]
+    states = []
+    first = groups["g"][6000:] == 0
+    reached = min(roc_auc_score(y[6000:][of], own[of]) for of in (first, ~first))
+    model = CLASSIFIERS[library](
+        constraints=[gc.each(gc.auc(), by="g") >= round(reached + 0.005, 3)], **options
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(
+            X[:6000], y[:6000], sensitive_features=groups[:6000],
+            constraint_callbacks=[states.append],
+        )  # fmt: skip
+    scores = model.predict_proba(X[6000:])[:, 1]
+    assert roc_auc_score(y[6000:], scores) > roc_auc_score(y[6000:], own) - 0.01
+    assert sum(s.phase == "measuring" and s.iteration == 0 for s in states) <= 3
