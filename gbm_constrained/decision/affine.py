@@ -115,11 +115,15 @@ class PredictedRows(EvaluationSet):
         functions = self.lagrangian.rows.functions
         return np.column_stack([row_values(one, self.targets, f) for one in functions])
 
-    @cached_property
+    @property
     def credible(self) -> PredictedRows:
         """The same rows under constraints whose groups act as far as their rows can tell."""
+        return self._apart or self
+
+    @cached_property
+    def _apart(self) -> PredictedRows | None:
         compiled = self.compiled.make_credible(self.cells, self.half)
-        return self if compiled is self.compiled else self._under(compiled)
+        return None if compiled is self.compiled else self._under(compiled)
 
     def with_bounds(self, bounds: Float) -> PredictedRows:
         """Return the same rows with other right-hand sides of the constraints, (m,)."""

@@ -81,14 +81,19 @@ class EvaluationSet:
         self.functionals_in: dict[int, Float] = {}
         self.choices: dict[int, Choice] = {}
 
-    @cached_property
+    @property
     def credible(self) -> EvaluationSet:
         """The same rows under constraints whose groups act as far as their rows can tell."""
-        compiled = self.compiled
-        if not self.holds_groups:
-            compiled = compiled.make_credible(self.cells)
+        return self._apart or self
+
+    @cached_property
+    def _apart(self) -> EvaluationSet | None:
+        """The credible rows, or None if they are these: a cycle would outlive its last reader."""
+        if self.holds_groups:
+            return None
+        compiled = self.compiled.make_credible(self.cells)
         if compiled is self.compiled:
-            return self
+            return None
         return EvaluationSet(self.cells, compiled, self.source, self.folds)
 
     def measure(self, rounds: int, margin: Array) -> None:

@@ -145,9 +145,12 @@ def _count_joint_cells(
 
 
 def _encode_groups(cells: Cells, n_rows: Array | None) -> Codes:
-    """Encode the group of each row, which may stand for several; small groups are one."""
+    """Encode the group of each row, which may stand for several; small groups are one.
+
+    What constraints that are only reported look at tells no groups apart.
+    """
     group, count = np.zeros(len(cells.rows), dtype=np.intp), np.array([len(cells.rows)])
-    for view in cells.views:
+    for view in cells.views[: cells.n_binding]:
         of_cell = np.zeros(len(view), dtype=np.intp)
         for key in view.levels:
             if key != "label":
