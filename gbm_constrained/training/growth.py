@@ -237,7 +237,8 @@ class FoldGrowth:
             return True  # No multiplier would move.
         of_labels = [compiled.constraints[i].is_of_labels for i in np.unique(compiled.owner)]
         if not all(of_labels):
-            return plain.cost - plain.needed <= max(AFFORDABLE, plain.noise)
+            excess = plain.cost - plain.needed
+            return excess <= max(AFFORDABLE, plain.noise) and not plain.misses
         boosters, held_out = plain.grown
         choice = held_out.credible.choices[boosters.rounds]
         return is_cheap(plain.grown, choice) and is_memorised(

@@ -22,7 +22,8 @@ would flatten the scores in between. So where both are there and the plain boost
 former, these have no multipliers, and the shift that they need is added to the log-odds that the
 objective aims at, by weights of the classes.
 
-The set of boosters of least cost is taken, the first of equals.
+The set of boosters of least cost is taken, the first of equals. Sets whose best decision meets all
+constraints on decisions that compare no groups come before the others.
 
 Measured on random constraints and tables (``benchmarks/sweep.py``): see docs/evidence.md.
 """
@@ -89,12 +90,12 @@ class PassSearch:
             if best is not None and found.grown[0].rounds < rounds:
                 break  # The pass was ended before its time.
             rounds, least = found.grown[0].rounds, float(np.fmin(least, found.needed))
-            best = found if best is None else min(best, found, key=lambda p: p.cost)
+            best = found if best is None else min(best, found, key=lambda p: (p.misses, p.cost))
             is_plain = not found.grown[0].has_multipliers
             if is_plain and self.is_enough(found):
                 break
             is_costly = best.cost - least > max(AFFORDABLE, best.noise)
-            if not (is_costly or is_plain):
+            if not (is_costly or is_plain or best.misses):
                 break
         assert best is not None
         return best.grown

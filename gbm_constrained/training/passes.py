@@ -13,10 +13,14 @@ from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
 from gbm_constrained.decision.prefix_choice import choose_with_room
-from gbm_constrained.decision.rule import Choice
+from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
 from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.problem.row_owners import compares_groups, violation_weights
+from gbm_constrained.problem.row_owners import (
+    compares_groups,
+    is_priced,
+    violation_weights,
+)
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
@@ -51,6 +55,8 @@ class Pass:
         Errors that a unit of each row of constraints costs group thresholds.
     asked : EvaluationSet
         The rows with the bounds that were to be met, those of a guarantee if there is one.
+    misses : bool
+        Whether the best decision violates a constraint on decisions that compares no groups.
     """
 
     grown: Grown
@@ -59,6 +65,7 @@ class Pass:
     noise: float
     prices: Float
     asked: EvaluationSet
+    misses: bool = False
 
     @property
     def violations(self) -> Float:
@@ -136,7 +143,11 @@ def measure_pass(
     cost += VIOLATION_PRICE * measure_curved_excess(grown, choice)
     if boosters.has_multipliers:
         cost += VIOLATION_PRICE * measure_swing(grown)
-    return Pass(grown, cost, needed, float(np.nan_to_num(noise)), prices, asked)
+    compiled = asked.compiled
+    violations = asked.violations(shift_scores(boosters.held_margin(choice.rounds), choice.shift))
+    is_strict = ~is_priced(compiled) & ~compiled.has_tables
+    misses = bool((violations[is_strict] > ROUNDING).any())
+    return Pass(grown, cost, needed, float(np.nan_to_num(noise)), prices, asked, misses)
 
 
 def measure_curved_excess(grown: Grown, choice: Choice) -> float:

@@ -77,7 +77,7 @@ def test_multipliers_settle_at_a_large_learning_rate():
     )  # fmt: skip
     model = ConstrainedLGBMClassifier(
         constraints=[gap(error_rate(), by="sex") <= 0.01], n_estimators=160, learning_rate=0.3,
-        measure_on="crossfit", n_jobs=1, verbose=-1,
+        measure_on="crossfit", solver="abpp", n_jobs=1, verbose=-1,
     )  # fmt: skip
     history = model.fit(X, y, sensitive_features=sex).history_
     late = history.filter(like="multiplier").iloc[-len(history) // 3 :].to_numpy()

@@ -77,7 +77,8 @@ def made(cost, needed=0.1, rounds=20, drift=0.5, noise=0.0, of_labels=(False,), 
     """Fake boosters, and in the place of their held-out rows the fields of their pass."""
     m = len(of_labels)
     fields = SimpleNamespace(
-        cost=cost, needed=needed, noise=noise, of_labels=np.array(of_labels),
+        misses=others.get("misses", False), cost=cost, needed=needed, noise=noise,
+        of_labels=np.array(of_labels),
         prices=np.full(m, others.get("price", 0.1)),
         drift=np.full(m, drift), start=np.zeros(m), pushed=np.full(m, others.get("pushed", 0.0)),
         is_broken=lambda rows: others.get("is_broken", False),
