@@ -94,7 +94,7 @@ def test_gaps_of_error_rates_that_the_training_rows_refute(library):
     y = (rng.random(6000) < 1.0 / (1.0 + np.exp(-score))).astype(int)
     clf = library(
         constraints=[gc.gap(gc.error_rate(), by="g") <= 0.05], n_estimators=60, learning_rate=0.2,
-        measure_on="crossfit", n_jobs=1, **CLASSES[library],
+        measure_on="crossfit", n_jobs=1, solver="abpp", **CLASSES[library],
     )  # fmt: skip
     clf.fit(X, y, sensitive_features={"g": group})
     assert clf.feasibility_.refuted == ()

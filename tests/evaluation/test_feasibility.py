@@ -168,9 +168,10 @@ CASES = {
         ("Not certified", "p-value"), "xgboost", HIGH,
     ),
     "not certified, one rule": Case(
-        by_group, [gc.gap(gc.fpr(), by="g") <= 0.01], "cannot be told",
+        by_group, [gc.gap(gc.fpr(), by="g") <= 0.01], "missed",
         (gc.gap(gc.fpr(), by="g") <= 0.01,),
-        ("Not certified", "Relax this bound or delta"), options=HIGH,
+        ("Not certified", "other than one decision for all rows", "Relax this bound or delta"),
+        options=HIGH,
     ),
     "parity that leaves nothing": Case(
         by_group, [PARITY], "cannot be told", (), ("hardly better than always class",),

@@ -11,6 +11,7 @@ from helpers import BOTH, CLASSIFIERS, quiet
 from sklearn.metrics import log_loss, roc_auc_score
 
 import gbm_constrained as gc
+from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.training.early_stopping import RoundMerit, StoppingByConstraints, find_merit
 
 N, PATIENCE = 60, 5
@@ -99,10 +100,10 @@ def test_without_constraints_the_results_are_the_parents(library):
 
 
 def criterion_of(violations, bound, losses, labels=Y[HELD]):
-    """Log loss, plus ten for each unit of violation beyond a standard error of the miss rate."""
+    """Log loss, plus the price of the violation beyond a standard error of the miss rate."""
     rates = violations + bound
     errors = np.sqrt(rates * (1 - rates) / labels.sum())
-    return losses + 10 * np.maximum(violations - errors, 0)
+    return losses + VIOLATION_PRICE * np.maximum(violations - errors, 0)
 
 
 def stop_by_constraints(criterion):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.training.metric_report import _find_refuted
+from gbm_constrained.training.metric_report import _find_conflict
 
 
 @BOTH
@@ -68,12 +69,49 @@ def test_a_rule_that_never_predicts_a_class_has_no_precision(library, n_calls):
         assert model.predict(X).mean() > 0.05
 
 
-@pytest.mark.parametrize(("bound", "is_refuted"), [(0.48, False), (0.3, True)])
-def test_a_metric_says_cannot_be_met_beyond_sampling_error_alone(bound, is_refuted):
-    """Half of each class is wrong: intervals of 100 rows reach .48, and not .3."""
-    y, decided = np.repeat([0, 1], 100), np.tile([0, 1], 100)
+def decide(*wrong):
+    """Probabilities of two decisions about 100 rows of each class, of which so many are wrong."""
+    second = np.concatenate([np.arange(100) < wrong[0], np.arange(100) >= wrong[1]])
+    return np.column_stack([~second, second]).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("bound", "least", "returned", "is_refuted"),
+    [
+        (0.3, (50, 50), (50, 50), True),
+        # Intervals of 100 rows reach 0.48 from a half.
+        (0.48, (50, 50), (50, 50), False),
+        # The decisions of least violation may meet it on other rows, or those returned do.
+        (0.3, (35, 50), (50, 50), False),
+        (0.3, (50, 50), (35, 50), False),
+        (0.3, (50, 50), (10, 50), False),
+        # Some decisions were found that meet all constraints.
+        (0.3, (20, 50), (50, 50), False),
+        (0.3, None, (50, 50), False),
+    ],
+)
+def test_a_metric_says_cannot_be_met_beyond_sampling_error_alone(
+    bound, least, returned, is_refuted
+):
+    """Both by the decisions of least violation and by those that are returned."""
+    y = np.repeat([0, 1], 100)
     rules = [gc.class_error(0) <= bound, gc.class_error(1) <= 0.6]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
-    outcome = Outcome.of_counts(compiled, CellCounts.of(cells, decided), "test")
-    found = _find_refuted(compiled, outcome)
+    counts = CellCounts.of_probabilities(cells, decide(*returned))
+    outcome = Outcome.of_counts(compiled, counts, "test")
+    result = SimpleNamespace(least=None if least is None else decide(*least), source="test")
+    found = _find_conflict(cells, compiled, result, outcome)
     assert found == ((rules[0],) if is_refuted else ())
+
+
+@pytest.mark.parametrize("second", [0.3, 0.45])
+def test_constraints_conflict_where_each_that_is_violated_is_refuted(second):
+    """One that is missed within sampling error leaves open whether all could be met."""
+    y = np.repeat([0, 1], 100)
+    rules = [gc.class_error(0) <= 0.3, gc.class_error(1) <= second]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
+    shares = decide(50, 50)
+    outcome = Outcome.of_counts(compiled, CellCounts.of_probabilities(cells, shares), "test")
+    result = SimpleNamespace(least=shares, source="test")
+    found = _find_conflict(cells, compiled, result, outcome)
+    assert found == (tuple(rules) if second == 0.3 else ())

@@ -40,12 +40,13 @@ def begin(communicator, **given):
     return fit, np.zeros(at.size)
 
 
-def train(fit, margin):
+def train(fit, margin, after_round=lambda rounds: None):
     """Ask for gradients until training is over; return the rounds."""
     rounds = 0
     while rounds < N_ROUNDS and not fit.notifier.is_training_over(rounds):
         fit.solver(margin)
         rounds += 1
+        after_round(rounds)
     return rounds
 
 
@@ -67,14 +68,33 @@ def test_a_machine_that_is_late_ends_training_on_all(clock):
 
     def work(communicator):
         limit = TimeLimit(100.0)
-        limit.started -= 200.0 * (communicator.rank == 1)
         fit, margin = begin(communicator, limit=limit)
-        return train(fit, margin), fit.notifier.message, communicator.n_gathered
+
+        def delay(rounds):
+            limit.started -= 200.0 * (communicator.rank == 1 and rounds == 6)
+
+        return train(fit, margin, delay), fit.notifier.message, communicator.n_gathered
 
     first, *others = run_on_machines(work, 3)
     assert others == [first] * 2
-    assert first[0] == 1
-    assert first[1] == "time_limit=100 ended training after 1 of 20 rounds."
+    assert first[0] == 6
+    assert first[1] == "time_limit=100 ended training after 6 of 20 rounds."
+
+
+def test_a_machine_that_is_late_from_the_start_is_an_error_on_all(clock):
+    """One round is hardly a model, and no machine waits for the others in vain."""
+    clock.now = 0.0
+
+    def work(communicator):
+        limit = TimeLimit(100.0)
+        limit.started -= 200.0 * (communicator.rank == 1)
+        fit, margin = begin(communicator, limit=limit)
+        with pytest.raises(ValueError, match=r"time_limit=100 leaves time for 1 of 20 rounds"):
+            train(fit, margin)
+        return communicator.n_gathered
+
+    first, *others = run_on_machines(work, 3)
+    assert others == [first] * 2
 
 
 def test_a_machine_that_is_late_ends_measuring_on_all(clock):

@@ -126,8 +126,9 @@ class ConstraintStopping(xgb.callback.TrainingCallback):
         """Compare the round with the best one; true ends training."""
         round_ = self.by_metric.starting_round + epoch
         holds = self.by_constraints.update(round_, self.fit.merits[epoch + 1])
-        if self.on == "both" and holds:
-            return bool(self.by_metric.after_iteration(model, epoch, evals_log))
+        if self.on == "both" and self.by_constraints.has_met:
+            # Rounds that break the constraints are not counted, whatever their criterion is.
+            return holds and bool(self.by_metric.after_iteration(model, epoch, evals_log))
         if self.by_constraints.best == round_:
             model.set_attr(
                 best_iteration=str(round_), best_score=str(self.by_constraints.criterion)
