@@ -43,7 +43,7 @@ def _g_mean_gradient(u: Float) -> Float:
 
 
 def _h_mean(u: Float) -> Float:
-    smallest = np.finfo(np.float64).tiny
+    smallest = len(u) * np.finfo(np.float64).tiny  # The sum stays finite.
     mean = len(u) / np.sum(1.0 / np.maximum(u, smallest), axis=0)
     return np.where((u > 0.0).all(axis=0), mean, 0.0)
 

@@ -12,9 +12,10 @@ pass is made as long as the difference is more than :data:`AFFORDABLE` and the f
 
 Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
 thresholds on the plain scores. Constraints on scores alone, such as pair rates, have no such
-prices, and may have one pass more. A further pass starts at the multipliers that are expected to
-end where they began, by the secant method on the *drift*, the distance from the start of a pass to
-the mean of its last quarter.
+prices, and may have one pass more. A constraint that compares no groups is to be met at any price:
+while the last pass misses one, twice the budget may be spent. A further pass starts at the
+multipliers that are expected to end where they began, by the secant method on the *drift*, the
+distance from the start of a pass to the mean of its last quarter.
 
 Constraints on labels and decisions of all rows, such as a bound on the selection rate, ask for
 another threshold, and comparisons of groups are to hold at that threshold. Multipliers for both
@@ -119,7 +120,9 @@ class PassSearch:
             if of_labels.any() and not of_labels.all() and plain.is_broken(of_labels):
                 log_odds = plain.shift_for(of_labels)
         made = list[Pass]()
-        while not made or (spent + share <= BUDGET and self.has_time()):
+        while not made or (
+            spent + share <= (2.0 if made[-1].misses else 1.0) * BUDGET and self.has_time()
+        ):
             if made:
                 spent += share
                 if log_odds:

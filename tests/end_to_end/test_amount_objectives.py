@@ -133,7 +133,10 @@ def test_constraints_join_those_of_amounts_and_of_groups_among_them(library):
     alarm, amount = model.predict(X) == 1, table["amount"].to_numpy()
     missed = amount[(y == 1) & ~alarm].sum() / amount[y == 1].sum()
     np.testing.assert_allclose(report["train"][:2], [alarm.mean(), missed], atol=1e-9)
-    assert (report["held_out"] <= [0.15 + 1e-6, 0.6 + 1e-6, 0.1 + 0.05]).all()
+    assert report["verdict"].isin(["met", "missed within sampling error"]).all()
+    # Candidates within one standard error of the bounds count as meeting them.
+    errors = [np.sqrt(0.15 * 0.85 / y.size), 0.05, 0.05]
+    assert (report["held_out"] <= np.array([0.15, 0.6, 0.1]) + errors).all()
 
 
 def test_several_classes_and_gains():
