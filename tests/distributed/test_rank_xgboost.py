@@ -17,6 +17,7 @@ SEVERAL = [gc.class_error(2) <= 0.7, gc.gap(gc.error_rate(), by="sex") <= 0.05]
 CASES = {
     "training rows": (2, {"constraints": RULES, "measure_on": "train"}),
     "crossfit": (2, {"constraints": RULES, "measure_on": "crossfit"}),
+    "multipliers": (2, {"constraints": RULES, "measure_on": "crossfit", "solver": "abpp"}),
     "holdout, guarantee": (
         2,
         {
@@ -82,7 +83,7 @@ def test_the_model_does_not_depend_on_the_machines(name, is_weighted):
 def test_multipliers_move():
     """Otherwise equal multipliers would prove nothing."""
     problem = Problem()
-    plan = plan_of(constraints=RULES, measure_on="crossfit")
+    plan = plan_of(**CASES["multipliers"][1])
     model = load(train_on(plan, [problem.shard(np.arange(N))]))
     assert model.multipliers_.max() > 0.05
 
