@@ -63,6 +63,10 @@ REGRESSOR_ATTRIBUTES_DOC = """
         One row per constraint: its bound, its value on the training rows (``train``), its value on
         held-out rows (``held_out``) with a 95% interval (``low``, ``high``), the rows that the
         verdict is by (``rows``), its multiplier, and the ``verdict``.
+    cost_report_ : DataFrame
+        What the constraints cost: the mean loss on held-out rows and the value of each constraint
+        there, of the plain model (row ``plain``, NaN where none was grown) and of the one returned
+        (row ``returned``).
     group_report_ : DataFrame
         One row per mean of each group that a constraint looks at.
     small_groups_ : DataFrame

@@ -33,6 +33,7 @@ class ConstrainedFitAttributes:
     """The fitted attributes of all classifiers under constraints."""
 
     constraint_report_: Any = FittedAttribute()
+    cost_report_: Any = FittedAttribute()
     group_report_: Any = FittedAttribute()
     history_: Any = FittedAttribute()
     multipliers_: Any = FittedAttribute()

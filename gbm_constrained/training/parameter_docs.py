@@ -121,7 +121,7 @@ FITTED_ATTRIBUTES_DOC = """
     cost_report_ : DataFrame
         What the constraints cost: the error on held-out rows and the value of each constraint
         there, of the plain model (row ``plain``, NaN where none was grown) and of the one returned
-        (row ``returned``).
+        (row ``returned``). With `maximize` or `minimize` there is none.
     shift_ : ndarray of shape (1,) or (n_classes,)
         Shift that was added to the scores; zero where the decisions stayed.
     adjustment_ : Series

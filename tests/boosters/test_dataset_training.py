@@ -42,23 +42,33 @@ def raw(booster, X):
     return booster.predict(X, raw_score=True)
 
 
-@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+@pytest.mark.parametrize(
+    ("measure_on", "solver"), [("train", "auto"), ("crossfit", "auto"), ("crossfit", "abpp")]
+)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_it_gives_the_model_of_the_classifier(rows, weighted, measure_on):
+def test_it_gives_the_model_of_the_classifier(rows, weighted, measure_on, solver):
+    """Out of fold "auto" may find a threshold enough; "abpp" has multipliers in any case."""
     X, y, g, weight = rows
     weight = weight[TRAINING] if weighted else None
     groups = {"g": g[TRAINING]}
     expected = ConstrainedLGBMClassifier(
-        constraints=RULES, n_estimators=ROUNDS, measure_on=measure_on, **OWN
+        constraints=RULES,
+        n_estimators=ROUNDS,
+        measure_on=measure_on,
+        solver=solver,
+        **OWN,
     ).fit(X[TRAINING], y[TRAINING], sample_weight=weight, sensitive_features=groups)
     found = train(
         PARAMS, dataset(rows, TRAINING, weight=weight), ROUNDS, constraints=RULES,
-        sensitive_features=groups, measure_on=measure_on,
+        sensitive_features=groups, measure_on=measure_on, solver=solver,
     )  # fmt: skip
     assert type(found) is lgb.Booster
     np.testing.assert_array_equal(raw(found, X[HELD]), raw(expected.booster_, X[HELD]))
     assert found.constraint_report_.equals(expected.constraint_report_)
-    assert found.multipliers_.any()
+    pd.testing.assert_series_equal(found.multipliers_, expected.multipliers_)
+    np.testing.assert_array_equal(found.shift_, expected.shift_)
+    assert found.multipliers_.any() or found.shift_.any()
+    assert found.multipliers_.any() or (measure_on, solver) == ("crossfit", "auto")
 
 
 @pytest.mark.filterwarnings("error:The argument 'eval_set' is deprecated")

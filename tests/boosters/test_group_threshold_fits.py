@@ -63,14 +63,23 @@ def test_the_plain_library_decides_alike(library, table):
 
 
 @BOTH
-def test_fewer_errors_than_with_a_common_threshold(library, table):
-    """Held-out rows of both fits are the same, and the group is of help here."""
+def test_better_than_with_a_common_threshold(library, table):
+    """Held-out rows of both fits are the same, and the group is of help here.
+
+    A point of violation counts as one of errors, as in the choice of all fits.
+    """
     X, y = table
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         common = make(library, group_thresholds=False).fit(X, y)
     model = make(library).fit(X, y)
-    assert float(model.unseen_accuracy_) > float(common.unseen_accuracy_)
+    merits = [
+        1.0 - float(one.unseen_accuracy_)
+        + max(one.constraint_report_["held_out"].item() - 0.05, 0.0)
+        for one in (model, common)
+    ]  # fmt: skip
+    assert merits[0] < merits[1] - 0.02
+    np.testing.assert_allclose(model.cost_report_.loc["plain"], common.cost_report_.loc["plain"])
     assert model.constraint_report_["verdict"].item() in HELD
     report = gc.audit(model, X, y, constraints=[RULE])
     assert report.frame["value"].item() == pytest.approx(model.constraint_report_["train"].item())

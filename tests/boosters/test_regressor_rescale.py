@@ -125,9 +125,10 @@ def test_scores_that_hold_a_base_margin_are_shifted_alone():
     """Leaves cannot scale the margin of a row, which the file does not hold."""
     problem = make_problem(400)
     start = 0.8 * problem.X[:, 0]
-    rules = [gc.gap(gc.mean_prediction(), by="g") <= 0.3, gc.mean_residual() >= 0.2]
-    given = {"base_margin": start}
-    model = fit("xgboost", rules, problem, given=given, n_estimators=6, n_folds=2)
+    rules = [gc.gap(gc.mean_prediction(), by="g") <= 0.3, gc.mean_residual() >= 0.4]
+    given, options = {"base_margin": start}, {"n_estimators": 6, "n_folds": 2}
+    model = fit("xgboost", rules, problem, given=given, **options)
+    assert fit("xgboost", rules, problem, **options).adjustment_["scale"] < 1.0
     assert model.adjustment_["scale"] == 1.0
     assert model.adjustment_["shift"] != 0.0
     f = model.predict(problem.X, base_margin=start).astype(float)

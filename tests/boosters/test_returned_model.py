@@ -153,7 +153,7 @@ VARIANTS = [
 @pytest.mark.parametrize("options", VARIANTS, ids=lambda options: next(iter(options)))
 def test_early_stopping_of_other_trees(kind, options, tmp_path):
     """A round of XGBoost has several trees, or trees of several classes."""
-    stopping = {"early_stopping_rounds": PATIENCE, "measure_on": "crossfit"}
+    stopping = {"early_stopping_rounds": PATIENCE, "measure_on": "crossfit", "n_estimators": 100}
     model = fit("xgboost", kind, {**stopping, **options})
     trained = len(model.evals_result()["validation_0"].popitem()[1])
     assert rounds_of(model.get_booster()) == model.best_iteration + 1 < trained

@@ -183,8 +183,8 @@ ATTRIBUTES = {
     },
 }  # fmt: skip
 OUR_ATTRIBUTES = {
-    "constraint_report_", "feasibility_", "group_report_", "history_", "multipliers_", "shift_",
-    "small_groups_", "stopping_message_", "unseen_accuracy_",
+    "constraint_report_", "cost_report_", "feasibility_", "group_report_", "history_",
+    "multipliers_", "shift_", "small_groups_", "stopping_message_", "unseen_accuracy_",
 }  # fmt: skip
 
 
