@@ -12,10 +12,11 @@ pass is made as long as the difference is more than :data:`AFFORDABLE` and the f
 
 Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
 thresholds on the plain scores. Constraints on scores alone, such as pair rates, have no such
-prices, and may have one pass more. A constraint that compares no groups is to be met at any price:
-while the last pass misses one, twice the budget may be spent. A further pass starts at the
-multipliers that are expected to end where they began, by the secant method on the *drift*, the
-distance from the start of a pass to the mean of its last quarter.
+prices, and may have one pass more. Neither have those on the decisions of another model or on some
+of the rows, which are to be met at any price: while the last pass misses one that group thresholds
+meet, twice the budget may be spent. A further pass starts at the multipliers that are expected to
+end where they began, by the secant method on the *drift*, the distance from the start of a pass to
+the mean of its last quarter.
 
 Constraints on labels and decisions of all rows, such as a bound on the selection rate, ask for
 another threshold, and comparisons of groups are to hold at that threshold. Multipliers for both
@@ -96,7 +97,7 @@ class PassSearch:
             if is_plain and self.is_enough(found):
                 break
             is_costly = best.cost - least > max(AFFORDABLE, best.noise)
-            if not (is_costly or is_plain or best.misses):
+            if not (is_costly or is_plain or is_open(best)):
                 break
         assert best is not None
         return best.grown
@@ -121,7 +122,7 @@ class PassSearch:
                 log_odds = plain.shift_for(of_labels)
         made = list[Pass]()
         while not made or (
-            spent + share <= (2.0 if made[-1].misses else 1.0) * BUDGET and self.has_time()
+            spent + share <= (2.0 if is_open(made[-1]) else 1.0) * BUDGET and self.has_time()
         ):
             if made:
                 spent += share
@@ -133,6 +134,11 @@ class PassSearch:
             grown = self.grow(has_multipliers=True, start=start, fixed=fixed, log_odds=log_odds)
             made.append(self.measure(grown))
             yield made[-1]
+
+
+def is_open(found: Pass) -> bool:
+    """Whether a pass misses strict constraints that thresholds of groups meet on its scores."""
+    return found.misses and bool(np.isfinite(found.needed))
 
 
 def next_start(starts: Sequence[Float], drifts: Sequence[Float], path: float) -> Float:

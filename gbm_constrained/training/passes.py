@@ -56,7 +56,8 @@ class Pass:
     asked : EvaluationSet
         The rows with the bounds that were to be met, those of a guarantee if there is one.
     misses : bool
-        Whether the best decision violates a constraint on decisions that compares no groups.
+        Whether the best decision violates a constraint on decisions that neither compares groups
+        nor is on labels alone.
     """
 
     grown: Grown
@@ -145,7 +146,8 @@ def measure_pass(
         cost += VIOLATION_PRICE * measure_swing(grown)
     compiled = asked.compiled
     violations = asked.violations(shift_scores(boosters.held_margin(choice.rounds), choice.shift))
-    is_strict = ~is_priced(compiled) & ~compiled.has_tables
+    is_of_labels = np.array([c.is_of_labels for c in compiled.constraints], dtype=bool)
+    is_strict = ~(is_priced(compiled) | compiled.has_scores | is_of_labels[compiled.owner])
     misses = bool((violations[is_strict] > ROUNDING).any())
     return Pass(grown, cost, needed, float(np.nan_to_num(noise)), prices, asked, misses)
 
