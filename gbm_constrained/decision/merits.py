@@ -215,7 +215,9 @@ class _Curves:
         for curve, at, constant, smallest, right in parts:
             function, f = curve.row.function, values[at] + constant[:, None]
             over = function.values(f) - right
-            is_open = (f[list(function.denominators)] < (1.0 - ROUNDING) * smallest[:, None]).any(axis=0)
+            is_open = (f[list(function.denominators)] < (1.0 - ROUNDING) * smallest[:, None]).any(
+                axis=0
+            )
             over[is_open] = np.maximum(over[is_open], 1.0)
             over[np.isnan(over)] = 1.0
             found.append(over if np.isfinite(right) else np.full(over.size, -np.inf))

@@ -135,7 +135,8 @@ def test_more_categories_than_bits_of_a_word(table):
 @random(50)
 @given(value=st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False))
 def test_edges_separate_a_number(value):
-    assume(value == 0.0 or abs(value) >= 4.0 * np.finfo(np.float32).tiny)  # below, none is normal
+    # The neighbours of smaller numbers are not normal.
+    assume(value == 0.0 or abs(value) >= 4.0 * np.finfo(np.float32).tiny)
     below, above = edges(value)
     single = np.float32(value)
     assert below < value < above
