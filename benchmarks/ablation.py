@@ -1,51 +1,56 @@
 """What the sweep loses where a constant of the choice has another value.
 
-The fits are draws of ``sweep.py`` from its half to choose on, in which groups stand as they are in
-the files: the same draws for every value. The first row has the package as it is.
+The fits are draws of ``sweep.py`` from its half to choose on: the same draws for every value. What
+a fit is worth is the objective on test rows less the violation by groups that rows can tell of,
+each with the price of ``docs/method.md``.
 
-    python benchmarks/ablation.py [--draws 30] [--first 0] [--constants START ...]
+    python benchmarks/ablation.py [--draws 60] [--first 0] [--kinds groups auc ...]
+        [--values NAME=VALUE ...] [--most-rows 5000]
 
-Each value is a row of ``benchmarks/results/ablation.csv``: the share of fits that lose more than
-three and five points to the best group thresholds, their mean violation by groups that rows can
-tell of, the share of large groups beyond two standard errors, and the median cost in plain fits.
-Results of a value are not repeated while its row is there.
+Each value is a row of ``benchmarks/results/ablation.csv``: the mean difference of worth from the
+package as it is, its standard error, the share of fits that lose more than a point, and the cost in
+plain fits over that of the package as it is. A row that is there is not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from ast import literal_eval
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pandas as pd
 from arguments import at_least
 from result_file import ResultFile
-from sweep import MANY, TUNE, described, draw, fit, frame_of, lost, wanted
+from sweep import KINDS, TUNE, Draw, draw, fit, wanted
 
 RESULTS = Path(__file__).parent / "results" / "ablation.csv"
-# Constants, by the values that they have in turn; without one, every group acts in full.
-VALUES = {
-    "": [None],
-    "CREDIBLE_ROWS": [1e-9, 10.0, 50.0],
-    "VIOLATION_PRICE": [0.3, 3.0, 10.0],
-    "START": [0.0, 1.0, 8.0],
-    "BUDGET": [4.5, 12.0],
-    "AFFORDABLE": [0.0, 0.02],
-    "N_PREFIXES": [2],
-}
-FIGURES = ("draws", "fits", "> .03", "> .05", "known", "large > 2", "cpu")
+# Values that stand for the constant's absence, or lie on both sides of it. Without CREDIBLE_ROWS,
+# every group acts in full.
+VALUES = (
+    "CREDIBLE_ROWS=1e-9", "CREDIBLE_ROWS=10.0", "CREDIBLE_ROWS=50.0",
+    "VIOLATION_PRICE=0.3", "VIOLATION_PRICE=3.0",
+    "START=0.0", "START=1.0", "START=8.0", "BUDGET=4.5", "BUDGET=12.0",
+    "AFFORDABLE=0.0", "AFFORDABLE=0.02",
+)  # fmt: skip
+FIGURES = ("fits", "worth", "error", "> .01", "cost")
 
 
 @contextmanager
-def replaced(name: str, value: float | None) -> Iterator[None]:
+def replaced(name: str, value: Any) -> Iterator[None]:
     """Give a constant another value in every module that has its name."""
     modules = [
         module
         for key, module in sys.modules.items()
         if name and key.startswith("gbm_constrained.") and name in vars(module)
     ]
+    if name and not modules:
+        raise ValueError(f"no module of the package has a constant {name}")
     before = [getattr(module, name) for module in modules]
     try:
         for module in modules:
@@ -56,23 +61,25 @@ def replaced(name: str, value: float | None) -> Iterator[None]:
             setattr(module, name, old)
 
 
-def measure(args: argparse.Namespace) -> dict[str, float | str]:
-    """Fit the draws, and say what they lose."""
-    asked = SimpleNamespace(
-        first=args.first, draws=args.draws, kinds=["groups"], groups=MANY, half=TUNE,
-        most_rows=8000, most_rounds=60,
-    )  # fmt: skip
+def measure(draws: Sequence[Draw]) -> pd.DataFrame:
+    """Fit the draws: what each is worth, and its processor time."""
     rows = []
-    for plan in wanted(asked):
-        case = draw(plan.number)
-        found = described(case) | fit(case)
-        rows.append({key: str(value) for key, value in found.items()})
-    frame = frame_of(rows)
-    of = lost(frame, 0.03, 0.05)
-    large = frame["in_errors"][frame["reference"].notna()].dropna()
-    found = of["fits"], of["> 0.03"], of["> 0.05"]
-    known = frame["known"].clip(lower=0.0).mean()
-    figures = args.draws, *found, known, (large > 2).mean(), frame["cpu"].median()
+    for case in draws:
+        found: dict[str, Any] = fit(case)
+        known = found.get("known", np.nan)
+        violated = max(found.get("violation" if np.isnan(known) else "known", np.nan), 0.0)
+        worth = found.get("returned", np.nan) - violated
+        rows.append({"worth": worth, "cpu": found.get("cpu", np.nan)})
+    return pd.DataFrame(rows)
+
+
+def compare(found: pd.DataFrame, usual: pd.DataFrame) -> dict[str, str]:
+    """Compare the fits of one value with those of the package as it is."""
+    differs = (found["worth"] - usual["worth"]).dropna()
+    cost = np.exp(np.log(found["cpu"] / usual["cpu"]).mean())
+    figures = (
+        len(differs), differs.mean(), differs.sem(), (differs < -0.01).mean(), cost,
+    )  # fmt: skip
     return dict(zip(FIGURES, (f"{x:.4g}" for x in figures), strict=True))
 
 
@@ -80,21 +87,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--draws", type=at_least(1), default=30)
+    parser.add_argument("--draws", type=at_least(1), default=60)
     parser.add_argument("--first", type=at_least(0), default=0, help="number of the first draw")
-    parser.add_argument("--constants", nargs="+", choices=VALUES, default=list(VALUES))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--values", nargs="+", default=VALUES, metavar="NAME=VALUE")
+    parser.add_argument("--most-rows", type=at_least(1), default=5000)
+    parser.add_argument("--most-rounds", type=at_least(1), default=60)
     parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
-    results = ResultFile(args.output, ["constant", "value", *FIGURES])
-    done = {(row["constant"], row["value"], row["draws"]) for row in results.rows()}
-    for name in args.constants:
-        for value in VALUES[name]:
-            key = name, "" if value is None else f"{value:g}"
-            if (*key, str(args.draws)) in done:
-                continue
-            with replaced(name, value):
-                results.append({"constant": key[0], "value": key[1], **measure(args)})
-            print(results.rows()[-1], flush=True)
+    names = ["constant", "value", "kinds"]
+    results = ResultFile(args.output, [*names, *FIGURES])
+    done = {tuple(row[name] for name in names) for row in results.rows()}
+    asked = SimpleNamespace(
+        first=args.first, draws=args.draws, kinds=args.kinds, groups=None, half=TUNE,
+        most_rows=args.most_rows, most_rounds=args.most_rounds,
+    )  # fmt: skip
+    draws = [draw(plan.number) for plan in wanted(asked)]
+    usual = measure(draws)
+    kinds = " ".join(args.kinds)
+    for text in args.values:
+        name, _, value = text.partition("=")
+        if (name, value, kinds) in done:
+            continue
+        with replaced(name, literal_eval(value)):
+            found = compare(measure(draws), usual)
+        results.append({"constant": name, "value": value, "kinds": kinds, **found})
+        print(results.rows()[-1], flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.choose import PRICE_OF_SCORES, VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.priorities import PriorityLevels
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.standard_errors import standard_error_of, standard_errors
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch
@@ -23,13 +24,10 @@ from gbm_constrained.statistics.counts import CellCounts, functionals_of
 Criterion: TypeAlias = Literal["error", "auc"]
 CRITERIA: tuple[Criterion, ...] = ("error", "auc")
 Chosen = TypeVar("Chosen")
-N_PREFIXES = 12  # Prefixes that a choice looks at.
-N_PREFIXES_OF_SEVERAL_CLASSES = 3  # The same for several classes, whose searches take longer.
+N_PREFIXES = 12  # Prefixes that a free choice looks at.
 # Times that a table of scores is split for shifts that are compared and not returned.
 FEW_SPLITS = 1
-# Multiples of the cross-fitted violation by which a shift leaves room, tried one after the other.
-ROOM = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-# Further errors by a shift, as a share of rows, beyond which other prefixes are searched as well.
+# Further errors, as a share of rows, that are few: at which a shift still aims inside the bounds.
 MAX_ERROR_INCREASE = 0.02
 
 
@@ -37,8 +35,8 @@ MAX_ERROR_INCREASE = 0.02
 class Prefixes:
     """The prefixes of an ensemble that a choice may return.
 
-    Without `has_free_choice` the whole ensemble is kept if some shift of it meets the constraints
-    at :data:`MAX_ERROR_INCREASE` further errors or fewer.
+    Without `has_free_choice` the whole ensemble is kept, unless comparisons of groups are to be
+    met at any price and no shift of it meets them at :data:`MAX_ERROR_INCREASE` further errors.
     """
 
     rounds: int  # Boosting rounds of the whole ensemble.
@@ -89,15 +87,10 @@ def choose_prefix(
         return (choice.has_rate_violation, penalised, -choice.rounds)
 
     whole = at(rounds)
-    cost = whole.error - rows.error(rows.decisions(scored.margins(rounds)))
-    is_cheap = whole.violation == 0.0 and cost <= MAX_ERROR_INCREASE
-    if is_cheap and not prefixes.has_free_choice:
+    if not (prefixes.has_free_choice or _is_dear(rows, scored.margins(rounds), whole)):
         return whole
-    others = prefixes.candidates[:-1]
-    if rows.cells.classes.size > 2:
-        others = others[-N_PREFIXES_OF_SEVERAL_CLASSES:]
     best = with_refit(whole)
-    for other in sorted(map(at, others), key=rank):
+    for other in sorted(map(at, prefixes.candidates[:-1]), key=rank):
         if rank(other) > rank(best):
             break  # A violation after refitting only makes the following prefixes worse.
         best = min(best, with_refit(other), key=rank)
@@ -105,6 +98,16 @@ def choose_prefix(
         return best
     found[best.rounds] = _choose_shift(scored, best.rounds, criterion, is_final=True)
     return with_refit(found[best.rounds])
+
+
+def _is_dear(rows: EvaluationSet, margin: Array, whole: Choice) -> bool:
+    """Whether comparisons of groups that are to be met at any price cost a whole ensemble much."""
+    compiled = rows.compiled
+    is_held = compares_groups(compiled) & ~is_priced(compiled)
+    if not (is_held.any() or PriorityLevels.of(compiled, rows.cells).are_several):
+        return False
+    cost = whole.error - rows.error(rows.decisions(margin))
+    return whole.violation > 0.0 or cost > MAX_ERROR_INCREASE
 
 
 def _choose_shift(
@@ -270,26 +273,26 @@ def leave_room(
     violations: Float,
     move: Callable[[Float], tuple[Chosen, Float] | None],
 ) -> Chosen:
-    """Tighten bounds by more and more of the cross-fitted violations, until there are none.
+    """Tighten bounds by the cross-fitted violations, again and again until there are none.
 
     Parameters
     ----------
     chosen : object
-        What was chosen under the bounds; returned if no move succeeds.
+        What was chosen under the bounds; returned if none without violations is affordable.
     bounds, violations : ndarray of shape (m,)
         Right-hand sides of the constraints, and their cross-fitted violations.
     move : callable
         Given tighter bounds, finds another choice with its cross-fitted violations; None if none
         is affordable.
     """
-    for share in ROOM:
-        found = move(bounds - share * violations)
+    moved = chosen
+    while violations.max(initial=0.0) > ROUNDING:
+        bounds = bounds - violations
+        found = move(bounds)
         if found is None:
-            break
-        moved, violated = found
-        if violated.max() <= ROUNDING:
-            return moved
-    return chosen
+            return chosen
+        moved, violations = found
+    return moved
 
 
 def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: Codes) -> Float:

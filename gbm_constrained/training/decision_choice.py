@@ -130,10 +130,11 @@ def _score(scores: ModelScores, rows: EvaluationSet) -> ScoredRows:
 def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> FinalModel:
     """Transfer shifts that were chosen on the folds to the model of all rows.
 
-    Shifts stay as they are where some rows are never held out, such as those of an early period.
+    Shifts stay as they are without multipliers, which no rows are weighted by, and where some rows
+    are never held out, such as those of an early period.
     """
     boosters, cells = fit.measured.boosters, fit.problem.cells
-    if boosters is None or boosters.compared:
+    if boosters is None or boosters.compared or not boosters.has_multipliers:
         return model
     if fit.run.certification is not None or not model.is_shifted:
         return model

@@ -13,7 +13,6 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
 from gbm_constrained.decision.group_shifts import GroupOffsets, choose_for_groups
-from gbm_constrained.decision.prefix_choice import N_PREFIXES_OF_SEVERAL_CLASSES, Prefixes
 from gbm_constrained.decision.refit_transfer import estimate_optimism_of_decisions
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -24,7 +23,7 @@ from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
 from gbm_constrained.training.pass_search import AFFORDABLE, PassSearch
 from gbm_constrained.training.passes import Grown, Pass, measure_pass
-from gbm_constrained.training.plug_in import is_cheap, is_memorised
+from gbm_constrained.training.plug_in import is_memorised
 from gbm_constrained.training.run import FitRun
 from gbm_constrained.training.time_limit import MeasuringClock
 
@@ -68,12 +67,9 @@ class FoldGrowth:
             return self._find_for_groups(run.groups)
         if options.solver == "threshold" or options.iterate not in ("last", "best"):
             return self.grow(has_multipliers=options.solver != "threshold")
-        rounds = options.rounds_per_iteration
-        rate = min(run.library.learning_rate, 1.0)
         return PassSearch(
             self.grow,
             functools.partial(measure_pass, options=options, certification=run.certification),
-            path=run.library.n_rounds / rounds * (1.0 - (1.0 - rate) ** rounds),
             has_time=self._has_time_again,
             is_enough=functools.partial(self._is_enough, problem.compiled),
             share=self._n_trained / problem.cells.n_rows,
@@ -151,9 +147,9 @@ class FoldGrowth:
             )
             for fold in self.folds
         ]
-        n_rows = run.problem.cells.n_rows
+        kept = run.options.prefixes(run.library.n_rounds).candidates  # A choice may look at them.
         boosters = FoldBoosters(
-            controller, self.folds, members, n_rows, self._kept_rounds(), log_odds
+            controller, self.folds, members, run.problem.cells.n_rows, kept, log_odds
         )
         run.notifier.begin_pass(len(members))
         self._grow_or_restore(boosters, clock)
@@ -219,19 +215,12 @@ class FoldGrowth:
             limit.has_fewer_passes |= not is_first
         self._longest = max(self._longest, rounds)
 
-    def _kept_rounds(self) -> list[int]:
-        """List the rounds of the prefixes that a choice may look at."""
-        n_rounds = self.run.library.n_rounds
-        found = Prefixes(n_rounds, self.run.options.rounds_per_iteration).candidates
-        if self.run.problem.data.columns == 1:
-            return found
-        return found[-N_PREFIXES_OF_SEVERAL_CLASSES - 1 :]
-
     def _is_enough(self, compiled: LinearConstraints, plain: Pass) -> bool:
         """Whether boosters without multipliers need none beside them.
 
         Under constraints on labels and decisions alone no decisions of groups are better than a
-        threshold, and memorised rows say whether multipliers would be.
+        threshold, and memorised rows say whether multipliers would be. A threshold that is worse
+        than deciding all rows alike says so, too.
         """
         if (plain.violations <= ROUNDING).all():
             return True  # No multiplier would move.
@@ -241,9 +230,11 @@ class FoldGrowth:
             return excess <= max(AFFORDABLE, plain.noise) and not plain.misses
         boosters, held_out = plain.grown
         choice = held_out.credible.choices[boosters.rounds]
-        return is_cheap(plain.grown, choice) and is_memorised(
-            plain.asked, plain.violations, measure_optimism(self.run, plain.grown, choice)
-        )
+        constant = min(held_out.error(np.full(len(self.rows), k)) for k in (0, 1))
+        if held_out.cells.classes.size > 2 or choice.violation > 0.0 or choice.error > constant:
+            return False
+        optimism = measure_optimism(self.run, plain.grown, choice)
+        return is_memorised(plain.asked, plain.violations, optimism)
 
     def _has_time_again(self) -> bool:
         """Whether there is time for one more pass; if not, the time limit reports the lack."""

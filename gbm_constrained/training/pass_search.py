@@ -14,9 +14,8 @@ Multipliers start at :data:`START` times the errors that a unit of each constrai
 thresholds on the plain scores. Constraints on scores alone, such as pair rates, have no such
 prices, and may have one pass more. Neither have those on the decisions of another model or on some
 of the rows, which are to be met at any price: while the last pass misses one that group thresholds
-meet, twice the budget may be spent. A further pass starts at the multipliers that are expected to
-end where they began, by the secant method on the *drift*, the distance from the start of a pass to
-the mean of its last quarter.
+meet, twice the budget may be spent. A further pass starts at the mean of the multipliers in the
+last quarter of the one before.
 
 Constraints on labels and decisions of all rows, such as a bound on the selection rate, ask for
 another threshold, and comparisons of groups are to hold at that threshold. Multipliers for both
@@ -32,12 +31,11 @@ Measured on random constraints and tables (``benchmarks/sweep.py``): see docs/ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from gbm_constrained._typing import Float
 from gbm_constrained.training.passes import Grown, Pass
 
 # Plain fits that fold boosters and the model take together, at most, by the rows of their trees.
@@ -48,10 +46,6 @@ AFFORDABLE = 0.005
 # Multipliers of the first pass over the prices of group thresholds. A proxy is half as steep as
 # the loss at the decision, and features tell groups apart only in part.
 START = 4.0
-# Exact iterations up to which a second pass begins twice as far as the first ended.
-SHORT = 2.0
-# Drifts that a pass begins beyond the one before, at most.
-FARTHEST = 3.0
 
 
 @dataclass(frozen=True)
@@ -64,8 +58,6 @@ class PassSearch:
         Grows fold boosters, as :meth:`~gbm_constrained.training.growth.FoldGrowth.grow` does.
     measure : callable
         Makes the :class:`Pass` of grown boosters.
-    path : callable
-        Length of the way that boosters go, in exact iterations.
     has_time : callable
         Whether there is time for one more pass.
     is_enough : callable
@@ -78,7 +70,6 @@ class PassSearch:
 
     grow: Callable[..., Grown]
     measure: Callable[[Grown], Pass]
-    path: float
     has_time: Callable[[], bool]
     is_enough: Callable[[Pass], bool]
     share: float = 1.0
@@ -128,8 +119,7 @@ class PassSearch:
                 spent += share
                 if log_odds:
                     log_odds += made[-1].shift_for(of_labels)
-                start = next_start([p.start for p in made], [p.drift for p in made], self.path)
-                start = np.maximum(start, made[-1].pushed)
+                start = made[-1].end
             fixed = of_labels if log_odds else None
             grown = self.grow(has_multipliers=True, start=start, fixed=fixed, log_odds=log_odds)
             made.append(self.measure(grown))
@@ -139,18 +129,3 @@ class PassSearch:
 def is_open(found: Pass) -> bool:
     """Whether a pass misses strict constraints that thresholds of groups meet on its scores."""
     return found.misses and bool(np.isfinite(found.needed))
-
-
-def next_start(starts: Sequence[Float], drifts: Sequence[Float], path: float) -> Float:
-    """Find multipliers that are expected to end where they begin, by the secant method.
-
-    `starts` are those of the passes so far, and `drifts` how far multipliers moved from there.
-    """
-    start, drift = starts[-1], drifts[-1]
-    if len(starts) == 1:
-        return np.maximum(start + (1.0 + min(1.0, SHORT / path)) * drift, 0.0)
-    moved = start - starts[-2]
-    slope = np.divide(drift - drifts[-2], moved, out=np.zeros_like(moved), where=moved != 0.0)
-    flattest = -1.0 / FARTHEST
-    step = np.where(slope < flattest, -drift / np.minimum(slope, flattest), drift)
-    return np.asarray(np.maximum(start + step, 0.0))

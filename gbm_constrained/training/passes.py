@@ -26,10 +26,6 @@ from gbm_constrained.training.fold_boosters import FoldBoosters
 from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.plug_in import choose_by_held_out, cost_of, tighten_bounds
 
-# Share of a multiplier below which a drift counts as none.
-STALLED = 0.25
-# Factor on a multiplier that is at rest while its constraint is violated.
-PUSH = 1.5
 # The end of a pass is one part in so many of its iterations, and at least so many of them.
 LAST, FEWEST = 4, 4
 Grown: TypeAlias = tuple[FoldBoosters, EvaluationSet]
@@ -80,23 +76,11 @@ class Pass:
         return self.grown[0].controller.solver.start
 
     @property
-    def drift(self) -> Float:
-        """Distance of the multipliers from the start to the mean of the last quarter."""
+    def end(self) -> Float:
+        """Mean of the multipliers in the last quarter of the pass."""
         history = self.grown[0].controller.solver.history
         last = history[-max(len(history) // LAST, 1) :]
-        return np.asarray(np.mean([record.multipliers for record in last], axis=0) - self.start)
-
-    @property
-    def pushed(self) -> Float:
-        """Smallest multipliers of the next pass: larger ones where they stall beyond a bound.
-
-        At first scores are alike, few rates are far apart and multipliers fall; they rise again
-        later. They may so end where they began although a constraint is still violated.
-        """
-        record = self.grown[0].controller.solver.history[-1]
-        end = self.start + self.drift
-        is_stalled = (np.abs(self.drift) < STALLED * end) & (record.rates > record.bounds)
-        return np.asarray(np.where(is_stalled, PUSH * end, 0.0))
+        return np.asarray(np.mean([record.multipliers for record in last], axis=0))
 
     @property
     def of_labels(self) -> Bool:

@@ -12,12 +12,11 @@ information of the other rows is lost.
 
 With ``solver="auto"`` the fold boosters are therefore first grown without multipliers, and their
 threshold is moved as the constraints ask. The model is trained without multipliers if that meets
-the constraints at few further errors (:data:`MAX_ERROR_RATIO`) and the boosters have memorised the
-rows of a violated constraint: its rate is better on their own rows than out of fold by more than
-:data:`MEMORISED_SHARE` of the room that its bound leaves. In all other cases, and of several
-classes (whose biases are no more than searched for), boosters are grown with multipliers as well,
-and the model is trained as those that make fewer errors out of fold, violations having their
-price.
+the constraints and the boosters have memorised the rows of a violated one: its rate is better on
+their own rows than out of fold by more than :data:`MEMORISED_SHARE` of the room that its bound
+leaves. In all other cases, and of several classes (whose biases are no more than searched for),
+boosters are grown with multipliers as well, and the model is trained as those that make fewer
+errors out of fold, violations having their price.
 
 Measured on validation rows of training parts (``benchmarks/unseen.py thresholds``): see
 docs/evidence.md.
@@ -47,8 +46,6 @@ from gbm_constrained.training.options import SolverOptions
 
 # Share of the room a bound leaves, by which rates of own rows are better than those of others.
 MEMORISED_SHARE = 0.3
-# Factor on the errors without a threshold, up to which a threshold is cheap.
-MAX_ERROR_RATIO = 2.0
 
 
 def choose_by_held_out(
@@ -59,14 +56,6 @@ def choose_by_held_out(
     prefixes = options.prefixes(boosters.rounds)
     scored = ScoredRows(held_out.credible, boosters.held_margin)
     return choose_prefix(scored, prefixes, found=scored.rows.choices)
-
-
-def is_cheap(grown: tuple[FoldBoosters, EvaluationSet], choice: Choice) -> bool:
-    """Whether a threshold of two classes meets all constraints at few further errors."""
-    boosters, held_out = grown
-    own = held_out.error(held_out.decisions(boosters.held_margin(boosters.rounds)))
-    is_met = held_out.cells.classes.size == 2 and choice.violation == 0.0
-    return is_met and choice.error <= MAX_ERROR_RATIO * own
 
 
 def tighten_bounds(

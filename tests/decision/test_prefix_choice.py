@@ -13,13 +13,7 @@ import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.prefix_choice import (
-    MAX_ERROR_INCREASE,
-    N_PREFIXES,
-    N_PREFIXES_OF_SEVERAL_CLASSES,
-    Prefixes,
-    choose_prefix,
-)
+from gbm_constrained.decision.prefix_choice import N_PREFIXES, Prefixes, choose_prefix
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.row_owners import compares_groups
 
@@ -47,10 +41,9 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
     chosen = choose_prefix(ScoredRows(rows, margins), Prefixes(60, 2, True))
     tried = {
         r: best_shift(margins(r), cells, compiled, penalty=VIOLATION_PRICE)
-        for r in Prefixes(60, 2).candidates[-N_PREFIXES_OF_SEVERAL_CLASSES - 1 :]
+        for r in Prefixes(60, 2, True).candidates
     }
     assert not any(shift.is_feasible for shift in tried.values())
-    assert min(tried, key=lambda r: tried[r].violation) != chosen.rounds
     least = min(
         tried, key=lambda r: tried[r].error + VIOLATION_PRICE * violation(tried[r], compiled)
     )
@@ -58,31 +51,26 @@ def test_prefixes_of_several_classes_are_ranked_by_price_where_no_rule_holds():
     assert chosen.loss == pytest.approx(tried[least].loss)
 
 
-def test_another_prefix_is_returned_only_where_the_whole_ensemble_pays_much():
+@pytest.mark.parametrize("small_groups", ["keep", "hold"])
+def test_another_prefix_is_returned_where_it_is_asked_for_or_a_held_gap_is_dear(small_groups):
     """More than two points of errors for the shift that it needs; and the later of equals."""
     rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 600)
-    noise = rng.normal(size=600)
-    rows = EvaluationSet(*compile_constraints([gc.fnr() <= 0.02], Rows(y, np.arange(2))), "test")
+    group, y = rng.integers(0, 2, 900), rng.integers(0, 2, 900)
+    noise = rng.normal(size=900)
+    rule = gc.gap(gc.selection_rate(), by="g", small_groups=small_groups) <= 0.05
+    rows = EvaluationSet(
+        *compile_constraints([rule], Rows(y, np.arange(2), columns={"g": group})), "test"
+    )
 
-    def chosen(separation, is_free):
-        def margins(rounds):
-            apart = separation if rounds == 20 else 8.0
-            return noise + apart * (y - 0.5)
+    def chosen(apart, is_free):
+        def margins(rounds):  # One prefix in three has hardly a gap.
+            return noise + 3.0 * (y - 0.5) + (0.0 if rounds == 18 else apart) * (group - 0.5)
 
-        found = choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, is_free))
-        whole = best_shift(margins(20), rows.cells, rows.compiled)
-        assert whole.is_feasible
-        return found, whole.error - rows.error(rows.decisions(margins(20)))
+        return choose_prefix(ScoredRows(rows, margins), Prefixes(20, 2, is_free)).rounds
 
-    for separation, is_dear in ((1.5, True), (3.5, False)):
-        found, cost = chosen(separation, False)
-        assert (cost > MAX_ERROR_INCREASE) == is_dear
-        assert (found.rounds < 20) == is_dear
-        # Whichever prefix is the best, if that is asked for: of equals, the last.
-        best, _ = chosen(separation, True)
-        assert best.rounds == Prefixes(20, 2).candidates[-2] == 18
-    assert chosen(8.0, True)[0].rounds == 20
+    assert chosen(2.0, False) == (18 if small_groups == "hold" else 20)
+    assert chosen(0.1, False) == 20
+    assert chosen(2.0, True) == 18
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -104,7 +92,7 @@ def test_no_shift_is_searched_for_twice(k):
     assert again.shift is first.shift
     assert set(found) == set(known)
     assert all(found[rounds] is known[rounds] for rounds in known)
-    assert len(known) == (len(Prefixes(20, 2).candidates) if k == 2 else 4)
+    assert list(known) == [20, *Prefixes(20, 2, True).candidates[:-1]]
 
 
 @pytest.mark.parametrize("n", [1000, 200_000])
@@ -174,7 +162,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
     def at(prefix):
         return best_shift(margins(prefix), rows.cells, rows.compiled)
 
-    tried = {r: at(r) for r in Prefixes(20, 2).candidates}
+    tried = {r: at(r) for r in Prefixes(20, 2, True).candidates}
     assert all(0.0 < shift.violation < 0.002 for shift in tried.values())
     assert min(tried, key=lambda r: tried[r].violation) < 20
     for is_free in (False, True):
@@ -191,7 +179,7 @@ def test_the_last_of_a_violation_is_not_bought_with_errors():
         ({20: 0.003}, 20),  # less than what it costs to go back
         ({18: 0.12, 20: 0.12}, 16),
         ({6: 0.12, 20: 0.12}, 18),
-        ({rounds: 0.06 * rounds for rounds in Prefixes(20, 2).candidates}, 6),
+        ({rounds: 0.06 * rounds for rounds in Prefixes(20, 2, True).candidates}, 6),
     ],
 )
 def test_a_prefix_at_which_the_model_strays_pays_for_it(violations_by_rounds, expected):
@@ -220,7 +208,7 @@ def test_a_prefix_at_which_the_model_strays_pays_for_it(violations_by_rounds, ex
     found = choose_prefix(
         ScoredRows(rows, margins), Prefixes(20, 2, True), refit_violation=refit_violation
     )
-    assert found.rounds == min(Prefixes(20, 2).candidates, key=cost) == expected
+    assert found.rounds == min(Prefixes(20, 2, True).candidates, key=cost) == expected
     assert found.refit_violation == violations_by_rounds.get(expected, 0.0)
     # Only those that may be better are asked.
     assert asked == [20] if expected == 20 else set(asked) >= {expected, 20}
@@ -268,7 +256,7 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
     model = make(library, RULES["binary"], iterate="best", **options).fit(X, y)
     (conclusion,) = conclusions
     fit, choice = conclusion.fit, conclusion.choice
-    looked_at = Prefixes(60, 2).candidates
+    looked_at = Prefixes(60, 2, True).candidates
     assert looked_at[-1] == 60
     assert len(looked_at) <= N_PREFIXES
     found = {}
@@ -323,7 +311,7 @@ def test_the_prefix_of_largest_auc_among_those_that_meet_a_pair_rate():
         return noise + 0.03 * rounds * (y - 0.5) + (2.0 if rounds > 30 else 0.0)
 
     scored = ScoredRows(rows, margins)
-    candidates = Prefixes(80, 2).candidates
+    candidates = Prefixes(80, 2, True).candidates
     ranks = {r: roc_auc_score(y, margins(r)) for r in candidates}
     errors = {r: np.mean((margins(r) > 0) != y) for r in candidates}
     meets = [r for r in candidates if ranks[r] <= 0.9]

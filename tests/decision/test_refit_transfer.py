@@ -21,7 +21,9 @@ REPEATS = 4
 
 
 def make(library, rules, **options):
-    return CLASSIFIERS[library](constraints=rules, **{**TREES, **OPTIONS[library], **options})
+    """Make a classifier of boosters with multipliers, whose thresholds are transferred."""
+    options = {"solver": "abpp", **TREES, **OPTIONS[library], **options}
+    return CLASSIFIERS[library](constraints=rules, **options)
 
 
 def drawn(rng, n, share=0.15):

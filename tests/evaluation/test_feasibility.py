@@ -168,7 +168,7 @@ CASES = {
         ("Not certified", "p-value"), "xgboost", HIGH,
     ),
     "not certified, one rule": Case(
-        by_group, [gc.gap(gc.fpr(), by="g") <= 0.01], "missed",
+        by_group, [gc.gap(gc.fpr(), by="g") <= 0.01], "cannot be told",
         (gc.gap(gc.fpr(), by="g") <= 0.01,),
         ("Not certified", "other than one decision for all rows", "Relax this bound or delta"),
         options=HIGH,

@@ -6,48 +6,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gbm_constrained.training.pass_search import (
     AFFORDABLE,
     BUDGET,
     START,
     PassSearch,
-    next_start,
 )
-from gbm_constrained.training.passes import Pass
-
-# --- where a pass begins ------------------------------------------------------------------------
-
-
-@given(slope=st.floats(-3.0, -0.4), rest=st.floats(0.5, 5.0), path=st.floats(0.5, 50.0))
-def test_the_second_further_pass_of_a_linear_drift_begins_where_it_ends(slope, rest, path):
-    """The secant of a line is the line."""
-
-    def drift(start):
-        return slope * (start - rest)
-
-    first = np.zeros(1)
-    second = next_start([first], [drift(first)], path)
-    factor = 1.0 + min(1.0, 2.0 / path)
-    np.testing.assert_allclose(second, factor * drift(first))
-    if abs(second[0] - first[0]) > 1e-6:
-        third = next_start([first, second], [drift(first), drift(second)], path)
-        np.testing.assert_allclose(third, rest, rtol=1e-6)
-
-
-def test_multipliers_are_not_negative_and_steps_are_bounded():
-    starts = [np.zeros(4), np.array([1.0, 1.0, 2.0, 0.0])]
-    drifts = [np.array([1.0, 1.0, 2.0, 0.5]), np.array([0.9, 2.0, -9.0, 0.7])]
-    found = next_start(starts, drifts, 10.0)
-    # Drifts that hardly shrink (the secant would go nine of them), drifts that grow, and those of
-    # multipliers that have not moved are followed once.
-    np.testing.assert_allclose(found[:2], [1.9, 3.0])
-    assert found[2] == pytest.approx(2.0 - 9.0 / 5.5)
-    assert found[3] == pytest.approx(0.7)
-    assert next_start([np.array([1.0])], [np.array([-5.0])], 1.0) == 0.0
-
 
 # --- which passes are made ----------------------------------------------------------------------
 
@@ -68,19 +33,17 @@ class Grow:
         self.asked.append(asked)
         boosters, fields = self.grown.pop(0)
         boosters.has_multipliers = asked["has_multipliers"]
-        if asked.get("start") is not None:
-            fields.start = asked["start"]
         return boosters, fields
 
 
-def made(cost, needed=0.1, rounds=20, drift=0.5, noise=0.0, of_labels=(False,), **others):
+def made(cost, needed=0.1, rounds=20, end=0.5, noise=0.0, of_labels=(False,), **others):
     """Fake boosters, and in the place of their held-out rows the fields of their pass."""
     m = len(of_labels)
     fields = SimpleNamespace(
         misses=others.get("misses", False), cost=cost, needed=needed, noise=noise,
         of_labels=np.array(of_labels),
         prices=np.full(m, others.get("price", 0.1)),
-        drift=np.full(m, drift), start=np.zeros(m), pushed=np.full(m, others.get("pushed", 0.0)),
+        end=np.full(m, end),
         is_broken=lambda rows: others.get("is_broken", False),
         shift_for=lambda rows: others.get("shift", 0.0),
     )  # fmt: skip
@@ -95,7 +58,7 @@ def describe(grown):
 def search(*grown, has_time=lambda: True, is_enough=lambda plain: False, share=1.0, **options):
     """Search over fake boosters: cost of what was found, and what growing was asked for."""
     grow = Grow(*grown)
-    found = PassSearch(grow, describe, 10.0, has_time, is_enough, share, **options).run()
+    found = PassSearch(grow, describe, has_time, is_enough, share, **options).run()
     return found[1].cost, grow.asked
 
 
@@ -145,7 +108,7 @@ def test_affordable_passes_with_multipliers_are_the_last(affordable):
 
 
 @pytest.mark.parametrize("share", [0.03, 0.75, 1.0, 2.0, 3.0, 4.0, 9.0])
-@pytest.mark.parametrize("price", [0.0, 0.1])
+@pytest.mark.parametrize("price", [0.0, START * 0.1])
 @pytest.mark.parametrize("may_be_plain", [False, True])
 def test_a_fit_costs_no_more_plain_fits_than_its_budget(share, price, may_be_plain):
     """The model, the plain boosters where they have prices, and passes; one pass at least."""
@@ -160,32 +123,11 @@ def test_a_fit_costs_no_more_plain_fits_than_its_budget(share, price, may_be_pla
     assert cost == costs[len(asked) - 1]
 
 
-def test_further_passes_start_where_they_are_expected_to_end():
-    """From the prices, by the drift and a fifth more, and by the secant after that."""
-    _, asked = search(made(0.6), made(0.4, drift=0.5), made(0.3, drift=0.25), made(0.105))
+def test_further_passes_start_where_the_one_before_ended():
+    _, asked = search(made(0.6), made(0.4, end=0.5), made(0.3, end=0.25), made(0.105))
     starts = [of["start"][0] for of in asked[1:]]
-    assert starts[0] == pytest.approx(START * 0.1)
-    assert starts[1] == pytest.approx(starts[0] + 1.2 * 0.5)
-    slope = (0.25 - 0.5) / (starts[1] - starts[0])
-    assert starts[2] == pytest.approx(starts[1] - 0.25 / slope)
+    assert starts == pytest.approx([START * 0.1, 0.5, 0.25])
     assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked[2:])
-
-
-def test_a_multiplier_that_stalls_beyond_its_bound_is_pushed():
-    """The next pass starts there at least."""
-    _, asked = search(made(0.6), made(0.5, pushed=7.5), made(0.105))
-    np.testing.assert_allclose(asked[2]["start"], 7.5)  # 1.0 otherwise
-
-
-def test_multipliers_that_end_where_they_began_are_pushed_if_violated():
-    start, ends = np.array([0.4, 0.4, 0.4, 0.0]), np.array([0.45, 0.45, 0.6, 0.3])
-    record = SimpleNamespace(
-        multipliers=ends, rates=np.array([0.2, 0.1, 0.2, 0.2]), bounds=np.full(4, 0.1)
-    )
-    solver = SimpleNamespace(start=start, history=[record])
-    boosters = SimpleNamespace(controller=SimpleNamespace(solver=solver))
-    found = Pass((boosters, None), 0.3, 0.1, 0.0, np.zeros(4), None).pushed
-    np.testing.assert_allclose(found, [1.5 * 0.45, 0.0, 0.0, 0.0])
 
 
 def test_what_the_scores_of_any_pass_allow_counts():
@@ -199,9 +141,7 @@ def test_what_the_scores_of_any_pass_allow_counts():
 
 def test_the_first_of_equals_is_taken():
     plain, others = made(0.3), [made(0.3) for _ in range(12)]
-    found = PassSearch(
-        Grow(plain, *others), describe, 10.0, lambda: True, lambda plain: False
-    ).run()
+    found = PassSearch(Grow(plain, *others), describe, lambda: True, lambda plain: False).run()
     assert found[0] is plain[0]
 
 
