@@ -59,8 +59,7 @@ from gbm_constrained.statistics.order_statistics import (
 from gbm_constrained.statistics.p_values import constraint_p_values
 from gbm_constrained.statistics.pair_p_values import pair_p_values
 
-Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
-GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
+Guarantee: TypeAlias = Literal[None, "expected", "high_probability"]
 MAX_TESTED_PREFIXES = 3  # Prefixes that are tested, each with its share of delta.
 SCORES_AT_ONCE = 64  # Scores past a threshold that a machine shows the others at once.
 MAX_THRESHOLDS = 400  # Thresholds of each prefix that are tested.
