@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gbm_constrained._version import __version__
-from gbm_constrained.decision.guarantees import GUARANTEES
-from gbm_constrained.training.given_folds import MEASURE_ON
+from gbm_constrained.decision.guarantees import Guarantee
+from gbm_constrained.training.given_folds import MeasureOn
 
 PROGRAM = "gbm-constrained"
 LIBRARIES = {"xgboost": "XGBoost", "lightgbm": "LightGBM"}
@@ -87,9 +87,9 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     add("--test-fraction", type=float, default=0.2, metavar="SHARE",
         help="rows that are held out for an audit after the fit, stratified by the target or "
         "the latest by --time; 0 for none (default: 0.2)")
-    add("--measure-on", choices=MEASURE_ON,
+    add("--measure-on", choices=get_args(MeasureOn),
         help="rows whose rates train the model; forward is for --time, and its default")
-    add("--guarantee", choices=[name for name in GUARANTEES if name is not None],
+    add("--guarantee", choices=get_args(Guarantee)[1:],
         help="what is promised of new rows")
     add("--delta", type=float, help="probability that the guarantee fails (default: 0.05)")
     add("--seed", type=int, default=0, help="of splits and of the booster (default: 0)")

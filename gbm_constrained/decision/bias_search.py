@@ -11,7 +11,6 @@ import numpy as np
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.class_scores import ClassScores
-from gbm_constrained.decision.lines import PAST_LAST_SCORE
 from gbm_constrained.decision.merits import ErrorAndViolations
 from gbm_constrained.decision.priorities import PriorityLevels, Step, best_by_priority
 
@@ -104,7 +103,7 @@ class BiasSearch:
                 self._search([(j,) for j in range(self.n_classes)])
                 if not self._is_surely_better(together):
                     self.best = together
-        far = self.scores.reach + PAST_LAST_SCORE
+        far = self.scores.reach + 1.0
         for unit in np.eye(self.n_classes):
             always = self._measure(far * unit)  # All rows are decided as one class.
             if always.beats(self.best):

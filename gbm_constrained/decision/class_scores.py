@@ -14,8 +14,6 @@ from gbm_constrained.decision.merits import ErrorAndViolations
 from gbm_constrained.decision.score_counts import DecisionCounts
 from gbm_constrained.decision.score_tables import ScoredKinds, ScoreTable
 
-LINE_BINS = 128  # Bins of a line whose rows are on many machines.
-
 
 class ClassScores:
     """Scores of several classes where one machine holds all rows.
@@ -129,7 +127,6 @@ class ClassScoreTables(ClassScores):
             self.size,
             self._rows.communicator,
             self.n_rows,
-            LINE_BINS,
         )
         classes = others[kinds // raised.size % others.size], raised[kinds % raised.size]
         table = LineTable(ScoreTable.of(of_rows), *classes)

@@ -16,9 +16,8 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.decision.rule import Margins
-
-TIE = 1e-12  # Relative difference of costs below which two decisions cost the same.
 
 
 def probabilities_of(margin: Array, factors: Float, scale: float = 1.0) -> Float:
@@ -60,7 +59,7 @@ def decide_by_costs(probabilities: Float, costs: Float) -> Codes:
         Cost of each decision in each cell.
     """
     expected = costs.T @ probabilities.T  # one row for each decision, for speed
-    least = expected.min(axis=0) + TIE * np.abs(costs).max(initial=0.0)
+    least = expected.min(axis=0) + ROUNDING * np.abs(costs).max(initial=0.0)
     found = np.zeros(len(probabilities), dtype=np.intp)
     for j in range(1, len(expected)):
         np.copyto(found, j, where=expected[j] <= least)

@@ -11,11 +11,9 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.lines import check_margin, threshold_line
-from gbm_constrained.decision.score_counts import DecisionCounts, FunctionalsAlongLine
-from gbm_constrained.decision.separable_search import PAIRED, Candidates, SeparableSearch
+from gbm_constrained.decision.score_counts import ENTRIES, DecisionCounts, FunctionalsAlongLine
+from gbm_constrained.decision.separable_search import MOST_CANDIDATES, Candidates, SeparableSearch
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-
-ENTRIES = 1 << 22  # Numbers in the tables of all groups: 32 MB.
 
 
 class GroupSearch(SeparableSearch):
@@ -47,7 +45,7 @@ class GroupSearch(SeparableSearch):
         self.margin = check_margin(margin, cells)
         measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.A[kept])
         present = [g for g in range(common.size) if (groups == g).any()]
-        most = max(ENTRIES // (measure.size * max(len(present), 1)), PAIRED)
+        most = max(ENTRIES // (measure.size * max(len(present), 1)), MOST_CANDIDATES)
         tables = [self._list(measure, cells, np.flatnonzero(groups == g), most) for g in present]
         others = np.flatnonzero(groups < 0)
         decided = (self.margin[others] + (common[0] if common.size else 0.0) > 0).astype(np.intp)

@@ -19,6 +19,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.group_search import GroupSearch
+from gbm_constrained.decision.group_thresholds import are_large
 from gbm_constrained.decision.prefix_choice import (
     MAX_ERROR_INCREASE,
     Prefixes,
@@ -30,8 +31,7 @@ from gbm_constrained.decision.rule import Choice
 from gbm_constrained.decision.separable_search import GroupShifts
 from gbm_constrained.decision.standard_errors import standard_error_of
 
-MIN_GROUP_ROWS = 30  # Held-out rows of a group that has a shift of its own.
-MAX_GROUPS = 32  # Groups that have shifts of their own: the largest ones.
+MAX_GROUPS = 32  # Groups that have shifts of their own: all pairs of them are searched.
 
 
 def take_offsets(offsets: Float, groups: Codes) -> Float:
@@ -93,8 +93,7 @@ class GroupOffsets:
         count = np.bincount(groups, minlength=n + 1)
         is_whole = [not any(value is MISSING for value in level) for level in self.levels]
         count = np.where(is_whole, count[:n], 0)
-        least = max(MIN_GROUP_ROWS, int(np.sort(count)[::-1][:MAX_GROUPS][-1]))
-        is_own = np.append(count >= least, False)
+        is_own = np.append(are_large(count, MAX_GROUPS), False)
         return np.where(is_own[np.minimum(groups, n)], groups, -1)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.joint_rows import JointRows
 from gbm_constrained.decision.line_tables import MarginTable
@@ -30,8 +30,7 @@ from gbm_constrained.decision.threshold_grid import spread_thresholds
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
-N_THRESHOLDS = 100  # Thresholds of each group, at the quantiles of either class.
-N_BIASES = 120  # Biases of several classes that are drawn.
+N_CANDIDATES = 120  # Thresholds, at quantiles of each class, or biases of several classes drawn.
 MIN_GROUP_ROWS = 30  # Rows of a group that has decisions of its own; smaller ones share theirs.
 MAX_GROUPS = 64  # Groups that have decisions of their own: the largest ones.
 
@@ -158,8 +157,13 @@ def _encode_groups(cells: Cells, n_rows: Array | None) -> Codes:
         group = group * (of_cell.max() + 1) + of_cell[view.small_codes]
         _, group = np.unique(group, return_inverse=True)
         count = np.bincount(group, n_rows)
-    least = max(MIN_GROUP_ROWS, int(np.sort(count)[::-1][:MAX_GROUPS][-1]))
-    return np.where(count < least, -1, np.arange(count.size))[group]
+    return np.where(are_large(count, MAX_GROUPS), np.arange(count.size), -1)[group]
+
+
+def are_large(count: Array, most: int) -> Bool:
+    """Find about `most` groups to have decisions of their own, by the number of rows of each."""
+    least = max(MIN_GROUP_ROWS, int(np.sort(count)[::-1][:most][-1]))
+    return np.asarray(count >= least)
 
 
 def _count_candidates(cells: Cells, margin: Array, shift: Float) -> Float:
@@ -167,13 +171,13 @@ def _count_candidates(cells: Cells, margin: Array, shift: Float) -> Float:
     if margin.ndim > 1:
         decided = [(margin + bias).argmax(axis=1) for bias in _draw_biases(shift)]
         return np.stack([CellCounts.of(cells, one).weight for one in decided])
-    at = spread_thresholds(margin, cells, N_THRESHOLDS)
+    at = spread_thresholds(margin, cells, N_CANDIDATES)
     return CellCounts.at_thresholds(cells, margin, np.unique(np.append(at, 0.0))).weight
 
 
 def _draw_biases(shift: Float) -> Float:
     """Draw biases of several classes: none, a shift, one class only, and random ones near it."""
     rng, n_classes = np.random.default_rng(0), shift.size
-    drawn = rng.normal(size=(N_BIASES, n_classes)) * rng.exponential(1.0, (N_BIASES, 1))
+    drawn = rng.normal(size=(N_CANDIDATES, n_classes)) * rng.exponential(1.0, (N_CANDIDATES, 1))
     nothing = np.zeros(n_classes)
     return np.concatenate([[nothing, shift], 1e6 * np.eye(n_classes), shift + drawn])

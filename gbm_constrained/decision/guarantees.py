@@ -45,6 +45,7 @@ from gbm_constrained.decision.lines import RESOLUTION, are_apart
 from gbm_constrained.decision.prefix_choice import Prefixes
 from gbm_constrained.decision.priorities import PriorityLevels
 from gbm_constrained.decision.rule import Choice, shift_scores
+from gbm_constrained.decision.separable_search import MOST_CANDIDATES
 from gbm_constrained.decision.standard_errors import anticipate_standard_errors, standard_error_of
 from gbm_constrained.decision.threshold_search import Shift, ShiftSearch, threshold_curve
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -59,11 +60,9 @@ from gbm_constrained.statistics.order_statistics import (
 from gbm_constrained.statistics.p_values import constraint_p_values
 from gbm_constrained.statistics.pair_p_values import pair_p_values
 
-Guarantee: TypeAlias = Literal["expected", "high_probability"] | None
-GUARANTEES: tuple[Guarantee, ...] = (None, "expected", "high_probability")
+Guarantee: TypeAlias = Literal[None, "expected", "high_probability"]
 MAX_TESTED_PREFIXES = 3  # Prefixes that are tested, each with its share of delta.
 SCORES_AT_ONCE = 64  # Scores past a threshold that a machine shows the others at once.
-MAX_THRESHOLDS = 400  # Thresholds of each prefix that are tested.
 # Standard errors by which bounds are tightened in turn, from the safest decisions on: biases of
 # several classes have no order of their own.
 TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)
@@ -391,7 +390,7 @@ def _order_decisions(
     rows, margin = selection.rows, selection.margins(prefix)
     if margin.ndim > 1:
         return _order_biases(selection, certification, prefix, delta, keeps_own=keeps_own)
-    curve = threshold_curve(margin, rows.cells, rows.compiled, most=MAX_THRESHOLDS)
+    curve = threshold_curve(margin, rows.cells, rows.compiled, most=MOST_CANDIDATES)
     # Distance from each bound in standard errors of the certification rows, at the nearest bound.
     spread = anticipate_standard_errors(certification.compiled, certification.cells)
     spread = np.maximum(spread, 1e-9)

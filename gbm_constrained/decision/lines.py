@@ -16,7 +16,6 @@ from gbm_constrained.data.cells import Cells
 # the scores after some hundred trees. Beyond MANY rows the few that are rounded to the other side
 # no longer count, while all gaps are small.
 RESOLUTION, MANY = 1e-5, 1_000_000
-PAST_LAST_SCORE = 1.0  # Distance past the outermost score of a shift that decides all rows alike.
 
 
 def check_margin(margin: NDArray[Any], cells: Cells) -> Float:
@@ -77,9 +76,9 @@ def sort_along_line(
 
 
 def stop_at(at: Float, cut: Codes) -> Float:
-    """Put a shift midway after each of some positions, and one past either end."""
+    """Put a shift midway after each of some positions, and one by 1 past either end."""
     middle = (at[cut] + at[cut + 1]) / 2
-    return np.concatenate([[at[0] - PAST_LAST_SCORE], middle, [at[-1] + PAST_LAST_SCORE]])
+    return np.concatenate([[at[0] - 1.0], middle, [at[-1] + 1.0]])
 
 
 def threshold_line(margin: Float, n_rows: int = 0) -> Line:

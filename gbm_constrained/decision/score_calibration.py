@@ -16,10 +16,9 @@ from scipy.special import logsumexp, xlogy
 
 from gbm_constrained._typing import Array, Codes, Float
 
-MAX_LOG_SCALE = 7.0  # Scores that separate the classes have no largest likelihood.
-MAX_BIAS = 30.0  # Nor does a class without held-out rows.
-
-UNSEEN = 10.0  # Distance of the score of a class that a booster has not seen from all others.
+# Largest size of a bias and of the logarithm of the scale: scores that separate the classes have
+# no largest likelihood, nor does a class without held-out rows.
+MAX_PARAMETER = 30.0
 
 
 def calibrate_scores(
@@ -47,9 +46,9 @@ def calibrate_scores(
     scores = np.asarray(margin, dtype=np.float64)
     if scores.ndim == 1:
         scores = np.column_stack([np.zeros(scores.size), scores])
-    # A booster that has not seen a class scores it with minus infinity.
+    # A booster that has not seen a class scores it with minus infinity: no others are below it.
     is_finite = np.isfinite(scores)
-    scores = np.where(is_finite, scores, scores[is_finite].min() - UNSEEN)
+    scores = np.where(is_finite, scores, scores[is_finite].min())
     w = np.ones(codes.size) if weight is None else weight
     w = w / w.sum()
     unit = max(float(scores.std()), np.finfo(np.float64).tiny)
@@ -65,7 +64,7 @@ def calibrate_scores(
         gradient = np.append((residual * scores).sum() * scale, residual.sum(axis=0)[1:])
         return -float(w @ log_p[rows, codes]), gradient
 
-    bounds = [(-MAX_LOG_SCALE, MAX_LOG_SCALE)] + [(-MAX_BIAS, MAX_BIAS)] * (n_classes - 1)
+    bounds = [(-MAX_PARAMETER, MAX_PARAMETER)] * n_classes
     start = np.append(np.log(np.clip(unit, *np.exp(bounds[0]))), np.zeros(n_classes - 1))
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     is_worse = found.fun > -xlogy(share, share).sum() + 1e-6  # than the shares of the classes

@@ -15,8 +15,7 @@ from gbm_constrained.decision.lines import Line
 
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below ROUNDING.
 ROWS_AT_ONCE = 64  # Rows of constraints measured at once: with BLOCK candidates they fit a cache.
-DENSE = 1 << 24  # Entries beyond which a table of coefficients stays sparse: 128 MB.
-FEW_COEFFICIENTS = 1 << 16  # Entries up to which no table is made sparse: 0.5 MB.
+ENTRIES = 1 << 22  # Numbers in a table: 32 MB.
 
 
 class DecisionCounts:
@@ -77,7 +76,7 @@ class FunctionalsAlongLine:
             table = table[members]
             if isinstance(table, np.ndarray):
                 table = np.asfortranarray(table)  # Columns are looked up.
-            elif members.size * table.shape[1] <= DENSE:
+            elif members.size * table.shape[1] <= ENTRIES:
                 table = table.toarray()
             self.parts.append((v, members, table))
 
@@ -98,7 +97,7 @@ class FunctionalsAlongLine:
         wrong = np.arange(decisions.n_classes) != decisions.cells.labels[:, None]
         error = (decisions.cost[:, None] * wrong).reshape(1, -1)
         density = np.repeat(decisions.density, decisions.n_classes)
-        if self.size * density.size <= FEW_COEFFICIENTS:
+        if self.size * density.size <= BLOCK:
             return np.concatenate([error, coefficients.toarray() * density])
         scaled = coefficients.multiply(density[None])
         return sparse.csc_array(sparse.vstack([sparse.csr_array(error), scaled]))

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.communicator import Communicator
+from gbm_constrained.decision.score_counts import ENTRIES
 
 MOST_BINS, FEWEST_BINS = 512, 64  # Bins of a table, and of what a step splits bins into.
-MOST_ENTRIES = 1 << 15  # Entries of a table beyond which it has fewer bins.
 PACKED = 2.0**26  # Rows below which two counts travel in one number, of 53 bits.
-FINER = 2  # Bins of equal width for each bin, whose counts choose the edges of a table.
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +47,6 @@ class ScoredKinds:
         Adds tables over machines.
     n_rows : int
         Number of rows of all machines.
-    most : int, default=512
-        Number of bins of a table, unless there are very many kinds.
     """
 
     scores: Array
@@ -59,7 +56,6 @@ class ScoredKinds:
     size: Float | None
     communicator: Communicator
     n_rows: int
-    most: int = MOST_BINS
 
     @property
     def n_kinds(self) -> int:
@@ -69,7 +65,7 @@ class ScoredKinds:
     @property
     def most_bins(self) -> int:
         """Number of bins of a table of these kinds."""
-        return int(np.clip(MOST_ENTRIES // max(self.n_kinds, 1), FEWEST_BINS, self.most))
+        return int(np.clip(ENTRIES // max(self.n_kinds, 1), FEWEST_BINS, MOST_BINS))
 
     def count(self, column: Codes, n_columns: int, rows: Any = slice(None)) -> Float:
         """Count rows, and add up weights if there are any, by kind and column.
@@ -157,7 +153,8 @@ def _divide_evenly(rows: ScoredKinds) -> Float:
     scores, communicator = rows.scores, rows.communicator
     low = min(communicator.gather(float(np.min(scores, initial=np.inf))))
     high = max(communicator.gather(float(np.max(scores, initial=-np.inf))))
-    edges = np.union1d(edges_between(low, high, FINER * rows.most), [0.0])
+    # Bins of equal width, twice as many as will be kept.
+    edges = np.union1d(edges_between(low, high, 2 * MOST_BINS), [0.0])
     _, strata = np.unique(rows.strata, return_inverse=True)
     width = edges.size + 1
     at = strata[rows.kinds] * width + np.searchsorted(edges, scores)

@@ -9,7 +9,7 @@ Mixtures of candidates make this a linear programme, whose optimum is a lower bo
 - **Two groups** are searched exactly. For a candidate of the first group, each constraint whose
   rates rise or fall with the candidates of the second one leaves an interval of these. A table of
   minima over intervals then finds the best one, at a cost of :math:`T \log T` for T candidates.
-  Where rates do both, as errors do, up to :data:`PAIRED` candidates of each group are paired.
+  Where rates do both, as errors do, some candidates of each group are paired.
 - **More groups** start at the candidates nearest to the optimum of the linear programme. Two of
   them at a time are then searched while the others keep theirs, until no pair improves.
 """
@@ -27,11 +27,9 @@ from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.problem.linear_programme import solve_linear_programme
 
-PAIRED = 512  # Candidates of each of two groups whose rates neither rise nor fall.
-MIXED = 100  # Candidates of each group in the linear programme.
-ROUNDINGS = 5  # Times that the linear programme is solved at tighter bounds.
-SWEEPS = 10  # Times that all pairs of groups are searched, at most.
-NOISE = 1e-11  # Rounding of running sums, below which rates count as constant.
+# Candidates of each group in the linear programme, of each of two groups whose rates neither rise
+# nor fall, and of each prefix in tests.
+MOST_CANDIDATES = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +63,7 @@ class Candidates:
     def is_monotone(self) -> bool:
         """Whether the part in each constraint rises or falls with the shift."""
         steps = np.diff(self.rates, axis=1)
-        rises, falls = (steps >= -NOISE).all(axis=1), (steps <= NOISE).all(axis=1)
+        rises, falls = (steps >= -ROUNDING).all(axis=1), (steps <= ROUNDING).all(axis=1)
         return bool((rises | falls).all())
 
     @cached_property
@@ -165,28 +163,27 @@ class SeparableSearch:
         """Search two groups at a time while the others keep their thresholds."""
         tables, at = self.tables, [*at]
         total = sum((table.rates[:, i] for table, i in zip(tables, at, strict=True)), -right)
-        for _ in range(SWEEPS):
-            before = [*at]
+        seen: set[tuple[int, ...]] = set()
+        while tuple(at) not in seen:
+            seen.add(tuple(at))
             for g, h in combinations(range(len(tables)), 2):
                 own = tables[g].rates[:, at[g]] + tables[h].rates[:, at[h]]
                 found = best_pair(tables[g], tables[h], own - total)
                 if found is not None:
                     at[g], at[h] = found
                     total = total - own + tables[g].rates[:, at[g]] + tables[h].rates[:, at[h]]
-            if at == before:
-                break
         return at
 
     def _round(self, right: Float) -> list[int]:
         """Round the best mixture of thresholds to the thresholds nearest to its rates."""
-        few = [table.take(table.spread(MIXED)) for table in self.tables]
+        few = [table.take(table.spread(MOST_CANDIDATES)) for table in self.tables]
         sizes = [table.shift.size for table in few]
         rates = np.concatenate([table.rates for table in few], axis=1)
         ones = np.repeat(np.eye(len(few)), sizes, axis=1)
         errors = np.concatenate([table.error for table in few])
         allowed, at = right.copy(), [0] * len(few)
         is_bounded = np.isfinite(right)
-        for _ in range(ROUNDINGS):
+        for _ in self.tables:
             found = solve_linear_programme(
                 errors, rates[is_bounded], allowed[is_bounded], (0, None),
                 A_eq=ones, b_eq=np.ones(len(few)),
@@ -233,7 +230,7 @@ def best_pair(first: Candidates, second: Candidates, right: Float) -> tuple[int,
         rows = np.flatnonzero(is_met)
         columns = partner[rows]
     else:
-        some, others = first.spread(PAIRED), second.spread(PAIRED)
+        some, others = first.spread(MOST_CANDIDATES), second.spread(MOST_CANDIDATES)
         is_allowed = np.ones((some.size, others.size), dtype=bool)
         for a, c, most in zip(first.rates, second.rates, right, strict=True):
             is_allowed &= a[some][:, None] + c[others] <= most + ROUNDING

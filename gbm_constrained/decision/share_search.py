@@ -14,7 +14,6 @@ from gbm_constrained.decision.score_tables import ScoredKinds, ScoreTable
 
 # Rows up to which all scores are sorted, and intervals of scores that narrow the search beyond.
 SORTED_ROWS, INTERVALS = 100_000, 4096
-WIDTHS = (2, 32, 512)  # Intervals on each side of the threshold, until the search finds it.
 
 
 def shift_for_share(
@@ -52,12 +51,14 @@ def _surround(margin: Array, share: float, weight: Array) -> Iterator[tuple[floa
     of_interval, ends = np.histogram(margin, INTERVALS, (low, high), weights=weight)
     above = of_interval[::-1].cumsum()[::-1]  # Weight of scores from the interval on.
     at = int(np.searchsorted(-above, -share * weight.sum()))
-    for width in WIDTHS:
+    width = 2
+    while width < INTERVALS:
         below, beyond = at - width, at + width
         yield (
             float(ends[below]) if below > 0 else -np.inf,
             float(ends[beyond]) if beyond < INTERVALS else np.inf,
         )
+        width *= 16
 
 
 def _search(

@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.decision.evaluation_set import ScoredRows
+from gbm_constrained.decision.group_thresholds import N_CANDIDATES
 from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
 from gbm_constrained.decision.rule import Choice, shift_scores
 from gbm_constrained.decision.standard_errors import standard_errors
@@ -21,8 +22,6 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.p_values import find_violated_rows
 
-N_THRESHOLDS = 120  # Thresholds of each prefix, for each class of labels.
-N_BIASES = 150  # Biases of several classes, for each prefix.
 MAX_COVER_STEPS = 5000  # Steps of the search for the smallest conflict.
 SEARCHED_ROWS = 30_000_000  # Approximate number of rows times threshold searches: some seconds.
 N_BIAS_SEARCHES = 4  # Searches for the biases of several classes, half a second each.
@@ -78,7 +77,8 @@ class DecisionPool:
         k = self.rows.cells.classes.size
         rng = np.random.default_rng(0)
         always = [*(1e6 * np.eye(k)), np.zeros(k)]
-        return [*always, *rng.normal(size=(N_BIASES, k)) * rng.exponential(2.0, (N_BIASES, 1))]
+        drawn = rng.normal(size=(N_CANDIDATES, k)) * rng.exponential(2.0, (N_CANDIDATES, 1))
+        return [*always, *drawn]
 
     def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> None:
         margin, cells = self.margins(prefix), self.rows.cells
@@ -91,7 +91,7 @@ class DecisionPool:
     def _add_thresholds(self, prefix: int) -> None:
         """Add thresholds that are dense where either class has its scores."""
         margin, cells = self.margins(prefix), self.rows.cells
-        thresholds = spread_thresholds(margin, cells, N_THRESHOLDS)
+        thresholds = spread_thresholds(margin, cells, N_CANDIDATES)
         self._add(CellCounts.at_thresholds(cells, margin, thresholds))
 
     def _add(self, counts: CellCounts) -> None:

@@ -19,10 +19,12 @@ from gbm_constrained.reductions.ellipsoid import solve_by_ellipsoid
 from gbm_constrained.reductions.frank_wolfe import solve_by_frank_wolfe
 from gbm_constrained.reductions.gradient_descent_ascent import solve_by_gradient_descent_ascent
 
-SolverName: TypeAlias = Literal["auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"]
+ReductionName: TypeAlias = Literal[
+    "auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"
+]
 
 # The solver of each kind of objective that "auto" takes.
-BEST: dict[Kind, SolverName] = {
+BEST: dict[Kind, ReductionName] = {
     "linear": "columns",
     "smooth": "columns",
     "convex": "columns",
@@ -30,14 +32,14 @@ BEST: dict[Kind, SolverName] = {
     "other": "frank_wolfe",
 }
 # Kinds of objectives that each solver can minimise, and why no others.
-CAPABLE: dict[SolverName, tuple[frozenset[Kind], str]] = {
+CAPABLE: dict[ReductionName, tuple[frozenset[Kind], str]] = {
     "columns": (frozenset({"linear", "smooth", "convex"}), "needs a convex objective"),
     "gda": (frozenset({"linear", "smooth", "convex"}), "needs a convex objective"),
     "ellipsoid": (frozenset({"linear", "smooth", "convex"}), "needs a convex objective"),
     "frank_wolfe": (frozenset({"linear", "smooth", "other"}), "needs a differentiable objective"),
     "bisection": (frozenset({"ratio"}), "needs a ratio of linear functions"),
 }
-SOLVERS: dict[SolverName, Callable[..., Solution]] = {
+SOLVERS: dict[ReductionName, Callable[..., Solution]] = {
     "columns": solve_by_columns,
     "frank_wolfe": solve_by_frank_wolfe,
     "gda": solve_by_gradient_descent_ascent,
@@ -46,7 +48,7 @@ SOLVERS: dict[SolverName, Callable[..., Solution]] = {
 }
 
 
-def check_reduction(kind: Kind, solver: str) -> SolverName:
+def check_reduction(kind: Kind, solver: str) -> ReductionName:
     """Check that a solver can minimise a kind of objective, and choose one for ``"auto"``.
 
     Parameters

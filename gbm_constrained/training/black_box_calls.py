@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from gbm_constrained.solvers.post_shift import N_PASSES
 
-SHARE_OF_THRESHOLDS = 20  # One call in so many looks for the best threshold,
-SHARE_OF_GROUPS = 10  # one in so many for the thresholds of groups,
-SHARE_OF_REPORT = 15  # and one in so many is for the intervals of the report.
-MOST_THRESHOLDS = 50  # More of them follow the validation rows too closely,
-THRESHOLDS_OF_GROUP = 10  # and so do more of them in each pass over the groups.
-LEAST_THRESHOLDS = 4
-MOST_REPLICATES = 50  # Of the bootstrap; a standard error from so many is known to a tenth.
+# One call in so many looks for the best threshold, one for thresholds of groups, and one is for
+# the intervals of the report.
+SHARE = 15
+# More thresholds follow the validation rows too closely. A standard error from as many replicates
+# of the bootstrap is known to a tenth.
+MOST_CALLS = 50
+THRESHOLDS_OF_GROUP = 10  # In each pass over the groups, for the same reason.
+LEAST_CALLS = 4  # A search for a threshold takes as many.
 N_REPORTED = 4  # Models in the report.
-N_TRIALS = 2  # Calls before training, one on the validation rows and one on those of evidence.
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ class CallPlan:
     @property
     def thresholds(self) -> int:
         """Calls that look for the best threshold."""
-        asked = min(self.max_calls // SHARE_OF_THRESHOLDS, MOST_THRESHOLDS)
-        return max(asked, LEAST_THRESHOLDS)
+        return max(min(self.max_calls // SHARE, MOST_CALLS), LEAST_CALLS)
 
     @property
     def group_thresholds(self) -> int:
@@ -50,13 +49,13 @@ class CallPlan:
         n_searches = N_PASSES * self.n_groups
         if not n_searches:
             return 0
-        asked = min(self.max_calls // SHARE_OF_GROUPS // n_searches, THRESHOLDS_OF_GROUP)
-        return n_searches * max(asked, LEAST_THRESHOLDS)
+        asked = min(self.max_calls // SHARE // n_searches, THRESHOLDS_OF_GROUP)
+        return n_searches * max(asked, LEAST_CALLS)
 
     @property
     def replicates(self) -> int:
         """Replicates of the bootstrap for each reported model."""
-        return min(self.max_calls // SHARE_OF_REPORT // N_REPORTED, MOST_REPLICATES)
+        return min(self.max_calls // SHARE // N_REPORTED, MOST_CALLS)
 
     @property
     def shifts(self) -> int:
@@ -76,7 +75,8 @@ class CallPlan:
     @property
     def of_search(self) -> int:
         """Calls of a search, with its thresholds and its refinement."""
-        return (self.max_calls - N_TRIALS - self.of_report) // self.n_searches
+        # Before training, the validation rows and those of evidence are tried once each.
+        return (self.max_calls - 2 - self.of_report) // self.n_searches
 
     def kept_back(self, n_searches: int) -> int:
         """Count the calls that are left for so many further searches, and for the report."""

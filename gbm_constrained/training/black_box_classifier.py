@@ -16,6 +16,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.decision.group_shifts import GroupOffsets, take_offsets
+from gbm_constrained.decision.lines import RESOLUTION
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.training.black_box_fit import (
@@ -30,8 +31,6 @@ from gbm_constrained.training.fitted_report import remove_report
 from gbm_constrained.training.metric_classifier import take_fit
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.options import solver_parameter
-
-MAX_ROUNDING = 1e-5  # Of offsets inside of a model in single precision.
 
 
 class AdjustableAdapter(Protocol):
@@ -135,7 +134,7 @@ class BlackBoxMixin:
             expected = self._raw_margin(table) + parameters.offsets
             before = dict(vars(self))
             model.append_offsets(table, parameters.offsets)
-            if np.abs(self._raw_margin(table) - expected).max() < MAX_ROUNDING:
+            if np.abs(self._raw_margin(table) - expected).max() < RESOLUTION:
                 return
             vars(self).update(before)
         kept = GroupOffsets(columns, fit.levels, parameters.offsets)

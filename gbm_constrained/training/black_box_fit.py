@@ -46,7 +46,6 @@ from gbm_constrained.training.black_box_rows import BlackBoxRows, partition
 from gbm_constrained.training.black_box_rules import RuledLoss
 
 RETURNED = "this model"  # Its name in the report.
-N_REFINED = 7  # Parameters that are compared after a search: its best one and six others.
 SURROGATE_ROWS = 10_000
 """Training rows that surrogates are means of: their mean has a standard error of a hundredth of
 the standard deviation of a loss, and projections take a time proportional to the rows."""
@@ -123,7 +122,9 @@ class BlackBoxFit:
         self._of_validation = (
             metric.bind_validation(validation.rows, data.rows) if needs_cells else None
         )
-        n_compared = N_REFINED + (search.n_iterations + 1 if options.constraints else 0)
+        # After a search its best parameters are compared with a mean, that with a shift and with
+        # offsets, and both starts; and what is returned is measured again.
+        n_compared = 7 + (search.n_iterations + 1 if options.constraints else 0)
         self.plan = CallPlan(metric.max_calls, len(self.levels), 1 + search.refits, n_compared)
         self._n_left = search.refits  # Searches after this one.
         budget = CallBudget(metric.max_calls)

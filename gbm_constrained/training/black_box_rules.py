@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
@@ -20,7 +20,6 @@ from gbm_constrained.statistics.counts import CellCounts, functionals_of
 PENALTY = 5.0
 """Price of a violation in the search, in units of the loss: a multiplier of that size is larger
 than those of bounds that a threshold can meet."""
-ROUNDING = 1e-9  # Of counted rates.
 
 
 def check_rules(constraints: Sequence[Constraint]) -> None:
@@ -78,7 +77,8 @@ class Rules:
         counts = CellCounts.of(self.cells, (scores > 0.0).astype(np.intp))
         functionals = functionals_of(self.compiled, counts)
         excess = self.compiled.rows_of(functionals) - self.compiled.b
-        return max(float(np.nan_to_num(excess).max(initial=0.0)) - ROUNDING, 0.0)
+        largest = float(np.nan_to_num(excess).max(initial=0.0))
+        return largest if largest > ROUNDING else 0.0
 
 
 class RuledLoss:

@@ -35,8 +35,6 @@ State: TypeAlias = dict[str, Any]
 FORMAT = 7
 ARRAY = "__array__"
 LIBRARIES = ("xgboost", "lightgbm", "numpy", "scipy", "sklearn")  # Their versions must agree.
-PRINTED = ("verbose", "verbosity", "silent")  # Parameters that do not change the model.
-MAX_SHOWN = 60  # Characters of a value beyond which a message does not show the value.
 
 
 class CheckpointFile:
@@ -194,10 +192,11 @@ def describe_fit(
     with preserve_random_state(estimator):
         params = estimator.get_params(deep=False)
     for name, value in params.items():
-        if name not in PRINTED and name != "constraints":
+        # What is printed does not change the model.
+        if name not in ("constraints", "verbose", "verbosity", "silent"):
             text = repr(value)
             is_plain = value is None or isinstance(value, (bool, int, float, str, Metric))
-            found[name] = text if is_plain and len(text) <= MAX_SHOWN else _hash(value)
+            found[name] = text if is_plain and len(text) <= 60 else _hash(value)
     found["constraints"] = "[" + ", ".join(map(repr, compiled["constraints"])) + "]"
     rows = [value for name, value in compiled.items() if name != "constraints"]
     found["rows of the constraints"] = _hash(rows)

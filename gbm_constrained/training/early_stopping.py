@@ -44,7 +44,6 @@ from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.problem.row_owners import find_first
 
 EarlyStoppingOn: TypeAlias = Literal["metric", "constraints", "both"]
-EARLY_STOPPING_ON: tuple[EarlyStoppingOn, ...] = ("metric", "constraints", "both")
 # Steps towards the shift of least log loss, at most, and the largest one that ends them, in
 # log-odds.
 MOST_STEPS, SMALL_STEP = 10, 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Number
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from gbm_constrained.training.early_stopping import RoundMerit, find_merit
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 from gbm_constrained.training.group_decisions import begin_groups
 from gbm_constrained.training.measurement import (
-    DIVIDING,
+    Dividing,
     EvaluationRows,
     HeldOutRows,
     Measured,
@@ -256,7 +256,7 @@ class ConstrainedFit:
             has_evaluation_set=bool(self.evaluation_sets),
         )
         strategy: MeasurementStrategy = TrainingRows()
-        if kind in DIVIDING:
+        if kind in get_args(Dividing):
             assert make_factory is not None
             n_folds = 1 if kind == "holdout" else self.options.n_folds
             strategy = self.held_out_rows(make_factory(), n_folds, has_offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from gbm_constrained.data.validation import check_choice, check_integer, check_s
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit", "forward"]
-MEASURE_ON: tuple[MeasureOn, ...] = ("auto", "train", "holdout", "crossfit", "forward")
-NAMED = 3  # Constraints that a message names.
 
 
 def check_measurement(options: Any) -> None:
@@ -32,7 +30,7 @@ def check_measurement(options: Any) -> None:
     TypeError, ValueError
         If one of them is out of its range, or some do not go together.
     """
-    check_choice("measure_on", options.measure_on, MEASURE_ON)
+    check_choice("measure_on", options.measure_on, get_args(MeasureOn))
     check_integer("n_folds", options.n_folds, 2)
     if options.holdout_fraction is not None:
         check_share("holdout_fraction", options.holdout_fraction)
@@ -135,6 +133,6 @@ def check_measurable(data: FitData, cells: Cells, compiled: LinearConstraints) -
     ]
     if lost:
         raise ValueError(
-            f"{given.name} holds out no row that a rate of {join_truncated(lost, NAMED)} is taken "
+            f"{given.name} holds out no row that a rate of {join_truncated(lost, 3)} is taken "
             f"over: hold out other rows, or leave out or merge groups that have none."
         )

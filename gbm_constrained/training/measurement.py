@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 
@@ -208,8 +208,8 @@ def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
     solver.corrected = compiled.must_reward_errors & (errors <= MAX_STANDARD_ERROR)
 
 
-Measurement: TypeAlias = Literal["train", "evaluation set", "holdout", "crossfit", "forward"]
-DIVIDING = ("holdout", "crossfit", "forward")  # Values that grow boosters on parts of the rows.
+Dividing: TypeAlias = Literal["holdout", "crossfit", "forward"]  # Boosters on parts of the rows.
+Measurement: TypeAlias = Literal["train", "evaluation set", Dividing]
 
 
 def resolve_measurement(
@@ -231,7 +231,7 @@ def resolve_measurement(
             f"cv={options.cv!r} divides the rows, which a model to continue from (it has seen all "
             f"rows) does not allow: leave cv out."
         )
-    if asked in DIVIDING and not is_divisible:
+    if asked in get_args(Dividing) and not is_divisible:
         raise ValueError(
             f"measure_on={asked!r} grows boosters on part of the rows, which a model to continue "
             f"from (it has seen all rows) does not allow: use measure_on='train', or 'holdout' "

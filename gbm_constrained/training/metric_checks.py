@@ -16,9 +16,6 @@ from gbm_constrained.training.metric_problem import MetricProblem
 N_PROBES = 32
 """Random decisions that a user's function is tried on: a function that is not convex on a tenth of
 the pairs of points passes with a probability of 0.001, for check_convexity draws 64 pairs."""
-CONCENTRATION = (
-    0.3  # Of the Dirichlet distribution of decisions: most rows of a cell in one class.
-)
 
 
 def check_function(problem: MetricProblem) -> None:
@@ -70,7 +67,9 @@ def _draw_points(problem: MetricProblem) -> Float:
     joint = problem.joint
     shape = len(joint), joint.n_classes
     random = np.random.RandomState(0)
-    drawn = random.dirichlet(np.full(joint.n_classes, CONCENTRATION), (N_PROBES, len(joint)))
+    # Few rows of a cell are outside of one class.
+    each = np.full(joint.n_classes, 1.0 / joint.n_classes)
+    drawn = random.dirichlet(each, (N_PROBES, len(joint)))
     shares = np.concatenate([np.full((1, *shape), 1.0 / joint.n_classes), drawn])
     return _functionals_of(problem, shares)
 

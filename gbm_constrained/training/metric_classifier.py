@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import clone
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.combined_rows import CombinedRows
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
@@ -34,8 +35,6 @@ from gbm_constrained.training.options import SolverOptions
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.search_notifier import SearchNotifier
 from gbm_constrained.training.time_limit import TimeLimit
-
-MIN_SHIFT = 1e-12  # Rounding of the costs of decisions that the scores make by themselves.
 
 
 class NativeAdapter(Protocol):
@@ -231,7 +230,7 @@ class MetricMixin:
         if shift is None:
             return
         del self._rules
-        if np.abs(shift).max() < MIN_SHIFT:
+        if np.abs(shift).max() < ROUNDING:
             shift = np.zeros(n_columns)
         self.shift_ = shift
         is_calibrated = getattr(self, "probabilities", "shifted") == "calibrated"

@@ -140,7 +140,8 @@ def _name_of_form(value: Any) -> str:
     """Find the form of a value by its type, or by the family of types that it belongs to."""
     kind = type(value)
     if kind not in NAMES and kind is not pd.MultiIndex:
-        kind = next((family for family in FAMILIES if isinstance(value, family)), kind)
+        families = (np.generic, dict, pd.Index, ExtensionArray)  # Their subclasses share a form.
+        kind = next((family for family in families if isinstance(value, family)), kind)
     if kind not in NAMES:
         raise TypeError(f"{value!r} of type {kind.__name__} cannot be written as JSON.")
     return NAMES[kind]
@@ -353,4 +354,3 @@ FORMS: dict[str, Form] = {
     "DataFrame": Form(pd.DataFrame, _parts_of_frame, _build_frame),
 }
 NAMES = {form.kind: name for name, form in FORMS.items()}
-FAMILIES = (np.generic, dict, pd.Index, ExtensionArray)  # Their subclasses share a form.

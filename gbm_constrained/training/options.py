@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,42 +16,31 @@ from gbm_constrained.constraints import checking
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.data.validation import check_choice, check_share
-from gbm_constrained.decision.guarantees import GUARANTEES, Guarantee
+from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.decision.prefix_choice import CRITERIA, Criterion, Prefixes
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
+from gbm_constrained.reductions.solve import ReductionName
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
 from gbm_constrained.training.calibration_options import check_calibration
-from gbm_constrained.training.early_stopping import EARLY_STOPPING_ON, EarlyStoppingOn
+from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.given_folds import MeasureOn, check_measurement
 from gbm_constrained.training.group_options import GROUP_PARAMETERS, check_group_parameters
 from gbm_constrained.training.priority_options import check_priorities
 
 Init = TypeVar("Init", bound=Callable[..., None])
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
-ITERATES: tuple[Iterate, ...] = ("last", "best", "ergodic", "randomized")
-SolverName: TypeAlias = Literal[
-    "auto", "abpp", "cbpr", "threshold", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"
-]
-REDUCTIONS: tuple[SolverName, ...] = (
-    "auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"
-)  # fmt: skip
-PLUG_IN: tuple[SolverName, ...] = ("auto", "threshold")  # Solvers without multipliers.
+SolverName: TypeAlias = Literal[ReductionName, "abpp", "cbpr", "threshold"]
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
-Ensemble: TypeAlias = Literal["folds"] | None
-ENSEMBLES: tuple[Ensemble, ...] = (None, "folds")
+Ensemble: TypeAlias = Literal[None, "folds"]
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
-PROBABILITIES: tuple[Probabilities, ...] = ("shifted", "calibrated")
 OracleName: TypeAlias = Literal["auto", "plug_in", "refit", "in_training"]
-ORACLES: tuple[OracleName, ...] = ("auto", "plug_in", "refit", "in_training")
 OnInfeasible: TypeAlias = Literal["warn", "raise"]
-ON_INFEASIBLE: tuple[OnInfeasible, ...] = ("warn", "raise")
 LINEAR_SOLVER = "constraint_solver"  # The linear model's parent has a `solver` of its own.
-ALIKE = 0.8  # Similarity of names, by difflib, from which on one is taken for the other misspelt.
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,7 @@ class SolverOptions:
         metric = read_objective(own.get("maximize"), own.get("minimize"))
         if metric is not None:
             solver = getattr(estimator, name)
-            check_choice(name, solver, REDUCTIONS)
+            check_choice(name, solver, get_args(ReductionName))
             parameter = "minimize" if own["maximize"] is None else "maximize"
             reason = f"{parameter}={metric} chooses decisions, which do not change scores"
             checking.check_decisions(constraints, parameter, reason)
@@ -107,14 +96,14 @@ class SolverOptions:
         checking.check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
-        check_choice("iterate", options.iterate, ITERATES)
+        check_choice("iterate", options.iterate, get_args(Iterate))
         check_measurement(options)
-        check_choice("guarantee", options.guarantee, GUARANTEES)
+        check_choice("guarantee", options.guarantee, get_args(Guarantee))
         check_share("delta", options.delta)
         check_share("calibration_fraction", options.calibration_fraction)
-        check_choice("probabilities", options.probabilities, PROBABILITIES)
-        check_choice("on_infeasible", options.on_infeasible, ON_INFEASIBLE)
-        check_choice("early_stopping_on", options.early_stopping_on, EARLY_STOPPING_ON)
+        check_choice("probabilities", options.probabilities, get_args(Probabilities))
+        check_choice("on_infeasible", options.on_infeasible, get_args(OnInfeasible))
+        check_choice("early_stopping_on", options.early_stopping_on, get_args(EarlyStoppingOn))
         options._check_select()
         check_group_parameters(own, constraints, options.iterate)
         check_priorities(constraints, own)
@@ -169,7 +158,7 @@ class SolverOptions:
 
     def check_ensemble(self) -> None:
         """Refuse to merge boosters where there is no metric that they were measured by."""
-        check_choice("ensemble", self.ensemble, ENSEMBLES)
+        check_choice("ensemble", self.ensemble, get_args(Ensemble))
         if self.ensemble is not None:
             raise ValueError(
                 f"ensemble={self.ensemble!r} returns the boosters that a metric was measured on, "
@@ -184,7 +173,7 @@ class SolverOptions:
         booster : str
             The parameter that names the booster, with its value.
         """
-        if self.solver not in PLUG_IN:
+        if self.solver not in ("auto", "threshold"):
             raise ValueError(
                 f"solver={self.solver!r} moves multipliers in the gradients of a booster, and "
                 f"{booster} takes no gradients but its own: use solver='auto'."
@@ -196,14 +185,14 @@ class SolverOptions:
     def _check_of_metric(self, metric: str) -> SolverOptions:
         """Check what a metric as the objective allows."""
         check_measurement(self)
-        check_choice("on_infeasible", self.on_infeasible, ON_INFEASIBLE)
-        check_choice("probabilities", self.probabilities, PROBABILITIES)
-        check_choice("oracle", self.oracle, ORACLES)
+        check_choice("on_infeasible", self.on_infeasible, get_args(OnInfeasible))
+        check_choice("probabilities", self.probabilities, get_args(Probabilities))
+        check_choice("oracle", self.oracle, get_args(OracleName))
         if self.deterministic not in (None, True, False):
             raise ValueError(
                 f"deterministic must be None, True or False, got {self.deterministic!r}."
             )
-        check_choice("ensemble", self.ensemble, ENSEMBLES)
+        check_choice("ensemble", self.ensemble, get_args(Ensemble))
         if self.ensemble is not None and self.measure_on not in ("auto", "crossfit"):
             raise ValueError(
                 f"ensemble={self.ensemble!r} returns the boosters of the folds, and "
@@ -275,7 +264,7 @@ def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
         chosen: Any = next(key for key, kind in METHODS.items() if isinstance(solver, kind))
     else:
         choices = [*METHODS] if is_exact else [*METHODS, "threshold"]
-        if isinstance(solver, str) and solver in REDUCTIONS[1:]:
+        if isinstance(solver, str) and solver in get_args(ReductionName)[1:]:
             raise ValueError(
                 f"{name}={solver!r} optimises a metric of the confusion matrix, and the objective "
                 f"is the classifier's own: give maximize= or minimize=, or one of {choices}."
@@ -370,7 +359,7 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
                 f"{kind}: leave it out."
             )
         names = (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
-        near = get_close_matches(name.partition("__")[0], names, 1, ALIKE)
+        near = get_close_matches(name.partition("__")[0], names, 1, cutoff=0.8)
         if near and name not in (*near, *known):  # LightGBM's set_params hands on all names
             meant = f"solver=ABPP({near[0]}=...)" if near[0] in SOLVER_OPTIONS else f"{near[0]}="
             raise TypeError(
