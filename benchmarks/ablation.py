@@ -4,12 +4,13 @@ The fits are draws of ``sweep.py`` from its half to choose on: the same draws fo
 a fit is worth is the objective on test rows less the violation by groups that rows can tell of,
 each with the price of ``docs/method.md``.
 
-    python benchmarks/ablation.py [--draws 60] [--first 0] [--kinds groups auc ...]
+    python benchmarks/ablation.py [--draws 50] [--first 0] [--kinds groups auc ...]
         [--values NAME=VALUE ...] [--most-rows 5000]
 
+Without ``--values``, those that stand below are measured on the kinds of fits that they are for.
 Each value is a row of ``benchmarks/results/ablation.csv``: the mean difference of worth from the
-package as it is, its standard error, the share of fits that lose more than a point, and the cost in
-plain fits over that of the package as it is. A row that is there is not measured again.
+package as it is, its standard error, the share of fits that lose more than a point, and the cost
+in plain fits over that of the package as it is. A row that is there is not measured again.
 """
 
 from __future__ import annotations
@@ -30,14 +31,19 @@ from result_file import ResultFile
 from sweep import KINDS, TUNE, Draw, draw, fit, wanted
 
 RESULTS = Path(__file__).parent / "results" / "ablation.csv"
-# Values that stand for the constant's absence, or lie on both sides of it. Without CREDIBLE_ROWS,
-# every group acts in full.
-VALUES = (
-    "CREDIBLE_ROWS=1e-9", "CREDIBLE_ROWS=10.0", "CREDIBLE_ROWS=50.0",
-    "VIOLATION_PRICE=0.3", "VIOLATION_PRICE=3.0",
-    "START=0.0", "START=1.0", "START=8.0", "BUDGET=4.5", "BUDGET=12.0",
-    "AFFORDABLE=0.0", "AFFORDABLE=0.02",
-)  # fmt: skip
+# Values that stand for the constant's absence, or lie on both sides of it, by the kinds of fits.
+# Without CREDIBLE_ROWS every group acts in full; without MEMORISED_SHARE no threshold is enough.
+VALUES = {
+    ("groups", "forward", "amounts"): (
+        "CREDIBLE_ROWS=1e-9", "CREDIBLE_ROWS=50.0", "VIOLATION_PRICE=0.3", "VIOLATION_PRICE=3.0",
+        "START=0.0", "START=1.0", "AFFORDABLE=0.0", "AFFORDABLE=0.02", "MAX_ERROR_INCREASE=-1.0",
+        "MAX_STANDARD_ERROR=0.0", "MEMORISED_SHARE=1e9", "N_CANDIDATES=30",
+    ),
+    ("auc",): ("PRICE_OF_SCORES=1.0", "BUDGET=7.9"),
+    ("classes",): ("SURELY=0.0", "RESTARTS=1", "PAIRS_UP_TO=0", "PENALTIES=(2.5,)"),
+    ("metrics",): ("N_PARTS=2", "MIN_GAIN=0.0", "MAX_LOSS_IN_ERRORS=0.0"),
+    ("regression",): ("N_SHIFTS=25", "N_HALVINGS=3"),
+}  # fmt: skip
 FIGURES = ("fits", "worth", "error", "> .01", "cost")
 
 
@@ -87,10 +93,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--draws", type=at_least(1), default=60)
+    parser.add_argument("--draws", type=at_least(1), default=50)
     parser.add_argument("--first", type=at_least(0), default=0, help="number of the first draw")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--values", nargs="+", default=VALUES, metavar="NAME=VALUE")
+    parser.add_argument("--values", nargs="+", metavar="NAME=VALUE")
     parser.add_argument("--most-rows", type=at_least(1), default=5000)
     parser.add_argument("--most-rounds", type=at_least(1), default=60)
     parser.add_argument("--output", type=Path, default=RESULTS)
@@ -98,21 +104,23 @@ def main() -> None:
     names = ["constant", "value", "kinds"]
     results = ResultFile(args.output, [*names, *FIGURES])
     done = {tuple(row[name] for name in names) for row in results.rows()}
-    asked = SimpleNamespace(
-        first=args.first, draws=args.draws, kinds=args.kinds, groups=None, half=TUNE,
-        most_rows=args.most_rows, most_rounds=args.most_rounds,
-    )  # fmt: skip
-    draws = [draw(plan.number) for plan in wanted(asked)]
-    usual = measure(draws)
-    kinds = " ".join(args.kinds)
-    for text in args.values:
-        name, _, value = text.partition("=")
-        if (name, value, kinds) in done:
+    of_kinds = VALUES if args.values is None else {tuple(args.kinds): args.values}
+    for kinds, values in of_kinds.items():
+        asked = SimpleNamespace(
+            first=args.first, draws=args.draws, kinds=kinds, groups=None, half=TUNE,
+            most_rows=args.most_rows, most_rounds=args.most_rounds,
+        )  # fmt: skip
+        named = [(*text.split("=", 1), " ".join(kinds)) for text in values]
+        left = [key for key in named if key not in done]
+        if not set(kinds) <= set(args.kinds) or not left:
             continue
-        with replaced(name, literal_eval(value)):
-            found = compare(measure(draws), usual)
-        results.append({"constant": name, "value": value, "kinds": kinds, **found})
-        print(results.rows()[-1], flush=True)
+        draws = [draw(plan.number) for plan in wanted(asked)]
+        usual = measure(draws)
+        for key in left:
+            with replaced(key[0], literal_eval(key[1])):
+                found = compare(measure(draws), usual)
+            results.append(dict(zip(names, key, strict=True)) | found)
+            print(results.rows()[-1], flush=True)
 
 
 if __name__ == "__main__":
