@@ -16,8 +16,8 @@ their price alone, since a constant decision meets any of them.
 
 A bound on sampling error has an edge: of two candidates whose violations differ by nothing that
 rows show, one may be within it and the other beyond. Where candidates are few, the choice r is
-therefore compared with those that violate no strict row by more than it does beyond their error,
-:math:`v_{cj} \le \max(v_{rj}, 0) + s_{cj}`. The one of least merit among them takes its place,
+therefore compared with those that violate no strict row by more than it does beyond two errors,
+:math:`v_{cj} \le \max(v_{rj}, 0) + 2 s_{cj}`. The one of least merit among them takes its place,
 until there is none of smaller merit (:func:`choose_unbeaten`).
 """
 
@@ -91,7 +91,7 @@ def choose_unbeaten(
     over = np.maximum(violations[:, is_strict], 0.0)
     chosen = choose(objectives, violations, errors, weights=weights, is_strict=is_strict)
     for _ in objectives:
-        is_rival = (over <= over[chosen] + errors[:, is_strict] + ROUNDING).all(axis=1)
+        is_rival = (over <= over[chosen] + 2.0 * errors[:, is_strict] + ROUNDING).all(axis=1)
         of_rivals = np.where(is_rival, objectives, np.nan)
         is_priced = np.zeros_like(is_strict)
         best = choose(of_rivals, violations, errors, weights=weights, is_strict=is_priced)

@@ -316,8 +316,9 @@ class MetricFit:
         chosen = candidates[found[0].search.choose(candidates)]
         at = [one.oracle for one in sets].index(chosen.oracle)
         search = found[at].search
+        solution = replace(search.solution_of(chosen), history=found[at].steps)
         result = MetricResult(
-            held, source, candidates, chosen, chosen.value, search.solution_of(chosen), np.nan,
+            held, source, candidates, chosen, chosen.value, solution, np.nan,
             None, None,
             found[at].factors, found[at].scale, search=search, booster_set=sets[at],
         )  # fmt: skip

@@ -129,7 +129,7 @@ def search_decisions(
     simple = search.baselines()
     # Each search knows the rules without one, so that what it finds is no worse on its rows.
     rules += [costs for decisions in simple for costs in decisions.costs]
-    if search.weighs_classes:
+    if search.weighs_classes and search.binds(rules):
         return _search_weights(oracle, search, weights, exact, simple)
     solution = search.solve(rules)
     candidates, _ = search.assess(
@@ -158,13 +158,17 @@ def _search_weights(
     """Find weights of the classes, beginning at the best of other decisions."""
     known, _ = search.assess([*simple, search.by_probabilities(exact)])
     known = [search.as_single(one, is_forced=True) for one in known]
-    candidates = [replace(one, oracle=oracle) for one in optimise_weights(search, known)]
+    found, steps = optimise_weights(search, known)
+    candidates = [replace(one, oracle=oracle) for one in found]
     chosen = candidates[search.choose(candidates)]
     least = min(candidates, key=lambda one: one.violation)
-    is_met = least.violation <= FEASIBLE
-    solution = search.solution_of(chosen if is_met else least)
-    if not is_met:
-        solution = replace(solution, status="infeasible")
+    if least.violation > FEASIBLE:
+        solution = replace(search.solution_of(least), status="infeasible")
+    else:
+        best = next(one for one in candidates if one.name == "optimised")
+        whole = search.of_rules("optimised", best.costs, best.probability)
+        solution = search.solution_of(search.assess([whole])[0][0])
+    solution = replace(solution, history=tuple(steps))
     return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
 
 

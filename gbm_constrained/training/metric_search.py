@@ -40,6 +40,7 @@ from gbm_constrained.reductions.solve import solve
 from gbm_constrained.statistics.bootstrap import RowGroups
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.metric_problem import HeldOutProblem
+from gbm_constrained.training.metric_weights import SMALLEST_PROBABILITY
 from gbm_constrained.training.search_notifier import SearchWatch
 
 N_PARTS = 5  # Parts of the held-out rows in cross-fitting.
@@ -53,7 +54,6 @@ MIN_GAIN = 1e-5  # Loss that counts by labels must gain: far below any sampling 
 MAX_LOSS_IN_ERRORS = 0.25
 """Standard errors of the metric that one rule may lose against the mixture to stand for it."""
 INTERVAL = (2.5, 97.5)  # Percentiles of the interval.
-SMALLEST_PROBABILITY = 1e-15  # Of a class, by whose logarithm thresholds are searched.
 
 Rules: TypeAlias = tuple[Float, Float]  # Costs of several rules, and the probability of each.
 
@@ -225,6 +225,15 @@ class MetricSearch:
                 break
             found = refined
         return found
+
+    def binds(self, rules: Sequence[Float]) -> bool:
+        """Whether the best decisions without constraints violate them, or have no value."""
+        points = np.array([self.oracle.functionals(costs) for costs in rules])
+        pooled = PooledOracle(self.oracle, rules, points)
+        with suppress(ZeroDenominatorError):
+            free = self._minimise(self.held.programme().without_constraints(), pooled, None)
+            return self.is_bound(free)
+        return True
 
     def _minimise(self, programme: Programme, oracle: Oracle, counted_by: str | None) -> Solution:
         """Run the reduction, first without constraints: those that do not bind change nothing."""

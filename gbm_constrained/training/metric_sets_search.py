@@ -7,16 +7,18 @@ the bounds, and under bounds that count as met within sampling error.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.decision.choose import choose
 from gbm_constrained.decision.cost_rule import CostRule, mixture_shares, probabilities_of
 from gbm_constrained.decision.group_thresholds import encode_groups
 from gbm_constrained.decision.score_calibration import calibrate_scores
-from gbm_constrained.reductions.base import FEASIBLE
+from gbm_constrained.reductions.base import FEASIBLE, Step
 from gbm_constrained.reductions.plug_in import PlugIn
 from gbm_constrained.training.metric_boosters import BoosterSet
 from gbm_constrained.training.metric_problem import HeldOutProblem
@@ -39,12 +41,15 @@ class SetResult:
         Factor of each class by which scores become probabilities.
     scale : float
         Factor by which scores become log-odds.
+    steps : tuple of Step
+        What the search for weights reached on the way.
     """
 
     search: MetricSearch
     candidates: list[Decisions]
     factors: Float
     scale: float
+    steps: tuple[Step, ...]
 
 
 def search_weights(
@@ -87,11 +92,14 @@ def search_weights(
         per_share = 1.0 / np.bincount(labels, held.weight, k)
         known += [decide("argmax", np.ones(k)), decide("prior", per_share)]
     known, _ = search.assess(known)
-    candidates = [replace(one, oracle=boosters.oracle) for one in optimise_weights(search, known)]
-    return SetResult(search, candidates, factors, scale)
+    found, steps = optimise_weights(search, known)
+    candidates = [replace(one, oracle=boosters.oracle) for one in found]
+    return SetResult(search, candidates, factors, scale, tuple(steps))
 
 
-def optimise_weights(search: MetricSearch, known: list[Decisions]) -> list[Decisions]:
+def optimise_weights(
+    search: MetricSearch, known: list[Decisions]
+) -> tuple[list[Decisions], list[Step]]:
     """Add optimised weights of the classes to decisions that are measured.
 
     Parameters
@@ -103,13 +111,20 @@ def optimise_weights(search: MetricSearch, known: list[Decisions]) -> list[Decis
 
     Returns
     -------
-    list of Decisions
+    candidates : list of Decisions
         All of them, measured.
+    steps : list of Step
+        What the search on all rows reached by each weight.
     """
     watch, loss = search.watch, search.held.problem.loss
-    errors = known[search.choose(known)].errors
-    weighing = [one for one in known if is_by_weights(one)]
-    start = _weights_of(weighing[search.choose(weighing)])
+    errors = known[0].errors
+    # By all rows, since parts of them are drawn by their order.
+    weighing = [one.costs[0] for one in known if is_by_weights(one)]
+    u = np.array([search.oracle.functionals(costs) for costs in weighing])
+    losses, violations = np.array([loss.value(one) for one in u]), search.held.violations(u)
+    best = choose(losses, violations, errors, **search.criterion)
+    start = weights_of(weighing[best])
+    steps, begun = list[Step](), time.perf_counter()
     rooms = {"optimised": np.zeros_like(errors), "relaxed": errors}
     if not search.criterion["is_strict"].any():
         del rooms["relaxed"]
@@ -119,15 +134,23 @@ def optimise_weights(search: MetricSearch, known: list[Decisions]) -> list[Decis
         def find(
             oracle: PlugIn, held: HeldOutProblem, room: Float = room, *, is_shown: bool = False
         ) -> Rules:
-            is_over = None
+            notify = None
             if watch is not None:
-                is_over = watch.observe_decisions(loss.value, is_shown=is_shown)
-            of_rows = WeightSearch(held, oracle, search.criterion, is_over)
+                notify = watch.observe_decisions(loss.value, is_shown=is_shown)
+
+            def observe(u: Float) -> bool:
+                if is_shown:
+                    worst = float(search.held.violations(u).max(initial=0.0))
+                    seconds = time.perf_counter() - begun
+                    steps.append(Step(loss.value(u), -np.inf, worst, seconds))
+                return notify is not None and notify(u)
+
+            of_rows = WeightSearch(held, oracle, search.criterion, observe)
             return costs_of_weights(of_rows.find(start, room)[0])[None], np.ones(1)
 
-        best = search.of_rules(name, *find(search.oracle, search.held, is_shown=True))
-        found.append(search.cross_fit(best, find))
-    return [*known, *search.assess(found)[0]]
+        whole = search.of_rules(name, *find(search.oracle, search.held, is_shown=True))
+        found.append(search.cross_fit(whole, find))
+    return [*known, *search.assess(found)[0]], steps
 
 
 def is_by_weights(decisions: Decisions) -> bool:
@@ -154,7 +177,7 @@ def measure_groups(search: MetricSearch, chosen: Decisions) -> float:
     groups = encode_groups(held.cells)
     of_rows = WeightSearch(held, oracle, search.criterion)
     allowed = np.maximum(chosen.violations, 0.0)
-    weights = of_rows.find(_weights_of(chosen), allowed, groups)
+    weights = of_rows.find(weights_of(chosen.costs[0]), allowed, groups)
     members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
     u = oracle.functionals_of(of_rows.decide(np.log(weights), members))
     is_kept = search.held.violations(u * held.problem.units).max(initial=0.0)
@@ -162,7 +185,8 @@ def measure_groups(search: MetricSearch, chosen: Decisions) -> float:
     return held.problem.loss.value(u) if is_kept else np.nan
 
 
-def _weights_of(decisions: Decisions) -> Float:
-    weights = CostRule(decisions.costs[0], np.ones(len(decisions.costs[0]))).class_weights
+def weights_of(costs: Float) -> Float:
+    """Find the weights of the classes of a rule that has them."""
+    weights = CostRule(costs, np.ones(len(costs))).class_weights
     assert weights is not None
     return weights

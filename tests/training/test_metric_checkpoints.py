@@ -32,7 +32,7 @@ CASES = {  # parameters, and boosters that are trained on parts or all of the ro
     "shift": ({"maximize": g_mean()}, FOLDS + 1),
     "mixture": ({"maximize": gc.recall(2), "constraints": [gc.selection_rate(2) <= 0.2],
                  "deterministic": False}, FOLDS + 1),
-    "groups": ({"maximize": "g_mean", **IN_GROUPS}, 2 * FOLDS + 2),
+    "groups": ({"maximize": "g_mean", "solver": "columns", **IN_GROUPS}, 2 * FOLDS + 2),
     "merged": ({"maximize": g_mean(), "ensemble": "folds"}, FOLDS),
     "merged groups": ({"maximize": g_mean(), "ensemble": "folds", **IN_GROUPS}, 2 * FOLDS),
     "refit": ({"maximize": g_mean(), "oracle": "refit"}, 2 * FOLDS + 1),
