@@ -85,6 +85,22 @@ def test_an_interrupted_fit_gives_the_uninterrupted_model(library, case, tmp_pat
 
 
 @BOTH
+def test_fold_boosters_of_a_fit_without_a_metric_are_resumed(library, tmp_path, trainings):
+    """The library itself trains the model of all rows alone."""
+    path, options = tmp_path / "run.checkpoint", {"maximize": g_mean(), **IN_GROUPS}
+    given = {"sensitive_features": GROUP, **quiet(library)}
+    whole = make(library, **options).fit(X, Y, **given)
+    trainings.interrupt_at(1)
+    with pytest.raises(Interruption):
+        make(library, **options).fit(X, Y, checkpoint=path, **given)
+    assert path.exists()
+    trainings.interrupt_at(None)
+    resumed = make(library, **options).fit(X, Y, checkpoint=path, **given)
+    assert not list(tmp_path.iterdir())
+    assert_same(resumed, whole)
+
+
+@BOTH
 def test_a_checkpoint_of_another_metric_is_refused(library, tmp_path, trainings):
     path = tmp_path / "run.checkpoint"
     trainings.interrupt_at(2)
