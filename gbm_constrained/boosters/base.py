@@ -26,6 +26,7 @@ from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
 from gbm_constrained.training.fitted_report import remove_report, report, warn
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory
 from gbm_constrained.training.group_decisions import tabulate_shifts
+from gbm_constrained.training.metric_boosters import ConstrainedBoosters
 from gbm_constrained.training.metric_classifier import Interruptions, MetricMixin, NativeAdapter
 from gbm_constrained.training.model_note import unchanged_on_error
 from gbm_constrained.training.model_scores import TrainedModel
@@ -110,7 +111,7 @@ class BoosterAdapter(NativeAdapter, Merger, Protocol):
         """Run the parent's ``fit`` with the solver as its objective."""
 
 
-def measure_fit(
+def attach_rows(
     estimator: Any,
     fit: ConstrainedFit,
     adapter: BoosterAdapter,
@@ -118,7 +119,7 @@ def measure_fit(
     checkpoint: Any,
     sensitive_features_eval_set: Any,
 ) -> None:
-    """Attach evaluation sets to a fit, and find its multipliers.
+    """Attach evaluation sets and the checkpoint to a fit.
 
     Parameters
     ----------
@@ -141,6 +142,10 @@ def measure_fit(
     arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
     fit.save_to(checkpoint, estimator, arguments)
     adapter.prepare(fit, held_out)
+
+
+def measure_fit(fit: ConstrainedFit, adapter: BoosterAdapter) -> None:
+    """Find the multipliers of a fit that has its rows."""
     with adapter.measuring():
         fit.measure(
             adapter.make_factory,
@@ -227,9 +232,19 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
             options, has_metric = options.without_multipliers(booster), True
         if has_metric:
             interruptions = Interruptions(constraint_callbacks, time_limit, checkpoint)
+
+            def make_boosters(limit: TimeLimit) -> ConstrainedBoosters:
+                adapter.check_parameters()
+                fit = ConstrainedFit(
+                    options.without_metric(), rows, adapter.settings(), limit=limit
+                )
+                attach_rows(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
+                return ConstrainedBoosters(fit, adapter)
+
             self._fit_metric(
-                adapter, rows, options, sensitive_features_eval_set, adapter, interruptions
-            )
+                adapter, rows, options, sensitive_features_eval_set, adapter, interruptions,
+                make_boosters,
+            )  # fmt: skip
             return
         options.check_ensemble()
         if not options.constraints:
@@ -253,7 +268,8 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
             constraint_callbacks=constraint_callbacks,
             limit=limit,
         )
-        measure_fit(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
+        attach_rows(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
+        measure_fit(fit, adapter)
         self._train_and_report(fit, adapter)
 
     def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> FinalModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gbm_constrained.boosters.base import BoosterAdapter, measure_fit
+from gbm_constrained.boosters.base import BoosterAdapter, attach_rows, measure_fit
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.affine import Affine
@@ -179,7 +179,8 @@ class ConstrainedRegressorMixin(ConstrainedFitAttributes):
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
         )
-        measure_fit(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
+        attach_rows(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
+        measure_fit(fit, adapter)
         with unchanged_on_error(self):
             trained = adapter.train()
             remove_report(self)

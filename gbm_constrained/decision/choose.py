@@ -13,6 +13,12 @@ Constraints that no comparison of groups makes are strict: where some candidate 
 to within sampling error, :math:`v_{cj} \le s_{cj}`, candidates that do not are left out. Of those
 left, the candidate of least merit is returned, and the first of equals. Comparisons of groups have
 their price alone, since a constant decision meets any of them.
+
+A bound on sampling error has an edge: of two candidates whose violations differ by nothing that
+rows show, one may be within it and the other beyond. Where candidates are few, the choice r is
+therefore compared with those that violate no strict row by more than it does beyond two errors,
+:math:`v_{cj} \le \max(v_{rj}, 0) + 2 s_{cj}`. The one of least merit among them takes its place,
+until there is none of smaller merit (:func:`choose_unbeaten`).
 """
 
 from __future__ import annotations
@@ -68,3 +74,28 @@ def choose(
     if reaches.any():
         merits = np.where(reaches, merits, np.inf)
     return int(np.argmax(merits <= merits.min() + ROUNDING))
+
+
+def choose_unbeaten(
+    objectives: Float,
+    violations: Float,
+    errors: Float,
+    *,
+    weights: Float | float = 1.0,
+    is_strict: Bool,
+) -> int:
+    """Choose the candidate that no other beats without being worse in the strict rows.
+
+    Parameters are those of :func:`choose`, with errors of shape (n_candidates, m).
+    """
+    over = np.maximum(violations[:, is_strict], 0.0)
+    chosen = choose(objectives, violations, errors, weights=weights, is_strict=is_strict)
+    for _ in objectives:
+        is_rival = (over <= over[chosen] + 2.0 * errors[:, is_strict] + ROUNDING).all(axis=1)
+        of_rivals = np.where(is_rival, objectives, np.nan)
+        is_priced = np.zeros_like(is_strict)
+        best = choose(of_rivals, violations, errors, weights=weights, is_strict=is_priced)
+        if best == chosen:
+            break
+        chosen = best
+    return chosen

@@ -118,7 +118,7 @@ def _count_by_group(cells: Cells, margin: Array, shift: Float) -> tuple[Cells, I
             return _count_joint_cells(JointRows(cells), margin, shift)
         table = MarginTable.of(margin, cells)
         cells, margin, n_rows = table.cells, table.scores, table.count
-    groups = _encode_groups(cells, n_rows)
+    groups = encode_groups(cells, n_rows)
     members = (np.flatnonzero(groups == group) for group in np.unique(groups))
     counted = (_count_candidates(cells.take(inside), margin[inside], shift) for inside in members)
     return cells, counted
@@ -135,7 +135,7 @@ def _count_joint_cells(
     local = [np.bincount(joint.codes * k + one, rows.weight, n * k) for one in decided]
     counts = rows.communicator.sum(np.array(local, dtype=np.float64)).reshape(-1, n, k)
     cells = rows.stand_in(np.arange(n), counts[0].sum(axis=1))
-    groups = _encode_groups(cells, n_rows)
+    groups = encode_groups(cells, n_rows)
     counted = (
         joint.spread(counts * (groups == group)[:, None], len(cells))
         for group in np.unique(groups)
@@ -143,7 +143,7 @@ def _count_joint_cells(
     return cells, counted
 
 
-def _encode_groups(cells: Cells, n_rows: Array | None) -> Codes:
+def encode_groups(cells: Cells, n_rows: Array | None = None) -> Codes:
     """Encode the group of each row, which may stand for several; small groups are one.
 
     What constraints that are only reported look at tells no groups apart.

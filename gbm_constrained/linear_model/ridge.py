@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 from sklearn.linear_model import Ridge
 
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.targets import check_targets
 from gbm_constrained.decision.affine import Affine
@@ -38,7 +40,11 @@ from gbm_constrained.training.options import (
 )
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.regression import RegressionFit
-from gbm_constrained.training.regression_report import describe_regressor, report_regressor
+from gbm_constrained.training.regression_report import (
+    describe_regressor,
+    measure_plain,
+    report_regressor,
+)
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
 
@@ -91,6 +97,9 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows, its multiplier, and its
         verdict by the training rows, which prove nothing about others.
+    cost_report_ : DataFrame
+        What the constraints cost on the training rows: the mean loss and the value of each
+        constraint, of scikit-learn's own model (row ``plain``) and of the one returned.
     feasibility_ : Feasibility
         The verdicts as an object.
     history_ : DataFrame
@@ -220,15 +229,23 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         fit.data.alignment.warn()
         with unchanged_on_error(self):
             super().fit(X, check_targets(y), sample_weight)
+            plain = self._score_plain(fit) if options.constraints else None
             fit, model, is_named = self._solve(fit, make_fit, options)
             remove_report(self)
-            if options.constraints:
+            if plain is not None:
+                fit.measured = replace(fit.measured, plain=measure_plain(fit, plain))
                 done = self.n_iter_[0] if fit.notifier.is_stopped else self.n_iterations
                 feasibility = report_regressor(self, fit, model, int(done))
         if options.constraints and not is_named:
             feasibility.warn(raises=False)
         fit.notifier.warn()
         return self
+
+    def _score_plain(self, fit: RegressionFit) -> Array:
+        """Score the training rows by the parent's own model, which is fitted already."""
+        with warnings.catch_warnings():  # The parent took the same kind of table silently.
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            return np.asarray(super().predict(fit.data.combined.X), dtype=np.float64).ravel()
 
     def _solve(
         self, fit: RegressionFit, make_fit: Any, options: SolverOptions

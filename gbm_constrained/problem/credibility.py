@@ -62,9 +62,7 @@ def mix_groups(
     for constraint, n_rows, mass in zip(constraints, rows_of, masses, strict=True):
         size, n_rates = n_rows.size, max(len(constraint.rates), 1)
         n_groups = size // n_rates
-        rows = np.full(size, CREDIBLE_ROWS * (n_groups - 2))
-        if half is not None:
-            rows = half[start : start + size]
+        rows = find_half(constraint, size) if half is None else half[start : start + size]
         start += size
         if n_groups < 2 or not acts_by_credibility(constraint) or not rows.any():
             blocks.append(sparse.eye_array(size))
@@ -78,6 +76,12 @@ def mix_groups(
             )
         blocks.append(sparse.csr_array(block))
     return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))
+
+
+def find_half(constraint: Constraint, size: int) -> Float:
+    """Find the rows at which a group and the mean of all count alike, by functional."""
+    n_groups = size // max(len(constraint.rates), 1)
+    return np.full(size, CREDIBLE_ROWS * (n_groups - 2))
 
 
 def acts_by_credibility(constraint: Constraint) -> bool:

@@ -46,6 +46,8 @@ class FoldGrowth:
     ----------
     plain : PlainModel or None
         What boosters without multipliers do on held-out rows; None if none were grown.
+    plain_boosters : tuple of FoldBoosters and EvaluationSet, or None
+        These boosters.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class FoldGrowth:
         n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
         self._n_trained = float(run.problem.cells.reduce_sum(n_trained)[0])
         self.plain: PlainModel | None = None
+        self.plain_boosters: Grown | None = None
         self._n_grown, self._longest = 0, 0
         self._clock: MeasuringClock
 
@@ -163,6 +166,7 @@ class FoldGrowth:
                 held_out.error(held_out.decisions(margin)),
                 held_out.compiled.values(held_out.functionals(margin)),
             )
+            self.plain_boosters = boosters, held_out
         return boosters, held_out
 
     def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:

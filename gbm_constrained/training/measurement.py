@@ -41,6 +41,7 @@ from gbm_constrained.training.dual_controller import DualController
 from gbm_constrained.training.fold_boosters import FoldBoosterFactory, FoldBoosters
 from gbm_constrained.training.group_options import GROUP_PARAMETERS
 from gbm_constrained.training.growth import FoldGrowth
+from gbm_constrained.training.passes import Grown
 from gbm_constrained.training.priority_options import no_held_out_rows
 from gbm_constrained.training.problem import HOLDOUT_FRACTION
 from gbm_constrained.training.run import FitRun
@@ -155,22 +156,7 @@ class HeldOutRows:
         else:
             folds, source = self._folds(run), "holdout" if self.n_folds == 1 else "out of fold"
         growth = self.make_growth(run, folds, source)
-        boosters, held_out = growth.find_best()
-        run = growth.run
-        if boosters.rounds < run.notifier.n_rounds:
-            run.notifier.end_for_time(boosters.rounds, "measuring")
-        controller = boosters.controller
-        solver = run.make_solver(
-            run.problem.lagrangian(log_odds=boosters.log_odds),
-            schedule=controller.path,
-            initial_multipliers=controller.solver.start.copy(),
-        )
-        run.notify_of(solver, "training", "training rows")
-        if boosters.has_multipliers and not (self.has_offset or boosters.compared):
-            _correct(solver, boosters, run)
-        return Measured(
-            solver, held_out, controller, boosters, growth.plain, boosters.has_multipliers
-        )
+        return follow(growth, growth.find_best(), has_offset=self.has_offset)
 
     def make_growth(self, run: FitRun, folds: Sequence[Fold], source: str) -> FoldGrowth:
         """Make what grows the boosters."""
@@ -195,6 +181,23 @@ class HeldOutRows:
                 f"measure_on='train'."
             )
         return folds
+
+
+def follow(growth: FoldGrowth, grown: Grown, *, has_offset: bool = False) -> Measured:
+    """Make the solver of the model, which follows the multipliers of a set of fold boosters."""
+    run, (boosters, held_out) = growth.run, grown
+    if boosters.rounds < run.notifier.n_rounds:
+        run.notifier.end_for_time(boosters.rounds, "measuring")
+    controller = boosters.controller
+    solver = run.make_solver(
+        run.problem.lagrangian(log_odds=boosters.log_odds),
+        schedule=controller.path,
+        initial_multipliers=controller.solver.start.copy(),
+    )
+    run.notify_of(solver, "training", "training rows")
+    if boosters.has_multipliers and not (has_offset or boosters.compared):
+        _correct(solver, boosters, run)
+    return Measured(solver, held_out, controller, boosters, growth.plain, boosters.has_multipliers)
 
 
 def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:

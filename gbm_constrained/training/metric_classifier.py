@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -26,6 +26,7 @@ from gbm_constrained.evaluation.metric_value import measure_metric
 from gbm_constrained.metrics.reading import read_black_box, read_objective
 from gbm_constrained.training.callbacks import check_callbacks
 from gbm_constrained.training.fitted_report import remove_report
+from gbm_constrained.training.metric_boosters import ConstrainedBoosters
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult
 from gbm_constrained.training.metric_report import report_metric, warn_of_metric
 from gbm_constrained.training.metric_sets import EvaluationRows, bind_sets
@@ -174,6 +175,7 @@ class MetricMixin:
         sensitive_features_eval_set: Any = None,
         merger: Merger | None = None,
         interruptions: Interruptions = Interruptions(),
+        make_boosters: Callable[[TimeLimit], ConstrainedBoosters] | None = None,
     ) -> None:
         """Fit with a metric of the confusion matrix, or the error rate, as the objective."""
         limit = TimeLimit(interruptions.time_limit)  # Its time begins here.
@@ -193,13 +195,20 @@ class MetricMixin:
         )
         adapter.check_rows(fit.problem.data.combined)
         sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
-        fit.problem.data.alignment.warn()
-        arguments = {**adapter.given(), **rows.by_name()}
-        arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
-        fit.save_to(interruptions.checkpoint, self, arguments)
+        boosters = None
+        if make_boosters is not None and fit.may_have_multipliers:
+            boosters = make_boosters(limit)
+        else:
+            fit.problem.data.alignment.warn()
+            arguments = {**adapter.given(), **rows.by_name()}
+            arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
+            fit.save_to(interruptions.checkpoint, self, arguments)
         with unchanged_on_error(self):
-            result = fit.run(adapter.fit_part, merger)
-            if merger is None or result.label_model is None:
+            result = fit.run(adapter.fit_part, merger, boosters)
+            if boosters is not None:
+                assert result.booster_set is not None
+                boosters.train(result.booster_set)
+            elif merger is None or result.label_model is None:
                 is_over = notifier.is_over if notifier.is_stopped else None
                 adapter.fit_plain(result.row_factor, is_over)
                 adapter.leave_out_rounds()
@@ -211,6 +220,8 @@ class MetricMixin:
             with warnings.catch_warnings():  # Training took the same kind of table silently.
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
                 margin = self._decision_margin(fit.problem.data.combined.X, start)
+            if boosters is not None:
+                result = result.transfer(boosters, margin)
             result = fit.keep_promise(result, margin)
             self._rules = _as_dict(result)
             feasibility = report_metric(self, fit, result, self._decision_margin, margin, sets)
@@ -219,6 +230,8 @@ class MetricMixin:
         if fit.checkpoint is not None:
             fit.checkpoint.remove()
         notifier.warn()
+        if boosters is not None:
+            boosters.fit.notifier.warn()
         warn_of_metric(fit, result, feasibility)
 
     def _fold(self, adapter: NativeAdapter, result: MetricResult) -> None:

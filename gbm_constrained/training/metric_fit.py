@@ -14,7 +14,7 @@ boosters of the pairs, so that prediction needs no groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,10 +33,13 @@ from gbm_constrained.reductions.base import FEASIBLE, Solution
 from gbm_constrained.reductions.solve import check_reduction
 from gbm_constrained.training.checkpoint import CheckpointFile, open_checkpoint
 from gbm_constrained.training.held_out_boosters import HeldOutBoosters
+from gbm_constrained.training.metric_boosters import BoosterSet, ConstrainedBoosters
 from gbm_constrained.training.metric_checks import check_denominator, check_folds, check_function
 from gbm_constrained.training.metric_oracles import OracleSearch, choose_oracle
 from gbm_constrained.training.metric_problem import HeldOutProblem, MetricProblem
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
+from gbm_constrained.training.metric_sets_search import search_weights
+from gbm_constrained.training.metric_weights import costs_of_weights
 from gbm_constrained.training.native_growth import NativeGrowth
 from gbm_constrained.training.native_models import FitPart, Merge, Merger, NativeModel
 from gbm_constrained.training.options import SolverOptions
@@ -88,6 +91,9 @@ class MetricResult:
     least : ndarray of shape (n_rows, n_classes), default=None
         Probability of each decision about the held-out rows that violates the constraints least,
         where no decisions were found that meet them.
+    booster_set : BoosterSet, default=None
+        Fold boosters that the library's model is grown as, where they are those of a fit without
+        a metric.
     """
 
     held: HeldOutProblem
@@ -107,6 +113,7 @@ class MetricResult:
     decided: Codes | None = None
     search: MetricSearch | None = None
     least: Float | None = None
+    booster_set: BoosterSet | None = None
 
     @property
     def rules(self) -> tuple[CostRule, ...]:
@@ -126,6 +133,32 @@ class MetricResult:
         if len(chosen.costs) == 1 and self.search is not None:
             decided = self.search.oracle.decide(chosen.costs[0])
         return replace(self, chosen=chosen, decided=decided)
+
+    def transfer(self, boosters: ConstrainedBoosters, margin: Array) -> MetricResult:
+        """Let the model of all rows decide as many rows as the fold boosters do, by each rule.
+
+        Parameters
+        ----------
+        boosters : ConstrainedBoosters
+            The boosters of the folds, and the model.
+        margin : ndarray
+            Scores of the training rows by the model.
+        """
+        assert self.booster_set is not None
+        of_set, log_factors = self.booster_set, np.log(self.factors)
+
+        def moved(decisions: Decisions) -> Decisions:
+            if decisions.oracle != of_set.oracle or self.factors.size > 2:
+                return decisions
+            shift = CostRule(decisions.costs[0], self.factors, scale=self.scale).as_shift()
+            if shift is None:
+                return decisions
+            shift = boosters.transfer(of_set, shift, margin)
+            weights = np.exp(self.scale * np.append(0.0, shift) + log_factors)
+            return replace(decisions, costs=costs_of_weights(weights)[None])
+
+        candidates = [moved(one) for one in self.candidates]
+        return replace(self, candidates=candidates, chosen=moved(self.chosen))
 
 
 class MetricFit:
@@ -186,7 +219,34 @@ class MetricFit:
             path, estimator, problem.data.with_folds(arguments), problem.compiled, problem.cells
         )
 
-    def run(self, fit_part: FitPart, merger: Merger | None = None) -> MetricResult:
+    @property
+    def may_have_multipliers(self) -> bool:
+        """Whether the boosters are those of a fit without a metric, under its multipliers.
+
+        Under constraints on labels and decisions alone the best decisions are weights of the
+        classes, and scores lack nothing that multipliers would add. Metrics that look at groups,
+        amounts or further data sets, and mixtures of decisions, need the probability of each joint
+        cell. Boosters that may end before their rounds take no multipliers.
+        """
+        problem, options = self.problem, self.options
+        is_asked = options.oracle in ("plug_in", "auto") and options.solver == "auto"
+        is_divided = options.ensemble is None and options.measure_on != "train"
+        is_one_rule = options.deterministic is not False
+        if not (options.constraints and is_asked and is_divided and is_one_rule):
+            return False
+        if self.has_own_objective or self.library.without_stages is not None:
+            return False
+        has_others = len(problem.data.rows) > problem.data.y.size
+        if has_others or problem.convex_bounds or problem.joint.are_labels:
+            return False
+        return problem.is_metric_of_labels
+
+    def run(
+        self,
+        fit_part: FitPart,
+        merger: Merger | None = None,
+        constrained: ConstrainedBoosters | None = None,
+    ) -> MetricResult:
         """Find the decision rules.
 
         Parameters
@@ -195,15 +255,17 @@ class MetricFit:
             Trains the library's own model on some of the rows.
         merger : Merger, default=None
             Merges the boosters of the folds, which ``ensemble="folds"`` returns.
+        constrained : ConstrainedBoosters, default=None
+            Boosters of a fit without a metric, where these are taken.
         """
+        if constrained is not None:
+            return self._search_sets(constrained)
         problem, options = self.problem, self.options
         merge = None if merger is None else merger.merge
         growth = NativeGrowth(fit_part, merger, self.notifier, self.checkpoint)
         boosters = self._boosters(growth)
         boosters.plan()
-        given = problem.data.given_folds
-        held = problem.on(boosters.rows, None if given is None else given.recency)
-        held.check(boosters.source)
+        held = self._hold_out(boosters.rows, boosters.source)
         if self.has_own_objective:
             own = self._keep_decisions(boosters, held, merge)
             if own is not None:
@@ -214,7 +276,7 @@ class MetricFit:
         search = MetricSearch(
             held, held.oracle(np.empty((0, len(problem.joint)))), options.solver, boosters.parts,
             has_baselines=not self.has_own_objective, deterministic=is_single,
-            watch=self._watch(held, boosters),
+            watch=self._watch(held, boosters.source, lambda: growth.reserved),
         )  # fmt: skip
         found = OracleSearch(
             search, boosters, has_stages=self.library.without_stages is None,
@@ -241,13 +303,43 @@ class MetricFit:
         )  # fmt: skip
         return result.with_chosen(chosen)
 
+    def _search_sets(self, constrained: ConstrainedBoosters) -> MetricResult:
+        """Find decisions on the scores of each set of boosters of a fit without a metric."""
+        folds, source = self._folds()
+        sets = constrained.grow(folds, source)
+        held = self._hold_out(np.sort(np.concatenate([fold.held for fold in folds])), source)
+        of_folds = folds if len(folds) > 1 else ()
+        parts = [np.searchsorted(held.rows, fold.held) for fold in of_folds]
+        watch = self._watch(held, source, lambda: 0.0)
+        found = [search_weights(one, held, parts, watch) for one in sets]
+        candidates = [candidate for result in found for candidate in result.candidates]
+        chosen = candidates[found[0].search.choose(candidates)]
+        at = [one.oracle for one in sets].index(chosen.oracle)
+        search = found[at].search
+        solution = replace(search.solution_of(chosen), history=found[at].steps)
+        result = MetricResult(
+            held, source, candidates, chosen, chosen.value, solution, np.nan,
+            None, None,
+            found[at].factors, found[at].scale, search=search, booster_set=sets[at],
+        )  # fmt: skip
+        return result.with_chosen(chosen)
+
+    def _hold_out(self, rows: Codes, source: str) -> HeldOutProblem:
+        """Bind the metric and the constraints to the rows that boosters hold out."""
+        given = self.problem.data.given_folds
+        held = self.problem.on(rows, None if given is None else given.recency)
+        held.check(source)
+        return held
+
     def keep_promise(self, result: MetricResult, margin: Array) -> MetricResult:
         """Choose again by what the model of all rows does, if that is worse than was promised.
 
         Trees are at their best on their training rows. Decisions whose metric is there outside of
         the interval out of fold, on the bad side, are others than those of the boosters of the
         folds: few distinct rows, for instance, have their scores on another side of a threshold.
-        What they reach on the training rows then takes the place of the promise, also in reports.
+        So are decisions that violate a constraint there by more than out of fold, beyond two
+        standard errors. What they reach on the training rows then takes the place of the promise,
+        also in reports.
 
         Parameters
         ----------
@@ -264,11 +356,20 @@ class MetricFit:
         def reached(decisions: Decisions) -> Decisions:
             shares = result.with_chosen(decisions).shares(margin)
             counts = problem.joint.count_shares(shares, problem.data.rows.weight)
-            value = problem.metric.function(everyone.functionals(counts[None])[0][problem.loss.at])
+            u = everyone.functionals(counts[None])[0]
+            value, violations = problem.metric.function(u[problem.loss.at]), everyone.violations(u)
             worst = decisions.low if sign < 0.0 else decisions.high
-            return decisions if sign * (value - worst) <= 0.0 else replace(decisions, value=value)
+            if sign * (value - worst) > 0.0:
+                decisions = replace(decisions, value=value)
+            promised = decisions.violations
+            if promised.shape == violations.shape:
+                is_broken = violations > np.maximum(promised, 0.0) + 2.0 * decisions.errors
+                if (is_broken & (violations > FEASIBLE)).any():
+                    violations = np.where(is_broken, violations, promised)
+                    decisions = replace(decisions, violations=violations)
+            return decisions
 
-        if reached(chosen).value == chosen.value:
+        if reached(chosen) is chosen:
             return result
         same = [one for one in result.candidates if one.oracle == chosen.oracle]
         same = [reached(chosen if one.name == chosen.name else one) for one in same]
@@ -276,17 +377,16 @@ class MetricFit:
         low, high = np.fmin(best.low, best.value), np.fmax(best.high, best.value)
         return result.with_chosen(replace(best, low=float(low), high=float(high)))
 
-    def _watch(self, held: HeldOutProblem, boosters: HeldOutBoosters) -> SearchWatch | None:
+    def _watch(
+        self, held: HeldOutProblem, source: str, reserved: Callable[[], float]
+    ) -> SearchWatch | None:
         """Watch the search, if somebody is to be notified or time is limited."""
         notifier, problem = self.notifier, self.problem
         if not notifier.callbacks and notifier.limit.seconds is None:
             return None
         cells, compiled = compile_constraints(self.options.constraints, problem.data.rows)
         own = compiled.on(cells.take(held.rows, held.factor))
-        return SearchWatch(
-            notifier, boosters.source, own, problem.loss.to_metric,
-            lambda: boosters.growth.reserved,
-        )  # fmt: skip
+        return SearchWatch(notifier, source, own, problem.loss.to_metric, reserved)
 
     def _keep_decisions(
         self, boosters: HeldOutBoosters, held: HeldOutProblem, merge: Merge | None
@@ -339,18 +439,23 @@ class MetricFit:
         assert merge is not None
         return merge(boosters.boosters(weights, is_joint=False).models)
 
+    def _folds(self) -> tuple[Sequence[Fold], str]:
+        """Decide which rows are held out, and name them."""
+        problem = self.problem
+        given = problem.data.given_folds
+        if given is not None:
+            folds, source = given.folds, given.source
+        else:
+            folds = folds_of(self._held_parts(), len(problem.data.rows))
+            source = "out of fold" if len(folds) > 1 else "holdout"
+        check_folds(problem, folds, source)
+        return folds, source
+
     def _boosters(self, growth: NativeGrowth) -> HeldOutBoosters:
-        """Decide which rows are held out."""
+        """Make the boosters of the folds, or of all rows."""
         problem = self.problem
         if self.options.measure_on != "train":
-            given = problem.data.given_folds
-            if given is not None:
-                folds, source = given.folds, given.source
-            else:
-                folds = folds_of(self._held_parts(), len(problem.data.rows))
-                source = "out of fold" if len(folds) > 1 else "holdout"
-            check_folds(problem, folds, source)
-            return self._held_out(growth, folds, source)
+            return self._held_out(growth, *self._folds())
         if not self.library.has_few_parameters:
             issue_warning(
                 f"measure_on='train' optimises {problem.metric.metric} on decisions about rows "

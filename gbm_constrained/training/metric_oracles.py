@@ -32,6 +32,7 @@ from gbm_constrained.reductions.cost_sensitive import (
 )
 from gbm_constrained.training.held_out_boosters import Move
 from gbm_constrained.training.metric_search import Decisions, MetricSearch
+from gbm_constrained.training.metric_sets_search import optimise_weights
 from gbm_constrained.training.options import OracleName
 from gbm_constrained.training.problem import LibrarySettings
 
@@ -128,6 +129,8 @@ def search_decisions(
     simple = search.baselines()
     # Each search knows the rules without one, so that what it finds is no worse on its rows.
     rules += [costs for decisions in simple for costs in decisions.costs]
+    if search.weighs_classes and search.binds(rules):
+        return _search_weights(oracle, search, weights, exact, simple)
     solution = search.solve(rules)
     candidates, _ = search.assess(
         [*simple, search.by_probabilities(exact), search.optimum("optimised", solution, rules)]
@@ -142,6 +145,30 @@ def search_decisions(
     chosen = candidates[search.choose(candidates)]
     if search.deterministic is None:
         chosen = search.as_single(chosen, is_forced=False)
+    return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
+
+
+def _search_weights(
+    oracle: OracleName,
+    search: MetricSearch,
+    weights: Float | None,
+    exact: Solution,
+    simple: list[Decisions],
+) -> OracleResult:
+    """Find weights of the classes, beginning at the best of other decisions."""
+    known, _ = search.assess([*simple, search.by_probabilities(exact)])
+    known = [search.as_single(one, is_forced=True) for one in known]
+    found, steps = optimise_weights(search, known)
+    candidates = [replace(one, oracle=oracle) for one in found]
+    chosen = candidates[search.choose(candidates)]
+    least = min(candidates, key=lambda one: one.violation)
+    if least.violation > FEASIBLE:
+        solution = replace(search.solution_of(least), status="infeasible")
+    else:
+        best = next(one for one in candidates if one.name == "optimised")
+        whole = search.of_rules("optimised", best.costs, best.probability)
+        solution = search.solution_of(search.assess([whole])[0][0])
+    solution = replace(solution, history=tuple(steps))
     return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
 
 

@@ -18,6 +18,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.metrics.base import BoundMetric, Metric, MetricLoss
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.credibility import find_half
 from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.joint_cells import Coefficients, JointCells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -38,6 +39,19 @@ def errors_of(factors: Float) -> Metric:
     return RateMetric(cost(costs), greater_is_better=False)
 
 
+def make_constraints_credible(
+    compiled: LinearConstraints, cells: Cells, n_own: int
+) -> LinearConstraints:
+    """Let the groups of the first constraints act as far as their rows can tell.
+
+    The rates that follow are those of a metric, which is of every group as it is.
+    """
+    half = np.zeros(compiled.constant.size)
+    for constraint, span in zip(compiled.constraints[:n_own], compiled.spans, strict=False):
+        half[span] = find_half(constraint, span.stop - span.start)
+    return compiled.make_credible(cells, half)
+
+
 @dataclass(frozen=True, eq=False)
 class MetricProblem:
     """A metric and constraints bound to the rows of a fit.
@@ -55,7 +69,8 @@ class MetricProblem:
     cells : Cells
         Partition of the rows by everything that the metric and the constraints look at.
     compiled : LinearConstraints
-        The constraints, and after them the rates of the metric, on these rows.
+        The constraints, whose groups act as far as their rows can tell, and after them the rates
+        of the metric, on these rows.
     joint : JointCells
         The joint partition.
     takes_weights : bool
@@ -117,7 +132,17 @@ class MetricProblem:
         check_measurable(data, cells, compiled)
         bound = bound.with_groups(compiled.groups[n_own:])
         joint = JointCells.of(cells)
+        compiled = make_constraints_credible(compiled, cells, n_own)
         return cls(options, bound, data, factors, cells, compiled, joint, library.takes_weights)
+
+    @property
+    def is_metric_of_labels(self) -> bool:
+        """Whether the metric looks at labels and decisions alone, and counts rows."""
+        rates = self.metric.constraints
+        if any(one.amounts or one.data_sets or one.n_rows_held for one in rates):
+            return False
+        cells, _ = compile_constraints(rates, self.data.rows, warning=None)
+        return JointCells.of(cells).are_labels
 
     @property
     def in_objective(self) -> Bool:
@@ -177,6 +202,7 @@ class MetricProblem:
         constraints = [*options.constraints, *self.metric.constraints]
         idle = range(n_own, len(constraints))
         cells, compiled = compile_constraints(constraints, rows, idle=idle)
+        compiled = make_constraints_credible(compiled, cells, n_own)
         other = replace(
             self,
             options=options,

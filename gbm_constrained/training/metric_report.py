@@ -14,16 +14,17 @@ from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.selectors import to_python_scalar
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate
+from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, PlainModel
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.decision.refit_transfer import find_training_violations
 from gbm_constrained.evaluation.assessment import is_hardly_better
 from gbm_constrained.evaluation.constraint_result import ConstraintResult
-from gbm_constrained.evaluation.costs import Cost
+from gbm_constrained.evaluation.costs import MAX_EXCESS_ERROR, Cost
 from gbm_constrained.evaluation.feasibility import Feasibility
 from gbm_constrained.evaluation.periods import drifting
 from gbm_constrained.evaluation.report_tables import (
     constraints_frame,
+    costs_frame,
     groups_frame,
     small_groups_frame,
 )
@@ -31,11 +32,12 @@ from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_co
 from gbm_constrained.evaluation.verdicts import Verdict, reaches_within
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals
 from gbm_constrained.statistics.worst_intervals import level_of_all
 from gbm_constrained.training.metric_fit import MetricFit, MetricResult
 from gbm_constrained.training.metric_sets import EvaluationProblem, MetricMargin, tabulate_sets
+from gbm_constrained.training.metric_sets_search import measure_groups
 from gbm_constrained.training.period_report import report_periods_of_metric
 
 MAX_GAP = 1e-3
@@ -230,6 +232,7 @@ def _report_constraints(
     feasibility = Feasibility(
         conflict, tuple(results), tuple(few), (), 1.0 - float(estimator.unseen_accuracy_),
         None, np.nan, np.nan, result.source, len(held.rows),
+        plain=_measure_plain(result, held_cells, held_compiled),
     )  # fmt: skip
     feasibility = _add_costs(fit, result, feasibility)
     if (
@@ -245,34 +248,63 @@ def _report_constraints(
         compiled, training.functionals, multipliers, outcome,
         [r.verdict for r in feasibility.rules],
     )  # fmt: skip
+    estimator.cost_report_ = costs_frame(
+        compiled.names,
+        str(problem.metric.metric),
+        PlainModel(result.chosen.value, values),
+        feasibility.plain,
+    )
     estimator.group_report_ = groups_frame(compiled, training.functionals, outcome)
     estimator.small_groups_ = small_groups_frame(compiled)
     return feasibility
 
 
+def _measure_plain(
+    result: MetricResult, cells: Cells, compiled: LinearConstraints
+) -> PlainModel | None:
+    """Measure the class of the largest probability by boosters without multipliers or weights."""
+    names = [(one.oracle, one.name) for one in result.candidates]
+    if ("plug_in", "argmax") not in names:
+        return None
+    plain = result.candidates[names.index(("plug_in", "argmax"))]
+    counts = CellCounts.of_probabilities(cells, plain.shares)
+    return PlainModel(plain.value, compiled.values(functionals_of(compiled, counts)))
+
+
 def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -> Feasibility:
     """Add what the constraints cost, as a loss of the metric on the held-out rows.
 
-    They should cost what the decisions lose that meet them in the distribution of the
-    probabilities, if there are such decisions.
+    They should cost what decisions of each group by itself lose, on the scores of boosters that a
+    fit without a metric grows, and elsewhere what the decisions lose that meet them in the
+    distribution of the probabilities, if there are such decisions.
     """
     search, loss = result.search, fit.problem.loss
-    if search is None or result.exact is None or not fit.options.constraints:
+    has_boosters = result.booster_set is not None
+    if search is None or not (result.exact or has_boosters) or not fit.options.constraints:
         return feasibility
     own = search.loss(result.chosen)
     losses = {one.name: search.loss(one) for one in result.candidates[::-1]}
     unconstrained = min(losses.values())
+    if has_boosters:
+        needed = own
+        if own - unconstrained > MAX_EXCESS_ERROR:
+            needed = measure_groups(search, result.chosen)
+    else:
+        assert result.exact is not None
+        needed = np.nan if result.exact.status == "infeasible" else losses["model"]
     constant, of_constant = search.find_constant()
     n_rows = len(result.held.rows)
     name = str(fit.problem.metric.metric)
     cost = Cost(
         own,
-        np.nan if result.exact.status == "infeasible" else losses["model"],
+        needed,
         unconstrained,
         (result.chosen.high - result.chosen.low) / (2 * 1.96) / loss.unit,
         rows=f"{n_rows:,} unseen rows ({result.source})",
         objective=f"objective (1 - {name})" if loss.sign < 0.0 else f"objective ({name})",
-        decisions="the best decisions by their probabilities",
+        decisions="weights of the classes for each group"
+        if has_boosters
+        else "the best decisions by their probabilities",
     )
     return replace(
         feasibility,

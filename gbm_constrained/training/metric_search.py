@@ -17,19 +17,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.splits import parts_by_cell
-from gbm_constrained.decision.choose import choose
+from gbm_constrained.decision.choose import choose, choose_unbeaten
 from gbm_constrained.decision.cost_rule import mixture_shares
 from gbm_constrained.decision.prefix_choice import find_at_a_price
 from gbm_constrained.decision.threshold_search import ShiftSearch
 from gbm_constrained.evaluation.metric_value import worst_rate_interval
 from gbm_constrained.metrics.callables import check_convexity
-from gbm_constrained.problem.row_owners import violation_weights
+from gbm_constrained.problem.row_owners import is_priced, violation_weights
 from gbm_constrained.reductions.base import FEASIBLE, TOLERANCE, Oracle, Programme, Solution
 from gbm_constrained.reductions.bisection import ZeroDenominatorError
 from gbm_constrained.reductions.columns import mix_rules
@@ -40,6 +40,7 @@ from gbm_constrained.reductions.solve import solve
 from gbm_constrained.statistics.bootstrap import RowGroups
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.training.metric_problem import HeldOutProblem
+from gbm_constrained.training.metric_weights import SMALLEST_PROBABILITY
 from gbm_constrained.training.search_notifier import SearchWatch
 
 N_PARTS = 5  # Parts of the held-out rows in cross-fitting.
@@ -53,7 +54,6 @@ MIN_GAIN = 1e-5  # Loss that counts by labels must gain: far below any sampling 
 MAX_LOSS_IN_ERRORS = 0.25
 """Standard errors of the metric that one rule may lose against the mixture to stand for it."""
 INTERVAL = (2.5, 97.5)  # Percentiles of the interval.
-SMALLEST_PROBABILITY = 1e-15  # Of a class, by whose logarithm thresholds are searched.
 
 Rules: TypeAlias = tuple[Float, Float]  # Costs of several rules, and the probability of each.
 
@@ -226,6 +226,15 @@ class MetricSearch:
             found = refined
         return found
 
+    def binds(self, rules: Sequence[Float]) -> bool:
+        """Whether the best decisions without constraints violate them, or have no value."""
+        points = np.array([self.oracle.functionals(costs) for costs in rules])
+        pooled = PooledOracle(self.oracle, rules, points)
+        with suppress(ZeroDenominatorError):
+            free = self._minimise(self.held.programme().without_constraints(), pooled, None)
+            return self.is_bound(free)
+        return True
+
     def _minimise(self, programme: Programme, oracle: Oracle, counted_by: str | None) -> Solution:
         """Run the reduction, first without constraints: those that do not bind change nothing."""
         observe = None if self.watch is None else self.watch.observe(counted_by)
@@ -262,7 +271,7 @@ class MetricSearch:
         if of_plain.max(initial=0.0) <= FEASIBLE:
             return found
         thresholds = self.of_rules("thresholds", *self._thresholds(self.oracle, self.held))
-        return [*found, self._cross_fit(thresholds, self._thresholds)]
+        return [*found, self.cross_fit(thresholds, self._thresholds)]
 
     def _thresholds(self, oracle: PlugIn, held: HeldOutProblem) -> Rules:
         """Find the threshold or biases that a fit without a metric would choose."""
@@ -305,9 +314,9 @@ class MetricSearch:
             return np.array(of_rest.rules), of_rest.probability
 
         found = self.of_rules(name, np.array(solution.rules), solution.probability)
-        return self._cross_fit(found, find)
+        return self.cross_fit(found, find)
 
-    def _cross_fit(
+    def cross_fit(
         self, found: Decisions, find: Callable[[PlugIn, HeldOutProblem], Rules]
     ) -> Decisions:
         """Decide each part of the held-out rows by the rules that are found on the others."""
@@ -387,10 +396,11 @@ class MetricSearch:
 
     def choose(self, candidates: Sequence[Decisions]) -> int:
         """Choose the candidate to return by the criterion of all fits."""
-        return self._choose(
+        return choose_unbeaten(
             np.array([self.loss(c) for c in candidates]),
             np.array([c.violations for c in candidates]),
             np.array([c.errors for c in candidates]),
+            **self.criterion,
         )
 
     def loss(self, decisions: Decisions) -> float:
@@ -402,17 +412,39 @@ class MetricSearch:
         """Find the class and loss of the best constant decision that meets the constraints."""
         best, best_loss = None, np.nan
         for k, one in enumerate(1.0 - np.eye(self.held.problem.joint.n_classes)):
-            u = self.oracle.functionals(np.tile(one, (len(self.held.problem.joint), 1)))
+            u = self.oracle.functionals(np.tile(one, (self.oracle.probabilities.shape[1], 1)))
             loss = self.held.problem.loss.value(u)
             is_met = self.held.violations(u).max(initial=0.0) <= FEASIBLE
             if is_met and not loss >= best_loss:
                 best, best_loss = k, loss
         return best, best_loss
 
-    def _choose(self, objectives: Float, violations: Float, errors: Float) -> int:
-        weights = violation_weights(self.held.compiled)
-        of_convex = [bound.weight for bound in self.held.problem.convex_bounds]
-        return choose(objectives, violations, errors, weights=np.append(weights, of_convex))
+    @property
+    def weighs_classes(self) -> bool:
+        """Whether constraints are met by weights of the classes, which are one rule."""
+        has_constraints = self.held.problem.n_constraints > 0 and self.has_baselines
+        is_single = self.deterministic is not False and self.solver == "auto"
+        return has_constraints and is_single and self.held.problem.joint.are_labels
+
+    def solution_of(self, chosen: Decisions) -> Solution:
+        """Describe decisions as a reduction describes what it finds."""
+        counts = self.held.problem.joint.count_shares(
+            chosen.shares, self.held.weight, self.held.rows
+        )
+        u = self.held.functionals(counts[None])
+        return Solution(
+            tuple(chosen.costs), chosen.probability, u[0] / self.held.problem.units,
+            self.loss(chosen), -np.inf, chosen.violation, "optimal", (),
+            u / self.held.problem.units,
+        )  # fmt: skip
+
+    @property
+    def criterion(self) -> dict[str, Any]:
+        """Weights of the violations, and the rows of constraints that are strict."""
+        compiled, bounds = self.held.compiled, self.held.problem.convex_bounds
+        weights = [*violation_weights(compiled), *(bound.weight for bound in bounds)]
+        is_strict = [*~is_priced(compiled), *(True for _ in bounds)]
+        return {"weights": np.array(weights), "is_strict": np.array(is_strict, dtype=bool)}
 
     def check_kind(self, solution: Solution) -> None:
         """Test what a user's function was said to be, on the points that were found."""
@@ -441,7 +473,7 @@ class MetricSearch:
         violations = held.violations(u)
         if is_forced:
             errors = np.broadcast_to(chosen.errors, violations.shape)
-            best = self._choose(losses, violations, errors)
+            best = choose(losses, violations, errors, **self.criterion)
         else:
             mixed = chosen.probability @ u[: len(chosen.costs)]
             allowed = held.violations(mixed).max(initial=FEASIBLE)

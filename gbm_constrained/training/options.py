@@ -156,6 +156,13 @@ class SolverOptions:
         """The objective, if it is a metric of the confusion matrix."""
         return read_objective(self.maximize, self.minimize)
 
+    def without_metric(self) -> SolverOptions:
+        """Give the options of a fit under the same constraints that has no metric."""
+        return replace(
+            self, maximize=None, minimize=None, deterministic=None, oracle="plug_in",
+            solver="auto", method=AutoSolver(),
+        )  # fmt: skip
+
     def check_ensemble(self) -> None:
         """Refuse to merge boosters where there is no metric that they were measured by."""
         check_choice("ensemble", self.ensemble, get_args(Ensemble))

@@ -150,6 +150,14 @@ def describe_regressor(
     return FinalRegressor(affine, record, *held_out)
 
 
+def measure_plain(fit: RegressionFit, score: Array) -> PlainModel:
+    """Measure the library's own model by its scores of the training rows."""
+    loss = fit.training_rows().measure_scores(score)[0]
+    found = describe_regressor(fit, Affine(), 0, score)
+    assert found.record.functionals is not None
+    return PlainModel(loss, fit.problem.compiled.values(found.record.functionals))
+
+
 def report_regressor(
     estimator: Any, fit: RegressionFit, model: FinalRegressor, rounds: int | None = None
 ) -> Feasibility:
@@ -183,7 +191,7 @@ def report_regressor(
         layout.compiled, spread, record.multipliers, laid_out, verdicts
     )
     mean_loss = rows.measure_scores(model.score)[0]
-    has_plain = fit.measured.rows is rows
+    has_plain = fit.measured.rows is None or fit.measured.rows is rows
     estimator.cost_report_ = costs_frame(
         compiled.names,
         "loss",

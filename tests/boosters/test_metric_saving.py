@@ -45,7 +45,8 @@ SCENARIOS = {
     ),
     "groups": (
         "categories",
-        {"maximize": q_mean(), "constraints": [gc.gap(gc.tpr(), by="c") <= 0.05]},
+        {"maximize": q_mean(), "solver": "columns",
+         "constraints": [gc.gap(gc.tpr(), by="c") <= 0.05]},
     ),
 }  # fmt: skip
 

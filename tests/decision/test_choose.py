@@ -7,7 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.decision.choose import PRICE_OF_SCORES, VIOLATION_PRICE, choose
+from gbm_constrained.decision.choose import (
+    PRICE_OF_SCORES,
+    VIOLATION_PRICE,
+    choose,
+    choose_unbeaten,
+)
 
 
 def brute_force(objectives, violations, errors, price, weights, is_strict):
@@ -76,3 +81,31 @@ def test_the_first_of_equals_is_chosen():
     objectives = np.array([0.3, 0.2 + ROUNDING / 2, 0.2, 0.2])
     assert choose(objectives, np.zeros((4, 1)), np.zeros(1)) == 1
     assert choose(np.full(3, np.nan), np.zeros((3, 1)), np.zeros(1)) == 0
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 8), m=st.integers(0, 4))
+def test_no_candidate_beats_the_choice_without_being_worse_in_strict_rows(seed, n, m):
+    rng = np.random.default_rng(seed)
+    objectives, violations = rng.random(n), rng.normal(scale=0.1, size=(n, m))
+    errors, is_strict = rng.gamma(1.0, 0.05, (n, m)), rng.random(m) < 0.7
+    found = choose_unbeaten(objectives, violations, errors, is_strict=is_strict)
+    over = np.maximum(violations, 0.0)
+    merits = objectives + over.max(axis=1, initial=0.0)
+    for c in range(n):
+        no_worse = over[c] <= over[found] + 2.0 * errors[c]
+        if no_worse[is_strict].all():
+            assert merits[c] >= merits[found] - 2.0 * ROUNDING
+    first = choose(objectives, violations, errors, is_strict=is_strict)
+    assert merits[found] <= merits[first] + ROUNDING
+
+
+def test_an_edge_of_sampling_error_leaves_out_no_candidate_that_is_as_good():
+    """Dry Bean: of two sets of class weights one was within an error, and lost .06."""
+    objectives, errors = np.array([0.14, 0.085]), np.full((2, 1), 0.01)
+    violations = np.array([[0.009], [0.011]])
+    strict = np.ones(1, dtype=bool)
+    assert choose(objectives, violations, errors, is_strict=strict) == 0
+    assert choose_unbeaten(objectives, violations, errors, is_strict=strict) == 1
+    far = np.array([[0.009], [0.031]])
+    assert choose_unbeaten(objectives, far, errors, is_strict=strict) == 0

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from helpers import BOTH, CLASSIFIERS
 from plug_in_fits import OPTIONS
+from sklearn.linear_model import Ridge
 
 import gbm_constrained as gc
+from gbm_constrained.metrics import g_mean
 
 RULES = [gc.gap(gc.selection_rate(), by="sex") <= 0.05, gc.fnr() <= 0.4]
 NAMES = ["gap(selection_rate, by='sex') <= 0.05", "fnr <= 0.4"]
@@ -71,3 +73,39 @@ def test_a_plain_model_that_was_not_measured_is_missing(library, table, options)
     model = fitted(library, table, **options)
     assert model.cost_report_.loc["plain"].isna().all()
     assert model.feasibility_.plain is None
+
+
+@BOTH
+@pytest.mark.parametrize("rules", [RULES, RULES[1:]], ids=["groups", "labels"])
+def test_a_metric_has_the_plain_row_beside_the_returned_one(library, table, rules):
+    """Group decisions are those of a fit without a metric, and label decisions of one set."""
+    model = fitted(library, table, rules, maximize=g_mean())
+    report, of_metric = model.cost_report_, model.metric_report_
+    names = [str(rule) for rule in rules]
+    assert report.columns.tolist() == ["g_mean", *names]
+    plain = of_metric[(of_metric["oracle"] == "plug_in") & (of_metric["decisions"] == "argmax")]
+    assert report["g_mean"]["plain"] == plain["held_out"].iloc[0]
+    returned = of_metric[of_metric["is_returned"]]
+    assert report["g_mean"]["returned"] == returned["held_out"].iloc[0]
+    np.testing.assert_array_equal(
+        report.loc["returned", names], model.constraint_report_["held_out"]
+    )
+    assert report["fnr <= 0.4"]["returned"] <= 0.43
+
+
+def test_the_plain_row_of_a_ridge_regression_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    X, group = rng.normal(size=(500, 3)), rng.integers(0, 2, 500)
+    y = X.sum(axis=1) + group + rng.normal(size=500)
+    X = np.column_stack([X, group])
+    rule = gc.gap(gc.mean_prediction(), by="group") <= 0.3
+    model = gc.ConstrainedRidge(constraints=[rule])
+    model.fit(X, y, sensitive_features={"group": group})
+    score = Ridge().fit(X, y).predict(X)
+    gap = score[group == 1].mean() - score[group == 0].mean()
+    expected = [np.mean((y - score) ** 2) / 2.0, gap]
+    np.testing.assert_allclose(model.cost_report_.loc["plain"], expected, rtol=1e-9)
+    score = model.predict(X)
+    gap = score[group == 1].mean() - score[group == 0].mean()
+    expected = [np.mean((y - score) ** 2) / 2.0, gap]
+    np.testing.assert_allclose(model.cost_report_.loc["returned"], expected, rtol=1e-9)

@@ -32,7 +32,7 @@ CASES = {  # parameters, and boosters that are trained on parts or all of the ro
     "shift": ({"maximize": g_mean()}, FOLDS + 1),
     "mixture": ({"maximize": gc.recall(2), "constraints": [gc.selection_rate(2) <= 0.2],
                  "deterministic": False}, FOLDS + 1),
-    "groups": ({"maximize": "g_mean", **IN_GROUPS}, 2 * FOLDS + 2),
+    "groups": ({"maximize": "g_mean", "solver": "columns", **IN_GROUPS}, 2 * FOLDS + 2),
     "merged": ({"maximize": g_mean(), "ensemble": "folds"}, FOLDS),
     "merged groups": ({"maximize": g_mean(), "ensemble": "folds", **IN_GROUPS}, 2 * FOLDS),
     "refit": ({"maximize": g_mean(), "oracle": "refit"}, 2 * FOLDS + 1),
@@ -82,6 +82,22 @@ def test_an_interrupted_fit_gives_the_uninterrupted_model(library, case, tmp_pat
         assert trainings.count == n_boosters - k
         assert not list(tmp_path.iterdir())
         assert_same(resumed, whole)
+
+
+@BOTH
+def test_fold_boosters_of_a_fit_without_a_metric_are_resumed(library, tmp_path, trainings):
+    """The library itself trains the model of all rows alone."""
+    path, options = tmp_path / "run.checkpoint", {"maximize": g_mean(), **IN_GROUPS}
+    given = {"sensitive_features": GROUP, **quiet(library)}
+    whole = make(library, **options).fit(X, Y, **given)
+    trainings.interrupt_at(1)
+    with pytest.raises(Interruption):
+        make(library, **options).fit(X, Y, checkpoint=path, **given)
+    assert path.exists()
+    trainings.interrupt_at(None)
+    resumed = make(library, **options).fit(X, Y, checkpoint=path, **given)
+    assert not list(tmp_path.iterdir())
+    assert_same(resumed, whole)
 
 
 @BOTH
