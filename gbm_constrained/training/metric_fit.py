@@ -223,16 +223,16 @@ class MetricFit:
     def may_have_multipliers(self) -> bool:
         """Whether the boosters are those of a fit without a metric, under its multipliers.
 
-        Under constraints on labels and decisions alone the best decisions are weights of the
-        classes, and scores lack nothing that multipliers would add. Metrics that look at groups,
-        amounts or further data sets, and mixtures of decisions, need the probability of each joint
-        cell. Boosters that may end before their rounds take no multipliers.
+        Under comparisons of three groups and more there may be too few rows of each joint cell for
+        its probability. Metrics that look at groups, amounts or further data sets, and mixtures of
+        decisions, need that probability in any case. Boosters that may end before their rounds
+        take no multipliers.
         """
         problem, options = self.problem, self.options
         is_asked = options.oracle in ("plug_in", "auto") and options.solver == "auto"
         is_divided = options.ensemble is None and options.measure_on != "train"
         is_one_rule = options.deterministic is not False
-        if not (options.constraints and is_asked and is_divided and is_one_rule):
+        if not (problem.compiled.mixing is not None and is_asked and is_divided and is_one_rule):
             return False
         if self.has_own_objective or self.library.without_stages is not None:
             return False
