@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +13,8 @@ from sklearn.linear_model import Ridge
 from gbm_constrained._typing import Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.targets import check_targets
-from gbm_constrained.decision.affine import Affine
+from gbm_constrained.decision.affine import Affine, choose_share
+from gbm_constrained.evaluation.costs import measure_cost_of_numbers
 from gbm_constrained.linear_model.fit_docs import document_fit
 from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
 from gbm_constrained.linear_model.ridge_checks import (
@@ -238,7 +240,8 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         Returns the fit, the model as reports take it, and whether a warning names a missed
         constraint.
         """
-        chosen = choose_start(self, fit, self._coefficients(), make_fit, options)
+        own = self._coefficients()
+        chosen = choose_start(self, fit, own, make_fit, options)
         fit, learner, start = cast(RegressionFit, chosen[0]), *chosen[1:]
         iterates, solution = follow_iterates(fit, learner, start, self.n_iterations, self.tol)
         weights, n_iterations = iterates.find_best()
@@ -246,7 +249,15 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         is_named = may_miss and warn_of_convergence(
             iterates, weights, fit.notifier, self.n_iterations
         )
-        model = describe_regressor(fit, Affine(), n_iterations, learner.margin(weights))
+        rows, plain = fit.training_rows(), own.T.reshape(learner.shape)
+        if options.constraints:
+            rows.plain_score = learner.margin(plain)
+            share = choose_share(rows.credible, rows.plain_score, learner.margin(weights))
+            weights = weights if share == 1.0 else (1.0 - share) * plain + share * weights
+        reported = rows, learner.margin(weights)
+        model = describe_regressor(fit, Affine(), n_iterations, reported[1], reported)
+        if options.constraints:
+            model = replace(model, cost=measure_cost_of_numbers(*reported))
         coef, intercept = learner.coefficients(weights)
         self.coef_ = coef.ravel()
         self.intercept_ = float(intercept[0]) if self.fit_intercept else 0.0

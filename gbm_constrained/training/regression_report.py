@@ -183,12 +183,11 @@ def report_regressor(
         layout.compiled, spread, record.multipliers, laid_out, verdicts
     )
     mean_loss = rows.measure_scores(model.score)[0]
-    has_plain = fit.measured.rows is rows
     estimator.cost_report_ = costs_frame(
         compiled.names,
         "loss",
         PlainModel(mean_loss, compiled.values(functionals)),
-        fit.measured.plain if has_plain else None,
+        _describe_plain(rows),
     )
     estimator.group_report_ = groups_frame(layout.compiled, spread, laid_out)
     estimator.small_groups_ = small_groups_frame(compiled)
@@ -205,6 +204,15 @@ def report_regressor(
     found = pd.Series(record.multipliers, list(compiled.rows), name="multiplier")
     estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
     return feasibility
+
+
+def _describe_plain(rows: PredictedRows) -> PlainModel | None:
+    """Describe the model without constraints by the rows that know its scores."""
+    if rows.plain_score is None:
+        return None
+    statistics = rows.lagrangian.at(rows.plain_score).exact_statistics()
+    values = rows.compiled.values(rows.compiled.functionals(statistics))
+    return PlainModel(float(statistics.loss[0]), values)
 
 
 def _is_fragile(cost: Cost) -> bool:
