@@ -11,9 +11,9 @@ price :math:`\pi`, the merit of a candidate is
 
 Constraints that no comparison of groups makes, and of regressors those that say nothing of groups,
 are strict: where some candidate meets all of them to within sampling error,
-:math:`v_{cj} \le s_{cj}`, candidates that do not are left out. Of those left, the candidate of least
-merit is returned, and the first of equals. Comparisons of groups have their price alone, since a
-constant decision meets any of them.
+:math:`v_{cj} \le s_{cj}`, candidates that do not are left out. Of those left, the candidate of
+least merit is returned, and the first of equals. Comparisons of groups have their price alone,
+since a constant decision meets any of them.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
     optimum is reached up to `tol`. A difference of mean losses, such as their gap between groups,
     is not convex. CBPR then goes to a KKT point from a model that meets the constraints, if one is
     found. A share, such as ``share_above(c)``, moves its multiplier by its exact value, and the
-    subproblem holds a sigmoid. See [1]_. Constraints about groups have a price: where they cost more
-    than they are worth, the model is on the way from the parent's solution to that optimum.
+    subproblem holds a sigmoid. See [1]_. Constraints about groups have a price: where they cost
+    more than they are worth, the model is on the way from the parent's solution to that optimum.
 
     Parameters
     ----------
