@@ -37,7 +37,7 @@ from gbm_constrained.constraints.row_means import (
 )
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.choose import choose
+from gbm_constrained.decision.choose import VIOLATION_PRICE, choose
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -46,13 +46,13 @@ from gbm_constrained.problem.regression_objectives import RegressionObjective
 from gbm_constrained.problem.regression_point import RegressionPoint
 from gbm_constrained.problem.regression_rows import RegressionRows
 from gbm_constrained.problem.row_functions import row_values
-from gbm_constrained.problem.row_owners import compares_groups, violation_weights
+from gbm_constrained.problem.row_owners import acts_in_full, violation_weights
 from gbm_constrained.statistics.mean_intervals import MeanIntervals
 
 NORMAL = 1.96  # Half width of a normal interval at level 0.95, in standard errors.
 SCALES = np.linspace(0.0, 1.4, 15)  # of the first grid; 1 is one of them
 SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the scores
-FEWEST_CREDIBLE_ROWS, MANY_ROWS = 20.0, 1e12  # Ends of what is estimated of a group's weight.
+MANY_ROWS = 1e12  # at which groups count that differ by no more than chance
 REFINED, N_REFINEMENTS = 5, 3  # Points of later grids along each axis, and their number.
 
 # Chooses one of several candidates by their losses and their violations, (n, m).
@@ -72,7 +72,7 @@ class PredictedRows(EvaluationSet):
         The objective, which links scores and predictions.
     half : ndarray of shape (n_functionals,), default=None
         Rows at which a group counts as much as all groups together, see
-        :func:`~gbm_constrained.problem.credibility.make_credible`.
+        :func:`~gbm_constrained.problem.credibility.mix_groups`.
     """
 
     lagrangian: RegressionLagrangian  # type: ignore[assignment]
@@ -216,7 +216,7 @@ class Criterion:
     weights : ndarray of shape (m,)
         Weight of each violation, divided by its unit.
     is_strict : ndarray of shape (m,), bool
-        Rows that compare no groups.
+        Rows that say nothing of groups, or hold them at any price.
     """
 
     least: float
@@ -228,16 +228,9 @@ class Criterion:
     @classmethod
     def of(cls, rows: PredictedRows, score: Array) -> Criterion:
         """Find the units of rows, and the standard errors at some scores."""
-        problem, compiled = rows.lagrangian.rows, rows.compiled
-        tiny = np.finfo(np.float64).tiny
-        units = np.array([_unit_of(one, problem) for one in problem.functions])
-        has = np.column_stack(
-            [np.diff(compiled.A[:, k :: units.size].indptr) > 0 for k in range(units.size)]
-        )
-        unit = np.max(np.where(has, units, tiny), axis=1, initial=tiny)
-        weights = violation_weights(compiled) / unit
-        errors, is_strict = standard_errors(rows, score), ~compares_groups(compiled)
-        return cls(*find_deviance(rows), errors, weights, is_strict)
+        problem, is_strict = rows.lagrangian.rows, acts_in_full(rows.compiled)
+        errors, weights = standard_errors(rows, score), weigh_violations(problem)
+        return cls(*find_deviance(problem), errors, weights, is_strict)
 
     def share(self, loss: Float | float) -> Float:
         """Express mean losses as shares of the deviance that are left unexplained."""
@@ -274,14 +267,39 @@ class Criterion:
         return self.pick(np.array(losses), np.array(violations))
 
 
-def find_deviance(rows: PredictedRows) -> tuple[float, float]:
+def find_deviance(problem: RegressionRows) -> tuple[float, float]:
     """Find the mean loss of perfect predictions, and what the mean target loses beyond it."""
-    problem, objective, y = rows.lagrangian.rows, rows.objective, rows.targets
+    objective, y = problem.objective, problem.targets
     constant = np.full(y.size, problem.constant_score)
     least, most = (
         problem.mean(objective.values(y, score)) for score in (objective.score_of(y), constant)
     )
     return least, max(most - least, np.finfo(np.float64).tiny)
+
+
+def weigh_violations(problem: RegressionRows) -> Float:
+    """Find the weight of the violation of each row of constraints, divided by its unit, (m,)."""
+    compiled, tiny = problem.constraints, np.finfo(np.float64).tiny
+    units = np.array([_unit_of(one, problem) for one in problem.functions])
+    has = np.column_stack(
+        [np.diff(compiled.A[:, k :: units.size].indptr) > 0 for k in range(units.size)]
+    )
+    unit = np.max(np.where(has, units, tiny), axis=1, initial=tiny)
+    return np.asarray(violation_weights(compiled) / unit)
+
+
+def find_largest_multipliers(problem: RegressionRows) -> Float:
+    r"""Find the multiplier of each row of constraints that its price is worth, (m,).
+
+    With :math:`\bar\lambda_j = \pi w_j` times the deviance, the least merit over all models is
+
+    .. math:: \min \max_\lambda \; o + \sum_j \lambda_j v_j \quad \text{over} \quad
+              \lambda \ge 0, \; \sum_j \lambda_j / \bar\lambda_j \le 1 ,
+
+    so that larger multipliers would pay more than the price. Those of strict rows are unbounded.
+    """
+    found = VIOLATION_PRICE * find_deviance(problem)[1] * weigh_violations(problem)
+    return np.where(acts_in_full(problem.constraints), np.inf, found)
 
 
 def _unit_of(function: RowFunction, problem: RegressionRows) -> float:
@@ -348,6 +366,37 @@ def choose_affine(
     return best
 
 
+def choose_share(rows: PredictedRows, plain: Array, other: Array) -> float:
+    """Choose how far to go from the scores of one model to those of another by the same rows.
+
+    Parameters
+    ----------
+    rows : PredictedRows
+        The rows.
+    plain : ndarray of shape (n_samples,)
+        Scores of the model that knows no constraints.
+    other : ndarray of shape (n_samples,)
+        Scores of the model under constraints. Strict ones are violated no more than by these.
+
+    Returns
+    -------
+    float
+        Between zero, for the plain scores, and one, which is the first of equals.
+    """
+    criterion, violations = Criterion.of(rows, plain), rows.measure_scores(other)[1]
+    criterion = replace(criterion, errors=np.maximum(violations, 0.0))
+    best, shares = 1.0, (1.0 + SHIFTS) / 2.0
+    spacing = shares[1]
+    for _ in range(1 + N_REFINEMENTS):
+        tried = [best, *shares.tolist()]
+        moved = ((1.0 - t) * plain + t * other for t in tried)
+        found = [AffineChoice(Affine(), *rows.measure_scores(score)) for score in moved]
+        best = tried[criterion.best_of(found)]
+        shares = np.clip(best + np.linspace(-spacing, spacing, REFINED), 0.0, 1.0)
+        spacing /= 2.5
+    return best
+
+
 def standard_errors(rows: PredictedRows, score: Array) -> Float:
     """Estimate the standard error of each row of constraints at some scores, (m,)."""
     compiled, values = rows.compiled, rows.row_values(score)
@@ -372,8 +421,8 @@ def credible_rows(rows: PredictedRows, score: Array) -> Float:
     .. math:: \hat\tau^2 = \frac{\sum_g n_g (f_g - \bar f)^2 - (G - 1) \hat\sigma^2}
               {N - \sum_g n_g^2 / N} ,
 
-    and large where groups differ by no more than chance. It is never below
-    :data:`FEWEST_CREDIBLE_ROWS`, for boosters move held-out rows by leaves, and not one by one.
+    for each group beyond two, as the largest of many differences is more often chance. It is
+    large where groups differ by no more than chance, and zero where there are two.
     """
     compiled, values = rows.compiled, rows.row_values(score)
     statistics = rows.lagrangian.at(score).statistics()
@@ -398,5 +447,5 @@ def credible_rows(rows: PredictedRows, score: Array) -> Float:
             between = n @ (np.nan_to_num(f) - mean) ** 2 - (known.sum() - 1) * within
             spread = total - n @ n / max(total, 1.0)
             ratio = within * spread / between if between > 0.0 else MANY_ROWS
-            found[at] = np.clip(ratio, FEWEST_CREDIBLE_ROWS, MANY_ROWS)
+            found[at] = min(ratio, MANY_ROWS) * (n_groups - 2)
     return found

@@ -9,10 +9,11 @@ price :math:`\pi`, the merit of a candidate is
 
 .. math:: J_c = o_c + \pi \max_j w_j \max(v_{cj}, 0) .
 
-Constraints that no comparison of groups makes are strict: where some candidate meets all of them
-to within sampling error, :math:`v_{cj} \le s_{cj}`, candidates that do not are left out. Of those
-left, the candidate of least merit is returned, and the first of equals. Comparisons of groups have
-their price alone, since a constant decision meets any of them.
+Constraints that no comparison of groups makes, and of regressors those that say nothing of groups,
+are strict: where some candidate meets all of them to within sampling error,
+:math:`v_{cj} \le s_{cj}`, candidates that do not are left out. Of those left, the candidate of
+least merit is returned, and the first of equals. Comparisons of groups have their price alone,
+since a constant decision meets any of them.
 
 A bound on sampling error has an edge: of two candidates whose violations differ by nothing that
 rows show, one may be within it and the other beyond. Where candidates are few, the choice r is

@@ -35,6 +35,7 @@ from gbm_constrained.problem.row_functions import row_derivatives, row_values
 N_SHIFTS = 97  # of each group on a grid, of which the middle one is the best so far
 N_REFINEMENTS, NARROWER = 6, 6.0  # Number of finer grids, and the factor between their widths.
 N_HALVINGS = 8  # of the interval of the least violation, where the constraints cannot be met
+CURVATURE = 1e-2  # of the largest violation beside its price in a least distance problem
 SMALLEST_LEFT = 1e-6  # Square of the distance from the constraints, below which none meets them.
 ENTRIES = 1 << 20  # Numbers in a table of values of rows at several shifts.
 
@@ -81,17 +82,19 @@ def list_group_shifts(
     return found
 
 
-def find_prices(rows: PredictedRows, score: Array) -> Float:
-    r"""Find the multipliers under which shifts of the cells of rows would meet the constraints.
+def find_prices(rows: PredictedRows, score: Array, criterion: Criterion) -> Float:
+    r"""Find the multipliers under which shifts of the cells of rows would have the least merit.
 
-    With curvatures h of the loss and slopes A of the constraints, shifts d that violate nothing at
-    the least loss solve
+    With curvatures h of the loss and slopes A of the constraints, shifts d whose loss and largest
+    violation t are least, in the units of the criterion, solve
 
-    .. math:: \min_d \sum_c h_c d_c^2 / 2 \quad \text{s.t.} \quad A d \le -v ,
+    .. math:: \min_{d, t \ge 0} \; \sum_c h_c d_c^2 / 2 + t + \epsilon t^2 / 2
+              \quad \text{s.t.} \quad v + A d \le t ,
 
-    a least distance problem, whose multipliers non-negative least squares give (Lawson and Hanson,
-    "Solving least squares problems", 1974, chapter 23). Predictions that know no group need larger
-    ones. They are zero where no shifts meet the constraints.
+    where t is zero for strict rows. That is a least distance problem, whose multipliers
+    non-negative least squares give (Lawson and Hanson, "Solving least squares problems", 1974,
+    chapter 23). Predictions that know no group need larger ones. They are zero where no shifts
+    meet the strict rows.
 
     Parameters
     ----------
@@ -99,6 +102,8 @@ def find_prices(rows: PredictedRows, score: Array) -> Float:
         Held-out rows.
     score : ndarray of shape (n_samples,)
         Their scores.
+    criterion : Criterion
+        Units of the loss and of the constraints, and which rows are strict.
 
     Returns
     -------
@@ -116,14 +121,19 @@ def find_prices(rows: PredictedRows, score: Array) -> Float:
         A += compiled.A[:, k::n_functions].toarray() * mean
     curvature = problem.objective.derivatives(problem.targets, score, problem.scale)[1]
     h = cells.total(problem.objective_weight * curvature) / problem.total_weight
-    has_rows = h > 0.0
-    G = -A[:, has_rows] / np.sqrt(h[has_rows])
-    violations = rows.measure_scores(score)[1]
-    E = np.vstack([G.T, violations])
+    has_rows, weights = h > 0.0, criterion.weights
+    G = -A[:, has_rows] * weights[:, None] / np.sqrt(h[has_rows] / criterion.range)
+    # Of s = sqrt(epsilon) t + 1 / sqrt(epsilon), whose square is linear in t up to epsilon.
+    of_s = np.append(np.where(criterion.is_strict, 0.0, 1.0 / np.sqrt(CURVATURE)), 1.0)
+    least = np.append(weights * rows.measure_scores(score)[1], 0.0) + of_s / np.sqrt(CURVATURE)
+    G = np.vstack([G, np.zeros(G.shape[1])])
+    E = np.vstack([G.T, of_s, least])
     unit = np.maximum(np.linalg.norm(E, axis=0), np.finfo(np.float64).tiny)
     found, _ = nnls(E / unit, np.eye(len(E))[-1])
-    left = 1.0 - violations @ (found / unit)
-    return found / unit / left if left > SMALLEST_LEFT else np.zeros(len(compiled))
+    left = 1.0 - least @ (found / unit)
+    if left <= SMALLEST_LEFT:
+        return np.zeros(len(compiled))
+    return np.asarray((found / unit / left)[:-1] * weights * criterion.range)
 
 
 @dataclass(frozen=True, eq=False)

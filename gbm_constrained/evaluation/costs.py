@@ -19,6 +19,7 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.group_thresholds import GroupThresholds
 from gbm_constrained.decision.standard_errors import standard_error_of
 from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 
 MAX_EXCESS_ERROR = 0.03  # Share of rows decided wrongly beyond what constraints should cost.
 
@@ -49,16 +50,18 @@ class Cost:
 
 
 def measure_cost_of_numbers(rows: PredictedRows, score: Array) -> Cost:
-    """Measure what constraints cost a regressor beside its own model, on held-out rows.
+    """Measure what constraints cost a regressor beside its own model, on the same rows.
 
     Shares are of the deviance, the mean loss beyond that of perfect predictions: one minus
     :math:`R^2` for the squared error.
     """
-    plain, (least, deviance) = rows.plain_score, find_deviance(rows)
+    plain, (least, deviance) = rows.plain_score, find_deviance(rows.lagrangian.rows)
     assert plain is not None
     more, noise = rows.compare_losses(score, plain)
     free = (rows.measure_scores(plain)[0] - least) / deviance
     where = f"{rows.cells.n_rows:,} unseen rows ({rows.source})"
+    if rows.source == TRAINING_ROWS:
+        where = f"{rows.cells.n_rows:,} {TRAINING_ROWS}"
     return Cost(
         free + more / deviance, free, free, noise / deviance, rows=where, is_of_numbers=True
     )

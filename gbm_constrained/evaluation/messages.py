@@ -106,7 +106,7 @@ MESSAGES = {
         "The constraints cost much of what the model explains, on {rows}: it explains {share:.3f} "
         "of the deviance, and {free:.3f} without constraints (cost_report_).",
         remedy="Relax the bounds, merge small groups (min_group_size= with small_groups='merge'), "
-        "or let predictions use the group (group_shifts=True).",
+        "or let the predictions of boosters use the group (group_shifts=True).",
     ),
     "not certified": Message(
         "Not certified: {named}. Of the {choices} none passes on {rows}: "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -11,10 +10,11 @@ from typing import Any, cast
 import numpy as np
 from sklearn.linear_model import Ridge
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.targets import check_targets
-from gbm_constrained.decision.affine import Affine
+from gbm_constrained.decision.affine import Affine, choose_share
+from gbm_constrained.evaluation.costs import measure_cost_of_numbers
 from gbm_constrained.linear_model.fit_docs import document_fit
 from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
 from gbm_constrained.linear_model.ridge_checks import (
@@ -40,11 +40,7 @@ from gbm_constrained.training.options import (
 )
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.regression import RegressionFit
-from gbm_constrained.training.regression_report import (
-    describe_regressor,
-    measure_plain,
-    report_regressor,
-)
+from gbm_constrained.training.regression_report import describe_regressor, report_regressor
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
 
@@ -65,7 +61,8 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
     optimum is reached up to `tol`. A difference of mean losses, such as their gap between groups,
     is not convex. CBPR then goes to a KKT point from a model that meets the constraints, if one is
     found. A share, such as ``share_above(c)``, moves its multiplier by its exact value, and the
-    subproblem holds a sigmoid. See [1]_.
+    subproblem holds a sigmoid. See [1]_. Constraints about groups have a price: where they cost
+    more than they are worth, the model is on the way from the parent's solution to that optimum.
 
     Parameters
     ----------
@@ -98,8 +95,7 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         One row per constraint: its bound, its value on the training rows, its multiplier, and its
         verdict by the training rows, which prove nothing about others.
     cost_report_ : DataFrame
-        What the constraints cost on the training rows: the mean loss and the value of each
-        constraint, of scikit-learn's own model (row ``plain``) and of the one returned.
+        Mean loss and constraints of the parent's solution and of the model, on the training rows.
     feasibility_ : Feasibility
         The verdicts as an object.
     history_ : DataFrame
@@ -229,23 +225,15 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         fit.data.alignment.warn()
         with unchanged_on_error(self):
             super().fit(X, check_targets(y), sample_weight)
-            plain = self._score_plain(fit) if options.constraints else None
             fit, model, is_named = self._solve(fit, make_fit, options)
             remove_report(self)
-            if plain is not None:
-                fit.measured = replace(fit.measured, plain=measure_plain(fit, plain))
+            if options.constraints:
                 done = self.n_iter_[0] if fit.notifier.is_stopped else self.n_iterations
                 feasibility = report_regressor(self, fit, model, int(done))
         if options.constraints and not is_named:
             feasibility.warn(raises=False)
         fit.notifier.warn()
         return self
-
-    def _score_plain(self, fit: RegressionFit) -> Array:
-        """Score the training rows by the parent's own model, which is fitted already."""
-        with warnings.catch_warnings():  # The parent took the same kind of table silently.
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
-            return np.asarray(super().predict(fit.data.combined.X), dtype=np.float64).ravel()
 
     def _solve(
         self, fit: RegressionFit, make_fit: Any, options: SolverOptions
@@ -255,7 +243,8 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         Returns the fit, the model as reports take it, and whether a warning names a missed
         constraint.
         """
-        chosen = choose_start(self, fit, self._coefficients(), make_fit, options)
+        own = self._coefficients()
+        chosen = choose_start(self, fit, own, make_fit, options)
         fit, learner, start = cast(RegressionFit, chosen[0]), *chosen[1:]
         iterates, solution = follow_iterates(fit, learner, start, self.n_iterations, self.tol)
         weights, n_iterations = iterates.find_best()
@@ -263,7 +252,15 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         is_named = may_miss and warn_of_convergence(
             iterates, weights, fit.notifier, self.n_iterations
         )
-        model = describe_regressor(fit, Affine(), n_iterations, learner.margin(weights))
+        rows, plain = fit.training_rows(), own.T.reshape(learner.shape)
+        if options.constraints:
+            rows.plain_score = learner.margin(plain)
+            share = choose_share(rows.credible, rows.plain_score, learner.margin(weights))
+            weights = weights if share == 1.0 else (1.0 - share) * plain + share * weights
+        reported = rows, learner.margin(weights)
+        model = describe_regressor(fit, Affine(), n_iterations, reported[1], reported)
+        if options.constraints:
+            model = replace(model, cost=measure_cost_of_numbers(*reported))
         coef, intercept = learner.coefficients(weights)
         self.coef_ = coef.ravel()
         self.intercept_ = float(intercept[0]) if self.fit_intercept else 0.0

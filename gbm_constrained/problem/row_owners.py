@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.problem.credibility import acts_by_credibility
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
@@ -44,6 +45,12 @@ def is_priced(compiled: LinearConstraints) -> Bool:
         c.expression.compares_pairs and getattr(c.expression, "small_groups", "keep") != "hold"
         for c in compiled.constraints
     ]
+    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+
+
+def acts_in_full(compiled: LinearConstraints) -> Bool:
+    """Find the rows of constraints that compare no groups, or hold them at any price, (m,)."""
+    kinds = [not acts_by_credibility(c) for c in compiled.constraints]
     return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
 
 

@@ -126,6 +126,7 @@ class DualAscent:
     Attributes
     ----------
     slopes : Slopes at the scores of the path, which give boosters Lipschitz constants.
+    largest : Multipliers whose shares sum to one at most; None where they are unbounded.
     tau_k, sigma_k, gamma_k : Step sizes of the current iteration.
     """
 
@@ -137,6 +138,7 @@ class DualAscent:
     progress: float = 1.0
     lazy: bool = False
     has_rates: bool = True
+    largest: Float | None = None
     tau_k: float = field(init=False)
     sigma_k: float = field(init=False)
     gamma_k: float = field(init=False)
@@ -179,6 +181,8 @@ class DualAscent:
         inverse = np.divide(1.0, lipschitz, out=np.zeros_like(z), where=lipschitz > 0)
         step = self.sigma_k * self.strides.factors * inverse**2
         ahead = np.asarray(np.maximum(multipliers + step * z, 0.0))
+        if self.largest is not None:
+            ahead = hold_sum(ahead, step, 1.0 / self.largest)
         if self.lazy:
             cancel_opposites(ahead, self.slopes.lagrangian.constraints.opposites)
         return ahead
@@ -224,7 +228,32 @@ class ABPPSolver(OuterLoop):
         return 0.0 if self.lazy and not self.multipliers.any() else 1.0 / self.dual.tau_k
 
 
+def hold_sum(multipliers: Float, step: Float, shares: Float) -> Float:
+    r"""Project multipliers to ``shares @ multipliers <= 1`` in the metric of their dual steps.
+
+    The nearest ones are :math:`\max(y_j - \theta s_j c_j, 0)` with one theta for all: dual steps
+    s towards bounds that are relaxed by :math:`\theta c_j`, the violation that is left.
+
+    Parameters
+    ----------
+    multipliers, step, shares : ndarray of shape (m,)
+        Multipliers and shares of at least zero, and the sizes of the steps.
+    """
+    rates = step * shares
+    moving = np.flatnonzero((multipliers > 0.0) & (rates > 0.0))
+    if shares @ multipliers <= 1.0 or moving.size == 0:
+        return multipliers
+    ends = multipliers[moving] / rates[moving]  # Values of theta at which multipliers are zero.
+    moving, ends = moving[np.argsort(-ends)], np.sort(ends)[::-1]
+    excess = np.cumsum((shares * multipliers)[moving]) - 1.0
+    theta = excess / np.cumsum((shares * rates)[moving])
+    last = np.flatnonzero(theta < ends)[-1]
+    found = multipliers.copy()
+    found[moving] = np.maximum(multipliers[moving] - theta[last] * rates[moving], 0.0)
+    return found
+
+
 def make_dual_ascent(loop: OuterLoop) -> DualAscent:
     """Make the dual ascent of a solver from its options."""
-    names = ("tau", "sigma", "lipschitz", "mu", "progress", "lazy", "has_rates")
+    names = ("tau", "sigma", "lipschitz", "mu", "progress", "lazy", "has_rates", "largest")
     return DualAscent(loop.slopes, **{name: getattr(loop, name) for name in names})

@@ -57,6 +57,8 @@ class OuterLoop(ABC):
         there is no proximal term while all multipliers are zero.
     initial_multipliers : (m,). Warm start y_0; zeros by default.
     fixed : (m,). Multipliers that stay as they were started; none by default.
+    largest : (m,). Multipliers whose shares dual steps hold to a sum of one,
+        ``sum(y / largest) <= 1``; unbounded by default.
     schedule : Multipliers of each outer iteration, (m,), in place of dual steps: those of another
         solver, which measures the constraints on other rows. The sequence may grow while that
         solver runs, and the last multipliers hold beyond its end.
@@ -93,6 +95,7 @@ class OuterLoop(ABC):
     lazy: bool = False
     initial_multipliers: Float | None = None
     fixed: Bool | None = None
+    largest: Float | None = None
     schedule: Sequence[Float] | None = None
     optimism: Callable[[int], tuple[Float, Float]] | None = None
     corrected: Bool | bool = False

@@ -24,6 +24,7 @@ from gbm_constrained.decision.affine import (
     PredictedRows,
     choose_affine,
     credible_rows,
+    find_largest_multipliers,
 )
 from gbm_constrained.decision.affine_guarantees import (
     check_affine_guarantee,
@@ -39,6 +40,7 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.regression import RegressionLagrangian
 from gbm_constrained.problem.regression_objectives import RegressionObjective
 from gbm_constrained.problem.row_owners import find_first
+from gbm_constrained.solvers.base import Solver
 from gbm_constrained.training.dual_controller import BoundsAt
 from gbm_constrained.training.early_stopping import RoundMerit
 from gbm_constrained.training.fit import ConstrainedFit
@@ -97,10 +99,8 @@ class RegressionProblem(FitProblem):
         compiled = replace(
             compiled, may_reward_errors=rewards, must_reward_errors=rewards, splits_targets=rewards
         )
-        # Where training rows are to meet the constraints, and for certificates, all groups count.
-        is_of_training = library.has_few_parameters or options.measure_on == "train"
-        holds = is_of_training or options.guarantee is not None
-        half = np.zeros(compiled.constant.size) if holds else None
+        # A certificate needs every group.
+        half = None if options.guarantee is None else np.zeros(compiled.constant.size)
         return options, cls(
             options.constraints, divided, weights, factors, idle, cells, compiled, library.kernel,
             half,
@@ -180,6 +180,13 @@ class RegressionProblem(FitProblem):
 class RegressionRun(FitRun):
     """Options, programme and observers of the fit of a regressor."""
 
+    def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
+        """Make a solver; multipliers of boosters are worth the price of violations at most."""
+        if self.library.is_lazy and self.certification is None:
+            assert isinstance(lagrangian, RegressionLagrangian)
+            others = {"largest": find_largest_multipliers(lagrangian.rows), **others}
+        return super().make_solver(lagrangian, **others)
+
     def aim_at(self, compiled: LinearConstraints) -> LinearConstraints:
         """Give constraints the bounds that training aims at: tighter ones for a guarantee."""
         if self.certification is None:
@@ -231,7 +238,7 @@ class RegressionGrowth(FoldGrowth):
         best = criterion.best_of(found)
         if not self._is_cheap(plain, found[best], score) and self._has_time_again():
             given = self.run.problem.initial_multipliers(self.run.options.method.start)
-            prices = find_prices(rows, score) if given is None else given
+            prices = find_prices(rows, score, criterion) if given is None else given
             passes.append(self.grow(has_multipliers=True, start=prices))
             found.append(self._choose(passes[-1], criterion))
         best = criterion.best_of(found)

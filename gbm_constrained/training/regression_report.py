@@ -150,14 +150,6 @@ def describe_regressor(
     return FinalRegressor(affine, record, *held_out)
 
 
-def measure_plain(fit: RegressionFit, score: Array) -> PlainModel:
-    """Measure the library's own model by its scores of the training rows."""
-    loss = fit.training_rows().measure_scores(score)[0]
-    found = describe_regressor(fit, Affine(), 0, score)
-    assert found.record.functionals is not None
-    return PlainModel(loss, fit.problem.compiled.values(found.record.functionals))
-
-
 def report_regressor(
     estimator: Any, fit: RegressionFit, model: FinalRegressor, rounds: int | None = None
 ) -> Feasibility:
@@ -191,12 +183,11 @@ def report_regressor(
         layout.compiled, spread, record.multipliers, laid_out, verdicts
     )
     mean_loss = rows.measure_scores(model.score)[0]
-    has_plain = fit.measured.rows is None or fit.measured.rows is rows
     estimator.cost_report_ = costs_frame(
         compiled.names,
         "loss",
         PlainModel(mean_loss, compiled.values(functionals)),
-        fit.measured.plain if has_plain else None,
+        _describe_plain(rows),
     )
     estimator.group_report_ = groups_frame(layout.compiled, spread, laid_out)
     estimator.small_groups_ = small_groups_frame(compiled)
@@ -213,6 +204,15 @@ def report_regressor(
     found = pd.Series(record.multipliers, list(compiled.rows), name="multiplier")
     estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
     return feasibility
+
+
+def _describe_plain(rows: PredictedRows) -> PlainModel | None:
+    """Describe the model without constraints by the rows that know its scores."""
+    if rows.plain_score is None:
+        return None
+    statistics = rows.lagrangian.at(rows.plain_score).exact_statistics()
+    values = rows.compiled.values(rows.compiled.functionals(statistics))
+    return PlainModel(float(statistics.loss[0]), values)
 
 
 def _is_fragile(cost: Cost) -> bool:

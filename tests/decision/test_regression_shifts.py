@@ -12,7 +12,7 @@ from predicted_rows import hold_out
 from shift_problems import random
 
 import gbm_constrained as gc
-from gbm_constrained.decision.affine import Criterion, choose_affine
+from gbm_constrained.decision.affine import Criterion, choose_affine, find_largest_multipliers
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.regression_shifts import find_prices, list_group_shifts
 from gbm_constrained.problem.regression_objectives import RegressionObjective
@@ -69,9 +69,40 @@ def test_prices_of_shifts_are_the_multipliers_of_their_problem():
     rows = hold_out(targets, [gc.gap(gc.mean_prediction(), by="g") <= 0.3], group)
     p = np.bincount(group) / group.size
     price = (np.diff(means(score, group))[0] - 0.3) * p.prod()
-    np.testing.assert_allclose(find_prices(rows, score), [0.0, price], atol=1e-12)
+    np.testing.assert_allclose(prices(rows, score), [0.0, price], atol=1e-12)
     rows = hold_out(targets, [gc.mean_prediction() <= -1.0, gc.mean_prediction() >= 1.0], group)
-    assert not find_prices(rows, score).any(), "no shifts meet both"
+    assert not prices(rows, score).any(), "no shifts meet both"
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e6])
+def test_prices_of_shifts_do_not_depend_on_the_unit_of_the_targets(unit):
+    """A violation and a multiplier both grow with the unit."""
+    targets, score, group = draw()
+    found = [
+        prices(hold_out(k * targets, [gc.gap(gc.mean_prediction(), by="g") <= 0.3 * k], group),
+               k * score) / k
+        for k in (1.0, unit)
+    ]  # fmt: skip
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6, atol=1e-12)
+    assert found[0].any()
+
+
+def test_prices_of_contradictory_constraints_are_worth_the_price_of_a_violation():
+    """Means of residuals and of predictions that no shifts of groups bring together."""
+    targets, score, group = draw()
+    rules = [
+        gc.gap(gc.mean_prediction(), by="g") <= 0.01,
+        gc.each(gc.mean_residual(), by="g") <= 0.01,
+        gc.each(gc.mean_residual(), by="g") >= -0.01,
+    ]
+    rows = hold_out(targets, rules, group)
+    found = prices(rows, score) / find_largest_multipliers(rows.lagrangian.rows)
+    assert found.sum() == pytest.approx(1.0, abs=0.02)
+
+
+def prices(rows, score):
+    """Multipliers of shifts of groups, in the units of these scores."""
+    return find_prices(rows, score, Criterion.of(rows, score))
 
 
 @random(10)

@@ -7,11 +7,13 @@ import itertools
 import numpy as np
 import pytest
 from machines import run_on_machines
+from predicted_rows import hold_out
 
 import gbm_constrained as gc
 from gbm_constrained.data.communicator import Machine
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.affine import credible_rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.standard_errors import standard_errors
 from gbm_constrained.problem.compiler import compile_constraints
@@ -112,6 +114,24 @@ def test_a_sum_of_rates_acts_by_the_smaller_of_their_rows():
     own = n / (n + 25.0)
     expected = own * f + (1.0 - own) * (n @ f) / n.sum()
     np.testing.assert_allclose(found, expected, **EXACT)
+
+
+@pytest.mark.parametrize("n_groups", [2, 3, 9])
+def test_means_of_numbers_act_by_the_ratio_of_variances_for_each_group_beyond_two(n_groups):
+    """The ratio is that of Buehlmann and Straub, of the variance within groups to that between."""
+    rng = np.random.default_rng(n_groups)
+    sizes = rng.integers(20, 60, n_groups)
+    group = np.repeat(np.arange(n_groups), sizes)
+    score = rng.normal(size=group.size) + rng.normal(size=n_groups)[group]
+    rows = hold_out(score, [gc.gap(gc.mean_prediction(), by="g", min_group_size=1) <= 0.1], group)
+    mean = np.bincount(group, score) / sizes
+    within = ((score - mean[group]) ** 2).sum() / (group.size - n_groups)
+    between = sizes @ (mean - score.mean()) ** 2 - (n_groups - 1) * within
+    ratio = within * (group.size - sizes @ sizes / group.size) / between
+    expected = np.full(n_groups, ratio * (n_groups - 2))
+    np.testing.assert_allclose(credible_rows(rows, score), expected, rtol=1e-9)
+    alike = np.tile([-1.0, 1.0], group.size)[: group.size]  # No group differs from another.
+    assert (credible_rows(rows, alike) >= 1e3 * (n_groups - 2)).all()
 
 
 # --- where groups act in full -------------------------------------------------------------------
