@@ -59,24 +59,30 @@ class Rules:
         Partition of the rows.
     compiled : LinearConstraints
         The constraints on these rows.
+    acting : LinearConstraints
+        The same by credible rates of groups (:mod:`gbm_constrained.problem.credibility`), which
+        choose the model.
     """
 
     cells: Cells
     compiled: LinearConstraints
+    acting: LinearConstraints
 
     @classmethod
     def of(cls, constraints: Sequence[Constraint], rows: Rows) -> Rules:
         """Compile constraints on rows of two classes."""
-        return cls(*compile_constraints(constraints, rows))
+        cells, compiled = compile_constraints(constraints, rows)
+        return cls(cells, compiled, compiled.make_credible(cells))
 
-    def violation(self, scores: Float) -> float:
+    def violation(self, scores: Float, *, acts: bool = False) -> float:
         """Find by how much the decisions of scores exceed a bound at most; zero if they do not.
 
-        Rates of groups without rows count as within their bounds.
+        Rates of groups without rows count as within their bounds. Violations that act on a choice
+        are those of credible rates.
         """
+        compiled = self.acting if acts else self.compiled
         counts = CellCounts.of(self.cells, (scores > 0.0).astype(np.intp))
-        functionals = functionals_of(self.compiled, counts)
-        excess = self.compiled.rows_of(functionals) - self.compiled.b
+        excess = compiled.rows_of(functionals_of(compiled, counts)) - compiled.b
         largest = float(np.nan_to_num(excess).max(initial=0.0))
         return largest if largest > ROUNDING else 0.0
 
@@ -109,7 +115,7 @@ class RuledLoss:
 
     def __call__(self, scores: Float) -> float:
         """Compute the loss of scores."""
-        violation = self._rules.violation(scores)
+        violation = self._rules.violation(scores, acts=True)
         if not violation:
             return self._metric(scores)
         if self._is_choice:  # No call is needed to know that a threshold breaks a rule.

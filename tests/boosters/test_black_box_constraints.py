@@ -32,6 +32,24 @@ def test_violations_are_those_by_hand(seed):
     assert found == pytest.approx(max(gap_by_hand(scores, VALIDATION) - 0.02, 0.0), abs=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:.*fewer than min_group_size")
+def test_groups_act_on_the_choice_as_far_as_their_rows_show():
+    """By hand: k of n rows and 25 (G - 2) rows of the mean of all, for each of three groups."""
+    rng = np.random.default_rng(0)
+    group, scores = np.repeat([0, 1, 2], [300, 290, 10]), rng.normal(size=600)
+    scores[590:] = 1.0  # A group of ten rows that are all selected.
+    rules = Rules.of(
+        [gc.gap(gc.selection_rate(), by="g") <= 0.1],
+        Rows(rng.integers(0, 2, 600), np.array([0, 1]), None, {"g": group}),
+    )
+    rates = np.array([(scores[group == g] > 0).mean() for g in range(3)])
+    n, mean = np.bincount(group), (scores > 0).mean()
+    credible = (n * rates + 25.0 * mean) / (n + 25.0)
+    assert rules.violation(scores) == pytest.approx(np.ptp(rates) - 0.1)
+    assert rules.violation(scores, acts=True) == pytest.approx(max(np.ptp(credible) - 0.1, 0.0))
+    assert np.ptp(credible) < 0.5 * np.ptp(rates)
+
+
 def test_no_model_that_breaks_a_rule_is_better_than_one_that_keeps_it():
     rows = rows_of(VALIDATION)
     metric = BlackBox(lambda y, s: 0.25).bind(rows, VALIDATION[1])
