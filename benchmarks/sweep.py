@@ -483,6 +483,7 @@ def _large(frame: pd.DataFrame) -> dict[str, Any]:
 
 def _cpu(frame: pd.DataFrame) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    frame = frame[frame["library"] != LINEAR]  # Which takes milliseconds, and has no rounds.
     large = (frame["rows"] >= 5000) & (frame["rounds"] >= 60)
     for name, part in (("all", frame), ("large", frame[large])):
         cpu = part["cpu"].dropna()
@@ -500,7 +501,7 @@ QUESTIONS: dict[str, Callable[[pd.DataFrame], dict[str, Any]]] = {
         frame[frame["kind"].isin(["classes", "metrics"])], 0.02, 0.05
     ),
     "groups of 500 rows or more, where the reference meets the rules": _large,
-    "CPU over plain (large: 5,000 rows and 60 rounds or more)": _cpu,
+    "CPU of boosters over plain (large: 5,000 rows and 60 rounds or more)": _cpu,
     "refused": lambda frame: {"share": frame["is_refused"].mean()},
 }
 
