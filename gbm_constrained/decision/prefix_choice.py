@@ -27,6 +27,8 @@ Chosen = TypeVar("Chosen")
 N_PREFIXES = 12  # Prefixes that a free choice looks at.
 # Times that a table of scores is split for shifts that are compared and not returned.
 FEW_SPLITS = 1
+# Multiples of the cross-fitted violation by which a shift leaves room, tried one after the other.
+ROOM = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Further errors, as a share of rows, that are few: at which a shift still aims inside the bounds.
 MAX_ERROR_INCREASE = 0.02
 
@@ -273,26 +275,26 @@ def leave_room(
     violations: Float,
     move: Callable[[Float], tuple[Chosen, Float] | None],
 ) -> Chosen:
-    """Tighten bounds by the cross-fitted violations, again and again until there are none.
+    """Tighten bounds by more and more of the cross-fitted violations, until there are none.
 
     Parameters
     ----------
     chosen : object
-        What was chosen under the bounds; returned if none without violations is affordable.
+        What was chosen under the bounds; returned if no move succeeds.
     bounds, violations : ndarray of shape (m,)
         Right-hand sides of the constraints, and their cross-fitted violations.
     move : callable
         Given tighter bounds, finds another choice with its cross-fitted violations; None if none
         is affordable.
     """
-    moved = chosen
-    while violations.max(initial=0.0) > ROUNDING:
-        bounds = bounds - violations
-        found = move(bounds)
+    for share in ROOM:
+        found = move(bounds - share * violations)
         if found is None:
-            return chosen
-        moved, violations = found
-    return moved
+            break
+        moved, violated = found
+        if violated.max() <= ROUNDING:
+            return moved
+    return chosen
 
 
 def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: Codes) -> Float:

@@ -371,6 +371,8 @@ class MetricSearch:
                 counted = CellCounts.of_probabilities(held.cells, candidate.shares)
                 interval = worst_rate_interval(held.compiled, counted, at)
             violations = held.violations(u)
+            with np.errstate(invalid="ignore"):  # Some may be without end, as divergences are.
+                errors = np.nan_to_num(violations[1:].std(axis=0))
             found.append(
                 replace(
                     candidate,
@@ -378,7 +380,7 @@ class MetricSearch:
                     low=float(np.fmin(interval[0], value)),
                     high=float(np.fmax(interval[1], value)),
                     violations=violations[0],
-                    errors=violations[1:].std(axis=0),
+                    errors=errors,
                 )
             )
             replicates.append(values[1:])

@@ -88,7 +88,8 @@ def test_an_interrupted_fit_gives_the_uninterrupted_model(library, case, tmp_pat
 def test_fold_boosters_of_a_fit_without_a_metric_are_resumed(library, tmp_path, trainings):
     """The library itself trains the model of all rows alone."""
     path, options = tmp_path / "run.checkpoint", {"maximize": g_mean(), **IN_GROUPS}
-    given = {"sensitive_features": GROUP, **quiet(library)}
+    three = pd.Series(np.resize(list("abc"), len(Y)), name="g")
+    given = {"sensitive_features": three, **quiet(library)}
     whole = make(library, **options).fit(X, Y, **given)
     trainings.interrupt_at(1)
     with pytest.raises(Interruption):

@@ -168,8 +168,9 @@ def test_passes_with_multipliers_cost_less_than_the_plain_one(library, table, gr
         make(library, PULLING, solver="threshold").fit(X, y, **given)
         assert grown == [False]
     best, plain = map(cost_of, conclusions)
-    assert conclusions[0].fit.measured.has_multipliers
-    assert best < plain
+    has_multipliers = conclusions[0].fit.measured.has_multipliers
+    assert best < plain if has_multipliers else best == plain
+    assert has_multipliers or library == "lightgbm"
 
 
 @BOTH
