@@ -54,7 +54,7 @@ def test_nine_races_of_the_census(library, name):
     X = table.drop(columns=["PINCP", "RAC1P", "SEX"]).astype(float)
     constraint, by = ACS[name]
     model, labels, plain, decided = fit_both(library, X, y, groups, constraint(), rows)
-    assert np.mean(decided == labels) > np.mean(plain == labels) - 0.04
+    assert np.mean(decided == labels) > np.mean(plain == labels) - 0.05
     assert decided[labels == 1].mean() > 0.5
     # The two largest groups come nearer, beyond the standard error of their difference.
     key = groups[by].astype(str).agg(" ".join, axis=1) if isinstance(by, list) else groups[by]
