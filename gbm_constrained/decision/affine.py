@@ -385,7 +385,7 @@ def choose_share(rows: PredictedRows, plain: Array, other: Array) -> float:
     """
     criterion, violations = Criterion.of(rows, plain), rows.measure_scores(other)[1]
     criterion = replace(criterion, errors=np.maximum(violations, 0.0))
-    best, shares = 1.0, (1.0 + SHIFTS) / 2.0
+    best, shares = 1.0, np.linspace(0.0, 1.0, SHIFTS.size)
     spacing = shares[1]
     for _ in range(1 + N_REFINEMENTS):
         tried = [best, *shares.tolist()]

@@ -29,7 +29,8 @@ N_PREFIXES = 12  # Prefixes that a free choice looks at.
 FEW_SPLITS = 1
 # Multiples of the cross-fitted violation by which a shift leaves room, tried one after the other.
 ROOM = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-# Further errors, as a share of rows, that are few: at which a shift still aims inside the bounds.
+# Further errors, as a share of rows, at which a shift still aims inside the bounds, and beyond
+# which held comparisons are dear.
 MAX_ERROR_INCREASE = 0.02
 
 

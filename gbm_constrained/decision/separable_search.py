@@ -28,7 +28,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.problem.linear_programme import solve_linear_programme
 
 # Candidates of each group in the linear programme, of each of two groups whose rates neither rise
-# nor fall, and of each prefix in tests.
+# nor fall, and thresholds of each prefix that a guarantee tests.
 MOST_CANDIDATES = 512
 
 

@@ -234,8 +234,9 @@ class FoldGrowth:
             return excess <= max(AFFORDABLE, plain.noise) and not plain.misses
         boosters, held_out = plain.grown
         choice = held_out.credible.choices[boosters.rounds]
-        constant = min(held_out.error(np.full(len(self.rows), k)) for k in (0, 1))
-        if held_out.cells.classes.size > 2 or choice.violation > 0.0 or choice.error > constant:
+        if held_out.cells.classes.size > 2 or choice.violation > 0.0:
+            return False
+        if choice.error > min(held_out.error(np.full(len(self.rows), k)) for k in (0, 1)):
             return False
         optimism = measure_optimism(self.run, plain.grown, choice)
         return is_memorised(plain.asked, plain.violations, optimism)

@@ -15,13 +15,13 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.evaluation_set import ScoredRows
-from gbm_constrained.decision.prefix_choice import choose_prefix, choose_with_room
+from gbm_constrained.decision.prefix_choice import choose_with_room
 from gbm_constrained.decision.refit_transfer import match_positive_rate, rows_to_match
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.growth import FoldGrowth
 from gbm_constrained.training.measurement import follow
 from gbm_constrained.training.passes import Grown
+from gbm_constrained.training.plug_in import choose_by_held_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,15 +90,9 @@ class ConstrainedBoosters:
     def _decide(self, grown: Grown) -> BoosterSet:
         """Decide as a fit without a metric does before it has trained its model."""
         boosters, held_out = grown
-        options, rows = self.fit.options, held_out.credible
-        margin = boosters.held_margin(boosters.rounds)
-        choice = choose_prefix(
-            ScoredRows(rows, boosters.held_margin),
-            options.prefixes(boosters.rounds),
-            found=rows.choices,
-        )
+        choice = choose_by_held_out(grown, self.fit.options)
         margin = boosters.held_margin(choice.rounds)
-        choice, decisions = choose_with_room(rows, margin, choice)
+        choice, decisions = choose_with_room(held_out.credible, margin, choice)
         return BoosterSet(grown, choice.rounds, choice.shift, decisions)
 
     def train(self, chosen: BoosterSet) -> None:

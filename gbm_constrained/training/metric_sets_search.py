@@ -84,9 +84,8 @@ def search_weights(
 
     shift = np.append(0.0, boosters.shift) if k == 2 else boosters.shift
     of_default = np.exp(scale * (shift - shift.max()) + np.log(factors))
-    one = np.ones(1)
     default = decide("thresholds", of_default)
-    shares = mixture_shares([boosters.decisions], one, k)
+    shares = mixture_shares([boosters.decisions], np.ones(1), k)
     known = [replace(default, shares=shares, is_chosen=bool(boosters.shift.any()))]
     if not boosters.grown[0].has_multipliers:
         per_share = 1.0 / np.bincount(labels, held.weight, k)
@@ -180,8 +179,8 @@ def measure_groups(search: MetricSearch, chosen: Decisions) -> float:
     weights = of_rows.find(weights_of(chosen.costs[0]), allowed, groups)
     members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
     u = oracle.functionals_of(of_rows.decide(np.log(weights), members))
-    is_kept = search.held.violations(u * held.problem.units).max(initial=0.0)
-    is_kept = is_kept <= allowed.max(initial=0.0) + FEASIBLE
+    violation = held.violations(u * held.problem.units).max(initial=0.0)
+    is_kept = violation <= allowed.max(initial=0.0) + FEASIBLE
     return held.problem.loss.value(u) if is_kept else np.nan
 
 

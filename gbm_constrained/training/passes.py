@@ -71,11 +71,6 @@ class Pass:
         return self.asked.violations(boosters.held_margin(boosters.rounds))
 
     @property
-    def start(self) -> Float:
-        """Multipliers at the start of the pass."""
-        return self.grown[0].controller.solver.start
-
-    @property
     def end(self) -> Float:
         """Mean of the multipliers in the last quarter of the pass."""
         history = self.grown[0].controller.solver.history

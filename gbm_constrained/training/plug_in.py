@@ -14,9 +14,10 @@ With ``solver="auto"`` the fold boosters are therefore first grown without multi
 threshold is moved as the constraints ask. The model is trained without multipliers if that meets
 the constraints and the boosters have memorised the rows of a violated one: its rate is better on
 their own rows than out of fold by more than :data:`MEMORISED_SHARE` of the room that its bound
-leaves. In all other cases, and of several classes (whose biases are no more than searched for),
-boosters are grown with multipliers as well, and the model is trained as those that make fewer
-errors out of fold, violations having their price.
+leaves. Nor may the threshold make more errors than deciding all rows alike. In all other cases,
+and of several classes (whose biases are no more than searched for), boosters are grown with
+multipliers as well, and the model is trained as those that make fewer errors out of fold,
+violations having their price.
 
 Measured on validation rows of training parts (``benchmarks/unseen.py thresholds``): see
 docs/evidence.md.
