@@ -193,8 +193,8 @@ class _Curves:
     def of(
         cls, compiled: LinearConstraints, cells: Cells, used: Codes, right: Float
     ) -> list[_Curves]:
-        """Collect the curved rows of constraints, if there are any."""
-        curves = compiled.curves.items
+        """Collect the curved rows of rates, if there are any; decisions leave others as they are."""
+        curves = compiled.curves.without(compiled.has_scores).items
         if not curves:
             return []
         return [

@@ -75,3 +75,17 @@ def test_a_left_out_rule_binds_nothing():
     free = ShiftSearch(margin, cells, compiled).find(bounds=np.full(len(compiled), np.inf))
     errors = [((margin > cut) != y).mean() for cut in np.append(margin, margin.min() - 1)]
     assert free.error == pytest.approx(min(errors))
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_calibration_error_beside_a_curve_of_rates_moves_no_threshold(at):
+    """Thresholds do not change it, and its functionals are not among those that are counted."""
+    y, group, margin = draw(1)
+    rule, cells, compiled = bind(g_mean() >= 0.75, y, group)
+    alone = ShiftSearch(margin, cells, compiled).find()
+    rules = [rule]
+    rules.insert(at, gc.calibration_error() <= 0.9)
+    both = compile_constraints(rules, Rows(y, np.arange(2), columns={"g": group}))
+    found = ShiftSearch(margin, *both).find()
+    assert found.value == alone.value
+    assert found.violation == alone.violation == 0.0
