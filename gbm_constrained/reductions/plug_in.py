@@ -124,10 +124,17 @@ class PlugIn:
 
         The probabilities are scaled so that each cell has the weight that its rows have.
         """
+        return replace(self, probabilities=self.probabilities * self._scale, by_labels=False)
+
+    def restate(self, rules: Sequence[Float]) -> list[Float]:
+        """Restate rules of :meth:`by_probabilities`, so that they decide the same rows here."""
+        return [self._scale[:, None] * costs for costs in rules]
+
+    @cached_property
+    def _scale(self) -> Float:
         own = np.full(len(self.rows), 1.0) if self.weight is None else self.weight
         expected = own @ self.probabilities
-        scale = np.divide(self.mass, expected, out=np.zeros_like(expected), where=expected > 0)
-        return replace(self, probabilities=self.probabilities * scale, by_labels=False)
+        return np.divide(self.mass, expected, out=np.zeros_like(expected), where=expected > 0)
 
     def take(self, part: Codes, coefficients: Coefficients) -> PlugIn:
         """Return the oracle of some of the rows."""

@@ -158,7 +158,8 @@ class MetricSearch:
         found = self._minimise(self.held.programme(), oracle, "probabilities")
         joint = self.held.problem.joint
         constant = 1.0 - np.eye(joint.n_classes)
-        return found, [*oracle.rules, *(np.tile(one, (len(joint), 1)) for one in constant)]
+        rules = self.oracle.restate(oracle.rules)
+        return found, [*rules, *(np.tile(one, (len(joint), 1)) for one in constant)]
 
     def solve(
         self,
@@ -298,7 +299,8 @@ class MetricSearch:
 
     def by_probabilities(self, solution: Solution) -> Decisions:
         """Take the rules of a solution that has looked at no label of the held-out rows."""
-        return self.of_rules("model", np.array(solution.rules), solution.probability)
+        rules = np.array(self.oracle.restate(solution.rules))
+        return self.of_rules("model", rules, solution.probability)
 
     def optimum(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import BOTH, CLASSIFIERS, PARENTS, margins_of
@@ -144,14 +146,6 @@ def _blurred(share):
     return np.column_stack([1 - seen, seen])[atoms], y
 
 
-def _search(probabilities, y):
-    options = SolverOptions.of(_make("lightgbm", maximize=h_mean()))
-    arguments = FitArguments(np.zeros((len(y), 1)), y)
-    problem = MetricProblem.of(options, options.metric, arguments, LibrarySettings(0.1, 1))
-    held = problem.on(np.arange(len(y)))
-    return MetricSearch(held, held.oracle(probabilities))
-
-
 class _Boosters:
     """Boosters of known probabilities, those without weights and all others."""
 
@@ -186,6 +180,18 @@ def test_auto_takes_boosters_that_are_better_by_more_than_an_error(has_stages, o
     assert boosters.asked == ["plug_in", other]
     alike = OracleSearch(_search(y), _Boosters(right, right), has_stages).run("auto")
     assert [one.oracle for one in alike] == ["plug_in", other]
+
+
+def test_rules_decide_rows_as_they_were_counted():
+    """All rows of an atom turn together where both decisions about them cost the same."""
+    wrong, y = _blurred(0.5)
+    search = replace(_search(y), oracle=_search(y).held.oracle(wrong))
+    exact = search.oracle.by_probabilities()
+    found, _ = search.solve_by_probabilities()
+    for negative, positive in np.unique(exact.probabilities, axis=0):
+        ties = np.array([[0.0, positive], [negative, 0.0]])
+        decided = search.by_probabilities(replace(found, rules=(ties,), probability=np.ones(1)))
+        np.testing.assert_array_equal(decided.shares[:, 1], exact.decide(ties))
 
 
 def test_auto_tries_no_other_on_many_rows():
