@@ -93,10 +93,7 @@ class Outcome:
 
     def complete_by(self, other: Outcome, compiled: LinearConstraints) -> Outcome:
         """Take constraints that these rows measure incompletely from other rows."""
-        is_incomplete = find_incomplete(compiled, self.functionals, other.functionals)
-        of_these = np.zeros(self.functionals.size, dtype=bool)
-        for span in itertools.compress(compiled.spans, is_incomplete):
-            of_these[span] = True
+        is_incomplete, of_these = self._find_incomplete(other.functionals, compiled)
         return replace(
             self,
             functionals=np.where(of_these, other.functionals, self.functionals),
@@ -104,6 +101,24 @@ class Outcome:
             of_functionals=np.where(of_these[:, None], other.of_functionals, self.of_functionals),
             sources=np.where(is_incomplete, other.sources, self.sources),
         )
+
+    def leave_out_incomplete(self, training: Float, compiled: LinearConstraints) -> Outcome:
+        """Leave out constraints that these rows measure less completely than training rows do."""
+        is_incomplete, of_these = self._find_incomplete(training, compiled)
+        return replace(
+            self,
+            functionals=np.where(of_these, np.nan, self.functionals),
+            intervals=np.where(is_incomplete[:, None], np.nan, self.intervals),
+            of_functionals=np.where(of_these[:, None], np.nan, self.of_functionals),
+        )
+
+    def _find_incomplete(self, there: Float, compiled: LinearConstraints) -> tuple[Bool, Bool]:
+        """Find constraints that other rows measure more completely, and their functionals."""
+        is_incomplete = find_incomplete(compiled, self.functionals, there)
+        of_these = np.zeros(self.functionals.size, dtype=bool)
+        for span in itertools.compress(compiled.spans, is_incomplete):
+            of_these[span] = True
+        return is_incomplete, of_these
 
 
 def score_decisions(

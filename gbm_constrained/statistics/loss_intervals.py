@@ -52,9 +52,12 @@ class LossIntervals:
             if not self.has_values(constraint):
                 continue
             span = self.compiled.spans[j]
-            f, spread = functionals[span], self._spread(j, moments)
-            if not np.isfinite(spread).all() or not np.isfinite(f).all():
-                continue  # A base set has no rows.
+            f = functionals[span]
+            if not np.isfinite(f).all():
+                continue  # A base set has no rows, or is not known on these rows.
+            spread = self._spread(j, moments)
+            if not np.isfinite(spread).all():
+                continue
             wide = self.widen(j, spread, self.level)
             of_functionals[span] = _normal_of_rates(constraint, f, wide, self.level)
             if _is_worst_of_several(constraint.expression, f.size):

@@ -61,9 +61,12 @@ def report(
     assert model.functionals is not None
     layout, outcome = model.layout, model.outcome
     rounds = fit.solver.rounds if rounds is None else rounds
-    feasibility = _assess_as_reported(fit, model, rounds)
-    outcome = None if outcome is None else layout.lay_out(outcome)
     functionals = layout.spread(model.functionals)
+    if outcome is not None:
+        outcome = layout.lay_out(outcome)
+        if model.feasibility is None:  # The only other rows are those of the trees.
+            outcome = outcome.leave_out_incomplete(functionals, layout.compiled)
+    feasibility = _assess_as_reported(fit, replace(model, outcome=outcome), rounds)
     verdicts = [found.verdict for found in feasibility.rules]
     multipliers, compiled = model.record.multipliers, fit.problem.compiled
     estimator.constraint_report_ = constraints_frame(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import Constraint
@@ -60,6 +61,9 @@ class FinalRegressor:
         Rows that are reported.
     score : ndarray of shape (n_samples,)
         Scores of these rows.
+    others : tuple of PredictedRows and ndarray, or None, default=None
+        Further held-out rows and their scores. Constraints that the reported rows measure less
+        completely are reported by these.
     offsets : GroupOffsets or None, default=None
         What is added to the scores of each group, if groups may decide.
     certified : CertifiedAffine or None
@@ -74,6 +78,7 @@ class FinalRegressor:
     record: Record
     rows: PredictedRows
     score: Array
+    others: tuple[PredictedRows, Array] | None = None
     offsets: GroupOffsets | None = None
     certified: CertifiedAffine | None = None
     periods: pd.DataFrame | None = None
@@ -92,6 +97,7 @@ def finalize_regression(
     scores = ModelScores(trained, fit.measured, known)
     choice, measured = IDENTITY, fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
+    others = None
     certification, certified, periods = fit.run.certification, None, None
     cost = Cost()
     if isinstance(measured, PredictedRows):
@@ -106,7 +112,7 @@ def finalize_regression(
             choice = IDENTITY._replace(affine=certified.affine)
         else:
             choice = measured.choices.get(rounds) or fit.run.choose_map(measured.credible, score)
-        held_out = measured, choice.apply(score, measured.cells.rows)
+        held_out = others = measured, choice.apply(score, measured.cells.rows)
         periods = report_periods_of_numbers(fit, *held_out)
         if measured.plain_score is not None:
             cost = measure_cost_of_numbers(*held_out)
@@ -116,9 +122,17 @@ def finalize_regression(
         rows.measure(rounds, held_out[1])
     if certified is not None:  # Verdicts are by the rows of the certificate.
         held_out = unseen[0], choice.apply(unseen[1], unseen[0].cells.rows)
+        others = None
     training = choice.apply(scores.training(rounds), fit.data.rows)
     model = describe_regressor(fit, choice.affine, rounds, training, held_out)
-    return replace(model, offsets=choice.offsets, certified=certified, periods=periods, cost=cost)
+    return replace(
+        model,
+        others=others,
+        offsets=choice.offsets,
+        certified=certified,
+        periods=periods,
+        cost=cost,
+    )
 
 
 def describe_regressor(
@@ -158,15 +172,16 @@ def report_regressor(
     `rounds` are those that were trained; by default those of the solver.
     """
     compiled, record, rows = fit.problem.compiled, model.record, model.rows
-    functionals, intervals, of_functionals = rows.intervals(model.score)
-    sources = np.full(len(compiled.constraints), rows.source, dtype=object)
-    sampled = Sampled(intervals, of_functionals)
-    outcome = Outcome(functionals, intervals, of_functionals, sources, sampled)
     layout = ReportLayout(compiled, fit.evaluation_sets)
-    is_training = rows.source == TRAINING_ROWS
+    outcome = _measure(rows, model.score)
+    spread, is_training = layout.spread(record.functionals), rows.source == TRAINING_ROWS
+    if model.others is not None:
+        outcome = outcome.complete_by(layout.lay_out(_measure(*model.others)), layout.compiled)
+    elif not is_training and model.certified is None:  # No other rows but those of the trees.
+        outcome = outcome.leave_out_incomplete(spread, layout.compiled)
     uncertified, p_value, level = _read_certificate(model, rows)
     doubt = describe_missing_guarantee("high_probability") if uncertified else ""
-    results = _assess(layout, outcome, rows, doubt)
+    results = _assess(fit, layout, outcome, model, doubt)
     drift = () if model.periods is None else drifting(model.periods)
     feasibility = Feasibility(
         uncertified, results, (), (), np.nan, None, np.nan, np.nan, rows.source,
@@ -178,7 +193,6 @@ def report_regressor(
     )  # fmt: skip
     laid_out = None if is_training else layout.lay_out(outcome)
     verdicts = [result.verdict for result in results]
-    spread = layout.spread(record.functionals)
     estimator.constraint_report_ = constraints_frame(
         layout.compiled, spread, record.multipliers, laid_out, verdicts
     )
@@ -186,12 +200,12 @@ def report_regressor(
     estimator.cost_report_ = costs_frame(
         compiled.names,
         "loss",
-        PlainModel(mean_loss, compiled.values(functionals)),
+        PlainModel(mean_loss, layout.values(outcome)),
         _describe_plain(rows),
     )
     estimator.group_report_ = groups_frame(layout.compiled, spread, laid_out)
     estimator.small_groups_ = small_groups_frame(compiled)
-    estimator.history_ = _make_history(fit, record, rows.compiled.values(functionals))
+    estimator.history_ = _make_history(fit, record, layout.values(outcome), outcome.sources)
     estimator.feasibility_ = feasibility
     if model.periods is not None:
         estimator.period_report_ = model.periods
@@ -233,14 +247,26 @@ def _read_certificate(
     return found, float(certified.p_values.max()), certified.level
 
 
+def _measure(rows: PredictedRows, score: Array) -> Outcome:
+    """Measure the constraints by the scores of rows."""
+    functionals, *intervals = rows.intervals(score)
+    sources = np.full(len(rows.compiled.constraints), rows.source, dtype=object)
+    return Outcome(functionals, *intervals, sources, Sampled(*intervals))
+
+
 def _assess(
-    layout: ReportLayout, outcome: Outcome, rows: PredictedRows, doubt: str
+    fit: RegressionFit, layout: ReportLayout, outcome: Outcome, model: FinalRegressor, doubt: str
 ) -> tuple[ConstraintResult, ...]:
-    """Assess each constraint by the rows that are reported."""
+    """Assess each constraint by the rows that measure it, training rows where no others do."""
     values = layout.values(outcome)
+    on_training = fit.problem.compiled.values(model.record.functionals)
+    known = [model.rows, *([] if model.others is None else model.others[:1])]
     results = []
-    for j, constraint in enumerate(rows.compiled.constraints):
+    for j, constraint in enumerate(fit.problem.constraints):
+        rows = next(rows for rows in known if rows.source == outcome.sources[j])
         estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
+        if np.isnan(values[j]):
+            rows, estimate = fit.training_rows(), Estimate(float(on_training[j]), np.nan, np.nan)
         n = rows_of_constraint(rows.cells, rows.compiled, j)
         verdict = Verdict.of(constraint, estimate, n, rows.source, doubt=doubt)
         smallest = rows_of_smallest_group(rows.cells, rows.compiled, j, None)
@@ -258,16 +284,19 @@ def _determination(rows: PredictedRows, score: Array) -> Estimate:
     return determination(Estimate(loss, loss - half, loss + half), problem.scale)
 
 
-def _make_history(fit: RegressionFit, final: Record, values: Float) -> pd.DataFrame:
+def _make_history(
+    fit: RegressionFit, final: Record, values: Float, sources: NDArray[np.object_]
+) -> pd.DataFrame:
     """Make a table with one row per outer iteration, and a last one for the returned model.
 
-    `values` are those of the constraints under that model, on the rows that are reported.
+    `values` are those of the constraints under that model, on rows with the names `sources`.
     """
     records = [r for r in fit.solver.history if r.rounds < final.rounds]
     records.append(final)
     held_out: Float | None = None
-    if fit.reporting_rows:
-        held_out = np.array([fit.reporting_rows[0].values(r.rounds) for r in records])
+    if known := fit.reporting_rows:
+        tables = [np.array([rows.values(r.rounds) for r in records]) for rows in known]
+        held_out = np.where(sources == known[-1].source, tables[-1], tables[0])
         held_out[-1] = values
     table = history_frame(records, fit.solver.lagrangian.constraints, held_out)
     return table.drop(columns="error")

@@ -110,6 +110,36 @@ def test_early_stopping_by_metric_constraints_or_both(library, on, train, held):
 
 
 @EACH
+@pytest.mark.parametrize("columns", [None, ["g", "amount"]])
+def test_what_an_evaluation_set_cannot_measure_is_measured_out_of_fold(library, columns, train):
+    """It has one group, or neither groups nor amounts."""
+    small = {"n_estimators": 3, "n_folds": 2}
+    rules = [
+        gc.each(gc.mean_loss(), by="g") <= 0.4,
+        gc.mean_loss(on={"g": 1}) <= 5.0,
+        gc.mean_loss(weight="amount") <= 0.6,
+        gc.mean_loss() <= 5.0,
+    ]
+    table = pd.DataFrame({"g": train.group, "amount": 1.0 + train.group})
+    at = np.flatnonzero(train.group == 0)[:100]
+    given = {"sensitive_features": table, "eval_set": [(train.X[at], train.y[at])]}
+    if columns is not None:
+        given["sensitive_features_eval_set"] = [table.iloc[at][columns]]
+    model, without = make(library, rules, **small), make(library, rules, **small)
+    model.fit(train.X, train.y, **given)
+    without.fit(train.X, train.y, sensitive_features=table)
+    report, expected = model.constraint_report_, without.constraint_report_
+    there = report["rows"] == "eval_set[0]"
+    assert there.tolist() == [False, False, columns is not None, True]
+    pd.testing.assert_frame_equal(report[~there], expected[~there])
+    loss = float(((model.predict(train.X[at]) - train.y[at]) ** 2).mean())
+    assert report["held_out"][3] == pytest.approx(loss, rel=1e-5)
+    last = [model.history_[f"held_out[{rule}]"].iloc[-1] for rule in rules]
+    np.testing.assert_array_equal(model.cost_report_.loc["returned"].iloc[1:], last)
+    np.testing.assert_array_equal(report["held_out"], last)
+
+
+@EACH
 def test_a_function_as_metric_is_given_predictions(library, held):
     """Under a log link as well, where the libraries' own objective would apply the link."""
     train = make_problem(400, is_positive=True)

@@ -217,14 +217,14 @@ def test_an_evaluation_set_without_groups_reports_no_gap(library, iterate):
 
 
 @BOTH
-@pytest.mark.parametrize("compare", [gc.gap, gc.ratio])
+@pytest.mark.parametrize("compare", [gc.gap, gc.ratio, gc.each])
 def test_an_evaluation_set_of_one_group_compares_nothing(library, compare, table):
-    """Which is no gap of zero, and no ratio of one."""
+    """Which is no gap of zero, no ratio of one, and says nothing of the other group."""
     X, y = table[0], table[1]["binary"]
     sex = np.random.default_rng(0).choice(list("fm"), y.size)
     new = sex[::3] == "f"
     constraint = compare(gc.selection_rate(), by="sex")
-    constraint = constraint <= 0.3 if compare is gc.gap else constraint >= 0.5
+    constraint = constraint >= 0.5 if compare is gc.ratio else constraint <= 0.3
     model = make(library, [constraint], measure_on="train", n_estimators=4).fit(
         X, y, sensitive_features={"sex": sex}, eval_set=[(X[::3][new], y[::3][new])],
         sensitive_features_eval_set=[{"sex": sex[::3][new]}], **quiet(library),
@@ -232,6 +232,7 @@ def test_an_evaluation_set_of_one_group_compares_nothing(library, compare, table
     report = model.constraint_report_.iloc[0]
     assert np.isnan([report.held_out, report.low, report.high]).all()
     assert report.satisfied is pd.NA
+    assert report.rows == "training rows"
 
 
 def test_xgboost_reports_a_continued_model_by_values():
