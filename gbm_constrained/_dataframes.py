@@ -57,9 +57,25 @@ def repeated_names(table: Any) -> list[Hashable]:
 
 def column_at(table: Any, position: int) -> NDArray[Any]:
     """Return the values of a column of a table that names its columns."""
+    return as_column(native_column_at(table, position))
+
+
+def native_column_at(table: Any, position: int) -> Any:
+    """Return a column of a table that names its columns, as the table's library keeps it."""
     if isinstance(table, pd.DataFrame):
-        return as_column(table.iloc[:, position])
-    return as_column(_read(table)[:, position].to_native())
+        return table.iloc[:, position]
+    return _read(table)[:, position].to_native()
+
+
+def order_of(column: Any) -> pd.Index[Any] | None:
+    """Return the categories of an ordered categorical column; None of any other column."""
+    if str(getattr(column, "type", "")).startswith("dictionary"):  # of pyarrow
+        column = column.to_pandas()
+    dtype = getattr(_read(column), "dtype", None)
+    if isinstance(dtype, nw.Enum):
+        return pd.Index(dtype.categories)
+    is_ordered = isinstance(dtype, pd.CategoricalDtype) and dtype.ordered
+    return dtype.categories if is_ordered else None
 
 
 def named_columns(table: Any) -> Iterator[tuple[Hashable, NDArray[Any]]]:

@@ -32,8 +32,8 @@ evaluation : tuple (X, y) or (X, y, sensitive_features), default=None
     Further rows for ``blackbox_report_``, which choose nothing. By default a third of the
     validation rows is kept for it.
 time : str or array-like of shape (n_samples,), default=None
-    With ``measure_on="forward"``, the time of each row: numbers, dates or texts that sort as time
-    does, or the name of a column of X or of `sensitive_features`.
+    With ``measure_on="forward"``, the time of each row: numbers, dates, an ordered categorical, or
+    texts that sort as time does. It may be the name of a column of X or of `sensitive_features`.
 constraint_callbacks : sequence of callable, default=None
     Called in each outer iteration with a
     :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, training

@@ -243,7 +243,9 @@ class FitData:
         alignment.check_data_sets(arguments.datasets)
         groups = arguments.groups
         groups = None if groups is None else as_groups(groups, n, len(rows))
-        times = None if arguments.time is None else Times.of(arguments.time, rows)
+        times = None
+        if arguments.time is not None:
+            times = Times.of(arguments.time, rows, arguments.sensitive_features)
         return cls(
             arguments, classes, combined, combined, rows, rows, weight, groups, source, alignment,
             times,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained._dataframes import (
     as_column,
-    column_at,
     is_frame,
     names_of,
+    native_column_at,
+    order_of,
     repeated_names,
 )
 
@@ -36,6 +38,14 @@ def columns_of(
     return columns
 
 
+def order_of_column(name: str, sensitive_features: Any, X: Any) -> pd.Index[Any] | None:
+    """Find the order of the values of a column, if it is an ordered categorical one."""
+    columns, names = _as_table(sensitive_features, "sensitive_features"), names_of(X)
+    if name in columns:
+        return order_of(columns[name])
+    return order_of(native_column_at(X, names.index(name))) if name in names else None
+
+
 def _as_table(sensitive_features: Any, argument: str) -> dict[Hashable, Any]:
     """Split sensitive features into columns without checks of the values.
 
@@ -49,7 +59,7 @@ def _as_table(sensitive_features: Any, argument: str) -> dict[Hashable, Any]:
             raise ValueError(
                 f"{argument} has several columns called {repeated[0]!r}: rename them."
             )
-        return {name: column_at(sensitive_features, j) for j, name in enumerate(names)}
+        return {name: native_column_at(sensitive_features, j) for j, name in enumerate(names)}
     if isinstance(sensitive_features, Mapping):
         return dict(sensitive_features)
     if hasattr(sensitive_features, "name"):  # The name of a series of polars may be "".

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained._dataframes import as_column
+from gbm_constrained._dataframes import as_column, order_of
 from gbm_constrained._typing import Codes
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import order_of_column
 from gbm_constrained.exceptions import UnavailableError
 
 
@@ -31,27 +32,37 @@ class Times:
     Parameters
     ----------
     codes : (n_samples,). Position of each row's time in `values`.
-    values : (n_times,). The different times, ascending.
+    values : (n_times,). The different times, ascending; ordered categories in their order.
     """
 
     codes: Codes
     values: NDArray[Any]
 
     @classmethod
-    def of(cls, time: Any, rows: Rows) -> Times:
-        """Read times that are given as an array, or as the name of a column of the rows."""
+    def of(cls, time: Any, rows: Rows, sensitive_features: Any = None) -> Times:
+        """Read times that are given as an array, or as the name of a column of the rows.
+
+        `sensitive_features` are those of the rows as a user gave them.
+        """
         if not isinstance(time, str):
-            return cls.read(as_column(time), len(rows), "time")
+            return cls.read(time, len(rows), "time")
         name = f"time={time!r}"
         try:
             given = rows.column(time)
         except UnavailableError as error:
             raise ValueError(f"{name}: {error}") from None
-        return cls.read(given, len(rows), name)
+        order = order_of_column(time, sensitive_features, next(iter(rows.features), None))
+        return cls.read(given, len(rows), name, order)
 
     @classmethod
-    def read(cls, given: Any, n_rows: int, name: str) -> Times:
-        """Read the times of so many rows; `name` is that of the parameter."""
+    def read(cls, given: Any, n_rows: int, name: str, order: pd.Index[Any] | None = None) -> Times:
+        """Read the times of so many rows.
+
+        `name` is that of the parameter; `order` has all times in their order, which is by default
+        that of ordered categories, of numbers, of dates or of texts.
+        """
+        order = order_of(given) if order is None else order
+        given = as_column(given)
         if np.shape(given) != (n_rows,):
             raise ValueError(
                 f"{name} has shape {np.shape(given)}, but there are {n_rows} rows: give one time "
@@ -63,13 +74,16 @@ class Times:
                 f"{name} is missing in {n_missing} of {n_rows} rows: leave these rows out, or "
                 f"give their times."
             )
+        if order is not None:
+            found, codes = np.unique(order.get_indexer(series), return_inverse=True)
+            return cls(codes, np.asarray(order)[found])
         try:
             values = np.sort(np.asarray(series.unique()))
         except TypeError:
             kinds = sorted({type(value).__name__ for value in series})
             raise TypeError(
                 f"{name} has values of the types {', '.join(kinds)}, which have no order: give "
-                f"numbers, dates, or texts that sort as time does."
+                f"numbers, dates, an ordered categorical, or texts that sort as time does."
             ) from None
         return cls(np.searchsorted(values, np.asarray(series)), values)
 

@@ -117,7 +117,8 @@ class AuditRows:
             return []
         n = self.n_periods
         remedy = f"n_periods={n} asks for them; give finer times, or a smaller n_periods"
-        return Times.of(self.time, rows).cut([1.0 / n] * n, remedy)
+        times = Times.of(self.time, rows, self.sensitive_features)
+        return times.cut([1.0 / n] * n, remedy)
 
 
 def _count_rows(X: Any) -> int | None:

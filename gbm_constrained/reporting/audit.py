@@ -308,7 +308,7 @@ def audit(
         (see :mod:`gbm_constrained.metrics`), with an interval by the bootstrap of rows.
     time : str or array-like of shape (n_samples,), default=None
         Time of each row, or the name of a column of `X` or `sensitive_features`. Constraints are
-        then measured in each of several periods as well.
+        then measured in each of several periods as well. Ordered categories have their order.
     n_periods : int, default=5
         Periods of about equal numbers of rows. Rows of one time are in one period.
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.times import Times
 
 
@@ -71,6 +72,42 @@ def test_dates_texts_and_numbers_are_ordered(time):
     np.testing.assert_array_equal(times.codes, shuffled)
     np.testing.assert_array_equal(times.take(np.array([0, 1])).codes.argsort(),
                                   shuffled[:2].argsort())  # fmt: skip
+
+
+def months(order=("Jan", "Feb", "Mar", "Apr")):
+    return pd.Categorical(["Mar", "Jan", "Apr", "Jan"], categories=order, ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("time", "features", "sensitive"),
+    [
+        (months(), None, None),
+        (pd.Series(months()), None, None),
+        ("month", pd.DataFrame({"month": months()}), None),
+        ("month", None, pd.DataFrame({"month": months()})),
+        ("month", None, {"month": months()}),
+        ("month", pd.DataFrame({"month": ["Apr"] * 4}), pd.Series(months(), name="month")),
+    ],
+)
+def test_ordered_categories_are_in_their_order(time, features, sensitive):
+    """A category without rows is no time."""
+    rows = Rows(
+        np.zeros(4, dtype=np.intp), np.arange(2), columns=columns_of(sensitive, 4),
+        features=[] if features is None else [features],
+    )  # fmt: skip
+    times = Times.of(time, rows, sensitive)
+    assert times.codes.tolist() == [1, 0, 2, 0]
+    assert times.values.tolist() == ["Jan", "Mar", "Apr"]
+
+
+def test_dictionaries_of_pyarrow_have_their_order():
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is in the extra 'datasets'")
+    assert Times.of(arrow.array(months()), rows_of(4)).codes.tolist() == [1, 0, 2, 0]
+
+
+def test_categories_without_an_order_are_texts():
+    times = Times.of(pd.Categorical(["b", "a"], categories=["b", "a"]), rows_of(2))
+    assert times.values.tolist() == ["a", "b"]
 
 
 def test_a_name_is_that_of_a_column():

@@ -33,9 +33,10 @@ def by_period(seed, rules=RULES, **options):
 def test_each_period_has_the_audit_of_its_rows():
     time, y, group, decided = draw(0)
     weight = np.random.default_rng(1).uniform(0.5, 2.0, y.size)
+    season = pd.Categorical.from_codes(time, list("dcba"), ordered=True)
     periods = gc.audit(
-        Fixed(decided), np.zeros((y.size, 1)), y, RULES, time="day", n_periods=4,
-        sensitive_features={"group": group, "day": time}, sample_weight=weight,
+        Fixed(decided), np.zeros((y.size, 1)), y, RULES, time="season", n_periods=4,
+        sensitive_features={"group": group, "season": season}, sample_weight=weight,
     ).periods  # fmt: skip
     columns = ["constraint", "sense", "bound", "rows", "value", "low", "high"]
     for k in range(4):
@@ -48,7 +49,7 @@ def test_each_period_has_the_audit_of_its_rows():
         pd.testing.assert_frame_equal(
             found[columns].reset_index(drop=True), alone.frame[columns], rtol=1e-12
         )
-        assert (found[["first", "last"]] == k).all(axis=None)
+        assert (found[["first", "last"]] == "dcba"[k]).all(axis=None)
 
 
 def test_what_is_expected_of_the_last_period_is_by_all_before():
