@@ -193,7 +193,7 @@ class _Curves:
     def of(
         cls, compiled: LinearConstraints, cells: Cells, used: Codes, right: Float
     ) -> list[_Curves]:
-        """Collect the curved rows of rates, if there are any; decisions leave others as they are."""
+        """Collect the curved rows of rates, if there are any: decisions change no others."""
         curves = compiled.curves.without(compiled.has_scores).items
         if not curves:
             return []

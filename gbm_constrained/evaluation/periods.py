@@ -158,6 +158,8 @@ class _ByPeriod:
             value - np.hypot(value - low, last_high - now),
             value + np.hypot(high - value, now - last_low),
         ])  # fmt: skip
+        ranges = self.compiled.ranges
+        expected = np.clip(expected, ranges[:, :1], ranges[:, 1:])
         is_outside = (now < expected[:, 0]) | (now > expected[:, 1])
         is_known = np.isfinite(expected).all(axis=1) & np.isfinite(now)
         return expected, [

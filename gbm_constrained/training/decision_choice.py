@@ -69,6 +69,7 @@ def _choose_by_held_out_rows(
         scores = scores.with_offsets(offsets, fit.data.rows)
         scored = _score(scores, held_out)
     reported, margin, bounds = held_out, scored.margins(choice.rounds), None
+    decided = decisions
     if fit.run.certification is not None:
         reported = fit.run.certification
         certification = ScoredRows(reported, _score(scores, reported).margins)
@@ -78,6 +79,7 @@ def _choose_by_held_out_rows(
         else:
             choice = certify(scored, certification, choice, prefixes, options.delta)
         margin = certification.margins(choice.rounds)
+        decided = held_out.decisions(shift_scores(scored.margins(choice.rounds), choice.shift))
         decisions = reported.decisions(shift_scores(margin, choice.shift))
     affine = Affine() if fit.has_offset else choose_map(held_out, margin)
     model = replace(
@@ -89,7 +91,7 @@ def _choose_by_held_out_rows(
     stated = ScoredRows(held_out, scored.margins)
     feasibility = assess(stated, prefixes, returned, fit.measured.plain)
     held_out.functionals_in[choice.rounds] = outcome.functionals
-    return replace(model, choice=choice, outcome=outcome, feasibility=feasibility)
+    return replace(model, choice=choice, decided=decided, outcome=outcome, feasibility=feasibility)
 
 
 def _choose_shift(

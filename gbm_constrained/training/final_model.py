@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.decision.affine import Affine
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.outcome import Outcome
@@ -38,6 +38,8 @@ class FinalModel:
         Rounds and probability of each prefix of a randomised classifier.
     choice : Choice, default=None
         Prefix and shift, if held-out rows chose them.
+    decided : ndarray of shape (n_rows,), intp, default=None
+        Decisions about these rows that are reported, such as cross-fitted ones.
     outcome : Outcome, default=None
         Values of the constraints on held-out rows.
     feasibility : Feasibility, default=None
@@ -63,6 +65,7 @@ class FinalModel:
     offsets: GroupOffsets | None = None
     prefixes: pd.DataFrame | None = None
     choice: Choice | None = None
+    decided: Codes | None = None
     outcome: Outcome | None = None
     feasibility: Feasibility | None = None
     mixture_violations: Float | None = None

@@ -1,4 +1,4 @@
-"""Values of constraints and metrics by period, at the decisions chosen on later periods."""
+"""Values of constraints and metrics by period, of the decisions that reports count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from gbm_constrained._typing import Array, Codes
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.times import Period
 from gbm_constrained.decision.affine import PredictedRows
@@ -24,7 +25,9 @@ from gbm_constrained.evaluation.periods import (
     set_period_types,
 )
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.sampled_intervals import Sampled
 from gbm_constrained.training.decision_choice import final_scores
 from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
@@ -35,17 +38,17 @@ from gbm_constrained.training.model_scores import ModelScores
 def report_periods(
     fit: ConstrainedFit, scores: ModelScores, model: FinalModel
 ) -> pd.DataFrame | None:
-    """Tabulate the constraints in each held-out period, at the shift that all folds share.
+    """Tabulate the constraints in each held-out period, by the decisions that are reported.
 
     There is no table without periods, or of a randomised classifier.
     """
-    held, given = fit.measured.rows, fit.data.given_folds
-    if held is None or given is None or not given.periods or model.choice is None:
+    held, given, decided = fit.measured.rows, fit.data.given_folds, model.decided
+    if held is None or given is None or not given.periods or decided is None:
         return None
+    assert model.choice is not None
     margin = scores.held_out(held, model.choice.rounds)
     final = final_scores(fit, margin, replace(model, shift=model.choice.shift))
-    decisions = held.decisions(final.for_decisions)
-    scored = score_decisions(held.lagrangian, held.compiled, final, decisions)
+    scored = score_decisions(held.lagrangian, held.compiled, final, decided)
     rows = fit.data.rows.take(given.held)
     measure = measure_decisions(scored)
     return period_frame(rows, fit.problem.compiled, measure, given.held_periods)
@@ -66,8 +69,9 @@ def report_periods_of_numbers(
 def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFrame | None:
     """Tabulate the constraints, and the metric after them, in each held-out period.
 
-    Decisions are those of the rule that is returned, on probabilities of the boosters before the
-    period. There is no table without periods, or of randomised decisions.
+    Constraints count the decisions that are reported. The metric is that of the rule that is
+    returned, on probabilities of the boosters before the period. There is no table without
+    periods, or of randomised decisions.
     """
     data, held, decided = fit.problem.data, result.held, result.decided
     given = data.given_folds
@@ -76,7 +80,16 @@ def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFra
     rows, periods = data.rows.take(held.rows), given.held_periods
     constraints = fit.options.constraints
     _, compiled = compile_constraints(constraints, data.rows, warning=None)
-    frame = period_frame(rows, compiled, measure_decisions(ScoredDecisions(decided)), periods)
+    shares = result.chosen.shares
+
+    def measure(
+        index: Codes, cells: Cells, compiled: LinearConstraints, level: float
+    ) -> tuple[Float, Float]:
+        counts = CellCounts.of_probabilities(cells, shares[index])
+        intervals = Sampled.of(compiled, counts, level).constraints
+        return compiled.values(functionals_of(compiled, counts)), intervals
+
+    frame = period_frame(rows, compiled, measure, periods)
     if fit.has_own_objective:
         return frame
     of_metric = _periods_of_metric(fit, rows, decided, periods)

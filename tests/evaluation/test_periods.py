@@ -64,6 +64,8 @@ def test_what_is_expected_of_the_last_period_is_by_all_before():
     assert last.expected_low == pytest.approx(before.value - half, abs=1e-12)
     half = np.hypot(before.high - before.value, now.value - now.low)
     assert last.expected_high == pytest.approx(before.value + half, abs=1e-12)
+    # No rate is below zero, where few rows leave more room.
+    assert by_period(3, rules, n=80).periods["expected_low"].iloc[-1] == 0.0
 
 
 def test_drift_is_found_by_chance_as_rarely_as_the_level_says():

@@ -69,6 +69,20 @@ def test_windows_by_time_are_those_of_the_splitter_of_rows_in_order(library, row
 
 
 @BOTH
+@pytest.mark.parametrize("objective", [{}, {"maximize": "g_mean", "deterministic": True}])
+def test_a_report_is_the_mean_of_its_periods(library, objective):
+    """Where a bound moves the threshold, too, which other periods choose."""
+    rng = np.random.default_rng(0)
+    X, month = rng.normal(size=(900, 2)), np.arange(900) // 180
+    y = (X[:, 0] + month * X[:, 1] / 3 + rng.normal(size=900) > 1.0).astype(int)
+    model = make(library, [gc.fnr() <= 0.15], measure_on="forward", n_folds=4, **objective)
+    model.fit(X, y, time=month)
+    report = model.period_report_.iloc[:4]
+    held_out = np.average(report["value"], weights=report["rows"] * [1, 2, 4, 8])
+    assert model.constraint_report_["held_out"][0] == pytest.approx(held_out, abs=1e-12)
+
+
+@BOTH
 def test_a_column_of_x_is_the_time(library, rows):
     X, y = rows
     table = pd.DataFrame(X).rename(columns=str).assign(day=np.arange(600) // 10)
