@@ -173,7 +173,8 @@ def warn_of_choice(sets: PairSets, table: LevelTable, validation: PairSample) ->
     if unknown:
         issue_warning(
             f"The {len(validation)} validation rows lack a class or a group, so that there is no "
-            f"whole value of {' and '.join(unknown)}: give more rows, or a larger validation_fraction.",
+            f"whole value of {' and '.join(unknown)}: give more rows, or a larger "
+            f"validation_fraction.",
             "GC112",
         )
 
