@@ -35,6 +35,9 @@ def check_parameters(estimator: Any) -> tuple[Constraint, ...]:
         value = getattr(estimator, name)
         if not (is_finite_number(value) and value >= 0):
             raise ValueError(f"{name} must be a non-negative number, got {value!r}.")
+    for name in ("relative_tol", "first_level"):
+        if getattr(estimator, name) is not None:
+            check_positive(name, getattr(estimator, name))
     if not (is_finite_number(estimator.theta) and estimator.theta >= 1):
         raise ValueError(
             f"theta must be a number >= 1, got {estimator.theta!r}: with less, a level may fall "

@@ -6,8 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import minimize
 
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.linear_model.dictionary import DictionaryLearner
 from gbm_constrained.problem.lagrangian import Lagrangian
 
@@ -49,6 +51,30 @@ class LinearLearner(DictionaryLearner):
             X = hstack([X, np.ones((X.shape[0], 1))])
         penalised = np.arange(X.shape[1]) < self.n_features
         super().__init__(lagrangian, X, l2=l2, penalised=penalised, metric=metric)
+
+    def rescale(self, weights: Float) -> Float:
+        """Find the multiple of the scores, and the intercept, of least objective.
+
+        An order of rows depends on neither, while the proxies of pair rates have a scale of their
+        own. Decisions depend on the intercept. The weights stay as they are where a constraint
+        moves, as a mean loss does.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (N,)
+            Weights of a binary margin, the intercept last.
+        """
+        at, before = np.zeros_like(weights), self.violations(weights)
+        may_shift = self.fit_intercept and self.lagrangian.constraints.has_tables_alone
+        at[-1] = may_shift
+
+        def move(step: Float) -> Float:
+            return np.asarray(np.exp(step[0]) * weights + step[1] * at)
+
+        found = minimize(lambda step: self.objective(move(step)), np.zeros(2), method="BFGS")
+        moved = move(found.x)
+        is_same = np.allclose(self.violations(moved), before, rtol=0, atol=ROUNDING)
+        return moved if is_same and found.fun < self.objective(weights) else weights
 
     def coefficients(self, weights: Float) -> tuple[Float, Float]:
         """Split weights into coefficients and intercepts, in the shapes of scikit-learn.

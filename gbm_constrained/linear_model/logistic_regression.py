@@ -72,10 +72,12 @@ class ConstrainedLogisticRegression(
     solution: the units of the features do not matter. Under mean-loss constraints the problem is
     convex, and its optimum is reached up to `tol`. A 0-1 rate or a pair rate moves its multiplier
     by its exact value, and the subproblem holds its proxy. Such a rate swings about its bound by a
-    few rows, and an iterate that meets the constraints is returned if there is one. A difference
-    of mean losses, such as their gap between groups, is not convex. CBPR then goes to a KKT point
-    from a model that meets the constraints: the parent's solution, the nearest such model on the
-    way to a constant one, or a model that CBPR reaches from equal probabilities.
+    few rows, and an iterate that meets the constraints is returned if there is one. An order of
+    rows has no scale: under pair rates the scores of two classes are multiplied, at the end, by
+    the factor of least objective. A difference of mean losses, such as their gap between groups,
+    is not convex. CBPR then goes to a KKT point from a model that meets the constraints: the
+    parent's solution, the nearest such model on the way to a constant one, or a model that CBPR
+    reaches from equal probabilities.
 
     Parameters
     ----------
@@ -302,6 +304,11 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             is_named = may_miss and warn_of_convergence(
                 iterates, weights, fit.notifier, self.n_iterations
             )
+            compares_pairs = (
+                fit.problem.compiled.has_tables.any() and learner.margin_shape[1:] == ()
+            )
+            if compares_pairs and solution.multipliers.any() and self.iterate == "last":
+                weights = learner.rescale(weights)
             margin = learner.margin(weights)
             layout = ReportLayout(fit.problem.compiled, ())
             model = FinalModel(n_iterations, np.zeros(fit.data.columns), layout)

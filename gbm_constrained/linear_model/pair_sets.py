@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
@@ -24,12 +26,12 @@ class PairSample:
 
     Parameters
     ----------
-    X : (n, n_features). Features.
+    X : (n, n_features). Features, dense or CSR.
     codes : (n, n_views). Cell of each row in each view of the cells, counted over all views.
     weight : (n,). Weight of each row.
     """
 
-    X: Array
+    X: Any
     codes: Codes
     weight: Float
 
@@ -40,13 +42,19 @@ class PairSample:
         """Take some of the rows."""
         return PairSample(self.X[index], self.codes[index], self.weight[index])
 
-    def append(self, other: PairSample) -> PairSample:
-        """Add rows at the end."""
-        return PairSample(
-            np.concatenate([self.X, other.X]),
-            np.concatenate([self.codes, other.codes]),
-            np.concatenate([self.weight, other.weight]),
+    @classmethod
+    def concatenate(cls, parts: Sequence[PairSample]) -> PairSample:
+        """Put rows one after the other."""
+        return cls(
+            stack_rows([part.X for part in parts]),
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.weight for part in parts]),
         )
+
+
+def stack_rows(parts: Sequence[Any]) -> Any:
+    """Put tables of features, dense or CSR, one under the other."""
+    return sparse.vstack(parts, "csr") if sparse.issparse(parts[0]) else np.concatenate(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +125,7 @@ class PairSets:
             rules.append(PairRule(tuple(terms), float(compiled.b[i]) + slack, compiled.rows[i]))
         return rules
 
-    def sample(self, X: Array, rows: Rows) -> PairSample:
+    def sample(self, X: Any, rows: Rows) -> PairSample:
         """Find the cell of each row, among the cells of the rows of the compilation.
 
         Raises
@@ -157,8 +165,14 @@ class PairSets:
         is_positive = self.inside(sample)[:, POSITIVES]
         return float(pair_table(scores, is_positive.astype(int), sample.weight, 2)[1, 0])
 
-    def values(self, sample: PairSample, scores: Float) -> Float:
-        """Compute what each constraint bounds, exactly, NaN where undefined; (n_constraints,)."""
+    def values(self, sample: PairSample, scores: Float) -> tuple[Float, Bool]:
+        """Compute what each constraint bounds, exactly, NaN where undefined; (n_constraints,).
+
+        Returns
+        -------
+        tuple of two arrays
+            The values, and whether each constraint has all of its pair rates, those of each group.
+        """
         # Rows of the same sets are one cell of the table of pairs.
         packed = np.packbits(self.inside(sample), axis=1)
         patterns, codes = np.unique(packed, axis=0, return_inverse=True)
@@ -170,4 +184,5 @@ class PairSets:
         for k, terms in enumerate(self.functionals):
             for s, upper, lower in terms:
                 functionals[k] += s * pair_rate(table, of_sets[upper], of_sets[lower])
-        return self.compiled.values(functionals)
+        is_known = [not np.isnan(functionals[span]).any() for span in self.compiled.spans]
+        return self.compiled.values(functionals), np.array(is_known, dtype=bool)

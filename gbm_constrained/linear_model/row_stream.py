@@ -7,6 +7,7 @@ import numpy as np
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.linear_model.pair_sets import PairSample, PairSets
 from gbm_constrained.solvers.level_set import LevelSetSearch
+from gbm_constrained.solvers.pair_rules import NEGATIVES, POSITIVES
 
 MAX_VALIDATION_ROWS = 5_000  # A standard error of an AUC of 0.8 of 0.006 at worst, to choose by.
 
@@ -23,31 +24,29 @@ class Reservoir:
     def __init__(self, capacity: int, random_state: np.random.RandomState) -> None:
         self.capacity, self.random_state = capacity, random_state
         self.n_offered = 0
-        self._rows: PairSample | None = None
+        self._kept: list[PairSample] = []
 
     def add(self, rows: PairSample) -> None:
         """Offer rows, each of which may replace one that is kept."""
-        if self._rows is None:
-            self._rows = PairSample(
-                np.empty((self.capacity, rows.X.shape[1])),
-                np.empty((self.capacity, rows.codes.shape[1]), dtype=np.intp),
-                np.empty(self.capacity),
-            )
-        kept = self._rows
+        self._none = rows.take(np.arange(0))
         for i in range(len(rows)):
             at = self.n_offered
             if at >= self.capacity:
                 at = self.random_state.randint(self.n_offered + 1)
             if at < self.capacity:
-                kept.X[at], kept.codes[at] = rows.X[i], rows.codes[i]
-                kept.weight[at] = rows.weight[i]
+                self._kept[at : at + 1] = [rows.take(np.array([i]))]
             self.n_offered += 1
 
     @property
     def rows(self) -> PairSample:
         """The rows that are kept."""
-        assert self._rows is not None
-        return self._rows.take(np.arange(min(self.n_offered, self.capacity)))
+        return PairSample.concatenate(self._kept or [self._none])
+
+
+def share_of_positives(members: Float) -> float:
+    """Compute the share of positives, given the weight in each set; one half of no rows."""
+    total = members[POSITIVES] + members[NEGATIVES]
+    return float(members[POSITIVES] / total) if total > 0 else 0.5
 
 
 class RowStream:
@@ -75,6 +74,12 @@ class RowStream:
         self.validation_fraction = validation_fraction
         self._sum: Float = np.zeros(sets.sets.shape[1])
         self._n_rows = 0
+        self.is_doubtful = False  # Whether a constraint of the present score is not met.
+
+    @property
+    def base_rate(self) -> float:
+        """Share of positives among the training rows so far."""
+        return share_of_positives(self._sum)
 
     def read(self, rows: PairSample, validation: Codes | None = None) -> bool:
         """Take steps on rows, and return whether a level has ended.

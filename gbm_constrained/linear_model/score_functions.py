@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.special import expit
+from sklearn.preprocessing import StandardScaler
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Float
 
 # Norm that features of the hidden units have on average. With a norm of one the units would hardly
 # move while their output weights do; twice the norm changes little.
@@ -15,38 +18,88 @@ INPUT_NORM = 8.0
 
 
 @dataclass(frozen=True, eq=False)
+class Standardiser:
+    """Features minus a typical row, each divided by a scale of its own.
+
+    Steps then do not depend on the units of any feature. Sparse features stay sparse.
+
+    Parameters
+    ----------
+    centre : (n_features,). A typical row.
+    scale : (n_features,). Divisors of the features.
+    """
+
+    centre: Float
+    scale: Float
+
+    @classmethod
+    def of(cls, X: Any, weight: Float | None = None) -> Standardiser:
+        """Find mean and standard deviation of each feature; the divisor of a constant is one."""
+        found = StandardScaler(with_mean=not sparse.issparse(X)).fit(X, sample_weight=weight)
+        return cls(np.asarray(found.mean_), np.asarray(found.scale_))
+
+    def divide(self, X: Any) -> Any:
+        """Divide the features by their scales, and centre those that are not sparse."""
+        if sparse.issparse(X):
+            return X.multiply(1 / self.scale).tocsr()
+        return (X - self.centre) / self.scale
+
+    def multiply(self, X: Any, weights: Float) -> Float:
+        """Multiply the standardised rows by weights of shape (n_features,) or (n_features, k)."""
+        weights = (weights.T / self.scale).T
+        if sparse.issparse(X):
+            return np.asarray(X @ weights - self.centre @ weights)
+        return np.asarray((X - self.centre) @ weights)
+
+    def pull_back(self, X: Any, rows: Float) -> Float:
+        """Multiply the transposed standardised rows by numbers of shape (n,) or (n, k)."""
+        if sparse.issparse(X):
+            found = X.T @ rows - np.multiply.outer(self.centre, rows.sum(axis=0))
+        else:
+            found = (X - self.centre).T @ rows
+        return np.asarray((found.T / self.scale).T)
+
+    def squared_norms(self, X: Any) -> Float:
+        """Compute the squared norm of each standardised row; (n,)."""
+        if sparse.issparse(X):
+            slope, squares = self.centre / self.scale**2, 1 / self.scale**2
+            return np.asarray(X.multiply(X) @ squares - 2 * (X @ slope) + slope @ self.centre)
+        return np.asarray((self.divide(X) ** 2).sum(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
 class LinearScore:
-    """The score ``(x - centre) . w``.
+    """The score ``(x - centre) / scale . w``.
 
     An order of rows does not depend on the centre; steps of w and of a constant do not mix there.
 
     Parameters
     ----------
-    centre : (n_features,). A typical row.
+    features : Centre and scale.
     """
 
-    centre: Float
+    features: Standardiser
 
     @classmethod
-    def of(cls, X: Array) -> LinearScore:
-        """Centre the features by some rows."""
-        return cls(X.mean(axis=0))
+    def of(cls, X: Any, weight: Float | None = None) -> LinearScore:
+        """Standardise the features by some rows."""
+        return cls(Standardiser.of(X, weight))
 
     def start(self, random_state: np.random.RandomState) -> Float:
         """Make the parameters of a score of zero."""
-        return np.zeros(self.centre.size)
+        return np.zeros(self.features.centre.size)
 
-    def scores(self, parameters: Float, X: Array) -> Float:
+    def scores(self, parameters: Float, X: Any) -> Float:
         """Compute the score of each row; (n,)."""
-        return np.asarray((X - self.centre) @ parameters)
+        return self.features.multiply(X, parameters)
 
-    def pull_back(self, parameters: Float, X: Array, rows: Float) -> Float:
+    def pull_back(self, parameters: Float, X: Any, rows: Float) -> Float:
         """Compute the sum over rows of ``rows[i]`` times the gradient of score i."""
-        return np.asarray(rows @ (X - self.centre))
+        return self.features.pull_back(X, rows)
 
-    def mean_squared_gradient(self, parameters: Float, X: Array) -> float:
+    def mean_squared_gradient(self, parameters: Float, X: Any) -> float:
         """Compute the mean over rows of the squared norm of the score's gradient."""
-        return float(((X - self.centre) ** 2).sum(axis=1).mean())
+        return float(self.features.squared_norms(X).mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,21 +108,20 @@ class SigmoidNetwork:
 
     Parameters
     ----------
-    centre : (n_features,). A typical row.
-    scale : Divisor of the features.
+    features : Centre and scale.
     hidden : Number of units.
     """
 
-    centre: Float
-    scale: float
+    features: Standardiser
     hidden: int
 
     @classmethod
-    def of(cls, X: Array, hidden: int) -> SigmoidNetwork:
-        """Centre and scale the features by some rows."""
-        centre = X.mean(axis=0)
-        spread = float(((X - centre) ** 2).sum(axis=1).mean())
-        return cls(centre, np.sqrt(spread) / INPUT_NORM if spread > 0 else 1.0, hidden)
+    def of(cls, X: Any, hidden: int, weight: Float | None = None) -> SigmoidNetwork:
+        """Standardise the features by some rows."""
+        features = Standardiser.of(X, weight)
+        norm = float(np.sqrt(features.squared_norms(X).mean()))
+        factor = norm / INPUT_NORM if norm > 0 else 1.0
+        return cls(Standardiser(features.centre, features.scale * factor), hidden)
 
     def unpack(self, parameters: Float) -> tuple[Float, Float, Float]:
         """Split the parameters into w (n_features, hidden), b (hidden,) and v (hidden,)."""
@@ -81,33 +133,29 @@ class SigmoidNetwork:
 
         Equal units would stay equal for ever.
         """
-        d = self.centre.size
+        d = self.features.centre.size
         first = random_state.normal(size=d * self.hidden) / INPUT_NORM
         return np.concatenate([first, np.zeros(2 * self.hidden)])
 
-    def scores(self, parameters: Float, X: Array) -> Float:
+    def scores(self, parameters: Float, X: Any) -> Float:
         """Compute the score of each row; (n,)."""
         return np.asarray(self._units(parameters, X) @ self.unpack(parameters)[2])
 
-    def pull_back(self, parameters: Float, X: Array, rows: Float) -> Float:
+    def pull_back(self, parameters: Float, X: Any, rows: Float) -> Float:
         """Compute the sum over rows of ``rows[i]`` times the gradient of score i."""
         units = self._units(parameters, X)
         inner = rows[:, None] * units * (1 - units) * self.unpack(parameters)[2]
-        return np.concatenate(
-            [(self._normalise(X).T @ inner).ravel(), inner.sum(axis=0), rows @ units]
-        )
+        by_first = self.features.pull_back(X, inner)
+        return np.concatenate([by_first.ravel(), inner.sum(axis=0), rows @ units])
 
-    def mean_squared_gradient(self, parameters: Float, X: Array) -> float:
+    def mean_squared_gradient(self, parameters: Float, X: Any) -> float:
         """Compute the mean over rows of the squared norm of the score's gradient."""
         units = self._units(parameters, X)
         inner = (units * (1 - units) * self.unpack(parameters)[2]) ** 2
-        squares = (self._normalise(X) ** 2).sum(axis=1, keepdims=True) + 1
+        squares = self.features.squared_norms(X)[:, None] + 1
         return float(((units**2).sum(axis=1) + (inner * squares).sum(axis=1)).mean())
 
-    def _normalise(self, X: Array) -> Float:
-        return np.asarray((X - self.centre) / self.scale)
-
-    def _units(self, parameters: Float, X: Array) -> Float:
+    def _units(self, parameters: Float, X: Any) -> Float:
         """Compute the output of each unit; (n, hidden)."""
         first, bias, _ = self.unpack(parameters)
-        return np.asarray(expit(self._normalise(X) @ first + bias))
+        return np.asarray(expit(self.features.multiply(X, first) + bias))

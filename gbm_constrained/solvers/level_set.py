@@ -10,12 +10,14 @@ of H(r) and a point x, and the next level is :math:`r + U / (2 \theta)`. The slo
 [-1, 0], so that no level falls below f* while U bounds H(r) from above; and a level with U < 0 has
 a point that is strictly feasible. Each level starts from the averages of the one before, the dual
 ones too: from equal shares, as the paper has it, the last levels would be spent on finding the
-shares again. The search ends at :math:`U \ge -\epsilon`. Constant scores have
+shares again. The search ends at :math:`U \ge -\epsilon`, or relative to its first level as in
+Proposition 1, at :math:`U \ge \epsilon H(r_0) / \theta`. Constant scores have
 the objective :math:`c_1 c_2^2`, which is the first level by default.
 
 Algorithm 3 is for scores that are not linear in their parameters: the level-set method with a
 proximal term about a point, which then moves to the point that was found. Its first level is the
-objective at the centre.
+objective at the centre. The distance that a point moves is what Definition 5 bounds for a point
+that is nearly stationary.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class LevelSchedule:
     theta : Divisor of the move from one level to the next.
     tol : Distance of the upper bound from zero at which the search ends.
     max_levels : Most levels.
+    relative_tol : Share of the first upper bound, over theta, at which the search ends instead.
     """
 
     rows_per_level: int
@@ -51,6 +54,13 @@ class LevelSchedule:
     theta: float
     tol: float
     max_levels: int
+    relative_tol: float | None = None
+
+    def is_close(self, first: float, last: float) -> bool:
+        """Whether the last upper bound is close to zero, given the first."""
+        if self.relative_tol is None:
+            return last >= -self.tol
+        return last >= self.relative_tol * first / self.theta
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +75,7 @@ class Level:
     point : Average of the iterates.
     share : (n_functions,). Average shares of the objective and the rules.
     n_rows : Rows that were read so far, with repetition.
+    distance : Distance of the point from the centre of the proximal term.
     proximal_point : Number of the proximal problem that the level is of; see
         :func:`follow_proximal_points`.
     """
@@ -75,6 +86,7 @@ class Level:
     point: Primal
     share: Float
     n_rows: int
+    distance: float
     proximal_point: int = 0
 
     @property
@@ -112,7 +124,8 @@ class LevelSetSearch:
         """Whether the upper bound has come close to zero, or all levels are done."""
         if len(self.levels) >= self.schedule.max_levels:
             return True
-        return bool(self.levels) and self.levels[-1].upper_bound >= -self.schedule.tol
+        bounds = [level.upper_bound for level in self.levels]
+        return bool(bounds) and self.schedule.is_close(bounds[0], bounds[-1])
 
     def update(self, X: Array, ratios: Float) -> Level | None:
         """Take one step on some rows; return the level that it ends, if it ends one.
@@ -143,13 +156,13 @@ class LevelSetSearch:
                 f"stochastic mirror descent diverged with learning_rate="
                 f"{self.problem.steps.primal!r}: give a smaller learning_rate."
             )
+        point, dual = oracle.average, oracle.average_dual
+        distance = float(np.linalg.norm(np.concatenate(point) - np.concatenate(self.centre)))
         done = Level(
-            len(self.levels), oracle.level, bound, oracle.average, oracle.average_dual.share,
-            self.n_rows,
-        )  # fmt: skip
+            len(self.levels), oracle.level, bound, point, dual.share, self.n_rows, distance
+        )
         self.levels.append(done)
         level = oracle.level + bound / (2 * self.schedule.theta)
-        dual = oracle.average_dual
         self.oracle = MirrorDescent(self.problem, level, done.point, self.centre, dual)
         self._left = self.schedule.rows_per_level
         return done
@@ -195,6 +208,7 @@ def follow_proximal_points(
     n_points: int,
     rows: tuple[Array, Float],
     batches: Iterator[Array],
+    first_level: float | None = None,
 ) -> Iterator[Level]:
     """Run the proximal point method about the level-set method, and yield each level; Algorithm 3.
 
@@ -215,15 +229,18 @@ def follow_proximal_points(
         Features and density ratios of the rows.
     batches : iterator of ndarray
         Positions of the rows of each step.
+    first_level : float, default=None
+        First level of the first proximal problem.
     """
-    centre, number, n_rows = start, 0, 0
+    centre, number, n_rows, level = start, 0, 0, first_level
     for s in range(n_points):
-        search = LevelSetSearch(problem, schedule, centre, objective_at(problem, centre, *rows))
-        for level in follow_levels(search, *rows, batches):
-            yield replace(level, number=number, n_rows=n_rows + level.n_rows, proximal_point=s)
+        r = objective_at(problem, centre, *rows) if level is None else level
+        search, level = LevelSetSearch(problem, schedule, centre, r), None
+        for done in follow_levels(search, *rows, batches):
+            yield replace(done, number=number, n_rows=n_rows + done.n_rows, proximal_point=s)
             number += 1
         n_rows += search.n_rows
-        centre = level.point
+        centre = done.point
 
 
 def objective_at(problem: SaddleProblem, point: Primal, X: Array, ratios: Float) -> float:

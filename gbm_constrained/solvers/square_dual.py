@@ -25,12 +25,13 @@ of g over :math:`\lambda \ge 0`, a non-negative least squares problem, and is ha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import nnls
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.solvers.square_surrogate import SquareSurrogate
 
 MAX_STEPS = 200  # Newton steps; a few dozen reach the precision of doubles.
@@ -69,25 +70,25 @@ class Quadratics:
     k: Float
 
     @classmethod
-    def of(cls, surrogate: SquareSurrogate, X: Array, ratios: Float) -> Quadratics:
+    def of(cls, surrogate: SquareSurrogate, X: Any, ratios: Float) -> Quadratics:
         """Compute the functions of a linear score from the moments of features in the sets.
 
         Parameters
         ----------
         surrogate : SquareSurrogate
             Functions of the scores.
-        X : ndarray of shape (n_samples, n_features)
-            Features.
+        X : ndarray or sparse array of shape (n_samples, n_features)
+            Features. Those that are not sparse are centred.
         ratios : ndarray of shape (n_samples, n_sets)
             Density ratios.
         """
-        X = X - X.mean(axis=0)
+        X = X if sparse.issparse(X) else X - X.mean(axis=0)
         n, d = X.shape
-        mean = ratios.T @ X / n
+        mean = (X.T @ ratios).T / n
         Q = np.zeros((surrogate.n_functions, d, d))
         q = np.zeros((surrogate.n_functions, d))
         covariance = [
-            (X * column[:, None]).T @ X / n - np.outer(m, m)
+            _second_moment(X, column) / n - np.outer(m, m)
             for column, m in zip(ratios.T, mean, strict=True)
         ]
         pairs = (surrogate.owner, surrogate.upper, surrogate.lower, surrogate.curvature)
@@ -107,14 +108,21 @@ class Quadratics:
         return Quadratics(T.T @ self.Q @ T, self.q @ T, self.k)
 
 
-def find_optimum(surrogate: SquareSurrogate, X: Array, ratios: Float) -> Optimum:
+def _second_moment(X: Any, weight: Float) -> Float:
+    """Add up the outer products of weighted rows."""
+    if sparse.issparse(X):
+        return np.asarray((X.multiply(weight[:, None]).T @ X).todense())
+    return np.asarray((X * weight[:, None]).T @ X)
+
+
+def find_optimum(surrogate: SquareSurrogate, X: Any, ratios: Float) -> Optimum:
     """Solve the surrogate problem of a linear score.
 
     Parameters
     ----------
     surrogate : SquareSurrogate
         Functions of the scores, and their limits.
-    X : ndarray of shape (n_samples, n_features)
+    X : ndarray or sparse array of shape (n_samples, n_features)
         Features. Columns that others determine change nothing.
     ratios : ndarray of shape (n_samples, n_sets)
         Density ratios of the rows.

@@ -7,11 +7,14 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import check_estimator
 
 import gbm_constrained as gc
+from gbm_constrained._findings import collect_warnings
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model import ConstrainedAUCScorer
 from gbm_constrained.solvers.pair_rules import density_ratios
@@ -134,7 +137,9 @@ def test_a_network_ranks_what_no_line_does(rows):
     rule = gc.gap(gc.mean_rank(), by="sex") <= 0.1
     features = {"sensitive_features": {"sex": sex}}
     linear = ConstrainedAUCScorer(rule, slack=0.2, solver="exact").fit(X, y, **features)
-    model = ConstrainedAUCScorer(rule, slack=0.2, hidden=10, theta=1.0, n_steps=600, max_levels=8)
+    model = ConstrainedAUCScorer(
+        rule, slack=0.2, hidden=10, theta=1.0, n_steps=600, max_levels=8, random_state=1
+    )
     model.fit(X, y, **features)
     auc, of_line = (roc_auc_score(y, m.decision_function(X)) for m in (model, linear))
     assert auc > of_line + 0.02
@@ -199,6 +204,55 @@ class TestPartialFit:
         with pytest.raises(ValueError, match="not among the classes"):
             model.partial_fit(X[:1], [2], sensitive_features={"sex": ["F"]})
 
+    def test_a_stream_starts_at_one_row(self, rows):
+        """Rows are held until there are some of each class and group."""
+        X, y, sex, _ = rows
+        rule = gc.gap(gc.mean_rank(), by="sex", min_group_size=5) <= 0.1
+        declared = {"classes": [0, 1], "groups": {"sex": ["F", "M"]}}
+        options = {"slack": 0.1, "n_steps": 1, "theta": 1.0}
+        for given in (X, sparse.csr_array(X), pd.DataFrame(X).add_prefix("x")):
+            model, take = ConstrainedAUCScorer(rule, **options), getattr(given, "iloc", given)
+            for i in range(60):
+                features = {"sex": sex[i : i + 1]}
+                model.partial_fit(
+                    take[i : i + 1], y[i : i + 1], sensitive_features=features, **declared
+                )
+                if i == 3:
+                    with pytest.raises(NotFittedError, match=r"holds 4 rows.*sex='F' of class 1"):
+                        model.predict(given)
+            n_read = model._stream.search.n_rows + model._stream.validation.n_offered
+            assert n_read == 60
+            assert model.predict(given).size == len(y)
+
+    @pytest.mark.parametrize(
+        ("groups", "message"),
+        [
+            (["F", "M"], "groups must be a dict"),
+            ({"sx": ["F", "M"]}, "'sx', which no constraint reads"),
+            ({"sex": ["F"]}, "'M' of 'sex', which groups= does not name"),
+        ],
+    )
+    def test_groups_that_do_not_fit_are_refused(self, rows, groups, message):
+        X, y, sex, _ = rows
+        with pytest.raises(ValueError, match=message):
+            ConstrainedAUCScorer(self.rule).partial_fit(
+                X[:9], y[:9], groups=groups, sensitive_features={"sex": sex[:9]}
+            )
+
+    def test_rules_that_no_level_meets_are_named_once(self, rows):
+        X, y, sex, _ = rows
+        rule = gc.gap(gc.mean_rank(), by="sex") <= 1e-6
+        model = ConstrainedAUCScorer(rule, slack=0.5, n_steps=4, batch_size=50)
+        parts = np.split(np.arange(1200), 6)
+        with collect_warnings() as named:
+            for part in parts:
+                features = {"sensitive_features": {"sex": sex[part]}}
+                model.partial_fit(X[part], y[part], **features)
+        assert [(w.category, "None of 1 levels" in w.text) for w in named] == [
+            (InfeasibleConstraintsWarning, True)
+        ]
+        assert len(model.history_) > 2
+
     def test_fit_begins_anew(self, rows):
         X, y, sex, _ = rows
         features = {"sensitive_features": {"sex": sex}}
@@ -246,16 +300,81 @@ def test_models_are_copied_and_kept(rows):
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
 
 
-def test_a_common_factor_of_all_features_changes_nothing(rows):
+def test_units_of_features_weights_and_of_the_surrogate_change_nothing(rows):
     X, y, sex, _ = rows
     rule = gc.gap(gc.mean_rank(), by="sex") <= 0.1
-    scores = [
-        ConstrainedAUCScorer(rule, slack=0.1, **QUICK)
-        .fit(factor * X, y, sensitive_features={"sex": sex})
-        .decision_function(factor * X)
-        for factor in (1.0, 50.0)
-    ]
-    np.testing.assert_allclose(scores[0], scores[1], rtol=1e-6)
+    units = np.array([50.0, 1e4, 1.0, 1e-3])
+    plain, other = (
+        ConstrainedAUCScorer(rule, slack=0.1, n_steps=60, theta=1.0, max_levels=4, **options).fit(
+            factor * X[:900], y[:900], weight, sensitive_features={"sex": sex[:900]}
+        )
+        for factor, options, weight in (
+            (1.0, {}, None),
+            (units, {"c1": 5e-5, "c2": 100.0}, np.full(900, 1 / 900)),
+        )
+    )
+    expected = plain.predict_proba(X)
+    np.testing.assert_allclose(other.predict_proba(units * X), expected, rtol=1e-6)
+    np.testing.assert_allclose(other.history_.r, plain.history_.r, rtol=1e-6)
+    assert expected[:, 1].max() > 0.8
+
+
+def test_rows_without_positives_to_choose_by_give_base_rates(rows):
+    X, _, _, _ = rows
+    y = (np.arange(len(X)) % 1000 == 0).astype(int)  # Of three rows, none is for validation.
+    model = ConstrainedAUCScorer(n_steps=50, theta=1.0, max_levels=3, tol=0.0)
+    with pytest.warns(
+        gc.FragileConstraintsWarning, match="no whole value of the AUC, so that the last"
+    ):
+        model.fit(X, y)
+    assert not model.predict(X).any()
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], 3 / (0.9 * len(X)), rtol=0.05)
+    assert model.level_ == len(model.history_) - 1
+
+
+def test_constraints_without_a_value_are_named_and_not_met(rows):
+    X, y, sex, _ = rows
+    sex = np.where(np.arange(len(X)) % 1500 == 1, "X", sex)
+    rule = gc.gap(gc.mean_rank(), by="sex", min_group_size=1) <= 0.6
+    model = ConstrainedAUCScorer(rule, slack=0.5, n_steps=20, max_levels=2)
+    with pytest.warns(gc.FragileConstraintsWarning, match=r"no whole value of gap\(mean_rank"):
+        model.fit(X, y, sensitive_features={"sex": sex})
+    assert model.constraint_report_.satisfied.isna().all()
+
+
+def test_a_search_that_stands_still_is_named(rows):
+    X, y, _, _ = rows
+    with pytest.warns(ConvergenceWarning, match=r"no progress.*solver='exact'"):
+        ConstrainedAUCScorer(n_steps=3, learning_rate=1e-4).fit(X, y)
+
+
+def test_stop_and_first_level_are_options(rows):
+    """Proposition 1 stops at a share of the first upper bound."""
+    X, y, _, _ = rows
+    quick = {"n_steps": 100, "theta": 1.0, "first_level": 0.9}
+    history = ConstrainedAUCScorer(**quick, relative_tol=0.3).fit(X, y).history_
+    assert history.r[0] == pytest.approx(0.9)
+    is_over = history.upper_bound >= 0.3 * history.upper_bound[0]
+    assert is_over.iloc[-1]
+    assert not is_over.iloc[:-1].any()
+
+
+def test_sparse_features_do_what_dense_ones_do(rows):
+    X, y, sex, weight = rows
+    X = np.where(np.abs(X) > 0.5, X, 0.0)
+    rule = gc.gap(gc.mean_rank(), by="sex") <= 0.1
+    for options in ({"solver": "exact"}, {"hidden": 2}, {}):
+        quick = {"n_steps": 10, "max_levels": 2, "n_proximal_points": 1, **options}
+        dense, sparse_one = (
+            ConstrainedAUCScorer(rule, slack=0.3, **quick).fit(
+                given, y, weight, sensitive_features={"sex": sex}
+            )
+            for given in (X, sparse.csr_array(X))
+        )
+        expected = dense.decision_function(X)
+        np.testing.assert_allclose(
+            sparse_one.decision_function(sparse.csr_array(X)), expected, rtol=1e-6, atol=1e-8
+        )
 
 
 def test_rules_that_no_level_meets_are_named(rows):
@@ -280,6 +399,7 @@ def test_rules_that_no_level_meets_are_named(rows):
         ({"solver": "sgd"}, "solver must be one of"),
         ({"batch_size": 0}, "batch_size must be an integer >= 1"),
         ({"learning_rate": 0.0}, "learning_rate must be a positive number"),
+        ({"first_level": 0.0}, "first_level must be a positive number"),
         ({"tol": -1.0}, "tol must be a non-negative number"),
         ({"slack": np.nan}, "slack must be a non-negative number"),
         ({"validation_fraction": 1.0}, "validation_fraction must lie strictly between"),
@@ -324,6 +444,7 @@ def test_the_conventions_of_scikit_learn():
         on_skip=None,
         expected_failed_checks={
             "check_sample_weight_equivalence_on_dense_data": "The order of rows is drawn.",
+            "check_sample_weight_equivalence_on_sparse_data": "The order of rows is drawn.",
         },
     )
 

@@ -210,6 +210,23 @@ def test_a_slack_rule_gives_the_parents_optimum(data):
     assert not model.multipliers_.any()
 
 
+@pytest.mark.parametrize("beside", [(), (fnr() <= 0.3,)])
+def test_no_multiple_of_the_scores_has_a_smaller_objective(data, beside):
+    """An order of rows has no scale, and decisions by the sign have none either."""
+    X, y, _, weight = data
+    rules = [gap(mean_rank(), by="g") <= 0.02, *beside]
+    model = fit(data, rules, n_iterations=40, C=0.1)
+    assert model.multipliers_.any()
+
+    def objective(factor, shift=0.0):
+        margin = factor * model.decision_function(X) + shift
+        loss = weight @ np.logaddexp(0.0, np.where(y == 1, -margin, margin))
+        return loss + factor**2 * (model.coef_**2).sum() / (2 * model.C)
+
+    moves = [(0.999, 0.0), (1.001, 0.0)] + [(1.0, 1e-3), (1.0, -1e-3)] * (not beside)
+    assert objective(1.0) < min(objective(*move) for move in moves)
+
+
 def test_the_model_is_a_plain_one(data):
     """Without groups: copies, pickles, and a parent with the same coefficients."""
     X, _, group, _ = data
