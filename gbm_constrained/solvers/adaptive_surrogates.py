@@ -138,7 +138,7 @@ class AdaptiveSurrogates:
             If the calls are too few for one estimate, or the perturbations fewer than the
             surrogates.
         """
-        if self.estimator == "interpolation" and self.n_perturbations < n_surrogates:
+        if self.n_perturbations < n_surrogates:
             raise ValueError(
                 f"n_perturbations={self.n_perturbations} is fewer than the {n_surrogates} "
                 f"surrogates, whose weights it cannot determine: give at least {n_surrogates}."
