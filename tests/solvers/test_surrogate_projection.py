@@ -54,8 +54,9 @@ def test_projections_are_those_of_the_epigraph_form(seed, K, d):
     assert value > 0.1, "the target is out of reach"
     np.testing.assert_allclose(quadratics.values(found), profile, atol=1e-6)
     multipliers = 2 * np.maximum(quadratics.values(found) - target, 0)
-    np.testing.assert_allclose(multipliers @ quadratics.jacobian(found), 0, atol=1e-6)
-    np.testing.assert_allclose(gradient, 0, atol=1e-6)
+    # Steps end where they gain no 1e-11 of Q, whose root bounds the slope.
+    np.testing.assert_allclose(multipliers @ quadratics.jacobian(found), 0, atol=1e-5)
+    np.testing.assert_allclose(gradient, 0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("seed", "K", "d"), CASES)
