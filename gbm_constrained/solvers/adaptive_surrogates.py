@@ -57,7 +57,8 @@ class AdaptiveSurrogates:
     n_perturbations : int, default=40
         Number m of perturbations in an estimate.
     proximal_weight : float, default=1e-3
-        Weight of the proximal term of a projection.
+        Largest weight of the proximal term of a projection, in standard deviations of the scores.
+        It is shrunk where the projection would not be accurate.
     is_clipped : bool, default=False
         Whether negative entries of an estimate become zero. A metric that rises with every
         surrogate has none, but an estimate may.
@@ -138,7 +139,7 @@ class AdaptiveSurrogates:
             If the calls are too few for one estimate, or the perturbations fewer than the
             surrogates.
         """
-        if self.estimator == "interpolation" and self.n_perturbations < n_surrogates:
+        if self.n_perturbations < n_surrogates:
             raise ValueError(
                 f"n_perturbations={self.n_perturbations} is fewer than the {n_surrogates} "
                 f"surrogates, whose weights it cannot determine: give at least {n_surrogates}."
@@ -175,6 +176,8 @@ class Iterate:
         Estimate of the metric's gradient that made the target; zeros at the start.
     redrawn : int
         Number of perturbations that were drawn again.
+    excess : float
+        Certified bound on what a surrogate is above the exact projection, for convex surrogates.
     """
 
     parameters: Float
@@ -183,6 +186,7 @@ class Iterate:
     target: Float
     gradient: Float
     redrawn: int = 0
+    excess: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -292,9 +296,8 @@ class _Descent:
         gradient = self._restrict(estimate.gradient)
         options = self.options
         target = current.profile - options.step_size * gradient
-        tolerance = options.step_size / options.n_iterations
-        parameters = project(
-            self.problem, current.parameters, target, options.proximal_weight, tolerance
+        parameters, accuracy = project(
+            self.problem, current.parameters, target, options.proximal_weight
         )
         return Iterate(
             parameters,
@@ -303,6 +306,7 @@ class _Descent:
             target,
             gradient,
             estimate.redrawn,
+            float(np.sqrt(accuracy)),
         )
 
     def _estimate(self, parameters: Float) -> GradientEstimate | None:

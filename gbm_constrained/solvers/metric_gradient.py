@@ -83,12 +83,16 @@ def interpolate(
         first, second = parameters + by.sigma * random.standard_normal((2, parameters.size))
         surrogates[j] = problem.profile(first) - problem.profile(second)
         losses[j] = problem.loss(first) - problem.loss(second)
-    gradient, moves_together = solve_least_norm(surrogates, losses)
-    return GradientEstimate(gradient, not losses.any(), moves_together)
+    return _fit(surrogates, losses)
 
 
 def solve_least_norm(differences: Float, losses: Float) -> tuple[Float, Bool]:
     """Solve a least-squares problem by its solution of least norm.
+
+    The mean of the products of both, which Algorithms 2 and 4 print, is the gradient of a linear
+    metric in expectation alone, and only where every draw of a normal distribution is a target.
+    Surrogates are no smaller than zero, so that some draws are none. The fit is exact for a linear
+    metric, whatever the draws are.
 
     Parameters
     ----------
@@ -114,10 +118,10 @@ def solve_least_norm(differences: Float, losses: Float) -> tuple[Float, Bool]:
 def difference(
     problem: BlackBoxProblem, parameters: Float, by: Perturbation, random: np.random.RandomState
 ) -> GradientEstimate:
-    """Average the metric's differences times the perturbations of the surrogates (Algorithm 2).
+    """Fit the metric's differences by perturbations of the surrogates (Algorithm 2).
 
     Scores of the validation rows are shifted so that the surrogates on these rows change by
-    normal perturbations.
+    normal perturbations, drawn anew where no scores have them.
     """
     scores, moved = problem.space.validation_scores(parameters), _ScoreShifts(problem, random)
     base = problem.metric(scores)
@@ -125,13 +129,13 @@ def difference(
     for j in range(by.count):
         shifted, steps[j] = moved.draw(scores, moved.surrogates.values(scores), by.sigma)
         losses[j] = problem.metric(shifted) - base
-    return _average(steps, losses, by.sigma, moved.redrawn)
+    return _fit(by.sigma * steps, losses, moved.redrawn)
 
 
 def difference_in_two_steps(
     problem: BlackBoxProblem, parameters: Float, by: Perturbation, random: np.random.RandomState
 ) -> GradientEstimate:
-    r"""Average differences around perturbed surrogates (Algorithm 4).
+    r"""Fit differences around perturbed surrogates (Algorithm 4).
 
     The estimate is of the gradient of :math:`\psi_{\sigma_1}(u) = E[\psi(u + \sigma_1 Z)]`, which
     is smooth where the metric is not.
@@ -143,13 +147,12 @@ def difference_in_two_steps(
         first, step = moved.draw(scores, profile, by.sigma)
         second, steps[j] = moved.draw(scores, profile + by.sigma * step, by.second_sigma)
         losses[j] = problem.metric(second) - problem.metric(first)
-    return _average(steps, losses, by.second_sigma, moved.redrawn)
+    return _fit(by.second_sigma * steps, losses, moved.redrawn)
 
 
-def _average(steps: Float, losses: Float, sigma: float, redrawn: int) -> GradientEstimate:
-    gradient = losses @ steps / (sigma * losses.size)
-    none = np.zeros(gradient.size, dtype=bool)
-    return GradientEstimate(gradient, not losses.any(), none, redrawn)
+def _fit(differences: Float, losses: Float, redrawn: int = 0) -> GradientEstimate:
+    gradient, moves_together = solve_least_norm(differences, losses)
+    return GradientEstimate(gradient, not losses.any(), moves_together, redrawn)
 
 
 class _ScoreShifts:
@@ -169,7 +172,7 @@ class _ScoreShifts:
     def draw(self, scores: Float, centre: Float, sigma: float) -> tuple[Float, Float]:
         """Draw a perturbation around a centre, and shift scores by it; coordinates in reach.
 
-        A target that no shift reaches is drawn again, so that its distribution is cut there.
+        A target that no shift reaches is drawn again: the draws are those of a cut distribution.
         """
         step = self.random.standard_normal(centre.size)
         for _ in range(MOST_REDRAWS):

@@ -9,8 +9,46 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import solve_triangular
 
 from gbm_constrained._typing import Bool, Float
+
+
+MOST_WHITENED = 2_000
+"""Parameters whose mean products are stored; the steps of more are scaled one by one."""
+RIDGE = 1e-6  # Share of the square of each column that keeps columns apart that move together.
+
+
+@dataclass(frozen=True)
+class ScoreUnit:
+    r"""Steps of parameters in units of what they change the scores by.
+
+    With the mean products :math:`G = \Phi^T \Phi / n = L L^T` of the columns of scores, a step z
+    moves the parameters by :math:`\sigma L^{-T} z` and the scores by a root mean square of
+    :math:`\sigma \|z\|`, where :math:`\sigma` is the standard deviation of the scores.
+
+    Parameters
+    ----------
+    root : ndarray of shape (d, d) or (d,)
+        The lower triangle L, or the roots of the diagonal of G alone.
+    spread : float
+        Standard deviation of the scores.
+    """
+
+    root: Float
+    spread: float
+
+    def parameters(self, step: Float) -> Float:
+        """Turn a step into a change of the parameters."""
+        if self.root.ndim == 1:
+            return self.spread * step / self.root
+        return np.asarray(self.spread * solve_triangular(self.root, step, trans=1, lower=True))
+
+    def pull_back(self, gradient: Float) -> Float:
+        """Turn a gradient in the parameters into one in the step."""
+        if self.root.ndim == 1:
+            return self.spread * gradient / self.root
+        return np.asarray(self.spread * solve_triangular(self.root, gradient, lower=True))
 
 
 class ParameterSpace(Protocol):
@@ -27,6 +65,9 @@ class ParameterSpace(Protocol):
 
     def perturbation_scale(self, parameters: Float) -> float:
         """Find the size of a change of one parameter that ``sigma`` is in units of."""
+
+    def score_unit(self, parameters: Float) -> ScoreUnit:
+        """Find the units in which steps change the scores by their standard deviation."""
 
 
 class Surrogates(Protocol):
@@ -117,20 +158,47 @@ class LinearSpace:
 
         Scores without a spread count as those of a standard deviation of one.
         """
+        return self._spread(parameters) / float(np.sqrt(self._mean_squares.sum()))
+
+    def score_unit(self, parameters: Float) -> ScoreUnit:
+        """Find the units in which steps change the scores by their standard deviation."""
+        return ScoreUnit(self._root, self._spread(parameters))
+
+    def _spread(self, parameters: Float) -> float:
         scores = self.training_scores(parameters)
         mean = np.average(scores, weights=self._weight)
         spread = float(np.sqrt(np.average(np.square(scores - mean), weights=self._weight)))
-        return (spread if spread > 0.0 else 1.0) / self._size_of_rows
+        return spread if spread > 0.0 else 1.0
 
     @cached_property
-    def _size_of_rows(self) -> float:
-        """Root mean square of the norms of the rows of the score matrix."""
+    def _shares(self) -> Float:
+        n = self._training.shape[0]
+        return np.full(n, 1.0 / n) if self._weight is None else self._weight / self._weight.sum()
+
+    @cached_property
+    def _mean_squares(self) -> Float:
+        """Mean square of each column of the score matrix."""
         matrix: Any = self._training
         if sparse.issparse(matrix):
-            norms = np.ravel(cast(Any, matrix).multiply(matrix).sum(axis=1))
-        else:
-            norms = np.einsum("ij,ij->i", matrix, matrix)  # which makes no copy of the matrix
-        return float(np.sqrt(np.average(norms.astype(np.float64), weights=self._weight)))
+            return np.ravel(cast(Any, matrix).multiply(matrix).T @ self._shares)
+        # This makes no copy of the matrix.
+        return np.asarray(np.einsum("ij,ij,i->j", matrix, matrix, self._shares))
+
+    @cached_property
+    def _root(self) -> Float:
+        """Root of the mean products of the columns, or of their diagonal where that is large."""
+        squares, matrix = self._mean_squares, self._training
+        squares = np.where(squares > 0.0, squares, 1.0).astype(np.float64)
+        if squares.size > MOST_WHITENED:
+            return np.asarray(np.sqrt(squares))
+        weighed: Any = matrix * self._shares[:, None].astype(matrix.dtype)
+        if sparse.issparse(matrix):
+            weighed = cast(Any, matrix).multiply(self._shares[:, None]).tocsr()
+        products = weighed.T @ matrix
+        dense = products.toarray() if sparse.issparse(products) else products
+        dense = np.array(dense, dtype=np.float64)
+        np.fill_diagonal(dense, squares * (1.0 + RIDGE))
+        return np.linalg.cholesky(dense)
 
 
 def _multiply(matrix: Any, vector: Float) -> Float:

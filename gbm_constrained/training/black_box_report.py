@@ -127,6 +127,7 @@ def _tabulate_iterations(fit: BlackBoxFit, result: BlackBoxResult) -> pd.DataFra
         "iteration": np.arange(len(iterates)),
         "metric": [fit.metric.from_loss(one.loss) for one in iterates],
         "redrawn": [one.redrawn for one in iterates],
+        "excess": [one.excess for one in iterates],
     }
     for name in ("profile", "target", "gradient"):
         values = np.array([getattr(one, name) for one in iterates])

@@ -36,7 +36,7 @@ def best_weighted(quadratics, weights):
 
 def test_a_linear_metric_ends_at_its_minimum():
     problem = quadratic_problem(lambda u: WEIGHTS @ u)
-    found = minimize(problem, np.ones(4), n_iterations=100, step_size=1.0)
+    found = minimize(problem, np.ones(4), n_iterations=40, step_size=2.0)
     best = best_weighted(problem.surrogates, WEIGHTS)
     np.testing.assert_allclose(found.parameters, best, atol=0.02)
     assert found.loss == pytest.approx(WEIGHTS @ problem.profile(best), abs=1e-4)
@@ -46,7 +46,7 @@ def test_a_linear_metric_ends_at_its_minimum():
 def test_a_nonlinear_metric_ends_at_a_stationary_point():
     """At the end, the surrogates weighed by the metric's gradient have no slope."""
     problem = quadratic_problem(lambda u: np.sum(np.sqrt(u + 1.0)))
-    found = minimize(problem, np.ones(4), n_iterations=200, step_size=1.0, sigma=0.02)
+    found = minimize(problem, np.ones(4), n_iterations=40, step_size=2.0, sigma=0.02)
     slopes = 0.5 / np.sqrt(problem.profile(found.parameters) + 1.0)
     start = 0.5 / np.sqrt(problem.profile(np.ones(4)) + 1.0)
     last, first = (
@@ -60,9 +60,9 @@ def test_a_nonlinear_metric_ends_at_a_stationary_point():
 def test_shifted_scores_lead_to_the_minimum_as_well(estimator):
     problem = on_rows(0, lambda u: 0.5 * u[0] + 0.3 * u[1])
     found = minimize(
-        problem, np.ones(4), estimator=estimator, sigma=0.05, n_perturbations=30, n_iterations=40
+        problem, np.ones(4), estimator=estimator, sigma=0.05, n_perturbations=30, n_iterations=20
     )
-    exact = minimize(problem, np.ones(4), n_iterations=60, step_size=1.0)
+    exact = minimize(problem, np.ones(4), n_iterations=20, step_size=1.0)
     assert found.loss == pytest.approx(exact.loss, abs=0.01)
     assert found.iterates[0].loss > exact.loss + 0.2
 
@@ -154,6 +154,10 @@ def test_estimates_are_clipped_and_truncated_on_demand():
     [
         ({"n_iterations": 0}, "n_iterations must be an integer >= 1, got 0"),
         ({"n_perturbations": 2}, "n_perturbations=2 is fewer than the 3 surrogates"),
+        (
+            {"n_perturbations": 2, "estimator": "two_step"},
+            "n_perturbations=2 is fewer than the 3 surrogates",
+        ),
         ({"estimator": "adam"}, "estimator must be one of"),
         ({"sigma": 0.0}, "sigma must be a number above 0, got 0.0"),
         ({"second_sigma": -1.0}, "second_sigma must be a number above 0"),
