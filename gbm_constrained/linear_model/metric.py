@@ -1,7 +1,7 @@
 """Logistic regression whose objective is a metric of the confusion matrix.
 
-Decisions are found by the probabilities of models that have not seen the rows, as those of boosters
-are. The model that decides is the parent's own, of all rows (Narasimhan et al., "Consistent
+Decisions are found by the probabilities of models that have not seen the rows, as with boosters.
+The model that decides is the parent's own, of all rows (Narasimhan et al., "Consistent
 Multiclass Algorithms for Complex Metrics and Constraints", section 8).
 """
 

@@ -281,7 +281,7 @@ def test_a_fit_that_falls_back_to_training_rows_says_so_once(library, noisy):
 @pytest.mark.parametrize("kind", ["rates", "metric", "numbers"])
 def test_nothing_on_training_rows_passes_for_unseen(library, kind, noisy):
     """No verdict, no value, no accuracy; the costs say which rows they are of."""
-    X, y, sensitive = noisy
+    X, y, _ = noisy
     own = {"n_estimators": 2, "max_depth": 2, "measure_on": "train", **QUIET[library]}
     if kind == "numbers":
         own["constraints"] = [gc.mean_prediction() <= 0.9]

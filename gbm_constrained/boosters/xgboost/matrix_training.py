@@ -191,6 +191,7 @@ class _Matrices:
     def make_classifier(
         self,
         params: Mapping[str, Any],
+        *,
         is_continued: bool,
         measure_on: str | None = None,
         **given: Any,
@@ -205,7 +206,7 @@ class _Matrices:
                 f"holdout_fraction={given['holdout_fraction']!r} divides the rows, and "
                 f"{self._indivisible}or an evaluation set with measure_on='holdout'."
             )
-        given["measure_on"] = self._choose_measurement(measure_on, is_continued)
+        given["measure_on"] = self._choose_measurement(measure_on, is_continued=is_continued)
         model = XGBMatrixClassifier(**given, **native)
         if (booster := find_without_gradients(model)) is not None:
             raise ValueError(
@@ -226,7 +227,7 @@ class _Matrices:
     def _indivisible(self) -> str:
         return INDIVISIBLE.format(type(self.rows.matrix).__name__)
 
-    def _choose_measurement(self, asked: str | None, is_continued: bool) -> str:
+    def _choose_measurement(self, asked: str | None, *, is_continued: bool) -> str:
         """Choose the rows by which constraints are measured."""
         is_divisible = self.make_matrix is not None
         is_held_out = any(one is not self.rows for one in self.sets)
@@ -366,7 +367,7 @@ def train(
         ``measure_on="forward"``, which divides the rows.
     **others
         Parameters of :class:`gbm_constrained.ConstrainedXGBClassifier` about constraints, such as
-        ``measure_on`` or ``on_infeasible``. By default `measure_on` is "auto" where the rows can be
+        ``measure_on`` or ``on_infeasible``. By default `measure_on` is "auto" where rows can be
         divided. Elsewhere, and with `xgb_model`, it is "holdout" with an evaluation set that is
         not `dtrain`. Otherwise training rows measure the constraints, with a warning.
 
@@ -412,7 +413,7 @@ def train(
         callbacks.append(xgb.callback.EvaluationMonitor(period=max(int(verbose_eval), 1)))
     model = matrices.make_classifier(
         params,
-        xgb_model is not None,
+        is_continued=xgb_model is not None,
         constraints=constraints,
         n_estimators=num_boost_round,
         early_stopping_rounds=early_stopping_rounds,
