@@ -15,7 +15,11 @@ from gbm_constrained.distributed.dask import train
 from gbm_constrained.distributed.dask_prediction import by_partition, score_partitions
 from gbm_constrained.distributed.dask_rows import DaskRows, is_collection
 from gbm_constrained.distributed.fit_arguments import check_fit_arguments
+from gbm_constrained.distributed.outcomes import TIME_LIMIT
 from gbm_constrained.distributed.rank import Library, Plan
+
+# Methods that take collections, in so far as the parent has them.
+PREDICTIONS = ("apply", "decision_function", "decision_probabilities", "predict", "predict_proba")
 
 Fitted = TypeVar("Fitted", bound="DaskClassifierMixin")
 
@@ -26,10 +30,30 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
     _local_class: ClassVar[type]
     _library: ClassVar[Library]
 
+    client: Client | None = None
+    """Cluster to train on; it is no parameter, and is left out of copies and files."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        for name in PREDICTIONS:
+            if (method := getattr(cls, name, None)) is not None:
+                setattr(cls, name, by_partition(method))
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, and the client of the cluster to train on as ``client``."""
+        if "client" in params:
+            self.client = params.pop("client")
+        return super().set_params(**params)  # type: ignore[misc]
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()  # type: ignore[misc]
+        return {name: value for name, value in state.items() if name != "client"}
+
     def to_local(self) -> Any:
         """Return the classifier of one machine with the same parameters and the same model."""
         local = self._local_class()
-        vars(local).update(vars(self))
+        kept = {name: value for name, value in vars(self).items() if name != "client"}
+        vars(local).update(kept)
         return local
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **columns: Any) -> float:
@@ -61,8 +85,19 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
         check_fit_arguments(self._local_class, fit)
         with preserve_random_state(self):
             params = self.get_params(deep=False)  # type: ignore[attr-defined]
+        if "client" in params:
+            raise TypeError(
+                "client= is no parameter of XGBoost's classifiers: give it to fit, or set it as "
+                "the attribute client."
+            )
+        if params.get("time_out") is not None:
+            raise ValueError(
+                f"time_out={params['time_out']!r} is about LightGBM's own network, and machines "
+                f"wait {TIME_LIMIT:.0f} s for each other here: leave it out."
+            )
         plan = Plan(self._library, params, fit)
-        train(_find_client(client), rows, evaluation, plan).hand_over_to(self)
+        given = self.client if client is None else client
+        train(_find_client(given), rows, evaluation, plan).hand_over_to(self)
         return self
 
 
@@ -172,9 +207,6 @@ class ConstrainedXGBClassifier(DaskClassifierMixin, of_xgboost.ConstrainedXGBCla
         sets = _evaluation_rows(eval_set, sample_weight_eval_set, sensitive_features_eval_set)
         return self._train(client, rows, sets, fit)
 
-    predict = by_partition(of_xgboost.ConstrainedXGBClassifier.predict)
-    predict_proba = by_partition(of_xgboost.ConstrainedXGBClassifier.predict_proba)
-
 
 class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBMClassifier):
     """LightGBM classifier under constraints, trained on the workers of a Dask cluster.
@@ -187,7 +219,8 @@ class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBM
     ----------
     **kwargs
         Parameters of :class:`gbm_constrained.ConstrainedLGBMClassifier`. ``n_jobs`` is by default
-        the number of threads of a worker.
+        the number of threads of a worker. A `client` among them is kept as the attribute, which
+        copies and files leave out.
 
     Examples
     --------
@@ -247,6 +280,3 @@ class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBM
         rows = DaskRows(X, y, sample_weight, sensitive_features)
         sets = _evaluation_rows(eval_set, eval_sample_weight, sensitive_features_eval_set)
         return self._train(client, rows, sets, fit)
-
-    predict = by_partition(of_lightgbm.ConstrainedLGBMClassifier.predict)
-    predict_proba = by_partition(of_lightgbm.ConstrainedLGBMClassifier.predict_proba)

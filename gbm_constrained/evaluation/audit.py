@@ -49,7 +49,7 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 
 # An audit knows the decisions of a model, and not those that the model might have made.
-VERDICTS = tuple(kind for kind in KINDS if kind != "cannot be met")
+VERDICTS = tuple(k for k in KINDS if k not in ("met on training rows", "cannot be met"))
 FRAME_COLUMNS = (
     "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",
     "detail",

@@ -129,7 +129,7 @@ class Feasibility:
 
     @property
     def status(self) -> Kind:
-        """The gravest verdict among the constraints: "met" exactly if each one is met."""
+        """The gravest verdict: "met" exactly if each constraint is met on unseen rows."""
         return gravest(result.verdict.kind for result in self.rules)
 
     @property

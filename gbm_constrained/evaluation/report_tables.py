@@ -12,7 +12,7 @@ import pandas as pd
 from gbm_constrained._typing import Float
 from gbm_constrained.decision.evaluation_set import PlainModel
 from gbm_constrained.decision.outcome import Outcome
-from gbm_constrained.evaluation.verdicts import Verdict
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict
 from gbm_constrained.problem.groups import Group
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Record
@@ -57,14 +57,22 @@ def constraints_frame(
 
 
 def costs_frame(
-    names: Sequence[str], objective: str, returned: PlainModel, plain: PlainModel | None
+    names: Sequence[str],
+    objective: str,
+    returned: PlainModel,
+    plain: PlainModel | None,
+    source: str,
 ) -> pd.DataFrame:
-    """Tabulate the objective and each constraint of the plain model and of the one returned."""
+    """Tabulate the objective and each constraint of the plain model and of the one returned.
+
+    Values on training rows are named so; others are of unseen rows.
+    """
     rows = {"plain": plain, "returned": returned}
     missing = PlainModel(np.nan, np.full(len(names), np.nan))
     measured = [missing if row is None else row for row in rows.values()]
     values = [[row.objective, *row.values] for row in measured]
-    return pd.DataFrame(values, index=list(rows), columns=[objective, *names])
+    index = pd.Index(list(rows), name=TRAINING_ROWS if source == TRAINING_ROWS else None)
+    return pd.DataFrame(values, index=index, columns=[objective, *names])
 
 
 def tabulate_satisfied(compiled: LinearConstraints, values: Float) -> Any:

@@ -3,6 +3,8 @@
 A verdict compares the value of a constraint with its bound, on the rows that are reported:
 
 - **met**: the value is on the right side of the bound.
+- **met on training rows**: so it is on the rows that the model was trained on, which prove nothing
+  about others.
 - **missed within sampling error**: the value is on the wrong side, and the 95% interval of the
   value reaches the bound.
 - **missed**: the value is on the wrong side, and so is the whole interval. A value without an
@@ -32,7 +34,12 @@ from gbm_constrained.decision.evaluation_set import Estimate
 __all__ = ["Verdict"]
 
 Kind: TypeAlias = Literal[
-    "met", "missed within sampling error", "cannot be told", "missed", "cannot be met"
+    "met",
+    "met on training rows",
+    "missed within sampling error",
+    "cannot be told",
+    "missed",
+    "cannot be met",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)  # From the least grave to the gravest.
 TRAINING_ROWS = "training rows"  # Source of values on the rows that the model was trained on.
@@ -44,8 +51,9 @@ class Verdict:
 
     Parameters
     ----------
-    kind : {"met", "missed within sampling error", "cannot be told", "missed", "cannot be met"}
-        The verdict, as reports show it.
+    kind : str
+        The verdict, as reports show it: "met", "met on training rows", "missed within sampling
+        error", "cannot be told", "missed" or "cannot be met".
     distance : float
         Distance by which the value is beyond the bound; zero or negative where the value is on the
         right side, NaN where it is undefined.
@@ -109,7 +117,7 @@ class Verdict:
         is_missed, is_open = distance > ROUNDING, reaches_beyond(constraint, interval)
         is_sampled = not bool(np.isnan(interval).any())
         others = [c for c in conflict if c != constraint] if constraint in conflict else []
-        kind: Kind = "met"
+        kind: Kind = "met on training rows" if source == TRAINING_ROWS else "met"
         if constraint in conflict:
             kind = "cannot be met"
         elif np.isnan(distance):
@@ -140,8 +148,8 @@ class Verdict:
         return f"{n} row{'s' * (self.rows != 1)}" + (f" ({self.source})" if self.source else "")
 
     def __str__(self) -> str:
-        if self.kind == "met":
-            return "met, but the interval reaches beyond the bound" if self.is_open else "met"
+        if self.kind.startswith("met"):
+            return self.kind + ", but the interval reaches beyond the bound" * self.is_open
         if self.kind == "cannot be told":
             return f"cannot be told: {self.reason}"
         if self.given_up_for:

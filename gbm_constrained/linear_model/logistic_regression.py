@@ -6,6 +6,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     maximize, minimize : metric, rate, quotient or str, default=None
         The objective, in the place of the mean log loss: a metric of the confusion matrix such as
         ``h_mean()`` (see :mod:`gbm_constrained.metrics`), under the constraints. The parent's own
-        fit then gives the probabilities, and rules of decision are found on the training rows.
+        fit then gives the probabilities, and rules of decision are found out of fold.
         A :class:`~gbm_constrained.metrics.BlackBox` is optimised over the coefficients.
     deterministic : bool, default=None
         Whether one rule decides, not a mixture; by default, if it loses next to nothing.
@@ -279,6 +280,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         if options.metric is not None:
             ends = Interruptions(constraint_callbacks, time_limit)
             native = LogisticAdapter(self, super().fit, rows, library)
+            options = replace(options, measure_on="crossfit")
             self._fit_metric(native, rows, options, interruptions=ends)
             return self
         check_parameters(self)

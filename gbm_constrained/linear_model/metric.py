@@ -1,8 +1,8 @@
 """Logistic regression whose objective is a metric of the confusion matrix.
 
-Probabilities are those of the training rows: a linear model has too few parameters to learn them
-by heart, so that the metric of its decisions about them is nearly that on other rows (Narasimhan
-et al., "Consistent Multiclass Algorithms for Complex Metrics and Constraints", section 8).
+Decisions are found by the probabilities of models that have not seen the rows, as with boosters.
+The model that decides is the parent's own, of all rows (Narasimhan et al., "Consistent
+Multiclass Algorithms for Complex Metrics and Constraints", section 8).
 """
 
 from __future__ import annotations

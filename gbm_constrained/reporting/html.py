@@ -17,6 +17,7 @@ from gbm_constrained.evaluation.audit import VERDICTS
 
 SYMBOLS: dict[str, str] = {
     "met": "\N{CHECK MARK}",
+    "met on training rows": "?",
     "missed within sampling error": "\N{ALMOST EQUAL TO}",
     "cannot be told": "?",
     "missed": "\N{BALLOT X}",

@@ -73,11 +73,11 @@ def report(
         layout.compiled, functionals, multipliers, outcome, verdicts
     )
     estimator.group_report_ = groups_frame(layout.compiled, functionals, outcome)
+    source = feasibility.source
+    values = estimator.constraint_report_["train" if source == TRAINING_ROWS else "held_out"]
+    returned = PlainModel(feasibility.error, values.to_numpy())
     estimator.cost_report_ = costs_frame(
-        layout.compiled.names,
-        "error",
-        PlainModel(feasibility.error, estimator.constraint_report_["held_out"].to_numpy()),
-        feasibility.plain,
+        layout.compiled.names, "error", returned, feasibility.plain, source
     )
     estimator.small_groups_ = small_groups_frame(compiled)
     estimator.history_ = _make_history(fit, model)

@@ -29,7 +29,7 @@ from gbm_constrained.evaluation.report_tables import (
     small_groups_frame,
 )
 from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
-from gbm_constrained.evaluation.verdicts import Verdict, reaches_within
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS, Verdict, reaches_within
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
@@ -139,6 +139,9 @@ def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -
     table.insert(0, "metric", str(problem.metric.metric))
     returned = table["is_returned"]
     table["train"] = np.where(returned, value, np.nan)
+    if result.source == TRAINING_ROWS:
+        table["train"] = np.where(returned, value, table["held_out"])
+        table[["held_out", "low", "high"]] = np.nan
     table["bound"] = np.where(returned, result.bound, np.nan)
     table["mixture"] = np.where(returned, result.mixed_value, np.nan)
     return table
@@ -206,7 +209,7 @@ def _report_constraints(
     held_cells = cells.take(held.rows, held.factor)
     held_compiled = compiled.on(held_cells)
     training = Outcome.of_counts(
-        compiled, CellCounts.of_probabilities(cells, on_training), "training rows"
+        compiled, CellCounts.of_probabilities(cells, on_training), TRAINING_ROWS
     )
     counts = CellCounts.of_probabilities(held_cells, result.chosen.shares)
     outcome = Outcome.of_counts(held_compiled, counts, result.source)
@@ -228,9 +231,10 @@ def _report_constraints(
         )
         results.append(ConstraintResult(constraint, *estimate, n_rows, verdict))
     multipliers = np.zeros(len(compiled))
-    estimator.unseen_accuracy_ = _accuracy(fit, result)
+    accuracy, is_training = _accuracy(fit, result), result.source == TRAINING_ROWS
+    estimator.unseen_accuracy_ = UNKNOWN if is_training else accuracy
     feasibility = Feasibility(
-        conflict, tuple(results), tuple(few), (), 1.0 - float(estimator.unseen_accuracy_),
+        conflict, tuple(results), tuple(few), (), 1.0 - float(accuracy),
         None, np.nan, np.nan, result.source, len(held.rows),
         plain=_measure_plain(result, held_cells, held_compiled),
     )  # fmt: skip
@@ -244,8 +248,9 @@ def _report_constraints(
         is_broken &= np.isfinite(values) & (not conflict or compiled.is_satisfied(values))
         trained = compiled.values(training.functionals)
         feasibility = feasibility.add_training_evidence(trained, is_broken)
+    unseen = None if is_training else outcome
     estimator.constraint_report_ = constraints_frame(
-        compiled, training.functionals, multipliers, outcome,
+        compiled, training.functionals, multipliers, unseen,
         [r.verdict for r in feasibility.rules],
     )  # fmt: skip
     estimator.cost_report_ = costs_frame(
@@ -253,8 +258,9 @@ def _report_constraints(
         str(problem.metric.metric),
         PlainModel(result.chosen.value, values),
         feasibility.plain,
+        result.source,
     )
-    estimator.group_report_ = groups_frame(compiled, training.functionals, outcome)
+    estimator.group_report_ = groups_frame(compiled, training.functionals, unseen)
     estimator.small_groups_ = small_groups_frame(compiled)
     return feasibility
 

@@ -17,7 +17,7 @@ from gbm_constrained.decision.affine_guarantees import (
     certify_affine,
     check_observed,
 )
-from gbm_constrained.decision.evaluation_set import Estimate, PlainModel
+from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, PlainModel
 from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.decision.outcome import Outcome
 from gbm_constrained.evaluation.assessment import FRAGILE_GAIN
@@ -202,6 +202,7 @@ def report_regressor(
         "loss",
         PlainModel(mean_loss, layout.values(outcome)),
         _describe_plain(rows),
+        rows.source,
     )
     estimator.group_report_ = groups_frame(layout.compiled, spread, laid_out)
     estimator.small_groups_ = small_groups_frame(compiled)
@@ -210,7 +211,7 @@ def report_regressor(
     if model.periods is not None:
         estimator.period_report_ = model.periods
     estimator.stopping_message_ = fit.notifier.message
-    estimator.unseen_r2_ = _determination(rows, model.score)
+    estimator.unseen_r2_ = UNKNOWN if is_training else _determination(rows, model.score)
     estimator.adjustment_ = model.affine.as_series()
     if (offsets := model.offsets) is not None:
         groups, shift = offsets.groups_of(fit.data.rows), np.array([model.affine.shift])

@@ -62,7 +62,9 @@ def test_fitted_attributes(make, binary):
     for name in ("satisfied", "held_out", "low", "high"):
         assert report[name].isna().all(), name
     assert report["rows"].tolist() == ["training rows"] * 2
-    assert (report["verdict"] == "met").tolist() == report["train_satisfied"].tolist()
+    assert (report["verdict"] == "met on training rows").tolist() == report[
+        "train_satisfied"
+    ].tolist()
     assert clf.group_report_.empty
     assert clf.group_report_.columns.tolist() == [
         "constraint", "group", "rows", "train", "held_out", "low", "high",

@@ -114,6 +114,42 @@ def test_folds_are_made_by_a_function(rows):
     assert (report["held_out"] <= report["bound"] + 0.03).all()
 
 
+@quiet
+def test_a_matrix_in_memory_is_divided_as_the_rows_of_the_classifier(rows):
+    """With or without evaluation sets, with weights and scores to start from."""
+    X, y, g, weight = (values[:600] for values in rows)
+    start = 0.1 * X[:, 1]
+    info = {"label": y, "weight": weight, "base_margin": start}
+    dtrain = xgb.DMatrix(X, **info)
+    given = {"constraints": RULES, "sensitive_features": {"g": g}, "n_folds": 2}
+    found = train(PARAMS, dtrain, 4, **given)
+    by_function = train(
+        PARAMS, dtrain, 4, **given, measure_on="auto",
+        make_matrix=lambda mask: xgb.DMatrix(X[mask], **{k: v[mask] for k, v in info.items()}),
+    )  # fmt: skip
+    assert set(found.constraint_report_["rows"]) == {"out of fold, with base_margin"}
+    assert found.constraint_report_.equals(by_function.constraint_report_)
+    assert found.save_raw() == by_function.save_raw()
+    held = [(matrix(rows, HELD, kind=xgb.DMatrix), "v")]
+    groups = [{"g": rows[2][HELD]}]
+    evaluated = train(
+        PARAMS, dtrain, 4, **given, evals=held, sensitive_features_evals=groups,
+        verbose_eval=False,
+    )  # fmt: skip
+    assert evaluated.multipliers_.equals(found.multipliers_)
+
+
+def test_rows_that_cannot_be_divided_are_named(rows):
+    """Training rows then measure the constraints, and no verdict is "met"."""
+    rules = [fnr() <= 0.9]
+    with pytest.warns(UserWarning, match="this QuantileDMatrix cannot be divided.*make_matrix="):
+        found = train(PARAMS, matrix(rows, TRAINING), 2, constraints=rules)
+    assert found.constraint_report_["verdict"].tolist() == ["met on training rows"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(PARAMS, matrix(rows, TRAINING), 2, constraints=rules, measure_on="train")
+
+
 class Files(xgb.DataIter):
     """Rows in files, read one after the other."""
 
@@ -191,7 +227,7 @@ def test_groups_may_be_a_field_of_the_matrix(rows):
     [
         ({"obj": lambda a, b: a}, TypeError, "obj= has no meaning.*objective in params"),
         ({"custom_metric": lambda a, b: a}, TypeError, "custom_metric= has no meaning"),
-        ({"measure_on": "crossfit"}, ValueError, "cannot be divided: give make_matrix="),
+        ({"measure_on": "crossfit"}, ValueError, "this QuantileDMatrix cannot.*make_matrix="),
         ({"measure_on": "holdout"}, ValueError, "a matrix of them in evals"),
         ({"holdout_fraction": 0.2}, ValueError, "holdout_fraction=0.2 divides.*make_matrix="),
         ({"guarantee": "expected"}, ValueError, "guarantee='expected' sets rows aside"),

@@ -33,6 +33,25 @@ def test_the_constraint_in_its_loss_form(given, n_classes, expected):
     assert gc.as_log_loss([given, given], n_classes) == [expected, expected]
 
 
+def test_bounds_of_the_second_half_are_shares_of_the_losses_of_the_first():
+    """As in section 6 of the paper, by two fits of which the second goes on."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=300), [-0.5, 0.5])
+    errors = [gc.class_error(0) <= 0.4, 2.0 * gc.class_error(2) + 0.1 <= 0.7]
+    own = {"measure_on": "train", "n_estimators": 4, "max_depth": 2, "verbose": -1, "n_jobs": 1}
+    half = gc.ConstrainedLGBMClassifier(constraints=gc.as_log_loss(errors, 3), **own).fit(X, y)
+    P = half.predict_proba(X)
+    loss = [-np.log(P[y == k, k]).mean() for k in (0, 2)]
+    found = gc.as_log_loss(errors, 3, half.constraint_report_["train"])
+    assert found[0].bound == pytest.approx(0.4 * loss[0], rel=1e-6)
+    assert found[1].bound == pytest.approx(0.6 * loss[1], rel=1e-6)
+    whole = gc.ConstrainedLGBMClassifier(constraints=found, **own).fit(X, y, init_model=half)
+    assert whole.booster_.num_trees() == 2 * half.booster_.num_trees()
+    with pytest.raises(ValueError, match="losses has 1 values for 2 constraints: give one for"):
+        gc.as_log_loss(errors, 3, [0.1])
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -84,7 +84,8 @@ def test_workers_find_the_model_of_one_machine(client, measure_on, n_partitions)
 @BOTH
 def test_predictions_of_collections_are_those_of_tables(fitted, cls):
     model = fitted[cls]
-    for method in ("predict", "predict_proba"):
+    named = "predict", "predict_proba", "apply", "decision_function", "decision_probabilities"
+    for method in [name for name in named if hasattr(model, name)]:
         expected = getattr(model.to_local(), method)(X)
         found = getattr(model, method)(FRAME[["a", "b"]])
         assert isinstance(found, da.Array)
@@ -151,6 +152,42 @@ def test_parameters_are_those_of_one_machine(cls):
     assert model.set_params(n_folds=3).n_folds == 3
 
 
+@BOTH
+def test_the_client_may_be_an_attribute(client, cls):
+    """As of both libraries' own classifiers; copies and files leave it out."""
+    model = make(cls, n_estimators=2)
+    model.client = client
+    if cls is ConstrainedLGBMClassifier:
+        model = make(cls, n_estimators=2, client=client)
+    fit(model)
+    assert model.client is client
+    assert "client" not in {**model.get_params(), **vars(model.to_local())}
+    assert pickle.loads(pickle.dumps(model)).client is clone(model).client is None
+
+
+def half_wrong(y_true, y_score, sample_weight=None):
+    if not len(y_true):
+        raise ValueError("a metric of no rows")
+    return float(np.average((y_score > 0.5) != y_true, weights=sample_weight))
+
+
+@pytest.mark.parametrize("constraints", [[], [fpr() <= 0.4]])
+@pytest.mark.parametrize("n_partitions", [1, 3])
+def test_a_function_as_metric_is_that_of_all_rows(client, constraints, n_partitions):
+    """Of workers without rows, and of workers with more rows than others."""
+    frame = dd.from_pandas(ROWS[:500], npartitions=n_partitions)
+    model = make(
+        ConstrainedXGBClassifier, constraints=constraints, n_estimators=2, eval_metric=half_wrong
+    )
+    X, y, weight = frame[["a", "b"]], frame["y"], frame["weight"]
+    sets = {"eval_set": [(X, y), (X, y)], "sample_weight_eval_set": [None, weight]}
+    model.fit(X, y, **sets, verbose=False)
+    p = model.predict_proba(ROWS[["a", "b"]][:500])[:, 1]
+    for name, own in (("validation_0", None), ("validation_1", ROWS["weight"][:500])):
+        found = model.evals_result()[name]["half_wrong"][-1]
+        assert found == pytest.approx(half_wrong(Y[:500], p, own), abs=1e-6)
+
+
 def test_a_second_fit_forgets_the_first(client):
     model = fit(make(ConstrainedXGBClassifier))
     first = model.constraint_report_
@@ -199,6 +236,13 @@ def test_other_arguments_are_refused_before_training(client, name):
     value, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         fit(make(ConstrainedXGBClassifier), **{name: value})
+
+
+def test_parameters_of_one_network_are_refused(client):
+    with pytest.raises(ValueError, match="time_out=5 is about LightGBM's own network"):
+        fit(make(ConstrainedLGBMClassifier, time_out=5))
+    with pytest.raises(TypeError, match="client= is no parameter of XGBoost's classifiers"):
+        fit(make(ConstrainedXGBClassifier, client=client))
 
 
 def test_lightgbm_refuses_scores_to_start_from(client):

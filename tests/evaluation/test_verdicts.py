@@ -10,6 +10,7 @@ import pytest
 from helpers import BOTH, CLASSIFIERS
 from hypothesis import given
 from hypothesis import strategies as st
+from regressor_fits import REGRESSORS
 
 import gbm_constrained as gc
 from gbm_constrained.decision.evaluation_set import Estimate
@@ -66,8 +67,9 @@ def check_agreement(model):
         value = row.train if on_training_rows else row.held_out
         assert rule.value == pytest.approx(value, nan_ok=True)
         assert np.isnan(row.held_out) or bool(row.satisfied) == rule.is_met
-        if row.verdict == "met":
+        if row.verdict in ("met", "met on training rows"):
             assert rule.is_met
+            assert on_training_rows == (row.verdict == "met on training rows")
         if row.verdict.startswith("missed"):
             assert not rule.is_met
             assert rule.verdict.distance > 0
@@ -82,6 +84,11 @@ CASES = [
     (gc.fnr() <= 0.1, 0.1, (0.08, 0.12), {}, "met",
      "met, but the interval reaches beyond the bound"),
     (gc.recall() >= 0.9, 0.95, (0.92, 0.97), {}, "met", "met"),
+    (
+        gc.recall() >= 0.9, 0.95, (0.89, 0.97), {"source": "training rows"},
+        "met on training rows",
+        "met on training rows, but the interval reaches beyond the bound",
+    ),
     (
         gc.fnr() <= 0.1, 0.1031, (0.08, 0.12), {}, "missed within sampling error",
         "missed by 0.0031, within sampling error of 1,203 rows",
@@ -166,7 +173,7 @@ def test_the_gravest_of_verdicts():
     assert gravest([]) == "met"
     assert gravest(["met", "missed", "cannot be told"]) == "missed"
     assert gravest(reversed(KINDS)) == "cannot be met"
-    assert KINDS[:2] == ("met", "missed within sampling error")
+    assert KINDS[:3] == ("met", "met on training rows", "missed within sampling error")
 
 
 # --- fits: the value decides, whatever the rows -----------------------------------------------
@@ -270,10 +277,36 @@ def test_a_fit_that_falls_back_to_training_rows_says_so_once(library, noisy):
     assert not any("measure_on" in str(w.message) for w in caught)
 
 
+@BOTH
+@pytest.mark.parametrize("kind", ["rates", "metric", "numbers"])
+def test_nothing_on_training_rows_passes_for_unseen(library, kind, noisy):
+    """No verdict, no value, no accuracy; the costs say which rows they are of."""
+    X, y, _ = noisy
+    own = {"n_estimators": 2, "max_depth": 2, "measure_on": "train", **QUIET[library]}
+    if kind == "numbers":
+        own["constraints"] = [gc.mean_prediction() <= 0.9]
+        model = REGRESSORS[library](**own).fit(X, y)
+    else:
+        own["maximize"] = "g_mean" if kind == "metric" else None
+        model, _ = fitted(make(library, [gc.fpr() <= 0.9], **own), noisy)
+    check_agreement(model)
+    report = model.constraint_report_.iloc[0]
+    assert model.feasibility_.status == report["verdict"] == "met on training rows"
+    assert np.isnan(report[["held_out", "low", "high"]].astype(float)).all()
+    unseen = model.unseen_r2_ if kind == "numbers" else model.unseen_accuracy_
+    assert np.isnan(unseen.value)
+    costs = model.cost_report_
+    assert costs.index.name == "training rows"
+    assert costs.loc["returned"].iloc[1] == report["train"]
+    if kind == "metric":
+        assert model.metric_report_["held_out"].isna().all()
+        assert model.metric_report_["train"].notna().all()
+
+
 def test_the_linear_model_has_verdicts_by_its_training_rows(noisy):
     model, caught = fitted(make("linear", [gc.fpr() <= 0.9, gc.log_loss() <= 0.9]), noisy)
     check_agreement(model)
-    assert (model.feasibility_.status, of_rules(caught)) == ("met", [])
+    assert (model.feasibility_.status, of_rules(caught)) == ("met on training rows", [])
     model, caught = fitted(make("linear", [gc.log_loss() <= 0.3]), noisy)
     check_agreement(model)
     assert (model.feasibility_.status, of_rules(caught)) == (

@@ -133,7 +133,7 @@ def test_a_rule_that_all_scores_meet_costs_nothing(grouped_rows):
     rules = [gc.fpr() <= 1.0, gc.selection_rate() >= 0.0]
     model = gc.ConstrainedLinearSVC(constraints=rules).fit(X, y)
     assert model.multipliers_.tolist() == [0.0, 0.0]
-    assert model.feasibility_.status == "met"
+    assert model.feasibility_.status == "met on training rows"
 
 
 def fit_with_warnings(rows, *rules, time_limit=None, **options):

@@ -162,7 +162,10 @@ def check_evaluation_sets(pairs: Sequence[tuple[Any, Any]], X: Any, y: Any) -> N
                 f"an array."
             )
         if len(y_i) == 0:
-            raise ValueError(f"eval_set[{i}] has no rows: leave it out.")
+            raise ValueError(
+                f"eval_set[{i}] has no rows: leave it out, or where rows are on several machines, "
+                f"give each of them some."
+            )
         check_categories(X_i, f"X of eval_set[{i}]")
 
 

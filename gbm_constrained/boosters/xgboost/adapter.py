@@ -226,7 +226,8 @@ class XGBoostAdapter:
         check_metric(self.model, native, is_evaluated=bool(self.pairs), is_weighted=has_weights)
         starts = list_for_each(given["base_margin_eval_set"], eval_set, "base_margin_eval_set")
         for i, (_, y_i) in enumerate(self.pairs):
-            check_weight(weights[i], len(y_i), f"sample_weight_eval_set[{i}]")
+            name = f"sample_weight_eval_set[{i}]"
+            check_weight(weights[i], len(y_i), name, self.communicator)
             check_scores(starts[i], len(y_i), data.columns, f"base_margin_eval_set[{i}]", "C")
         self.has_margins = self.base_margin is not None or any(s is not None for s in starts)
         return EvaluationArguments(

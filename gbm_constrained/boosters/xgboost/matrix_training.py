@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.native_arguments import (
     check_classes,
@@ -48,11 +49,27 @@ ELSEWHERE = {
 }
 
 NEED_FEATURES = {
-    "guarantee": "sets rows aside, and a matrix cannot be divided: audit the model on other rows",
+    "guarantee": "sets rows aside, and trees are grown on the whole matrix: audit the model on "
+    "other rows, or take ConstrainedXGBClassifier",
     "maximize": "grows boosters on parts of the rows: take ConstrainedXGBClassifier",
     "minimize": "grows boosters on parts of the rows: take ConstrainedXGBClassifier",
     "ensemble": "is of metrics: take ConstrainedXGBClassifier",
 }
+
+
+INDIVISIBLE = (
+    "this {} cannot be divided (QuantileDMatrix, external memory and groups of rows): give a "
+    "DMatrix in memory, make_matrix=, a function that makes the matrix of some of the rows, "
+)
+
+
+def _find_slices(matrix: xgb.DMatrix) -> MakeMatrix | None:
+    """Find the function that makes the matrix of some rows; None if XGBoost refuses to."""
+    try:
+        matrix.slice(np.arange(min(matrix.num_row(), 1)))
+    except xgb.core.XGBoostError:
+        return None
+    return lambda is_inside: matrix.slice(np.flatnonzero(is_inside))
 
 
 class _Rows:
@@ -144,6 +161,8 @@ class _Matrices:
         Evaluation sets; one of the training matrix is `rows`.
     names : list of str
         Names of the evaluation sets.
+    make_matrix : callable or None
+        Function that makes the matrix of some training rows; None if they cannot be divided.
     """
 
     rows: _Rows
@@ -166,23 +185,28 @@ class _Matrices:
             rows if matrix is dtrain else _Rows(matrix, f"evals[{i}], {name!r},", i + 1)
             for i, (matrix, name) in enumerate(evals)
         ]
-        return cls(rows, sets, [name for _, name in evals], make_matrix)
+        names = [name for _, name in evals]
+        return cls(rows, sets, names, make_matrix or _find_slices(dtrain))
 
     def make_classifier(
-        self, params: Mapping[str, Any], measure_on: str | None = None, **given: Any
+        self,
+        params: Mapping[str, Any],
+        *,
+        is_continued: bool,
+        measure_on: str | None = None,
+        **given: Any,
     ) -> XGBMatrixClassifier:
         """Make the classifier that grows trees on these matrices."""
-        given["measure_on"] = self._choose_measurement(measure_on)
         native = dict(params)
         if "seed" in native:  # XGBoost prefers this name.
             native["random_state"] = native.pop("seed")
         check_classes(self.rows.y, "dtrain", params.get("num_class"))
         if self.make_matrix is None and given.get("holdout_fraction") is not None:
             raise ValueError(
-                f"holdout_fraction={given['holdout_fraction']!r} divides the rows, and a finished "
-                f"matrix cannot be divided: give make_matrix=, a function that makes the matrix "
-                f"of some of the rows."
+                f"holdout_fraction={given['holdout_fraction']!r} divides the rows, and "
+                f"{self._indivisible}or an evaluation set with measure_on='holdout'."
             )
+        given["measure_on"] = self._choose_measurement(measure_on, is_continued=is_continued)
         model = XGBMatrixClassifier(**given, **native)
         if (booster := find_without_gradients(model)) is not None:
             raise ValueError(
@@ -199,23 +223,39 @@ class _Matrices:
         model.make_matrix = self.make_matrix
         return model
 
-    def _choose_measurement(self, asked: str | None) -> str:
+    @property
+    def _indivisible(self) -> str:
+        return INDIVISIBLE.format(type(self.rows.matrix).__name__)
+
+    def _choose_measurement(self, asked: str | None, *, is_continued: bool) -> str:
         """Choose the rows by which constraints are measured."""
+        is_divisible = self.make_matrix is not None
         is_held_out = any(one is not self.rows for one in self.sets)
-        if asked is None and self.make_matrix is None:
-            return "holdout" if is_held_out else "train"
-        if self.make_matrix is None and asked in ("auto", "crossfit", "forward"):
+        if asked in ("auto", "crossfit", "forward") and not is_divisible:
             raise ValueError(
-                f"measure_on={asked!r} grows boosters on parts of the rows, and a finished matrix "
-                f"cannot be divided: give make_matrix=, a function that makes the matrix of some "
-                f"of the rows, or an evaluation set with measure_on='holdout'."
+                f"measure_on={asked!r} grows boosters on parts of the rows, and "
+                f"{self._indivisible}or an evaluation set with measure_on='holdout'."
             )
-        if self.make_matrix is None and asked == "holdout" and not is_held_out:
+        if asked == "holdout" and not (is_divisible or is_held_out):
             raise ValueError(
-                "measure_on='holdout' needs rows that trees are not grown on: give a matrix of "
-                "them in evals, or make_matrix=, a function that makes the matrix of some rows."
+                f"measure_on='holdout' needs rows that trees are not grown on, and "
+                f"{self._indivisible}or a matrix of them in evals."
             )
-        return asked or "auto"
+        if asked is not None:
+            return asked
+        if is_divisible and not is_continued:
+            return "auto"
+        if is_held_out:
+            return "holdout"
+        if not is_divisible:
+            issue_warning(
+                f"Constraints are measured on training rows, which are optimistic, since "
+                f"{self._indivisible}or a matrix of other rows in evals; or ask for "
+                f"measure_on='train'.",
+                "GC118",
+            )
+            return "train"
+        return "auto"
 
     def fit(
         self, model: XGBMatrixClassifier, of_rows: Any, of_sets: Sequence[Any] | None, **given: Any
@@ -312,22 +352,24 @@ def train(
         Columns that constraints group by, one value for each row of `dtrain`; or names of fields
         of the matrix, such as ``"label_lower_bound"``.
     evals : sequence of (DMatrix, str), default=None
-        Evaluation sets with their names. The last one that is not `dtrain` moves the multipliers,
-        unless `make_matrix` is given.
+        Evaluation sets with their names. Where rows of `dtrain` cannot be divided, the last one
+        that is not `dtrain` moves the multipliers.
     sensitive_features_evals : sequence, default=None
         Columns of each evaluation set, as `sensitive_features`.
     make_matrix : callable, default=None
-        Makes the matrix of some of the training rows, given a boolean for each row. With it
-        constraints are measured by boosters on parts of the rows. A stream may skip rows for it.
+        Makes the matrix of some of the training rows, given a boolean for each row. Boosters on
+        parts of the rows measure the constraints. A ``DMatrix`` in memory needs no such function:
+        XGBoost slices it. A stream may skip rows for it.
     early_stopping_rounds, evals_result, verbose_eval, xgb_model, callbacks : optional
         As of :func:`xgboost.train`.
     constraint_callbacks, time_limit, time : optional
         As of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit`. Times order the rows of
-        ``measure_on="forward"``, which needs `make_matrix`.
+        ``measure_on="forward"``, which divides the rows.
     **others
         Parameters of :class:`gbm_constrained.ConstrainedXGBClassifier` about constraints, such as
-        ``measure_on`` or ``on_infeasible``. By default `measure_on` is "auto" with `make_matrix`,
-        "holdout" with an evaluation set that is not `dtrain`, and "train" otherwise.
+        ``measure_on`` or ``on_infeasible``. By default `measure_on` is "auto" where rows can be
+        divided. Elsewhere, and with `xgb_model`, it is "holdout" with an evaluation set that is
+        not `dtrain`. Otherwise training rows measure the constraints, with a warning.
 
     Returns
     -------
@@ -361,22 +403,23 @@ def train(
         )
     _check_arguments(native, params, num_boost_round, make_matrix)
     matrices = _Matrices.of(dtrain, evals, make_matrix)
+    if xgb_model is not None and isinstance(dtrain, xgb.QuantileDMatrix):
+        raise ValueError(
+            "xgb_model= has trees that split elsewhere than at the bins of this QuantileDMatrix, "
+            "and scores on bins are not its own: give a DMatrix."
+        )
     callbacks = list(callbacks or ())
     if verbose_eval:
         callbacks.append(xgb.callback.EvaluationMonitor(period=max(int(verbose_eval), 1)))
     model = matrices.make_classifier(
         params,
+        is_continued=xgb_model is not None,
         constraints=constraints,
         n_estimators=num_boost_round,
         early_stopping_rounds=early_stopping_rounds,
         callbacks=name_sets(callbacks, matrices.names),
         **others,
     )
-    if xgb_model is not None and isinstance(dtrain, xgb.QuantileDMatrix):
-        raise ValueError(
-            "xgb_model= has trees that split elsewhere than at the bins of this QuantileDMatrix, "
-            "and scores on bins are not its own: give a DMatrix."
-        )
     with stopping_by_name(callbacks, matrices.names):
         matrices.fit(
             model,

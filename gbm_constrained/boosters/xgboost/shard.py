@@ -6,6 +6,8 @@ machines, so that each of them grows the same trees.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from gbm_constrained.boosters.shards import ShardMixin
 from gbm_constrained.boosters.xgboost.adapter import XGBoostAdapter
 from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
 from gbm_constrained.boosters.xgboost.native import find_intercept
-from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.communicator import Communicator, Machine
 from gbm_constrained.data.validation import check_labels
 
 
@@ -36,6 +38,29 @@ class _ShardAdapter(XGBoostAdapter):
         return find_intercept(np.arange(k)[:n], of_class[:n], native)
 
 
+def _share_metric(metric: Any, communicator: Communicator) -> Any:
+    """Make XGBoost's mean over machines of a function the mean over their rows.
+
+    A machine without rows calls it on nothing otherwise, and one of few rows counts as any other.
+    Names stay as they are.
+    """
+    if isinstance(metric, (list, tuple)):
+        return [_share_metric(one, communicator) for one in metric]
+    if not callable(metric):
+        return metric
+    function: Callable[..., Any] = metric
+
+    @functools.wraps(function)
+    def shared(y_true: Any, y_score: Any, **weighted: Any) -> float:
+        own = float(weighted["sample_weight"].sum()) if weighted else float(len(y_true))
+        (total,) = communicator.sum(np.array([own]))
+        if own == 0.0:
+            return 0.0
+        return float(function(y_true, y_score, **weighted)) * own * communicator.size / total
+
+    return shared
+
+
 class _ShardParent(xgb.XGBClassifier):
     """XGBoost's classifier, whose labels on a machine need not be of all classes."""
 
@@ -47,7 +72,12 @@ class _ShardParent(xgb.XGBClassifier):
         self._labels = y
         if not hasattr(self, "n_all_classes"):
             self.n_all_classes = check_labels(y, communicator=self.machine.communicator)[0].size
-        return super().fit(X, np.arange(self.n_all_classes), **given)
+        own = self.eval_metric
+        self.eval_metric = _share_metric(own, self.machine.communicator)
+        try:
+            return super().fit(X, np.arange(self.n_all_classes), **given)
+        finally:
+            self.eval_metric = own
 
     def _create_dmatrix(self, ref: Any, **given: Any) -> Any:
         if ref is None:

@@ -21,6 +21,7 @@ from gbm_constrained.reporting.plotting.style import (
 # Verdicts differ by shape and by colour.
 LOOKS = {
     "met": (COLOURS[2], "o"),
+    "met on training rows": (COLOURS[4], "v"),
     "missed within sampling error": (COLOURS[4], "s"),
     "cannot be told": (COLOURS[4], "^"),
     "missed": (COLOURS[1], "D"),
