@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +14,7 @@ from gbm_constrained._typing import Float
 # it grows without bound at zero.
 SMALLEST_DENOMINATOR = 1e-3
 UNDEFINED = 1e-12  # Denominator up to which a quotient is undefined.
+ROUNDING = 1e-12  # Norm of differences up to which groups are alike.
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ class DifferenceNorm:
         return np.asarray((np.maximum(found, 0.0) ** self.p).sum(axis=0) ** (1.0 / self.p))
 
     def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient; zero where no difference is positive, for p above one."""
+        """Compute the gradient; zero where no difference exceeds rounding, for p above one."""
         parts = self._differences(functionals)
         if self.p == 1.0:
             return np.concatenate([slope for _, slope in parts])
         positive = np.array([max(float(difference), 0.0) for difference, _ in parts])
         total = float((positive**self.p).sum() ** (1.0 / self.p))
-        if total <= 0.0 or math.isnan(total):
+        if not total > ROUNDING:  # All groups alike: rounding has no direction.
             return np.zeros(functionals.shape[0])
         outer = (positive / total) ** (self.p - 1.0)
         return np.concatenate([a * slope for a, (_, slope) in zip(outer, parts, strict=True)])
