@@ -132,6 +132,7 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
             self._parameter("num_iterations", None),
             random_state=self.model.random_state,
             kernel={"dtype": np.float32, "objective": self.objective},
+            tree_limits=self.tree_limits,
         )
 
     def check_labels(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -81,6 +81,7 @@ from gbm_constrained.training.native_models import IsOver, PartRows, multiply_we
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
+from gbm_constrained.training.tree_limits import TreeLimits
 
 DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own default, which no call of XGBoost returns
 
@@ -197,7 +198,13 @@ class XGBoostAdapter:
             takes_weights=takes_weights(model),
             without_stages=find_without_stages(model),
             kernel=kernel_options(native, model.verbosity),
+            tree_limits=self.tree_limits,
         )
+
+    def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
+        model = self.model
+        asked = model.monotone_constraints, model.interaction_constraints
+        return TreeLimits.read(names, *asked, missing=model.missing)
 
     def progress(self) -> Progress | None:
         if not self.arguments["verbose"] or self.model.verbosity == 0 or self.communicator.rank:

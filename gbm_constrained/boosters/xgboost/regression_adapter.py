@@ -141,6 +141,7 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
             # Leaves cannot scale the starting scores that are part of a row's score.
             has_scale=self.arguments["base_margin"] is None
             and self.arguments["base_margin_eval_set"] is None,
+            tree_limits=self.tree_limits,
         )
 
     def check_labels(self) -> None:
