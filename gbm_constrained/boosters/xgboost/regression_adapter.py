@@ -47,6 +47,7 @@ NAMES: dict[str, ObjectiveName] = {
     "reg:quantileerror": "quantile",
     "count:poisson": "poisson",
     "reg:tweedie": "tweedie",
+    "reg:gamma": "gamma",
 }
 # Objectives whose leaves XGBoost moves after it has grown them.
 MOVES_LEAVES = ("reg:absoluteerror", "reg:quantileerror")
