@@ -91,7 +91,7 @@ def _tweedie(y: Array, f: Array, given: Mapping[str, float]) -> Array:
 
 def _huber(y: Array, f: Array, given: Mapping[str, float]) -> Array:
     far, alpha = np.abs(y - f), given["alpha"]
-    return np.where(far <= alpha, far**2 / 2.0, alpha * (far - alpha / 2.0))
+    return np.asarray(np.where(far <= alpha, far**2 / 2.0, alpha * (far - alpha / 2.0)))
 
 
 def _fair(y: Array, f: Array, given: Mapping[str, float]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -295,16 +296,34 @@ class XGBoostAdapter:
         return context
 
     def train(self) -> Trained:
-        combined = self.fit.data.combined
+        combined, labels = self.fit.data.combined, self.labels_of_rows()
         given = {
             **self.arguments,
             "sample_weight": combined.sample_weight,
             "base_margin": self.fit.data.take(self.base_margin),
         }
+        self._share_training_rows(given, combined.X, labels)
         with self._driven() as observer:
-            self.native(combined.X, self.labels_of_rows(), **given)
+            self.native(combined.X, labels, **given)
             self._forget_note()
             return self._trained(observer)
+
+    def _share_training_rows(self, given: dict[str, Any], X: Any, labels: Any) -> None:
+        """Let XGBoost recognise evaluation sets that are the training rows: by the very objects.
+
+        It then makes one matrix of both, and predicts it once.
+        """
+        names = {"sample_weight_eval_set": "sample_weight", "base_margin_eval_set": "base_margin"}
+        own = self.X, self.y, *(self.arguments[name] for name in names.values())
+        for i, pair in enumerate(self.pairs):
+            further = [None if given[each] is None else given[each][i] for each in names]
+            if X is self.X and all(map(operator.is_, (*pair, *further), own)):
+                given["eval_set"] = [*given["eval_set"]]
+                given["eval_set"][i] = X, labels
+                for each, name in names.items():
+                    if given[each] is not None:
+                        given[each] = [*given[each]]
+                        given[each][i] = given[name]
 
     def finish(self) -> None:
         if self.has_margins:
