@@ -102,6 +102,9 @@ class DrivenXGBMixin(_Parent):
         """Get the parameters of the native learner, without those of the solver."""
         params = super().get_xgb_params()
         drop_solver_parameters(params)
+        is_softmax = params.get("objective") in ("multi:softprob", "multi:softmax")
+        if is_softmax and getattr(self, "n_classes_", 0) == 2 and "num_class" not in params:
+            params["objective"] = "binary:logistic"  # An earlier fit to more classes set it.
         if (driven := self.__dict__.get("_driven")) is not None:
             params.update(driven.params)
             if driven.keeps_objective:
