@@ -194,6 +194,16 @@ def test_refitting_without_constraints_forgets_the_report(make, binary):
         assert not hasattr(clf, name)
 
 
+@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+def test_what_lightgbm_warns_of_is_said_once(measure_on, binary):
+    """Its own fit takes an objective under another name first, and says so."""
+    clf = make_lgb([gc.fnr() <= 0.1], measure_on=measure_on, n_folds=2, n_estimators=2)
+    with pytest.warns(UserWarning, match="Found 'application' in params") as said:
+        clf.set_params(application="binary").fit(*binary)
+    assert len(said) == 1
+    assert clf.get_params()["application"] == clf.objective_ == "binary"
+
+
 @BOTH
 @pytest.mark.parametrize(
     "options",

@@ -366,9 +366,10 @@ class LightGBMAdapter:
         own, found, others = model.objective, model._objective, model._other_params
         model._fit_params = params
         model.objective = model._objective = objective
-        # An objective under another name would be taken before the solver.
+        # LightGBM takes an objective under another name before this one, and warns of it.
         model._other_params = {
-            name: value for name, value in others.items() if name not in ALIASES["objective"]
+            name: objective if name in ALIASES["objective"] else value
+            for name, value in others.items()
         }
         try:
             yield
