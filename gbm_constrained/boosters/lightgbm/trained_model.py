@@ -74,9 +74,8 @@ class TrainedLGBMModel:
     def _margin(self, X: Any, rounds: int) -> Array:
         """Score rows under a prefix as ``predict`` does: without scores of the user."""
         grown = self.observer.grown_after(rounds)
-        with warnings.catch_warnings():  # Training took the same kinds of tables silently.
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
-            warnings.filterwarnings("ignore", "Converting data to scipy sparse matrix")
+        with warnings.catch_warnings():  # Training has said what there is to say.
+            warnings.simplefilter("ignore")
             raw = lgb.LGBMModel.predict(self.parent, X, raw_score=True, num_iteration=grown)
         return np.asarray(raw)
 
