@@ -41,6 +41,8 @@ OBJECTIVES = [
     RegressionObjective("quantile", 0.3),
     RegressionObjective("poisson"),
     RegressionObjective("tweedie", 1.5),
+    RegressionObjective("gamma"),
+    RegressionObjective("fair", 0.8),
 ]
 SQUARED = OBJECTIVES[0]
 

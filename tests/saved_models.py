@@ -95,7 +95,10 @@ def assert_same_attributes(library, known, expected):
     for name in (*FITTED_ATTRIBUTES, *OF_LIBRARY[library]):
         assert (name in known) == (name in expected), name
         if name in known:
-            assert_same_attribute(expected[name], known[name])
+            pair = expected[name], known[name]
+            if name == "history_":  # Files have no seconds: equal fits write equal files.
+                pair = (table.drop(columns="seconds", errors="ignore") for table in pair)
+            assert_same_attribute(*pair)
 
 
 def assert_same_model(loaded, model, X):

@@ -18,7 +18,7 @@ import numpy as np
 
 from gbm_constrained._dataframes import categories_of, names_of
 from gbm_constrained._typing import Codes
-from gbm_constrained.decision.group_shifts import GroupOffsets
+from gbm_constrained.decision.group_shifts import GroupOffsets, number_of
 
 FEWEST = 1.0  # Rows of a leaf as explainers read them, who divide by this number.
 
@@ -89,16 +89,11 @@ class GroupTree:
         members: Members = {}
         for g in np.flatnonzero(offsets.values).tolist():
             level = zip(offsets.levels[g], features, strict=True)
-            key = tuple(_key(value, categories.get(j)) for value, j in level)
+            key = tuple(number_of(value, categories.get(j)) for value, j in level)
             members[key] = float(offsets.values[g]), max(float(count[g]), FEWEST)
         inside = sum(weight for _, weight in members.values())
         grower = _Grower(features, set(categories), max(sum(count) - inside, FEWEST))
         return cls(_number(grower.grow(0, members)))
-
-
-def _key(value: Any, categories: Any) -> float:
-    """Give the number that a value of a column is to the library."""
-    return float(value) if categories is None else float(categories.get_loc(value))
 
 
 def _number(root: _Subtree) -> tuple[Node, ...]:

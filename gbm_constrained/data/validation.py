@@ -81,11 +81,11 @@ def check_labels(
 
 
 def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
-    """Convert labels to an array with one label for each row."""
+    """Convert labels, or targets, to an array with one value for each row."""
     if y is None:
         raise ValueError(
-            f"A constrained classifier requires {name} to be passed, but the target {name} is "
-            f"None: give one label per row."
+            f"A constrained estimator requires {name} to be passed, but the target {name} is "
+            f"None: give one value for each row."
         )
     if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
         y = y.iloc[:, 0]
@@ -94,13 +94,13 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
         labels = labels[:, 0]
     if labels.ndim != 1:
         raise ValueError(
-            f"{name} must be one-dimensional, one label per row; got shape {labels.shape}. "
+            f"{name} must be one-dimensional, one value for each row; got shape {labels.shape}. "
             f"Constraints on several outputs are not supported."
         )
     missing = np.flatnonzero(pd.isna(as_column(y)))
     if missing.size:
         raise ValueError(
-            f"{name} has {missing.size} missing labels (NaN or None), the first in row "
+            f"{name} has {missing.size} missing values (NaN or None), the first in row "
             f"{missing[0]}: drop those rows."
         )
     return labels

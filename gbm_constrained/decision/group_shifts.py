@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,11 @@ from gbm_constrained.decision.separable_search import GroupShifts
 from gbm_constrained.decision.standard_errors import standard_error_of
 
 MAX_GROUPS = 32  # Groups that have shifts of their own: all pairs of them are searched.
+
+
+def number_of(value: Any, categories: Any) -> float:
+    """Give the number that a value of a column is to the libraries: categories have positions."""
+    return float(value) if categories is None else float(categories.get_loc(value))
 
 
 def take_offsets(offsets: Float, groups: Codes) -> Float:

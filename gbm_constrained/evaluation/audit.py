@@ -98,7 +98,7 @@ class AuditRows:
         n = labels.size
         if n == 0 or n_rows not in (n, None):
             raise ValueError(
-                f"X has {n_rows} rows and y {n} labels: give at least one row, and one label for "
+                f"X has {n_rows} rows and y {n} values: give at least one row, and one value for "
                 f"each."
             )
         check_weight(self.sample_weight, n)

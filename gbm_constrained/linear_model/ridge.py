@@ -41,6 +41,7 @@ from gbm_constrained.training.options import (
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.regression import RegressionFit
 from gbm_constrained.training.regression_report import describe_regressor, report_regressor
+from gbm_constrained.training.tags import with_constraints
 from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
 
 
@@ -169,8 +170,8 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         return super().set_params(**set_solver_options(self, params))
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        if self.constraints or self.loss != "squared":
+        tags = with_constraints(super().__sklearn_tags__(), self.constraints)
+        if self.loss != "squared":
             tags.target_tags.multi_output = False
         return tags
 

@@ -9,10 +9,12 @@ name           prediction   gradient              Hessian
 squared        F            F - y                 1
 huber          F            F - y, clipped        1 (LightGBM's)
 pseudo_huber   F            z / sqrt(1 + (z/d)^2) (1 + (z/d)^2)^(-3/2), z = F - y
+fair           F            c z / (|z| + c)       (c / (|z| + c))^2, z = F - y
 absolute       F            sign(F - y)           that of :mod:`.row_functions`
 quantile       F            1(F > y) - alpha      that of :mod:`.row_functions`
 poisson        exp(F)       f - y                 f exp(0.7), the libraries' own factor
 tweedie        exp(F)       f^(2-p) - y f^(1-p)   (2-p) f^(2-p) - (1-p) y f^(1-p)
+gamma          exp(F)       1 - y / f             y / f
 ============== ============ ===================== =====================================
 
 The libraries move the leaves of trees under absolute and quantile losses to medians and quantiles
@@ -36,8 +38,9 @@ from gbm_constrained.problem.row_functions import (
 )
 
 ObjectiveName: TypeAlias = Literal[
-    "squared", "huber", "pseudo_huber", "absolute", "quantile", "poisson", "tweedie"
-]
+    "squared", "huber", "pseudo_huber", "fair", "absolute", "quantile", "poisson", "tweedie",
+    "gamma",
+]  # fmt: skip
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 MAX_DELTA_STEP = 0.7  # Default of both libraries, whose Poisson Hessian is taken so much further.
 
@@ -46,6 +49,7 @@ MAX_DELTA_STEP = 0.7  # Default of both libraries, whose Poisson Hessian is take
 RANGES: dict[ObjectiveName, tuple[float, float]] = {
     "huber": (0.0, np.inf),
     "pseudo_huber": (0.0, np.inf),
+    "fair": (0.0, np.inf),
     "quantile": (0.0, 1.0),
     "tweedie": (1.0, 2.0),
 }
@@ -70,7 +74,8 @@ class RegressionObjective:
     name : str
         One of :data:`OBJECTIVES`.
     parameter : float, default=nan
-        Threshold of Huber's losses, level of the quantile, or power of the Tweedie variance.
+        Threshold of Huber's losses, scale of the fair loss, level of the quantile, or power of the
+        Tweedie variance.
     max_delta_step : float, default=0.7
         How much further than the score the Hessian of the Poisson objective is taken.
     """
@@ -82,7 +87,7 @@ class RegressionObjective:
     @property
     def has_log_link(self) -> bool:
         """Whether the prediction is the exponential of the score."""
-        return self.name in ("poisson", "tweedie")
+        return self.name in ("poisson", "tweedie", "gamma")
 
     def predict(self, score: Float) -> Float:
         """Compute predictions, in the unit of the target, from scores."""
@@ -93,13 +98,14 @@ class RegressionObjective:
         return np.log(np.maximum(prediction, SMALLEST)) if self.has_log_link else prediction
 
     def refuse_negative(self, y: Float, name: str = "y") -> None:
-        """Refuse negative targets where predictions are positive."""
-        negative = np.flatnonzero(y < 0)
-        if self.has_log_link and negative.size:
+        """Refuse negative targets where predictions are positive, and zeros under gamma."""
+        is_gamma = self.name == "gamma"
+        refused = np.flatnonzero(y <= 0 if is_gamma else y < 0)
+        if self.has_log_link and refused.size:
             raise ValueError(
-                f"{name} holds {y[negative[0]]:g} in row {negative[0]}, and the {self.name} "
-                f"objective is for targets that are not negative: drop those rows, or use the "
-                f"squared error."
+                f"{name} holds {y[refused[0]]:g} in row {refused[0]}, and the {self.name} "
+                f"objective is for targets that are {'positive' if is_gamma else 'not negative'}: "
+                f"drop those rows, or use the squared error."
             )
 
     def check_targets(self, y: Float) -> None:
@@ -124,6 +130,11 @@ class RegressionObjective:
             return np.asarray(f ** (2.0 - p) / (2.0 - p) - y * f ** (1.0 - p) / (1.0 - p))
         if self.name == "poisson":
             return np.asarray(f - xlogy(y, f))
+        if self.name == "gamma":
+            return np.asarray(y / f + score)
+        if self.name == "fair":
+            c, z = self.parameter, np.abs(f - y)
+            return np.asarray(c * z - c**2 * np.log1p(z / c))
         return loss_values(*self.row_loss, y, f)
 
     def derivatives(self, y: Float, score: Float, scale: float) -> tuple[Float, Float]:
@@ -151,6 +162,11 @@ class RegressionObjective:
             return more - less, (2.0 - p) * more - (1.0 - p) * less
         if self.name == "poisson":
             return f - y, f * np.exp(self.max_delta_step)
+        if self.name == "gamma":
+            return 1.0 - y / f, y / f
+        if self.name == "fair":
+            part = self.parameter / (np.abs(f - y) + self.parameter)
+            return part * (f - y), part**2
         found = loss_derivatives(*self.row_loss, y, f, scale)
         return found.slope, found.curvature
 

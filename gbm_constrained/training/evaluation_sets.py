@@ -51,16 +51,16 @@ def check_pair(name: str, X_i: Any, y_i: Any, X: Any, *, by_name: bool) -> None:
 
     `by_name` says whether the names of columns are compared.
     """
-    n_labels = as_labels(y_i, f"y of {name}").size
+    n_values = as_labels(y_i, f"y of {name}").size
     shape, training = _shape(X_i), _shape(X)
     if len(shape) != 2:
         raise ValueError(
             f"X of {name} must have two dimensions, one row for each label and the columns of X; "
             f"got shape {shape}."
         )
-    if shape[0] != n_labels:
+    if shape[0] != n_values:
         raise ValueError(
-            f"{name} has {shape[0]} rows of X and {n_labels} labels: give one label per row."
+            f"{name} has {shape[0]} rows of X and {n_values} values of y: give one for each row."
         )
     if shape[1:] != training[1:] and len(training) == 2:
         raise ValueError(

@@ -139,7 +139,7 @@ class ConstrainedFit:
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
             self.check_guarantee(certification, problem.compiled, asked)
         parameter = options.group_parameter
-        groups = None if parameter is None else begin_groups(problem, parameter)
+        groups = None if parameter is None else begin_groups(problem, parameter, library)
         self.run = self.run_class(
             options, problem, library, notifier, certification, groups, progress=progress
         )

@@ -16,13 +16,14 @@ from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.selectors import MISSING, Columns
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import FitData
-from gbm_constrained.decision.group_shifts import GroupOffsets
+from gbm_constrained.decision.group_shifts import GroupOffsets, number_of
 from gbm_constrained.decision.refit_transfer import FoldScores, match_positive_rate
 from gbm_constrained.training.group_options import GROUP_PARAMETERS
-from gbm_constrained.training.problem import FitProblem
+from gbm_constrained.training.problem import FitProblem, LibrarySettings
+from gbm_constrained.training.tree_limits import TreeLimits
 
 
-def begin_groups(problem: FitProblem, parameter: str) -> GroupOffsets:
+def begin_groups(problem: FitProblem, parameter: str, library: LibrarySettings) -> GroupOffsets:
     """Find the groups that decide, with offsets of zero.
 
     Parameters
@@ -31,11 +32,14 @@ def begin_groups(problem: FitProblem, parameter: str) -> GroupOffsets:
         Constraints bound to the rows.
     parameter : str
         One of :data:`~gbm_constrained.training.group_options.GROUP_PARAMETERS`.
+    library : LibrarySettings
+        Settings of the library, which limit what trees may split by.
 
     Raises
     ------
     ValueError
-        If groups cannot decide: by the constraints, the classes, the machines or the columns.
+        If groups cannot decide: by the constraints, the classes, the machines, the columns, or
+        the library's parameters.
     """
     data, of_group = problem.data, GROUP_PARAMETERS[parameter]
     if not problem.cells.communicator.holds_all_rows:
@@ -53,8 +57,10 @@ def begin_groups(problem: FitProblem, parameter: str) -> GroupOffsets:
         _check_thresholds(problem)
     columns = _columns_of(problem.cells, parameter)
     _check_columns(data, columns, parameter)
-    groups = GroupOffsets.none(columns, data.whole_rows)
-    _check_values(data.arguments.X, groups, parameter)
+    X, groups = data.arguments.X, GroupOffsets.none(columns, data.whole_rows)
+    limits = TreeLimits() if library.tree_limits is None else library.tree_limits(names_of(X))
+    _check_limits(columns, limits, parameter)
+    _check_values(X, groups, limits.missing, parameter)
     warn_of_groups(parameter)
     return groups
 
@@ -108,17 +114,43 @@ def _check_columns(data: FitData, columns: Columns, parameter: str) -> None:
             )
 
 
-def _check_values(X: Any, groups: GroupOffsets, parameter: str) -> None:
-    """Refuse numbers that are equal in single precision, in which trees split."""
-    names, categories = names_of(X), categories_of(X)
+def _check_limits(columns: Columns, limits: TreeLimits, parameter: str) -> None:
+    """Refuse columns that the library's parameters let no tree split by so."""
+    if bound := [column for column in columns if column in limits.monotone]:
+        raise ValueError(
+            f"{parameter}=True adds a {GROUP_PARAMETERS[parameter]} for each value of "
+            f"{bound[0]!r}, which need not be monotone in it, as monotone_constraints asks: take "
+            f"the column out of them, or use {parameter}=False."
+        )
+    together = limits.together
+    if together and len(columns) > 1 and not any(each.issuperset(columns) for each in together):
+        raise ValueError(
+            f"{parameter}=True splits by {list(columns)} in one tree, and no set of "
+            f"interaction_constraints holds all of these: add one that does, or use "
+            f"{parameter}=False."
+        )
+
+
+def _check_values(X: Any, groups: GroupOffsets, missing: float, parameter: str) -> None:
+    """Refuse numbers that trees, which split in single precision, do not tell apart."""
+    names, all_categories = names_of(X), categories_of(X)
     for k, column in enumerate(groups.columns):
-        if names.index(column) in categories:
-            continue
-        values: set[Any] = {level[k] for level in groups.levels} - {MISSING}
-        if np.unique(np.array([*values], dtype=np.float32)).size < len(values):
+        categories = all_categories.get(names.index(column))
+        values = [*{level[k] for level in groups.levels} - {MISSING}]
+        with np.errstate(over="ignore"):
+            numbers = np.array([number_of(value, categories) for value in values], np.float32)
+        lost = ~np.isfinite(numbers) | (numbers == np.float32(missing))
+        if lost.any():
+            value = values[int(np.argmax(lost))]
+            why = f"missing={missing!r}" if np.isfinite(numbers[lost]).any() else "infinite"
+            raise ValueError(
+                f"{parameter}=True splits by the column {column!r}, whose value {value!r} is "
+                f"{why} to the trees: number its groups from 1 on."
+            )
+        if np.unique(numbers).size < len(values):
             raise ValueError(
                 f"{parameter}=True splits by the column {column!r}, some of whose {len(values)} "
-                f"values are equal in single precision: number its groups from 0 on."
+                f"values are equal in single precision: number its groups from 1 on."
             )
 
 

@@ -78,11 +78,14 @@ def write_note(
 ) -> str:
     """Write the note of a fitted estimator whose file holds some boosting rounds.
 
-    A file that is not of the whole model has no reports. `model` is the rest of a file whose
-    checksum is noted: that of a library that does not carry the note on to another model.
+    A file that is not of the whole model has no reports. No file has the seconds of ``history_``:
+    equal fits write equal files. `model` is the rest of a file whose checksum is noted: that of a
+    library that does not carry the note on to another model.
     """
     known = vars(estimator)
     fitted = {name: known[name] for name in FITTED_ATTRIBUTES if is_whole and name in known}
+    if "history_" in fitted:
+        fitted["history_"] = fitted["history_"].drop(columns="seconds", errors="ignore")
     classes = np.asarray(getattr(estimator, "classes_", ()))
     shift = fitted.get("_threshold", np.zeros(1 if classes.size == 2 else classes.size))
     parameters, left_out = _split_parameters(estimator)

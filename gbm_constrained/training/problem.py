@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.training.given_folds import check_measurable, check_rows, divide_as_given
 from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.tree_limits import TreeLimits
 
 MIN_ROWS_FOR_HOLDOUT = 50_000
 """Rows of each rate from which a holdout is large enough: a quarter of them estimates a rate of
@@ -64,6 +65,8 @@ class LibrarySettings:
         nothing does.
     has_scale : bool, default=True
         Whether the scores of the trained model can be multiplied by a factor.
+    tree_limits : callable, default=None
+        Limits of the trees, given the names of the columns; None if nothing limits them.
     """
 
     learning_rate: float
@@ -79,6 +82,7 @@ class LibrarySettings:
     takes_weights: bool = True
     without_stages: str | None = None
     has_scale: bool = True
+    tree_limits: Callable[[Sequence[Hashable]], TreeLimits] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -173,6 +173,8 @@ class RegressionProblem(FitProblem):
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         targets = check_targets(y, f"y of {name}")
+        if not targets.size:
+            raise ValueError(f"{name} has no rows: leave it out.")
         self.objective.refuse_negative(targets, f"y of {name}")
         return PredictedRows(*found, name, targets, self.objective, self.half)
 

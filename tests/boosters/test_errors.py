@@ -71,7 +71,7 @@ NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)
         ([gc.class_error(5) <= 0.1], None, {}, ValueError, r"class_error\(5\).*\[0, 1\]"),
         ([gc.error_rate(on=np.zeros(1500, bool)) <= 0.1], None, {}, ValueError, "no rows"),
         ([gc.error_rate(on=np.ones(3, bool)) <= 0.1], None, {}, ValueError, "3 rows.*1500"),
-        ([gc.fnr() <= 0.1], NAN_LABELS, {}, ValueError, "missing labels.*row 0"),
+        ([gc.fnr() <= 0.1], NAN_LABELS, {}, ValueError, "missing values.*row 0"),
         ([gc.fnr() <= 0.1], np.zeros(1500), {}, ValueError, "one class only"),
         ([gc.fnr() <= 0.1], np.zeros((1500, 2)), {}, ValueError, "one-dimensional"),
         ([gc.fnr() <= 0.1], None, {"sample_weight": np.ones(7)}, ValueError, "1500 rows"),

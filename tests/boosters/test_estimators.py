@@ -196,6 +196,39 @@ def test_refitting_without_constraints_forgets_the_report(make, binary):
         assert not hasattr(clf, name)
 
 
+@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+def test_what_lightgbm_warns_of_is_said_once(measure_on, binary):
+    """Its own fit takes an objective under another name first, and says so."""
+    clf = make_lgb([gc.fnr() <= 0.1], measure_on=measure_on, n_folds=2, n_estimators=2)
+    with pytest.warns(UserWarning, match="Found 'application' in params") as said:
+        clf.set_params(application="binary").fit(*binary)
+    assert sum("application" in str(one.message) for one in said) == 1
+    assert clf.get_params()["application"] == clf.objective_ == "binary"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"maximize": "h_mean"},
+        {"maximize": "h_mean", "ensemble": "folds"},
+        {"constraints": gc.class_error(1) <= 0.9},
+        {"constraints": []},
+    ],
+    ids=str,
+)
+def test_a_refit_to_fewer_classes_is_a_fit_to_them(make, options):
+    """XGBoost's own fit leaves the softmax of three classes as the objective."""
+    X = np.random.default_rng(0).normal(size=(150, 3))
+    of_two, of_three = (X[:, 0] > 0).astype(int), np.digitize(X[:, 0], [-0.5, 0.5])
+    small = {"constraints": None, "n_estimators": 2, "n_folds": 2, "measure_on": "auto"}
+    small |= {"solver": "auto", **options}
+    model = make(**small).fit(X, of_three).fit(X, of_two)
+    fresh = make(**small).fit(X, of_two)
+    np.testing.assert_array_equal(model.predict_proba(X), fresh.predict_proba(X))
+    assert model.objective == fresh.objective
+
+
 @pytest.mark.parametrize("verbosity", [None, 0, 2])
 def test_the_verbosity_of_xgboost_is_left_alone(verbosity, binary):
     """It is one for the whole process."""

@@ -128,6 +128,15 @@ def test_bad_input(library, options, message):
 
 
 @EACH
+def test_columns_under_monotone_constraints_are_refused(library):
+    X, y = rows_of(n=300)
+    position = X.columns.get_loc("g")
+    signs = tuple(int(j == position) for j in range(X.shape[1]))
+    with pytest.raises(ValueError, match="adds a shift for each value of 'g', which need not be"):
+        make(library, RULE, monotone_constraints=signs, **SMALL).fit(X, y)
+
+
+@EACH
 def test_continued_training_needs_rows_that_choose_the_shifts(library):
     X, y = rows_of()
     first = make(library, RULE, **SMALL).fit(X, y)

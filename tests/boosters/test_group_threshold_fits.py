@@ -189,6 +189,62 @@ def test_bad_rows(library, table):
         make(library).fit(X[["a", "b"]].to_numpy(), y)
 
 
+def make_numbers(table, codes):
+    X, y = table
+    return X[["a", "b"]].assign(g=np.where(X["sex"] == "F", *codes), h=X["a"] > 0), y
+
+
+@pytest.mark.parametrize(
+    ("library", "codes", "options", "message"),
+    [
+        ("xgboost", (0.0, 1.0), {"missing": 0.0}, r"value 0\.0 is missing=0\.0 to the trees"),
+        ("lightgbm", (0.0, np.inf), {}, "value inf is infinite to the trees"),
+        ("lightgbm", (-np.inf, 1.0), {}, "value -inf is infinite to the trees"),
+        ("lightgbm", (0.0, 1e39), {}, r"value 1e\+39 is infinite to the trees"),
+        ("xgboost", (0, 1), {"monotone_constraints": (0, 0, 1)}, "'g', which need not be mono"),
+        ("xgboost", (0, 1), {"monotone_constraints": "(0,0,-1,0)"}, "'g', which need not be"),
+        ("xgboost", (0, 1), {"monotone_constraints": {"g": 1}}, "'g', which need not be"),
+        ("lightgbm", (0, 1), {"mc": [0, 0, -1, 0]}, "'g', which need not be monotone in it"),
+    ],
+)
+def test_groups_that_trees_do_not_tell_apart_or_must_keep_in_order(
+    library, codes, options, message, table
+):
+    X, y = make_numbers(table, codes)
+    rule = gc.gap(gc.selection_rate(), by="g") <= 0.02
+    with pytest.raises(ValueError, match=message):
+        make(library, rule, **options).fit(X, y)
+
+
+def test_categories_in_the_place_of_a_missing_value(table):
+    X, y = table
+    with pytest.raises(ValueError, match=r"value 'F' is missing=0\.0 to the trees"):
+        make("xgboost", missing=0.0).fit(X, y)
+
+
+@BOTH
+@pytest.mark.parametrize("written", [[[0, 1], [2], [3]], "[[0, 1], [2], [3]]", "[0,1],[2],[3]"])
+def test_interaction_constraints_that_part_the_columns_of_groups(library, written, table):
+    if library == "xgboost" and isinstance(written, list):
+        written = [["a", "b"], ["g"], ["h"]]
+    X, y = make_numbers(table, (0, 1))
+    rule = gc.gap(gc.selection_rate(), by=["g", "h"]) <= 0.1
+    with pytest.raises(ValueError, match=r"no set of interaction_constraints holds all of these"):
+        make(library, rule, interaction_constraints=written).fit(X, y)
+
+
+@BOTH
+def test_limits_of_other_columns_and_of_both_columns_of_groups_are_kept(library, table):
+    X, y = make_numbers(table, (0, 1))
+    rule = gc.gap(gc.selection_rate(), by=["g", "h"]) <= 0.1
+    sets = [["a", "b"], ["g", "h"]] if library == "xgboost" else "[0,1],[2,3]"
+    limits = {"monotone_constraints": (1, 0, 0, 0), "interaction_constraints": sets}
+    model = make(library, rule, n_estimators=5, **limits).fit(X, y)
+    more = np.linspace(-2, 2, 5)
+    ladder = X.iloc[[0] * 5].assign(a=more)
+    assert (np.diff(margins_of(model, ladder)) >= 0).all()
+
+
 def test_a_warning_says_once_that_groups_decide(table):
     X, y = table
     warn_of_groups.cache_clear()

@@ -83,3 +83,25 @@ def test_arrays_of_fold_boosters_are_freed(library):
     finally:
         tracemalloc.stop()
     assert alive[1] < MOST_BYTES[library]
+
+
+@pytest.mark.parametrize("has_weights", [False, True])
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
+def test_training_rows_as_an_evaluation_set_have_one_matrix(kind, has_weights, monkeypatch):
+    """As in the parent, which recognises them by the very objects, and predicts them once."""
+    X, y, _ = draw(60)
+    made, make_matrix = [], xgb.QuantileDMatrix.__init__
+
+    def count(matrix, *args, **given):
+        made.append(matrix)
+        make_matrix(matrix, *args, **given)
+
+    monkeypatch.setattr(xgb.QuantileDMatrix, "__init__", count)
+    rule = gc.fnr() <= 1.0 if kind == "Classifier" else gc.mean_loss() <= 9.0
+    model = getattr(gc, f"ConstrainedXGB{kind}")(constraints=rule, measure_on="train")
+    given = {"eval_set": [(X, y), (X[:20], y[:20])], "verbose": False}
+    if has_weights:
+        weight = np.linspace(0.5, 1.5, 60)
+        given |= {"sample_weight": weight, "sample_weight_eval_set": [weight, weight[:20]]}
+    model.set_params(n_estimators=2).fit(X, y, **given)
+    assert len(made) == 2

@@ -94,6 +94,7 @@ def test_a_bound_on_errors_is_met_on_rows_that_were_not_seen(kind):
     model = make(kind, [fnr() <= 0.1]).fit(TABLE[~HELD], Y[~HELD])
     report = model.constraint_report_.iloc[0]
     error = np.sqrt(0.1 * 0.9 / np.sum(Y[~HELD] == 1))
+    assert report.rows == "out of fold"
     assert report.held_out <= 0.1 + error  # A smaller violation has its price in errors.
     missed = np.mean(model.predict(TABLE[HELD])[Y[HELD] == 1] == 0)
     n = [np.sum(Y[of] == 1) for of in (HELD, ~HELD)]

@@ -43,7 +43,7 @@ WRONG_SETS = {
     "labels of another type": ([(HELD, HELD_Y.astype(str))], r"eval_set\[0\] holds label '[01]'"),
     "labels missing": ([(HELD, None)], r"y of eval_set\[0\] is None"),
     "other columns": ([(HELD[:, :3], HELD_Y)], r"X of eval_set\[0\] has 3 columns, .* have 4"),
-    "fewer labels": ([(HELD, HELD_Y[1:])], r"eval_set\[0\] has 100 rows of X and 99 labels"),
+    "fewer labels": ([(HELD, HELD_Y[1:])], r"eval_set\[0\] has 100 rows of X and 99 values of y"),
     "one column": ([(HELD[:, 0], HELD_Y)], r"X of eval_set\[0\] must have two dimensions"),
     "a triple": ([(HELD, HELD_Y, HELD_Y)], "list of pairs .*entry 0 is a tuple of 3"),
     "no pairs": (HELD, "list of pairs .*a ndarray whose entry 0 is a ndarray"),
@@ -176,7 +176,7 @@ def test_categories_of_another_type_are_refused(library):
 def test_missing_labels_among_texts_of_numpy():
     texts = np.array(["no", "yes", None], dtype=np.dtypes.StringDType(na_object=None))
     where = np.where(np.arange(len(Y)) == 3, 2, Y)
-    refuses("lightgbm", "y has 1 missing labels .* the first in row 3", y=texts[where])
+    refuses("lightgbm", "y has 1 missing values .* the first in row 3", y=texts[where])
 
 
 def test_labels_that_the_parents_refuse_are_refused():

@@ -14,6 +14,7 @@ from regressor_fits import (
     HAVE_LOG_LINK,
     OBJECTIVES,
     PARENTS,
+    REGRESSORS,
     fit,
     make,
     make_problem,
@@ -89,6 +90,50 @@ def test_early_stopping_is_by_the_metric_that_the_parent_has_by_default(library,
         assert best_of(own) == best_of(plain)
         np.testing.assert_allclose(recorded(own), recorded(plain), rtol=2e-5)
     assert recorded(own).argmin() + 1 == best_of(own) < 30
+
+
+@pytest.mark.parametrize(
+    ("library", "given", "metric"),
+    [
+        ("xgboost", {"objective": "reg:gamma"}, None),
+        ("lightgbm", {"objective": "gamma"}, ["mape", "gamma"]),
+        ("lightgbm", {"objective": "fair", "fair_c": 0.3}, None),
+        ("lightgbm", {"objective": "rmse"}, None),
+        ("lightgbm", {"objective": "l2_root"}, "l1"),
+        ("lightgbm", {"objective": "Root_Mean_Squared_Error"}, None),
+        ("lightgbm", {"metric": ""}, None),
+        (
+            "lightgbm",
+            {"objective": "poisson", "alpha": 0.3},
+            ["huber", "fair", "quantile", "mape", "gamma", "tweedie", "RMSE"],
+        ),
+    ],
+    ids=str,
+)
+def test_names_of_objectives_and_metrics_are_the_parents(library, given, metric, train, held):
+    """Names, order and values of the metrics, and predictions, as a rule never binds."""
+    small = {"n_estimators": 4, "n_jobs": 1, **given}
+    more = {"eval_set": [(held.X, np.exp(held.y / 4))], "eval_metric": metric, "verbose": False}
+    del more["verbose" if library == "lightgbm" else "eval_metric"]
+    if library == "lightgbm":
+        small["verbose"] = -1
+    plain, own = PARENTS[library](), REGRESSORS[library](constraints=NEVER_BINDS, n_folds=2)
+    for model in (plain, own):
+        model.set_params(**small).fit(train.X, np.exp(train.y / 4), **more)
+    expected, found = (next(iter(model.evals_result_.values())) for model in (plain, own))
+    assert [*found] == [*expected]
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=2e-6, err_msg=name)
+    np.testing.assert_allclose(own.predict(held.X), plain.predict(held.X), rtol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("library", "objective"), [("xgboost", "reg:gamma"), ("lightgbm", "gamma")]
+)
+def test_gamma_is_for_positive_targets(library, objective, train):
+    model = REGRESSORS[library](constraints=NEVER_BINDS, objective=objective)
+    with pytest.raises(ValueError, match="the gamma objective is for targets that are positive"):
+        model.fit(train.X, train.y)
 
 
 @EACH

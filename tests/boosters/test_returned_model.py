@@ -262,3 +262,44 @@ def test_the_score_is_that_of_the_kept_round(library):
         else model.best_score_["valid_0"]["binary_logloss"]
     )
     assert score == pytest.approx(found, rel=1e-6)
+
+
+class Marking(xgb.callback.TrainingCallback):
+    """Callback of either library that leaves marks on the booster."""
+
+    def after_iteration(self, model, epoch, evals_log):
+        model.mark, model.calls = "kept", getattr(model, "calls", 0) + 1
+        return False
+
+    def __call__(self, env):
+        self.after_iteration(env.model, env.iteration, None)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"constraints": gc.gap(gc.selection_rate(), by="g") <= 0.02, "group_thresholds": True},
+        {"constraints": gc.fnr() <= 0.02, "iterate": "best"},
+        {"constraints": None, "maximize": "g_mean"},
+        {"early_stopping": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:group_thresholds=True lets the group")
+def test_what_callbacks_set_on_the_booster_stays(library, options):
+    options = {"n_estimators": 6, "n_folds": 2, "constraints": gc.fnr() <= 0.1, **options}
+    table = pd.DataFrame(X[TRAIN], columns=list("abcdef")).assign(g=(X[TRAIN, 0] > 0) * 1.0)
+    y, given, stops = LABELS["binary"][TRAIN], {}, options.pop("early_stopping", None)
+    if stops:  # Labels of others let early stopping keep the first round.
+        given = {"eval_set": [(table[:100], 1 - y[:100])], **quiet(library)}
+        options[STOPPING[library]] = stops
+    model = CLASSIFIERS[library](**OPTIONS[library], **options)
+    if library == "xgboost":
+        model.set_params(callbacks=[Marking()])
+    else:
+        given["callbacks"] = [Marking()]
+    booster = booster_of(model.fit(table, y, **given))
+    assert booster.mark == "kept"
+    assert booster.calls == (2 if stops else 6)

@@ -185,3 +185,25 @@ def test_a_loaded_model_is_fitted_again_as_the_original(library, scenario, saved
     again, original = (clone(m).fit(of.X, of.y, **of.fit) for m in (loaded, of.model))
     assert text_of(again) == text_of(original)
     assert_same_attribute(original.multipliers_, again.multipliers_)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        gc.ConstrainedXGBClassifier(constraints=gc.fnr() <= 0.1),
+        gc.ConstrainedXGBClassifier(maximize="g_mean"),
+        gc.ConstrainedXGBRegressor(constraints=gc.mean_prediction() <= 0.4),
+        gc.ConstrainedLGBMClassifier(constraints=gc.fnr() <= 0.1, verbose=-1),
+        gc.ConstrainedLGBMClassifier(maximize="g_mean", verbose=-1),
+        gc.ConstrainedLGBMRegressor(constraints=gc.mean_prediction() <= 0.4, verbose=-1),
+    ],
+    ids=lambda model: f"{type(model).__name__} {model.get_params().get('maximize')}",
+)
+def test_equal_fits_write_equal_files(model, tmp_path):
+    X, y = table_of("binary", np.random.default_rng(3))
+    written = []
+    for name in ("one.json", "two.json"):
+        fitted = clone(model).set_params(n_estimators=3, n_jobs=1, n_folds=2).fit(X[:300], y[:300])
+        fitted.save_model(tmp_path / name)
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]

@@ -199,7 +199,7 @@ def test_a_guarantee_is_that_of_python(run, table):
         (["--target=flat"], "--target flat holds one number only, 1."),
         (["--param=huber_slop=3"], "XGBoost has no parameter huber_slop: "),
         (["--param=huber_slope=3"], "XGBoost has no parameter huber_slope: "),  # of another loss
-        (["--param=objective=reg:gamma"], "reg:gamma"),
+        (["--param=objective=reg:squaredlogerror"], "reg:squaredlogerror"),
         (["--test-fraction=0.9999"], "--test-fraction 0.9999 holds out 600 of 600 rows, and both"),
     ],
 )

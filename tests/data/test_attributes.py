@@ -221,7 +221,7 @@ def test_whole_numbers_beside_missing_values_stay_whole(form):
 def test_what_numpy_masks_is_missing():
     """Not what lies below the mask."""
     hidden = np.ma.array([0, 1, 1, 0], mask=[0, 0, 1, 0])
-    with pytest.raises(ValueError, match=r"y has 1 missing labels .*, the first in row 2"):
+    with pytest.raises(ValueError, match=r"y has 1 missing values .*, the first in row 2"):
         check_labels(hidden)
     with pytest.raises(ValueError, match=r"sample_weight must be finite .* nan in row 2"):
         check_weight(hidden, 4)

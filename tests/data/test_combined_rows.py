@@ -127,7 +127,7 @@ def test_labels_of_data_sets():
 def test_labels_of_data_sets_in_a_dictionary_of_pyarrow():
     pyarrow = pytest.importorskip("pyarrow")
     labels = pyarrow.chunked_array([pyarrow.array(["p", None]).dictionary_encode()])
-    with pytest.raises(ValueError, match=r"d has 1 missing labels .*, the first in row 1"):
+    with pytest.raises(ValueError, match=r"d has 1 missing values .*, the first in row 1"):
         encode(labels, CLASSES, "d")
     assert encode(labels.slice(0, 1), CLASSES, "d").tolist() == [1]
 
@@ -147,11 +147,16 @@ FRAME = FORMS["frame"](X)
         (X.tolist(), {"m": []}, ValueError, "datasets['m'] has no rows"),
         (X, {"m": (U, ["n", "x"])}, ValueError, "datasets['m'] holds label 'x', which is not"),
         (X, {"m": (U, [0, 1])}, ValueError, "datasets['m'] holds label 0, which is not among"),
-        (X, {"m": (U, ["n", None])}, ValueError, "datasets['m'] has 1 missing labels (NaN"),
+        (X, {"m": (U, ["n", None])}, ValueError, "datasets['m'] has 1 missing values (NaN"),
         (X, {"m": (U, [np.nan, 1])}, ValueError, "(NaN or None), the first in row 0"),
-        (X, {"m": (U, ["n", np.nan])}, ValueError, "datasets['m'] has 1 missing labels"),
+        (X, {"m": (U, ["n", np.nan])}, ValueError, "datasets['m'] has 1 missing values"),
         (X, {"m": (U, np.ma.array([0, 1], mask=[0, 1]))}, ValueError, "the first in row 1"),
-        (X, {"m": (U, [["n", "p"]])}, ValueError, "must be one-dimensional, one label per row"),
+        (
+            X,
+            {"m": (U, [["n", "p"]])},
+            ValueError,
+            "must be one-dimensional, one value for each row",
+        ),
         (X, {"m": (U, np.array([0, 1], object))}, ValueError, "datasets['m'] holds label 0"),
         (X, {"m": (U, ["n"])}, ValueError, "datasets['m'] has 2 rows of features and 1 labels"),
         (X, {"m": U[:, :1]}, ValueError, "datasets['m'] must have the 2 columns of X, got 1"),

@@ -27,7 +27,7 @@ def test_groups_that_a_dictionary_lacks_are_missing(in_table):
 def test_missing_labels_of_a_dictionary_are_refused():
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is in the extra 'datasets'")
     y = arrow.chunked_array([arrow.array(["n", None, "p"]).dictionary_encode()])
-    with pytest.raises(ValueError, match="y has 1 missing labels"):
+    with pytest.raises(ValueError, match="y has 1 missing values"):
         gc.audit(Decides(["n", "p", "p"]), np.ones((3, 1)), y, [])
 
 
@@ -85,10 +85,10 @@ class Probabilities(Decides):
         ((object(), X4, Y4, []), {}, TypeError, "model must be a fitted classifier with predict"),
         ((LinearSVC, X4, Y4, []), {}, TypeError, "model must be a fitted classifier with predict"),
         ((np.zeros(999), X4, Y4, []), {}, TypeError, r"got array\(\[0\., .{,60}\]\): wrap"),
-        ((RIGHT, X4, Y4[:3], []), {}, ValueError, "X has 4 rows and y 3 labels"),
+        ((RIGHT, X4, Y4[:3], []), {}, ValueError, "X has 4 rows and y 3 values"),
         ((RIGHT, X4[:0], Y4[:0], []), {}, ValueError, "give at least one row"),
-        ((RIGHT, X4, [0, None, 1, 1], []), {}, ValueError, "y has 1 missing labels"),
-        ((RIGHT, X4, ["a", np.nan, "b", "b"], []), {}, ValueError, "y has 1 missing labels"),
+        ((RIGHT, X4, [0, None, 1, 1], []), {}, ValueError, "y has 1 missing values"),
+        ((RIGHT, X4, ["a", np.nan, "b", "b"], []), {}, ValueError, "y has 1 missing values"),
         ((RIGHT, X4, Y4, gc.fnr()), {}, TypeError, "constraints must be a sequence"),
         ((RIGHT, X4, Y4, [3]), {}, TypeError, "constraints holds 3"),
         ((RIGHT, X4, Y4, []), {"level": 95}, ValueError, "level must lie strictly"),

@@ -68,7 +68,7 @@ def test_without_constraints_the_fit_is_the_parents(rows, constraints, given):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_rules_that_never_bind_leave_the_parents_solution(rows, fit_intercept):
     X, y, weight, _ = rows
-    ours = fit(rows, [mean_loss() <= 100.0], fit_intercept=fit_intercept)
+    ours = fit(rows, mean_loss() <= 100.0, fit_intercept=fit_intercept)  # One, not in a list.
     theirs = Ridge(fit_intercept=fit_intercept).fit(X, y, weight)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-8)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-8)

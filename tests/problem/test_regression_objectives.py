@@ -35,7 +35,14 @@ def test_gradients_are_finite_differences(objective):
 
 @pytest.mark.parametrize(
     ("name", "factor"),
-    [("squared", 1.0), ("pseudo_huber", 1.0), ("tweedie", 1.0), ("poisson", 2.0137527)],
+    [
+        ("squared", 1.0),
+        ("pseudo_huber", 1.0),
+        ("tweedie", 1.0),
+        ("gamma", 1.0),
+        ("fair", 1.0),
+        ("poisson", 2.0137527),
+    ],
 )
 def test_hessians_are_finite_differences(name, factor):
     """The libraries' Poisson Hessian is taken exp(0.7) further."""
@@ -65,6 +72,7 @@ def test_differences_of_values_are_those_of_scikit_learn():
         "absolute": (metrics.mean_absolute_error, 1.0),
         "quantile": (lambda y, f: metrics.mean_pinball_loss(y, f, alpha=0.3), 1.0),
         "poisson": (metrics.mean_poisson_deviance, 2.0),
+        "gamma": (metrics.mean_gamma_deviance, 2.0),
         "tweedie": (lambda y, f: metrics.mean_tweedie_deviance(y, f, power=1.5), 2.0),
     }
     for objective in OBJECTIVES:

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost as xgb
 from browsers import browser
 from helpers import CLASSIFIERS
 from sklearn import config_context
@@ -126,6 +127,16 @@ def test_without_constraints_it_is_scikit_learns_view(library, binary):
             shown, own = model._repr_html_(), estimator_html_repr(model)
             assert without_numbers(shown) == without_numbers(own)
             model.fit(*binary)
+
+
+def test_boosters_of_xgboost_link_to_the_page_of_their_parent():
+    """Its parameters are documented there; LightGBM's classes have no link of their own."""
+    for kind in ("Classifier", "Regressor"):
+        model = getattr(gc, f"ConstrainedXGB{kind}")()
+        own = getattr(xgb, f"XGB{kind}")()._get_doc_link()
+        assert own.endswith(f"#xgboost.XGB{kind}")
+        assert model._get_doc_link() == own
+        assert own in model._repr_html_()
 
 
 @EVERYONE

@@ -74,7 +74,7 @@ def test_metrics_and_solvers(library, options, message):
         ({"validation": (V.rename(columns={"a": "z"}), LABELS, HELD_GROUP)},
          r"X of validation has the columns \['z', 'b'\].*same order"),
         ({"validation": (V[["a"]], LABELS, HELD_GROUP)}, "validation has 1 columns, .* have 2"),
-        ({"validation": (V, LABELS[:9], HELD_GROUP)}, "450 rows of X and 9 labels"),
+        ({"validation": (V, LABELS[:9], HELD_GROUP)}, "450 rows of X and 9 values of y"),
         ({"validation": (V, LABELS + 1, HELD_GROUP)}, "validation holds label 2"),
         ({"validation": (V, LABELS)},
          r"'group' is neither.*give it in validation=\(X, y, sensitive_features\)"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ from gbm_constrained.training.native_models import IsOver, PartRows, multiply_we
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
+from gbm_constrained.training.tree_limits import TreeLimits
 
 
 class LightGBMAdapter:
@@ -191,7 +192,14 @@ class LightGBMAdapter:
                 "order": "F",
                 "n_threads": count_threads(self._parameter("num_threads", self.model.n_jobs)),
             },
+            tree_limits=self.tree_limits,
         )
+
+    def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
+        asked = (
+            self._parameter(f"{name}_constraints", None) for name in ("monotone", "interaction")
+        )
+        return TreeLimits.read(names, *asked)
 
     def progress(self) -> Progress | None:
         if self._parameter("verbosity", 1) <= 0 or self.communicator.rank:
@@ -358,9 +366,10 @@ class LightGBMAdapter:
         own, found, others = model.objective, model._objective, model._other_params
         model._fit_params = params
         model.objective = model._objective = objective
-        # An objective under another name would be taken before the solver.
+        # LightGBM takes an objective under another name before this one, and warns of it.
         model._other_params = {
-            name: value for name, value in others.items() if name not in ALIASES["objective"]
+            name: objective if name in ALIASES["objective"] else value
+            for name, value in others.items()
         }
         try:
             yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,9 +65,11 @@ def make_fold_booster_factory(
     # LightGBM derives num_class from this attribute, which is of an earlier fit until the end.
     before, parent._n_classes = parent._n_classes, max(fit.data.columns, 2)
     try:
-        with preserve_random_state(parent):
+        # The fit of the returned model gives the same messages.
+        with preserve_random_state(parent), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             params = {**parent._process_params(stage="fit"), "objective": "none"}
-            params["verbosity"] = -1  # The fit of the returned model gives the same messages.
+            params["verbosity"] = -1
     finally:
         parent._n_classes = before
     combined = fit.data.combined

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import lightgbm as lgb
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.boosters.leaf_values import indicate_leaves, name_leaves
-from gbm_constrained.boosters.lightgbm.model_text import shift_intercept, split_trees
+from gbm_constrained.boosters.lightgbm.model_text import shift_intercept, split_trees, with_text
 from gbm_constrained.boosters.lightgbm.tree_weights import LGBMTreeWeights
 from gbm_constrained.training.black_box_model import ScoreColumns
 
@@ -55,14 +54,12 @@ class LGBMLeafValues(LGBMTreeWeights):
     def set_parameters(self, parameters: Float, intercept: float) -> None:
         """Change the values of the leaves, and add to all scores."""
         booster = self.model.booster_
-        changed = lgb.Booster(model_str=booster.model_to_string())
-        changed.params = dict(booster.params)
+        changed = with_text(booster, booster.model_to_string())
         values = np.split(parameters, np.cumsum(self._sizes)[:-1])
         for t, of_tree in enumerate(values):
             for i, value in enumerate(of_tree.tolist()):
                 changed.set_leaf_output(t, i, value)
         changed.best_iteration = changed.num_trees() if booster.best_iteration > 0 else 0
-        changed.best_score = booster.best_score
         self._take(shift_intercept(changed, np.array([intercept])))
 
 

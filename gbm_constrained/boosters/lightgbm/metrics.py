@@ -9,23 +9,18 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import (
-    average_precision_score,
-    mean_absolute_error,
-    mean_squared_error,
-    roc_auc_score,
-    root_mean_squared_error,
-)
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.parameters import ALIASES, find_parameter
 from gbm_constrained.boosters.metrics import compute_probabilities, map_scores
 
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
+LEAST = 1e-10  # the floor of predictions in its metrics of counts
 
 
 def check_arguments(metrics: Iterable[Callable[..., Any]]) -> None:
@@ -84,15 +79,57 @@ def _auc_mu(y: Array, score: Array, sample_weight: Any, costs: Any = None) -> fl
     return float(total / (k * (k - 1) / 2))
 
 
+def _poisson(y: Array, f: Array, given: Mapping[str, float]) -> Array:
+    f = np.maximum(f, LEAST)
+    return np.asarray(f - y * np.log(f))
+
+
+def _tweedie(y: Array, f: Array, given: Mapping[str, float]) -> Array:
+    f, power = np.maximum(f, LEAST), given["tweedie_variance_power"]
+    return np.asarray(f ** (2.0 - power) / (2.0 - power) - y * f ** (1.0 - power) / (1.0 - power))
+
+
+def _huber(y: Array, f: Array, given: Mapping[str, float]) -> Array:
+    far, alpha = np.abs(y - f), given["alpha"]
+    return np.asarray(np.where(far <= alpha, far**2 / 2.0, alpha * (far - alpha / 2.0)))
+
+
+def _fair(y: Array, f: Array, given: Mapping[str, float]) -> Array:
+    far, c = np.abs(y - f), given["fair_c"]
+    return np.asarray(c * far - c**2 * np.log1p(far / c))
+
+
+# Losses of targets and predictions, whose means are metrics, and their parameters.
+LOSSES: dict[str, Callable[[Array, Array, Mapping[str, float]], Array]] = {
+    "l1": lambda y, f, _: np.abs(y - f),
+    "l2": lambda y, f, _: np.square(y - f),
+    "rmse": lambda y, f, _: np.square(y - f),  # The root is taken of the mean.
+    "quantile": lambda y, f, given: (given["alpha"] - (y < f)) * (y - f),
+    "huber": _huber,
+    "fair": _fair,
+    "mape": lambda y, f, _: np.abs(y - f) / np.maximum(np.abs(y), 1.0),
+    "poisson": _poisson,
+    "tweedie": _tweedie,
+    "gamma": lambda y, f, _: y / f + np.log(f),
+}
+PARAMETERS = {"alpha": 0.9, "fair_c": 1.0, "tweedie_variance_power": 1.5}
+
+
+def _mean_loss(
+    y: Array, f: Array, sample_weight: Any, *, name: str, given: Mapping[str, float]
+) -> float:
+    y, f = np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
+    mean = float(np.average(LOSSES[name](y, f, given), weights=sample_weight))
+    return mean**0.5 if name == "rmse" else mean
+
+
 METRICS: dict[str, tuple[Callable[..., float], bool]] = {
     "binary_logloss": (_logloss, False),
     "multi_logloss": (_logloss, False),
     "cross_entropy": (_logloss, False),
     "binary_error": (_error, False),
     "multi_error": (_error, False),
-    "l1": (mean_absolute_error, False),
-    "l2": (mean_squared_error, False),
-    "rmse": (root_mean_squared_error, False),
+    **{name: (functools.partial(_mean_loss, name=name), False) for name in LOSSES},
     "auc": (_auc, True),
     "average_precision": (_average_precision, True),
     "auc_mu": (_auc_mu, True),
@@ -100,6 +137,7 @@ METRICS: dict[str, tuple[Callable[..., float], bool]] = {
 RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
 # LightGBM takes no other metrics of several classes.
 OF_SEVERAL_CLASSES = ("multi_logloss", "multi_error", "auc_mu")
+OF_POSITIVE_TARGETS = ("gamma",)
 NO_METRIC = ("none", "null", "custom", "na")
 METRIC_ALIASES = {
     "binary": "binary_logloss",
@@ -115,48 +153,54 @@ METRIC_ALIASES = {
     "regression_l2": "l2",
     "root_mean_squared_error": "rmse",
     "l2_root": "rmse",
+    "mean_absolute_percentage_error": "mape",
 }
 
 
 def find_reported_name(name: str, n_classes: int) -> str:
-    """Find the name by which LightGBM reports a metric."""
+    """Find the name by which LightGBM reports a metric; a regression has no classes."""
     name = METRIC_ALIASES.get(name.lower(), name.lower())
     prefix = "binary" if n_classes == 2 else "multi"
-    for kind in ("logloss", "error"):
+    for kind in ("logloss", "error") if n_classes else ():
         if name in (kind, f"binary_{kind}", f"multi_{kind}"):
             return f"{prefix}_{kind}"
     return name
 
 
-def make_metric(name: str, top_k: int, costs: Any) -> Callable[..., Any]:
-    """Make one of LightGBM's metrics as a function of labels, scores and weights."""
+def make_metric(name: str, model: Any, predict: Callable[[Array], Array]) -> Callable[..., Any]:
+    """Make one of LightGBM's metrics as a function of labels, scores and weights.
+
+    `predict` makes predictions of scores.
+    """
     function, higher_is_better = METRICS[name]
-    reported = name
+    reported, top_k = name, find_parameter(model, "multi_error_top_k", 1)
     if name == "multi_error" and top_k > 1:
         function, reported = functools.partial(_error, top_k=top_k), f"{name}@{top_k}"
     if name == "auc_mu":
+        costs = find_parameter(model, "auc_mu_weights", None)
         function = functools.partial(_auc_mu, costs=costs)
+    if name in LOSSES:
+        given = {key: find_parameter(model, key, value) for key, value in PARAMETERS.items()}
+        function = functools.partial(function, given=given)
 
     def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         # Ranking metrics would differ where probabilities tie and scores do not.
-        score = margin if name in RANK_METRICS else compute_probabilities(margin)
+        score = margin if name in RANK_METRICS else predict(margin)
         return reported, float(function(y_true, score, sample_weight=weight)), higher_is_better
 
     return metric
 
 
-def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
-    """Split metrics into names that need no objective, and functions of labels and scores.
+def list_metrics(
+    model: Any, eval_metric: Any, default: str, n_classes: int = 0
+) -> tuple[list[str], list[Any]]:
+    """List the names and the functions of the metrics that were asked for, as the parent does.
 
-    Ranking metrics need no objective. All others become functions of probabilities. LightGBM
-    evaluates functions last. A ranking metric that was asked for after another metric becomes a
-    function as well, and the order stays, which early stopping may depend on.
+    The `default` is evaluated where no metric has a name.
     """
     _check_types(model, eval_metric)
     asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
-    own = [m for m in asked if callable(m)]
-    default = "binary_logloss" if n_classes == 2 else "multi_logloss"
     is_given = not model.get_params().keys().isdisjoint({"metric", *ALIASES["metric"]})
     fixed = find_parameter(model, "metric", []) if is_given else default
     fixed = [fixed] if isinstance(fixed, str) else [str(m) for m in fixed if m is not None]
@@ -166,23 +210,41 @@ def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[st
     names = [m.strip() for name in names for m in name.split(",") if m.strip()]
     names = names or [default]  # LightGBM reads an empty name so.
     names = list(dict.fromkeys(find_reported_name(m, n_classes) for m in names))
-    names = [m for m in names if m not in NO_METRIC]
-    known = sorted(m for m in METRICS if (m in OF_SEVERAL_CLASSES) == (n_classes > 2))
-    unknown = [m for m in names if m not in known]
-    if unknown:
-        raise ValueError(
-            f"metric {unknown[0]!r} cannot be evaluated on {n_classes} classes under "
-            f"constraints, where LightGBM gives metrics raw scores: use one of {known}, or a "
-            f"callable eval_metric, which is given probabilities."
-        )
+    return [m for m in names if m not in NO_METRIC], [m for m in asked if callable(m)]
+
+
+def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
+    """Split metrics into names that need no objective, and functions of labels and scores.
+
+    Ranking metrics need no objective. All others become functions of probabilities. LightGBM
+    evaluates functions last. A ranking metric that was asked for after another metric becomes a
+    function as well, and the order stays, which early stopping may depend on.
+    """
+    default = "binary_logloss" if n_classes == 2 else "multi_logloss"
+    names, own = list_metrics(model, eval_metric, default, n_classes)
+    of_several = n_classes > 2
+    known = [m for m in METRICS if (m in OF_SEVERAL_CLASSES) == of_several]
+    refuse_unknown(
+        names, sorted({*known} - {*OF_POSITIVE_TARGETS}), f"on {n_classes} classes",
+        "probabilities",
+    )  # fmt: skip
     n_own = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
-    top_k = find_parameter(model, "multi_error_top_k", 1)
-    costs = find_parameter(model, "auc_mu_weights", None)
-    builtin = [make_metric(m, top_k, costs) for m in names[n_own:]]
     return names[:n_own], [
-        *builtin,
+        *(make_metric(m, model, compute_probabilities) for m in names[n_own:]),
         *(map_scores(metric, compute_probabilities) for metric in own),
     ]
+
+
+def refuse_unknown(
+    names: Sequence[str], known: Sequence[str], where: str, predictions: str
+) -> None:
+    """Refuse metrics beside the known ones, which LightGBM would evaluate on raw scores."""
+    if unknown := [m for m in names if m not in known]:
+        raise ValueError(
+            f"metric {unknown[0]!r} cannot be evaluated {where} under constraints, where LightGBM "
+            f"gives metrics raw scores: use one of {[*known]}, or a callable eval_metric, which "
+            f"is given {predictions}."
+        )
 
 
 def _check_types(model: Any, eval_metric: Any) -> None:

@@ -108,11 +108,7 @@ def rescale(booster: lgb.Booster, scale: float, shift: float) -> lgb.Booster:
         return tree
 
     text = _map_trees(booster.model_to_string(num_iteration=-1), change)
-    scaled = lgb.Booster(model_str=text)
-    scaled.best_iteration, scaled.best_score = booster.best_iteration, booster.best_score
-    scaled.params = booster.params
-    scaled.set_train_data_name(booster._train_data_name)
-    return shift_intercept(scaled, np.array([shift]))
+    return shift_intercept(with_text(booster, text), np.array([shift]))
 
 
 def objective_line(text: str) -> str:
@@ -158,10 +154,18 @@ def shift_intercept(booster: lgb.Booster, shift: Array) -> lgb.Booster:
     A booster has one shift for two classes, and must have its objective.
     """
     text = add_intercept(booster.model_to_string(num_iteration=-1), shift.tolist())
-    shifted = lgb.Booster(model_str=text)
-    shifted.best_iteration, shifted.best_score = booster.best_iteration, booster.best_score
-    shifted.params = booster.params
-    return shifted.set_train_data_name(booster._train_data_name)
+    return with_text(booster, text)
+
+
+def with_text(booster: lgb.Booster, text: str) -> lgb.Booster:
+    """Make a booster of another text that is `booster` in all else, as callbacks have left it."""
+    made = lgb.Booster(model_str=text)
+    of_text = ("_handle", "_network", "pandas_categorical")
+    for name, value in vars(booster).items():
+        if name not in of_text and not name.startswith("_Booster__"):
+            setattr(made, name, value)
+    made.params = dict(booster.params)
+    return made
 
 
 def _map_trees(text: str, change: Callable[[int, str], str]) -> str:

@@ -40,8 +40,8 @@ class NativeLGBMModel:
 
     def margin(self, X: Any, rows: Codes) -> Array:
         """Score rows of X."""
-        with warnings.catch_warnings():  # Training took the same kinds of tables silently.
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
+        with warnings.catch_warnings():  # Training has said what there is to say.
+            warnings.simplefilter("ignore")
             return np.asarray(self.model._raw_margin(X))
 
     def to_bytes(self) -> bytes:

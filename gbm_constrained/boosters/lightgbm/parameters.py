@@ -24,6 +24,7 @@ ALIASES = {
     "pos_bagging_fraction": ("pos_bagging", "pos_sub_row", "pos_subsample"),
     "neg_bagging_fraction": ("neg_bagging", "neg_sub_row", "neg_subsample"),
     "early_stopping_round": ("early_stopping_rounds", "early_stopping", "n_iter_no_change"),
+    "monotone_constraints": ("mc", "monotone_constraint", "monotonic_cst"),
     "num_machines": ("num_machine",),
     "machines": ("workers", "nodes"),
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import lightgbm as lgb
@@ -11,14 +10,18 @@ import numpy as np
 from gbm_constrained._typing import Array
 from gbm_constrained.boosters.lightgbm.adapter import LightGBMAdapter
 from gbm_constrained.boosters.lightgbm.checks import check_parameters, find_own_boosting
-from gbm_constrained.boosters.lightgbm.metrics import METRIC_ALIASES, NO_METRIC
+from gbm_constrained.boosters.lightgbm.metrics import (
+    LOSSES,
+    list_metrics,
+    make_metric,
+    refuse_unknown,
+)
 from gbm_constrained.boosters.lightgbm.model_text import (
     add_intercept,
     objective_line,
     rescale,
 )
 from gbm_constrained.boosters.lightgbm.parameters import (
-    ALIASES,
     find_objective,
     find_parameter,
     read_as,
@@ -34,7 +37,6 @@ from gbm_constrained.problem.regression_objectives import (
     RegressionObjective,
     check_parameter,
 )
-from gbm_constrained.problem.row_functions import loss_values
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 
@@ -45,6 +47,8 @@ NAMES: dict[str, ObjectiveName] = {
     "quantile": "quantile",
     "poisson": "poisson",
     "tweedie": "tweedie",
+    "gamma": "gamma",
+    "fair": "fair",
 }
 NAME_ALIASES = {
     **dict.fromkeys(
@@ -58,10 +62,8 @@ PARAMETERS = {
     "huber": ("alpha", 0.9),
     "quantile": ("alpha", 0.9),
     "tweedie": ("tweedie_variance_power", 1.5),
+    "fair": ("fair_c", 1.0),
 }
-DEFAULT_METRICS = {"regression": "l2", "regression_l1": "l1"}
-# Metrics of predictions that are exponentials of scores, as LightGBM sees scores alone.
-METRICS = ("l1", "l2", "rmse", "poisson", "tweedie")
 
 
 def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
@@ -132,61 +134,24 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
             self._parameter("num_iterations", None),
             random_state=self.model.random_state,
             kernel={"dtype": np.float32, "objective": self.objective},
+            tree_limits=self.tree_limits,
         )
 
     def check_labels(self) -> None:
         """Accept all targets, which are numbers."""
 
     def split_metrics(self) -> tuple[list[str], list[Any]]:
-        asked = self.arguments["eval_metric"]
-        asked = asked if isinstance(asked, (list, tuple)) else [asked]
-        is_given = not self.model.get_params().keys().isdisjoint({"metric", *ALIASES["metric"]})
-        fixed = find_parameter(self.model, "metric", []) if is_given else self._default_metric
-        fixed = [fixed] if isinstance(fixed, str) else [*fixed]
-        names = [name for name in (*asked, *fixed) if isinstance(name, str)]
-        names = [name.strip() for several in names for name in several.split(",")]
-        names = [METRIC_ALIASES.get(name.lower(), name) for name in names]
-        names = [name for name in dict.fromkeys(names) if name.lower() not in NO_METRIC]
-        own = [metric for metric in asked if callable(metric)]
+        model, given = self.model, find_objective(self.model)
+        # The name as it was given: "rmse" is the squared error, and its metric the root of it.
+        default = self.own_objective["objective"] if given is None else given
+        names, own = list_metrics(model, self.arguments["eval_metric"], default)
         if not self.objective.has_log_link:
             return names, own
-        unknown = [name for name in names if name not in METRICS]
-        if unknown:
-            raise ValueError(
-                f"metric {unknown[0]!r} cannot be evaluated under constraints with "
-                f"objective={self.own_objective['objective']!r}, where LightGBM gives metrics raw "
-                f"scores: use one of {[*METRICS]}, or a callable eval_metric, which is given "
-                f"predictions."
-            )
+        link = f"with objective={self.own_objective['objective']!r}"
+        refuse_unknown(names, [*LOSSES], link, "predictions")
         predict = self.objective.predict
-        made = [self._make_metric(name) for name in names]
+        made = [make_metric(name, model, predict) for name in names]
         return [], [*made, *(map_scores(metric, predict) for metric in own)]
-
-    @property
-    def _default_metric(self) -> str:
-        name: str = self.own_objective["objective"]
-        return DEFAULT_METRICS.get(name, name)
-
-    def _make_metric(self, name: str) -> Callable[..., tuple[str, float, bool]]:
-        """Make a metric of LightGBM as a function of targets, scores and weights."""
-        power = find_parameter(self.model, "tweedie_variance_power", 1.5)
-        kinds: dict[str, RegressionObjective] = {
-            "poisson": RegressionObjective("poisson"),
-            "tweedie": RegressionObjective("tweedie", power),
-        }
-        absolute_or_squared: Any = "absolute" if name == "l1" else "squared"
-
-        def metric(y_true: Array, score: Array, weight: Any) -> tuple[str, float, bool]:
-            score = np.asarray(score, dtype=np.float64)
-            if name in kinds:
-                losses = kinds[name].values(y_true, score)
-            else:
-                f = self.objective.predict(score)
-                losses = loss_values(absolute_or_squared, None, y_true, f)
-            value = float(np.average(losses, weights=weight))
-            return name, float(np.sqrt(value)) if name == "rmse" else value, False
-
-        return metric
 
     def find_intercept(self) -> Array:
         data = self.fit.data

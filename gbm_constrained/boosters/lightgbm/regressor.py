@@ -40,8 +40,8 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
 
     A real :class:`lightgbm.LGBMRegressor`: every parameter, method and attribute of the parent is
     there, the booster is a plain LightGBM model, and ``constraints=[]`` is the parent's own fit.
-    Constraints can be added to the objectives "regression", "regression_l1", "huber", "quantile",
-    "poisson" and "tweedie".
+    Constraints can be added to the objectives "regression", "regression_l1", "huber", "fair",
+    "quantile", "poisson", "tweedie" and "gamma", also by their other names.
 
     Parameters
     ----------{REGRESSOR_PARAMETERS_DOC}

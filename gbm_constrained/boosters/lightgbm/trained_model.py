@@ -22,6 +22,7 @@ from gbm_constrained.boosters.lightgbm.model_text import (
     rescale,
     restore_objective,
     shift_intercept,
+    with_text,
 )
 from gbm_constrained.boosters.lightgbm.parameters import find_objective
 from gbm_constrained.decision.affine import Affine
@@ -73,9 +74,8 @@ class TrainedLGBMModel:
     def _margin(self, X: Any, rounds: int) -> Array:
         """Score rows under a prefix as ``predict`` does: without scores of the user."""
         grown = self.observer.grown_after(rounds)
-        with warnings.catch_warnings():  # Training took the same kinds of tables silently.
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
-            warnings.filterwarnings("ignore", "Converting data to scipy sparse matrix")
+        with warnings.catch_warnings():  # Training has said what there is to say.
+            warnings.simplefilter("ignore")
             raw = lgb.LGBMModel.predict(self.parent, X, raw_score=True, num_iteration=grown)
         return np.asarray(raw)
 
@@ -83,13 +83,12 @@ class TrainedLGBMModel:
         """Keep the first rounds, and make all attributes of LightGBM describe these."""
         model, n_trees = self.parent, self.observer.grown_after(rounds)
         whole = model._Booster
-        kept = lgb.Booster(model_str=whole.model_to_string(num_iteration=n_trees))
+        kept = with_text(whole, whole.model_to_string(num_iteration=n_trees))
         kept.best_iteration = n_trees if whole.best_iteration > 0 else whole.best_iteration
         kept.best_score = defaultdict(OrderedDict)
         for data, metrics in model._evals_result.items():
             for metric, values in metrics.items():
                 kept.best_score[data][metric] = values[rounds - 1]
-        kept.params = whole.params
         model._Booster = kept
         model._best_iteration, model._best_score = kept.best_iteration, kept.best_score
 
@@ -117,8 +116,7 @@ def make_native(model: Any, n_classes: int, intercept: Array) -> None:
 def restore_booster(model: Any, text: str, objective: str) -> None:
     """Give an estimator the booster of a text, under an objective as LightGBM writes it."""
     trained = model._Booster
-    native = lgb.Booster(model_str=restore_objective(text, objective))
-    native.best_iteration, native.best_score = trained.best_iteration, trained.best_score
+    native = with_text(trained, restore_objective(text, objective))
     name = objective.partition(" ")[0]
     native.params = {**trained.params, "objective": name}
     model._Booster, model._objective = native, find_objective(model) or name

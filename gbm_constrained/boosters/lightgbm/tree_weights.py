@@ -10,7 +10,12 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.boosters.lightgbm.merging import scale_tree
-from gbm_constrained.boosters.lightgbm.model_text import add_intercept, join_trees, split_trees
+from gbm_constrained.boosters.lightgbm.model_text import (
+    add_intercept,
+    join_trees,
+    split_trees,
+    with_text,
+)
 from gbm_constrained.boosters.tree_weights import check_number, collect_rounds
 from gbm_constrained.training.black_box_model import ScoreColumns
 
@@ -110,10 +115,8 @@ def weight_rounds(booster: lgb.Booster, weights: Float, intercept: float) -> lgb
     check_number(weights, len(trees))
     scaled = [scale_tree(tree, w) for tree, w in zip(trees, weights.tolist(), strict=True)]
     text = add_intercept(join_trees(head, scaled, rest), [intercept])
-    weighted = lgb.Booster(model_str=text)
-    weighted.params = dict(booster.params)
+    weighted = with_text(booster, text)
     weighted.best_iteration = len(trees) if booster.best_iteration > 0 else 0
-    weighted.best_score = booster.best_score
     return weighted
 
 
@@ -158,10 +161,8 @@ def append_tree(booster: lgb.Booster, tree: str) -> lgb.Booster:
     _check(text)
     head, trees, rest = split_trees(text)
     trees = [*trees, re.sub(r"\ATree=0", f"Tree={len(trees)}", tree)]
-    appended = lgb.Booster(model_str=join_trees(head, trees, rest))
-    appended.params = dict(booster.params)
+    appended = with_text(booster, join_trees(head, trees, rest))
     appended.best_iteration = len(trees) if booster.best_iteration > 0 else 0
-    appended.best_score = booster.best_score
     return appended
 
 

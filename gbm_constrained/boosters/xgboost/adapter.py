@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -81,6 +82,7 @@ from gbm_constrained.training.native_models import IsOver, PartRows, multiply_we
 from gbm_constrained.training.options import check_number
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
+from gbm_constrained.training.tree_limits import TreeLimits
 
 DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own default, which no call of XGBoost returns
 
@@ -197,7 +199,13 @@ class XGBoostAdapter:
             takes_weights=takes_weights(model),
             without_stages=find_without_stages(model),
             kernel=kernel_options(native, model.verbosity),
+            tree_limits=self.tree_limits,
         )
+
+    def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
+        model = self.model
+        asked = model.monotone_constraints, model.interaction_constraints
+        return TreeLimits.read(names, *asked, missing=model.missing)
 
     def progress(self) -> Progress | None:
         if not self.arguments["verbose"] or self.model.verbosity == 0 or self.communicator.rank:
@@ -289,16 +297,34 @@ class XGBoostAdapter:
         return context
 
     def train(self) -> Trained:
-        combined = self.fit.data.combined
+        combined, labels = self.fit.data.combined, self.labels_of_rows()
         given = {
             **self.arguments,
             "sample_weight": combined.sample_weight,
             "base_margin": self.fit.data.take(self.base_margin),
         }
+        self._share_training_rows(given, combined.X, labels)
         with self._driven() as observer:
-            self.native(combined.X, self.labels_of_rows(), **given)
+            self.native(combined.X, labels, **given)
             self._forget_note()
             return self._trained(observer)
+
+    def _share_training_rows(self, given: dict[str, Any], X: Any, labels: Any) -> None:
+        """Let XGBoost recognise evaluation sets that are the training rows: by the very objects.
+
+        It then makes one matrix of both, and predicts it once.
+        """
+        names = {"sample_weight_eval_set": "sample_weight", "base_margin_eval_set": "base_margin"}
+        own = self.X, self.y, *(self.arguments[name] for name in names.values())
+        for i, pair in enumerate(self.pairs):
+            further = [None if given[each] is None else given[each][i] for each in names]
+            if X is self.X and all(map(operator.is_, (*pair, *further), own)):
+                given["eval_set"] = [*given["eval_set"]]
+                given["eval_set"][i] = X, labels
+                for each, name in names.items():
+                    if given[each] is not None:
+                        given[each] = [*given[each]]
+                        given[each][i] = given[name]
 
     def finish(self) -> None:
         if self.has_margins:

@@ -87,13 +87,24 @@ class DrivenXGBMixin(_Parent):
     """Methods of an estimator of XGBoost that a solver drives."""
 
     n_jobs: Any
+    _doc_link_module = "gbm_constrained"
     _driven: DrivenFit
     _class_labels: Any  # labels of the classes in the note of a file, if there is a note
+
+    @property
+    def _doc_link_template(self) -> str:
+        """Page of the parent, to which scikit-learn's view of an estimator links."""
+        parents = (c for c in type(self).__mro__ if c.__module__.partition(".")[0] == "xgboost")
+        template: str = next(parents)()._doc_link_template
+        return template
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Get the parameters of the native learner, without those of the solver."""
         params = super().get_xgb_params()
         drop_solver_parameters(params)
+        is_softmax = params.get("objective") in ("multi:softprob", "multi:softmax")
+        if is_softmax and getattr(self, "n_classes_", 0) == 2 and "num_class" not in params:
+            params["objective"] = "binary:logistic"  # An earlier fit to more classes set it.
         if (driven := self.__dict__.get("_driven")) is not None:
             params.update(driven.params)
             if driven.keeps_objective:

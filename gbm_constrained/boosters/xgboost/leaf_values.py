@@ -11,7 +11,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.boosters import ubjson
 from gbm_constrained.boosters.leaf_values import indicate_leaves, name_leaves
 from gbm_constrained.boosters.xgboost.merging import best_rounds
-from gbm_constrained.boosters.xgboost.model import shift_intercept
+from gbm_constrained.boosters.xgboost.model import keep_attributes, shift_intercept
 from gbm_constrained.boosters.xgboost.tree_weights import XGBTreeWeights
 from gbm_constrained.training.black_box_model import ScoreColumns
 
@@ -61,7 +61,7 @@ class XGBLeafValues(XGBTreeWeights):
         changed.load_model(data)
         changed.load_config(config)
         shift_intercept(changed, np.array([intercept]))
-        self._take(changed)
+        self._take(keep_attributes(changed, booster))
 
 
 def _trees_of(model: dict[str, Any]) -> list[dict[str, Any]]:

@@ -19,8 +19,7 @@ def keep_first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
     XGBoost's own slice loses the best iteration of early stopping, and the categories: it would
     read the codes of any table as those of the training rows.
     """
-    kept = booster[:end]
-    kept.set_attr(**booster.attributes())
+    kept = keep_attributes(booster[:end], booster)
     if "c" not in (booster.feature_types or ()):
         return kept
     config = kept.save_config()
@@ -29,6 +28,14 @@ def keep_first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
     kept.load_model(ubjson.write(model))
     kept.load_config(config)
     return kept
+
+
+def keep_attributes(made: xgb.Booster, booster: xgb.Booster) -> xgb.Booster:
+    """Give a booster the attributes that callbacks have set on the one that it replaces."""
+    made.set_attr(**booster.attributes())
+    for name in vars(booster).keys() - vars(made).keys():
+        setattr(made, name, getattr(booster, name))
+    return made
 
 
 def _read(booster: xgb.Booster) -> dict[str, Any]:

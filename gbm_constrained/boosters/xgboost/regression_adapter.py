@@ -47,6 +47,7 @@ NAMES: dict[str, ObjectiveName] = {
     "reg:quantileerror": "quantile",
     "count:poisson": "poisson",
     "reg:tweedie": "tweedie",
+    "reg:gamma": "gamma",
 }
 # Objectives whose leaves XGBoost moves after it has grown them.
 MOVES_LEAVES = ("reg:absoluteerror", "reg:quantileerror")
@@ -141,6 +142,7 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
             # Leaves cannot scale the starting scores that are part of a row's score.
             has_scale=self.arguments["base_margin"] is None
             and self.arguments["base_margin_eval_set"] is None,
+            tree_limits=self.tree_limits,
         )
 
     def check_labels(self) -> None:

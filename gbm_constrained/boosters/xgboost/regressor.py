@@ -40,7 +40,8 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
     ----------{REGRESSOR_PARAMETERS_DOC}
     objective : str, default="reg:squarederror"
         As in the parent. Constraints can be added to "reg:squarederror", "reg:pseudohubererror",
-        "reg:absoluteerror", "reg:quantileerror" of one level, "count:poisson" and "reg:tweedie".
+        "reg:absoluteerror", "reg:quantileerror" of one level, "count:poisson", "reg:tweedie" and
+        "reg:gamma".
     **kwargs
         Every other parameter of :class:`xgboost.XGBRegressor`.
 

@@ -17,7 +17,11 @@ from gbm_constrained.boosters.xgboost.merging import (
     intercept_of,
     scale_leaves,
 )
-from gbm_constrained.boosters.xgboost.model import has_dropped_trees, shift_intercept
+from gbm_constrained.boosters.xgboost.model import (
+    has_dropped_trees,
+    keep_attributes,
+    shift_intercept,
+)
 from gbm_constrained.training.black_box_model import ScoreColumns
 
 
@@ -123,7 +127,7 @@ def weight_rounds(booster: xgb.Booster, weights: Float, intercept: float) -> xgb
     weighted.load_model(data)
     weighted.load_config(config)
     shift_intercept(weighted, np.array([intercept]))
-    return weighted
+    return keep_attributes(weighted, booster)
 
 
 def append_offsets(booster: xgb.Booster, rows: xgb.DMatrix, offsets: Float) -> xgb.Booster:
@@ -177,7 +181,7 @@ def append_forest(booster: xgb.Booster, forest: dict[str, Any]) -> xgb.Booster:
     appended = xgb.Booster()
     appended.load_model(ubjson.write(read))
     appended.load_config(config_of(booster, read))
-    appended.set_attr(**booster.attributes())
+    keep_attributes(appended, booster)
     if booster.attr("best_iteration") is not None:  # ``predict`` takes the rounds up to it.
         appended.set_attr(best_iteration=str(appended.num_boosted_rounds() - 1))
     return appended

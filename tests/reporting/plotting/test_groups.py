@@ -163,8 +163,8 @@ def test_group_rates_need_their_columns():
     [
         ([0, 1] * 50, [0, 1], "There are 100 labels and 2 decisions: .* as y_true and y_pred"),
         ([0, 1] * 50, [0.2, 0.7] * 50, "y_pred holds 0.2, which is no label: give decisions"),
-        ([0, 1] * 50, [0, None] * 50, "y_pred has 50 missing labels"),
-        ([0, np.nan] * 50, [0, 1] * 50, "y_true has 50 missing labels"),
+        ([0, 1] * 50, [0, None] * 50, "y_pred has 50 missing values"),
+        ([0, np.nan] * 50, [0, 1] * 50, "y_true has 50 missing values"),
         ([0, 1] * 50, [[0, 1]] * 100, "y_pred must be one-dimensional"),
     ],
 )
