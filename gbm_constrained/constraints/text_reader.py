@@ -275,7 +275,7 @@ class Reader(MaskedText):
             return self.read_sum(node)
         if parameter == "rates" and isinstance(node, (ast.List, ast.Tuple)):
             return self.read_all(node.elts, node, self.read_sum)
-        if parameter == "p" and self.text_of(node) == "inf":
+        if parameter == "p" and self.text_of(node) in ("inf", "float('inf')"):
             return math.inf
         return self.read_number(node) if parameter in NUMBERS else self.read_value(node)
 
