@@ -101,7 +101,8 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         objective by more than a hundredth.
     initial_model : linear classifier, default=None
         A fitted model with ``coef_`` and ``intercept_``, such as a deployed one, to start from.
-        Its scores are multiplied by a factor with which they meet the constraints.
+        Its scores are multiplied by a factor with which they meet the constraints. A warning
+        (GC309) says that there is none, and the fit starts without the model.
     chooser : {"maximum", "centroid"}, default="maximum"
         Search for the multipliers; see
         :class:`~gbm_constrained.solvers.cutting_plane.CuttingPlane`.
