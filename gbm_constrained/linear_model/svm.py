@@ -39,7 +39,7 @@ from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes, FittedAttribute
 from gbm_constrained.training.fitted_report import remove_report, report, warn
-from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.options import SolverOptions, with_known_parameters
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.report_layout import ReportLayout
@@ -147,6 +147,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
     certificate_: Any = FittedAttribute()
     ramp_values_: Any = FittedAttribute()
 
+    @with_known_parameters
     def __init__(
         self,
         penalty: str = "l2",
@@ -197,6 +198,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
+    @with_known_parameters
     @functools.partial(document_parameters, shared=FIT_PARAMETERS)
     def fit(
         self,

@@ -68,6 +68,16 @@ class MetricReader(Reader):
     """
 
     functions: ClassVar = {**RATES, **{name: Function(make) for name, make in NAMES.items()}}
+    meant_otherwise: ClassVar = {
+        **dict.fromkeys(
+            ("auc", "roc_auc", "roc_auc_score", "average_precision"),
+            "it is about the order of scores: bound it as a constraint, such as auc() >= 0.9",
+        ),
+        **dict.fromkeys(
+            ("log_loss", "logloss", "neg_log_loss", "neg_brier_score", "cross_entropy"),
+            "it is a mean loss of probabilities, which the classifier trains for: leave it out",
+        ),
+    }
     kind: ClassVar = "metric"
     others: ClassVar = f"must be one of {', '.join([*NAMES, 'cost'])}, or a rate such as recall"
 
