@@ -205,6 +205,11 @@ class GroupROCDisplay:
         """Compute the curves, and the AUCs with their intervals."""
         check_choice("kind", kind, get_args(Kind))
         check_share("level", level)
+        if not isinstance(constraint, Constraint | None):
+            raise TypeError(
+                f"constraint must be a constraint such as gap(auc(), by='sex') <= 0.05, or None, "
+                f"got {constraint!r}: columns that make groups are given as by=."
+            )
         codes, levels = groups
         names = [str(name) for name in quote_lookalikes(levels)]
         sides = _sides(len(levels), kind)
