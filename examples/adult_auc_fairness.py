@@ -74,7 +74,7 @@ constrained.set_params(constraints=[constraint])
 constrained.fit(X[train], y[train], sensitive_features=groups[train])
 for name, model in {"plain": plain, "constrained": constrained}.items():
     options = {"kind": "cross", "constraint": constraint, "sensitive_features": groups[test]}
-    GroupROCDisplay.from_estimator(model, X[test], y[test], "sex", **options, ax=axes[name])
+    GroupROCDisplay.from_estimator(model, X[test], y[test], by="sex", **options, ax=axes[name])
     axes[name].legend(loc="center right", fontsize="small")
     axes[name].set_title(f"LightGBM, {name}")
 figure.savefig("adult_auc_fairness.png", dpi=150)

@@ -13,6 +13,7 @@ from gbm_constrained.constraints import costs as _costs
 from gbm_constrained.constraints import pair_rates as _pair_rates
 from gbm_constrained.constraints import rates as _rates
 from gbm_constrained.constraints import row_means as _row_means
+from gbm_constrained.constraints import text as _text  # noqa: F401 - how constraints print
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.calibration import *  # noqa: F403 - as those of `rates`
 from gbm_constrained.constraints.costs import *  # noqa: F403 - as those of `rates`

@@ -149,6 +149,9 @@ _TABLE = (
     Finding("GC308", "note", UserWarning,
             "Gradients are computed on the CPU beside a graphics card",
             "Install CuPy for your version of CUDA, or make the card CuPy's current one."),
+    Finding("GC309", "warning", UserWarning,
+            "A given model is not what a fit starts from",
+            "Give a model whose multiple meets the constraints, or initial_model=None."),
     # Model files.
     Finding("GC401", "warning", UserWarning,
             "A model file does not keep all parameters",

@@ -100,7 +100,7 @@ def tradeoff_curve(
         - ``rounds``, ``shift``: boosting rounds of the model and the shift of its scores; of
           several classes, the largest. Rounds are missing and multipliers zero where decisions
           are optimised after training, as with ``maximize=`` and with DART.
-        - ``all_met``: whether the fit's own verdict on each of its constraints is "met".
+        - ``all_met``: whether the verdict on each of the fit's constraints is "met".
         - ``seconds``: the fit's time.
 
     Raises
@@ -324,7 +324,7 @@ def _tabulate(
         "multiplier": report["multiplier"],
         "rounds": np.nan if rounds is None else int(rounds.iloc[-1]),
         "shift": float(shift[0]) if shift.size == 1 else float(np.abs(shift).max()),
-        "all_met": model.feasibility_.status == "met",
+        "all_met": bool((table["verdict"] == "met").all()),
         "seconds": seconds,
     }
     return pd.DataFrame(columns)

@@ -55,6 +55,19 @@ def test_a_curve_has_a_row_for_each_bound_from_the_loosest(curve):
     pd.testing.assert_series_equal(curve["satisfied"], held.astype("boolean"), check_names=False)
 
 
+def test_all_met_is_about_the_rows_of_the_verdicts(data):
+    """A fit misses its bound out of fold, and test rows with its own decisions do not."""
+    X, y = data[:2]
+    alone = booster(constraints=gc.error_rate() <= 0.0).fit(X, y)
+    curve = gc.tradeoff_curve(
+        booster(), X, y, [0.0], constraint=lambda b: gc.error_rate() <= b,
+        X_test=X, y_test=alone.predict(X),
+    )  # fmt: skip
+    assert alone.feasibility_.status != "met"
+    assert curve["verdict"].tolist() == ["met"]
+    assert curve["all_met"].tolist() == [True]
+
+
 def test_numbers_of_a_curve_without_unseen_rows_are_numbers(data):
     model = gc.ConstrainedLogisticRegression(constraints=gc.fnr() <= 0.5)
     curve = gc.tradeoff_curve(model, *data[:2], BOUNDS)

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.factories import make_factory
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.pair_rates import auc, cross_auc, mean_rank
 from gbm_constrained.constraints.presets import SHARED_PARAMETERS, By
@@ -56,7 +57,7 @@ ValueError
 
 def _document(function: Function) -> Function:
     """Describe the parameters and the errors of presets of pair rates."""
-    return document_parameters(function, _SHARED_PARAMETERS, _RAISES)
+    return make_factory(document_parameters(function, _SHARED_PARAMETERS, _RAISES))
 
 
 @_document

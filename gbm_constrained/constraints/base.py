@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.amounts import Amount
 from gbm_constrained.constraints.curves import CurvedRow, LinearRow
 from gbm_constrained.constraints.events import LinearCombination, Term
+from gbm_constrained.constraints.factories import refuse_uncalled
 from gbm_constrained.constraints.priorities import Prioritised, write_priority
 from gbm_constrained.constraints.reference_models import ReferenceModel
 from gbm_constrained.constraints.selectors import ClassPosition, Columns, to_python_scalar
@@ -25,7 +26,6 @@ __all__ = ["Constraint"]
 
 Sense: TypeAlias = Literal["<=", ">="]
 GroupT = TypeVar("GroupT")
-RATE_NAMES: set[str] = set()  # Names of the functions that make rates and comparisons.
 ROUNDING = 1e-12  # Rates closer to each other are equal, and smaller ones zero.
 
 
@@ -35,13 +35,25 @@ def shorten_number(number: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def refuse_uncalled(rate: Any, where: str) -> None:
-    """Refuse a function that makes a rate, or its name, in the place of the rate."""
-    is_function = inspect.isfunction(rate)
-    name = rate.__name__ if is_function else rate
-    if isinstance(name, str) and name in RATE_NAMES:
-        given = "a function that makes one" if is_function else "a text"
-        raise TypeError(f"{where} takes a rate, and {name!r} is {given}: write {name}().")
+class NotTextError(ValueError):
+    """Error of a constraint that cannot be written as text."""
+
+
+def write_number(value: float) -> str:
+    """Write a number with all its digits."""
+    return repr(float(value)).removesuffix(".0")
+
+
+@singledispatch
+def write_expression(expression: Any) -> str:
+    """Write an expression as the Python that makes it; each kind registers a function."""
+    raise NotTextError(f"a {type(expression).__name__} has no text")
+
+
+@singledispatch
+def write_bound(expression: Any, sense: Sense, bound: float) -> str:
+    """Write a bound of an expression as Python; those that presets alone make register."""
+    return f"{write_expression(expression)} {sense} {write_number(bound)}"
 
 
 class Expression(WithoutArithmetic):
@@ -169,7 +181,11 @@ class Expression(WithoutArithmetic):
         )
 
     def __repr__(self) -> str:
-        return str(self)
+        """Write the Python that makes the expression, if there is such a text."""
+        try:
+            return write_expression(self)
+        except NotTextError:
+            return str(self)
 
 
 def _refuse_without_groups(expression: Expression) -> None:
@@ -411,4 +427,9 @@ class Constraint(Prioritised):
         return self.expression.write_bound(self.sense, self.bound)
 
     def __repr__(self) -> str:
-        return write_priority(self, str(self), f"{self.violation_weight:g}")
+        """Write the Python that makes the constraint, if there is such a text."""
+        try:
+            bound = write_bound(self.expression, self.sense, self.bound)
+        except NotTextError:
+            bound = str(self)
+        return write_priority(self, bound, write_number(self.violation_weight))

@@ -11,7 +11,7 @@ functionals as rates are, so that an error is a curved function of them.
 
 >>> from gbm_constrained import each, gap
 >>> calibration_error() <= 0.05
-calibration_error <= 0.05
+calibration_error() <= 0.05
 >>> each(calibration_error(bins=5), by="sex") <= 0.05
 each(calibration_error(bins=5), by='sex') <= 0.05
 """

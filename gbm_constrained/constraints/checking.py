@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.factories import Factory
 from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import is_fairlearn
 from gbm_constrained.constraints.priorities import refuse_priorities
@@ -134,10 +134,9 @@ def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: s
 
 def _remedy(item: Any) -> str:
     """Write the remedy for a value that was meant as a constraint."""
-    if inspect.isfunction(item):
-        return (
-            f" {item.__name__} is a function that makes a rate: write {item.__name__}() <= 0.05."
-        )
+    if isinstance(item, Factory):
+        bound = "" if item.__name__[0].isupper() else " <= 0.05"  # Presets have their bound.
+        return f" {item.__name__} is a function: write {item.call}{bound}."
     if isinstance(item, str):
         return " parse_constraint reads a constraint that is written as text."
     if isinstance(item, bool):

@@ -86,7 +86,7 @@ def cost(
     --------
     >>> from gbm_constrained import cost
     >>> cost([[0, 0], [1, 0]], weight="Amount") + cost([[0, 3], [0, 3]]) <= 2.5
-    cost([[0, 0], [1, 0]])[weight=Amount] + cost([[0, 3], [0, 3]]) <= 2.5
+    cost([[0, 0], [1, 0]], weight='Amount') + cost([[0, 3], [0, 3]]) <= 2.5
     """
     table = np.asarray(matrix, dtype=np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1]:

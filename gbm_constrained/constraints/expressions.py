@@ -17,11 +17,11 @@ from gbm_constrained.constraints.base import (
     Constraint,
     Expression,
     Sense,
-    refuse_uncalled,
     shorten_number,
 )
 from gbm_constrained.constraints.curves import LinearRow
 from gbm_constrained.constraints.events import LinearCombination, Term
+from gbm_constrained.constraints.factories import refuse_uncalled
 
 __all__ = ["Rate"]
 
@@ -90,6 +90,11 @@ class Rate(LinearCombination, Expression):
         """Return the rate, which is the functional."""
         return float(functionals[0])
 
+    @property
+    def is_term(self) -> bool:
+        """Whether the rate is one mean, and no sum or multiple."""
+        return len(self.terms) == 1 and self.terms[0][0] == 1.0 and not self.constant
+
     def _plus(self, other: Any, factor: float) -> Rate:
         if is_number(other):
             if not is_finite(other):
@@ -155,7 +160,7 @@ class Rate(LinearCombination, Expression):
                 f"order of scores: compare groups by ratio(rate, by=...), or bound differences."
             )
         if isinstance(other, Rate):
-            return Quotient(f"({self}) / ({other})", self, other)
+            return Quotient(_write_quotient(self, other), self, other)
         if not is_number(other):
             return NotImplemented
         if not other or not is_finite(other):
@@ -178,6 +183,11 @@ class Rate(LinearCombination, Expression):
 
     def __ge__(self, bound: Any) -> Constraint:
         return (self - bound) >= 0.0 if isinstance(bound, Rate) else super().__ge__(bound)
+
+
+def _write_quotient(*parts: Rate) -> str:
+    """Write a quotient of rates, sums and multiples in brackets."""
+    return " / ".join(str(rate) if rate.is_term else f"({rate})" for rate in parts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,6 +214,11 @@ class Quotient(Expression):
             )
         if self.denominator.range[1] <= 0.0:
             raise ValueError(f"{self.name} divides by zero: its denominator is no rate.")
+
+    @property
+    def is_written_out(self) -> bool:
+        """Whether one rate is divided by another, and no function made the quotient."""
+        return self.name == _write_quotient(self.numerator, self.denominator)
 
     @property
     def rates(self) -> tuple[Rate, ...]:

@@ -17,11 +17,11 @@ from gbm_constrained.constraints.base import (
     Constraint,
     Expression,
     Sense,
-    refuse_uncalled,
     shorten_number,
 )
 from gbm_constrained.constraints.curves import CurvedRow, DifferenceNorm, LinearRow
 from gbm_constrained.constraints.expressions import Quotient, Rate
+from gbm_constrained.constraints.factories import refuse_uncalled
 from gbm_constrained.constraints.grouped import GroupedRate, Paired
 
 OPTIONS = ("by", "missing", "min_group_size", "small_groups", "reference")

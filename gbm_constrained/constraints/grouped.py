@@ -14,11 +14,11 @@ from gbm_constrained.constraints.base import (
     Expression,
     GroupT,
     Sense,
-    refuse_uncalled,
 )
 from gbm_constrained.constraints.curves import LinearRow
 from gbm_constrained.constraints.events import LinearCombination
 from gbm_constrained.constraints.expressions import Rate
+from gbm_constrained.constraints.factories import refuse_uncalled
 from gbm_constrained.constraints.selectors import Columns, Missing
 
 __all__ = ["overall"]
@@ -192,7 +192,7 @@ class Paired(Grouped):
     @property
     def min_groups(self) -> int:
         """Smallest number of groups that can be compared."""
-        return 1 if self.compares_with_overall else 2
+        return 2  # The one group that there is equals its reference, whatever the decisions.
 
     def functionals(
         self, groups: Sequence[GroupT]

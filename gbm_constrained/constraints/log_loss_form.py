@@ -55,7 +55,7 @@ def as_log_loss(
     --------
     >>> from gbm_constrained import as_log_loss, class_error
     >>> as_log_loss([class_error(0) <= 0.25], n_classes=4)
-    [log_loss[y=0] <= 0.346574]
+    [log_loss(on=label(0)) <= 0.34657359027997264]
     """
     if isinstance(n_classes, bool) or n_classes < 2:
         raise ValueError(f"n_classes must be an integer >= 2, got {n_classes!r}.")

@@ -7,11 +7,11 @@ are (:mod:`gbm_constrained.constraints.rates`), and depend on no threshold.
 
 >>> from gbm_constrained import auc, cross_auc, gap
 >>> gap(auc(), by="sex") <= 0.02
-gap(auc, by='sex') <= 0.02
+gap(auc(), by='sex') <= 0.02
 >>> gap(cross_auc(), by="race", reference="white") <= 0.05
-gap(cross_auc, by='race', reference='white') <= 0.05
+gap(cross_auc(), by='race', reference='white') <= 0.05
 >>> auc(negatives={"sex": "F"}) - auc(positives={"sex": "F"}) <= 0.02
-auc[negatives sex=F] - auc[positives sex=F] <= 0.02
+auc(negatives={'sex': 'F'}) - auc(positives={'sex': 'F'}) <= 0.02
 """
 
 from __future__ import annotations

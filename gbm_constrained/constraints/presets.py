@@ -32,6 +32,7 @@ from gbm_constrained.constraints.coverage import (
     read_targets,
 )
 from gbm_constrained.constraints.expressions import Rate
+from gbm_constrained.constraints.factories import make_factory
 from gbm_constrained.constraints.grouped import overall
 from gbm_constrained.constraints.rates import (
     churn,
@@ -96,12 +97,13 @@ ValueError
 
 def _document(function: Function) -> Function:
     """Describe the parameters that presets share."""
-    return document_parameters(function, SHARED_PARAMETERS)
+    return make_factory(document_parameters(function, SHARED_PARAMETERS))
 
 
 def _document_parity(function: Function) -> Function:
     """Describe the parameters, the result and the errors of parities."""
-    return document_parameters(function, SHARED_PARAMETERS, _PARITY_RETURNS, _PARITY_RAISES)
+    documented = document_parameters(function, SHARED_PARAMETERS, _PARITY_RETURNS, _PARITY_RAISES)
+    return make_factory(documented)
 
 
 def _parity(
@@ -256,6 +258,7 @@ def BoundedGroupLoss(  # noqa: N802
     return Constraint(each(losses[loss](on=on), by=by), "<=", upper_bound)
 
 
+@make_factory
 def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  # noqa: N802
     """Bound the error of some classes: ``NeymanPearson({0: 0.05})``.
 
@@ -346,6 +349,7 @@ def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constrai
     return Constraint(ratio(selection_rate(on=on), by=by), ">=", bound)
 
 
+@make_factory
 def Coverage(*, within: float, to: Any = None) -> Constraint:  # noqa: N802
     r"""Bound the difference between how often each class is predicted and a target.
 
@@ -370,6 +374,7 @@ def Coverage(*, within: float, to: Any = None) -> Constraint:  # noqa: N802
     return Constraint(CoverageDifference(read_targets("Coverage", to)), "<=", within)
 
 
+@make_factory
 def Quantification(*, within: float, to: Any = None) -> Constraint:  # noqa: N802
     r"""Bound the divergence between how often each class is predicted and a target.
 

@@ -66,7 +66,7 @@ class Prioritised:
         --------
         >>> from gbm_constrained import recall, selection_rate
         >>> [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
-        [selection_rate <= 0.05, (recall >= 0.3).with_priority(2)]
+        [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
         """
         changed: dict[str, Any] = {"priority": priority, "violation_weight": weight}
         return replace(self, **changed)

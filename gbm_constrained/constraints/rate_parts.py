@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained.constraints.amounts import Amount
-from gbm_constrained.constraints.base import RATE_NAMES
 from gbm_constrained.constraints.events import Event, Misclassified, Predicted, Term
 from gbm_constrained.constraints.expressions import Rate
+from gbm_constrained.constraints.factories import make_factory
 from gbm_constrained.constraints.selectors import (
     ClassPosition,
     Columns,
@@ -64,8 +64,7 @@ small_groups : {"keep", "hold", "merge", "drop"}, default="keep"
 
 def document_rate(function: Function) -> Function:
     """Register a function that makes rates, and describe the parameters that rates share."""
-    RATE_NAMES.add(function.__name__)
-    return document_parameters(function, _SHARED_PARAMETERS)
+    return make_factory(document_parameters(function, _SHARED_PARAMETERS))
 
 
 class Taken(NamedTuple):

@@ -8,13 +8,13 @@ immutable, hashable description that holds no data.
 
 >>> from gbm_constrained.constraints.rates import fnr, fpr, gap, precision, selection_rate
 >>> fnr() <= 0.05
-fnr <= 0.05
+fnr() <= 0.05
 >>> fpr(on={"sex": "F"}) - fpr(on={"sex": "M"}) <= 0.02
-fpr[sex=F] - fpr[sex=M] <= 0.02
+fpr(on={'sex': 'F'}) - fpr(on={'sex': 'M'}) <= 0.02
 >>> gap(selection_rate(), by="sex") <= 0.02
-gap(selection_rate, by='sex') <= 0.02
+gap(selection_rate(), by='sex') <= 0.02
 >>> precision() >= 0.9
-precision >= 0.9
+precision() >= 0.9
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ as rates of classifiers are.
 
 >>> from gbm_constrained.constraints.rates import each, gap
 >>> each(mean_loss("squared"), by="race") <= 0.02
-each(mean_loss(squared), by='race') <= 0.02
+each(mean_loss('squared'), by='race') <= 0.02
 >>> gap(mean_prediction(), by="sex") <= 0.1
-gap(mean_prediction, by='sex') <= 0.1
+gap(mean_prediction(), by='sex') <= 0.1
 >>> coverage() >= 0.9
-coverage >= 0.9
+coverage() >= 0.9
 """
 
 from __future__ import annotations

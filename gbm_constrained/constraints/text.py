@@ -10,18 +10,25 @@ quotes and backslashes, ``\n``, ``\t``, ``\r``, ``\uXXXX`` and ``\UXXXXXXXX``.
 >>> parse_constraint("gap(tpr, by=sex) <= 0.02") == (gap(tpr(), by="sex") <= 0.02)
 True
 >>> format_constraint(gap(tpr("yes"), by=["sex", "race"]) <= 0.02)
-'gap(tpr(yes), by=[sex, race]) <= 0.02'
+"gap(tpr('yes'), by=['sex', 'race']) <= 0.02"
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from functools import singledispatch
 from typing import Any
 
 from gbm_constrained.constraints.amounts import Amount
-from gbm_constrained.constraints.base import Constraint, Expression, Sense
+from gbm_constrained.constraints.base import (
+    Constraint,
+    NotTextError,
+    Sense,
+    write_bound,
+    write_expression,
+    write_number,
+)
 from gbm_constrained.constraints.calibration import (
     CalibrationError,
     CalibrationGap,
@@ -50,9 +57,7 @@ from gbm_constrained.constraints.text_reader import (
     Reader,
 )
 from gbm_constrained.constraints.text_values import (
-    NotTextError,
     write_call,
-    write_number,
     write_value,
 )
 
@@ -100,7 +105,7 @@ def parse_constraint(
     --------
     >>> from gbm_constrained import parse_constraint
     >>> parse_constraint("fpr(on={sex: F}) - fpr(on={sex: M}) <= 0.02")
-    fpr[sex=F] - fpr[sex=M] <= 0.02
+    fpr(on={'sex': 'F'}) - fpr(on={'sex': 'M'}) <= 0.02
     """
     found = Reader(text, labels, positive).read_constraints()
     if len(found) != 1:
@@ -164,7 +169,7 @@ def format_constraint(constraint: Constraint) -> str:
     if not isinstance(constraint, Constraint):
         raise TypeError(f"constraint must be a constraint such as fpr() <= 0.05: {constraint!r}.")
     try:
-        bound = _write_bound(constraint.expression, constraint.sense, constraint.bound)
+        bound = write_bound(constraint.expression, constraint.sense, constraint.bound)
         text = write_priority(constraint, bound, write_number(constraint.violation_weight))
         if parse_constraint(text) != constraint:
             raise NotTextError(
@@ -175,25 +180,13 @@ def format_constraint(constraint: Constraint) -> str:
     return text
 
 
-@singledispatch
-def _write_bound(expression: Expression, sense: Sense, bound: float) -> str:
-    """Write a bound of an expression; those that presets alone make are written as these."""
-    return f"{write_expression(expression)} {sense} {write_number(bound)}"
-
-
-@_write_bound.register
+@write_bound.register
 def _(shares: OfShares, sense: Sense, bound: float) -> str:
     named = [target for target in shares.to or () if isinstance(target, tuple)]
     pairs = ", ".join(f"{write_value(k)}: {write_number(share)}" for k, share in named)
     numbers = ", ".join(write_number(t) for t in shares.to or () if isinstance(t, float))
     to = f"{{{pairs}}}" if named else f"[{numbers}]" if numbers else None
     return write_call(shares.preset, within=write_number(bound), to=to)
-
-
-@singledispatch
-def write_expression(expression: Any) -> str:
-    """Write an expression as text; each kind of expression registers a function."""
-    raise NotTextError(f"a {type(expression).__name__} has no text")
 
 
 @write_expression.register
@@ -212,10 +205,10 @@ def _(rate: Rate) -> str:
 
 @write_expression.register
 def _(quotient: Quotient) -> str:
-    name = re.split(r"[(\[]", quotient.name)[0]
-    if name in RATES:
+    if not quotient.is_written_out:
+        name = re.split(r"[(\[]", quotient.name)[0]
         term = quotient.numerator.terms[0][1]
-        normalize = "pred" if name == "confusion" else None
+        normalize = write_value("pred") if name == "confusion" else None
         return write_call(
             name,
             *_write_labels(name, term),
@@ -228,8 +221,7 @@ def _(quotient: Quotient) -> str:
 
 def _write_in_brackets(rate: Rate) -> str:
     text = write_expression(rate)
-    is_call = len(rate.terms) == 1 and rate.terms[0][0] == 1.0 and not rate.constant
-    return text if is_call else f"({text})"
+    return text if rate.is_term else f"({text})"
 
 
 def _write_term(term: Term) -> str:
@@ -239,7 +231,7 @@ def _write_term(term: Term) -> str:
         raise NotTextError(f"{name} is a part of a quotient, which has no text by itself")
     models = [_write_model(model) for model in term.reference_models]
     given = {"over" if name == "wins" else "to": models[0]} if models else {}
-    normalize = "all" if name == "confusion" and term.where else None
+    normalize = write_value("all") if name == "confusion" and term.where else None
     event, labels = term.event, _write_labels(name, term)
     function, options = _write_function(event)
     return write_call(
@@ -273,7 +265,7 @@ def _write_function(event: Event) -> tuple[list[str], dict[str, str | None]]:
         return [], {"range": stated}
     name = "delta" if event.loss == "huber" else "alpha"
     value = None if event.parameter is None else write_number(event.parameter)
-    return [event.loss], {name: value, "range": stated}
+    return [write_value(event.loss)], {name: value, "range": stated}
 
 
 def _write_amount(amount: Amount | None) -> dict[str, str | None]:
@@ -292,12 +284,13 @@ def _write_sides(event: Event) -> dict[str, str | None]:
     """Write the arguments that choose the sides of a pair rate; nothing for other events."""
     if not isinstance(event, RankedAbove):
         return {}
-    is_of_negatives, is_of_all = event.group == "second", event.background == "all"
+    is_of_negatives = event.group == "second"
+    is_of_all = event.background == "all" and event.others and event.needs_group
     return {
         "positives": write_selectors(event.first),
         "negatives": write_selectors(event.second),
-        "group": "negatives" if is_of_negatives else None,
-        "background": "all" if is_of_all and event.others and event.needs_group else None,
+        "group": write_value("negatives") if is_of_negatives else None,
+        "background": write_value("all") if is_of_all else None,
     }
 
 
@@ -371,10 +364,11 @@ def _(norm: GapNorm) -> str:
             + write_call("gap", write_expression(of), **given)
             for weight, of in norm.parts
         )
-    if any(weight != 1.0 for weight, _ in norm.parts):
-        raise NotTextError("its gaps have weights: multiply the rates by them")
+    weight = norm.parts[0][0]  # That of all: a norm is multiplied as a whole.
+    factor = "" if weight == 1.0 else f"{write_number(weight)} * "
     rates = ", ".join(write_expression(of) for _, of in norm.parts)
-    return write_call("gap_norm", f"[{rates}]", **given, p=write_number(norm.p))
+    p = "float('inf')" if norm.p == math.inf else write_number(norm.p)
+    return factor + write_call("gap_norm", f"[{rates}]", **given, p=p)
 
 
 def _write_options(grouped: Grouped) -> dict[str, str]:

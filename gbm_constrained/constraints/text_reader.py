@@ -109,6 +109,7 @@ class Reader(MaskedText):
     """Walk over the syntax trees of a text; the arguments are those of `parse_constraint`."""
 
     functions: ClassVar = FUNCTIONS
+    meant_otherwise: ClassVar[dict[str, str]] = {}  # Names of other kinds, and what to do.
     kind: ClassVar[str] = "rate"  # As messages call what the functions make.
     others: ClassVar[str] = f"one of {', '.join(RATES)}, or a preset"
 
@@ -226,6 +227,8 @@ class Reader(MaskedText):
             self.fail(message, node)
         if name not in self.functions:
             node = node.func if isinstance(node, ast.Call) else node
+            if why := self.meant_otherwise.get(name.lower()):
+                self.fail(f"{name}: {why}. A {self.kind} {self.others}", node)
             meant = _SYNONYMS.get(name.lower())
             remedy = f"did you mean {meant}?" if meant else _suggest(name, self.functions)
             self.fail(f"unknown {self.kind} {name}: {remedy or self.others}", node)
@@ -275,7 +278,7 @@ class Reader(MaskedText):
             return self.read_sum(node)
         if parameter == "rates" and isinstance(node, (ast.List, ast.Tuple)):
             return self.read_all(node.elts, node, self.read_sum)
-        if parameter == "p" and self.text_of(node) == "inf":
+        if parameter == "p" and self.text_of(node) in ("inf", "float('inf')"):
             return math.inf
         return self.read_number(node) if parameter in NUMBERS else self.read_value(node)
 

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import numpy as np
 
+from gbm_constrained.constraints.base import NotTextError
 from gbm_constrained.constraints.selectors import MISSING
-from gbm_constrained.constraints.text_reader import CONSTANTS
-
-
-class NotTextError(ValueError):
-    """Error of a constraint that cannot be written as text."""
-
-
-def write_number(value: float) -> str:
-    """Write a number with all its digits."""
-    return repr(float(value)).removesuffix(".0")
 
 
 def write_value(value: Any) -> str:
@@ -35,13 +25,12 @@ def write_value(value: Any) -> str:
             f"{value!r} is of type {type(value).__name__}, and only texts, numbers, true and "
             f"false can be written"
         )
-    if re.fullmatch(r"[^\W\d]\w*", value) and value not in (*CONSTANTS, "overall"):
-        return value
-    return f'"{"".join(map(_escape, value))}"'
+    quote = '"' if "'" in value and '"' not in value else "'"
+    return f"{quote}{''.join(_escape(character, quote) for character in value)}{quote}"
 
 
-def _escape(character: str) -> str:
-    if character in '\\"':
+def _escape(character: str, quote: str) -> str:
+    if character in ("\\", quote):
         return f"\\{character}"
     if character.isprintable():
         return character
@@ -51,6 +40,6 @@ def _escape(character: str) -> str:
 
 
 def write_call(name: str, *positional: str, **named: str | None) -> str:
-    """Write the call of a function, without brackets where it has no arguments."""
+    """Write the call of a function."""
     given = [*positional, *(f"{name}={value}" for name, value in named.items() if value)]
-    return f"{name}({', '.join(given)})" if given else name
+    return f"{name}({', '.join(given)})"

@@ -18,6 +18,7 @@ from gbm_constrained._dataframes import index_of
 from gbm_constrained._findings import issue_warning
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.selectors import to_python_scalar
+from gbm_constrained.data.validation import refuse_lazy
 
 
 class RowAlignment:
@@ -29,6 +30,8 @@ class RowAlignment:
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Refuse arguments, by name, that have equal row labels in different orders."""
         first: tuple[str, pd.Index[Any]] | None = None
+        for name, values in arguments.items():
+            refuse_lazy(values, name)
         for name, index in _indexes(arguments):
             if first is None:
                 first = name, index

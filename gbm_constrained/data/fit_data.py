@@ -30,6 +30,7 @@ from gbm_constrained.data.validation import (
     check_labels,
     check_weight,
     copy_random_state,
+    refuse_lazy,
 )
 
 ClassFactor: TypeAlias = Callable[[Array, Array], Array]
@@ -200,6 +201,7 @@ class FitData:
         """Check and encode the rows; no random state is the same as 0."""
         X, y = arguments.X, arguments.y
         check_features(X)
+        refuse_lazy(y, "y")
         check_consistent_length(X, y)
         communicator = arguments.machine.communicator
         if arguments.datasets is not None and not communicator.holds_all_rows:

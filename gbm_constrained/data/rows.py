@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import singledispatch
 from typing import Any
 
@@ -40,6 +41,21 @@ from gbm_constrained.data.attributes import (
 from gbm_constrained.data.communicator import Machine
 from gbm_constrained.data.exact_sums import round_weights
 from gbm_constrained.exceptions import UnavailableError
+
+
+def _hint(name: Hashable, known: Sequence[Hashable]) -> str:
+    """Say what may have been meant by the name of a column that is not there."""
+    plain = {str(one).casefold(): one for one in known}
+    if near := get_close_matches(str(name).casefold(), list(plain), 1, cutoff=0.8):
+        return f" Did you mean {plain[near[0]]!r}?"
+    if "sensitive_feature_0" in known:
+        return (
+            f" An array has no name, and is called 'sensitive_feature_0': give "
+            f"sensitive_features={{{name!r}: values}}."
+        )
+    if not known:
+        return f" In a Pipeline, write STEP__sensitive_features={{{name!r}: values}} in fit."
+    return ""
 
 
 @dataclass
@@ -136,6 +152,7 @@ class Rows:
             raise UnavailableError(
                 f"column {name!r} is neither in sensitive_features nor in X: give it "
                 f"{self.remedy}; the columns known are {list(dict.fromkeys(known))}."
+                f"{_hint(name, known)}"
             )
         if len(parts) == 1:
             return np.asarray(parts[0])

@@ -16,6 +16,7 @@ from gbm_constrained._dataframes import (
     order_of,
     repeated_names,
 )
+from gbm_constrained.data.validation import refuse_lazy
 
 
 def columns_of(
@@ -53,6 +54,7 @@ def _as_table(sensitive_features: Any, argument: str) -> dict[Hashable, Any]:
     """
     if sensitive_features is None:
         return {}
+    refuse_lazy(sensitive_features, argument)
     if is_frame(sensitive_features):
         names = names_of(sensitive_features)
         if repeated := repeated_names(sensitive_features):

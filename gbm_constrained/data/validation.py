@@ -87,6 +87,7 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
             f"A constrained estimator requires {name} to be passed, but the target {name} is "
             f"None: give one value for each row."
         )
+    refuse_lazy(y, name)
     if isinstance(y, pd.DataFrame) and y.shape[1] == 1:
         y = y.iloc[:, 0]
     labels = as_array(y)
@@ -127,6 +128,14 @@ def check_no_scores(decided: NDArray[Any], found: str, remedy: str) -> None:
         raise ValueError(f"{found} {score!r}, which is no label: {remedy}.")
 
 
+def refuse_lazy(values: Any, name: str) -> None:
+    """Refuse a table that has not been computed."""
+    if type(values).__name__ == "LazyFrame":
+        raise TypeError(
+            f"{name} is a LazyFrame, which holds no values yet: give {name}={name}.collect()."
+        )
+
+
 def check_features(X: Any, name: str = "X") -> None:
     """Refuse features without columns, with a mask, or with equal names of columns.
 
@@ -143,6 +152,7 @@ def check_features(X: Any, name: str = "X") -> None:
         raise TypeError(f"{name} is a {kind} of XGBoost: take gbm_constrained.xgboost.train.")
     if kind == "Dataset" and type(X).__module__.startswith("lightgbm"):
         raise TypeError(f"{name} is a Dataset of LightGBM: take gbm_constrained.lightgbm.train.")
+    refuse_lazy(X, name)
     if is_masked(X):
         raise ValueError(
             f"{name} is a masked array, of which the library would take the values below the "

@@ -249,7 +249,9 @@ def _measure_metrics(
         try:
             bound = MetricOnRows.of(metric, rows, positive)
         except ValueError as error:
-            raise type(error)(f"metrics: {metric}: {error}") from None
+            is_named = str(error).startswith((f"{metric} has", f"{metric} speaks"))
+            named = "" if is_named else f"{metric}: "
+            raise type(error)(f"metrics: {named}{error}") from None
         records += [
             (name, str(metric), *bound.estimate(decisions, level))
             for name, decisions in decided.items()

@@ -12,7 +12,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.metrics.base import BoundMetric, Metric
-from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.compiler import NoRowsError, compile_constraints
 from gbm_constrained.problem.grouping import SmallGroupWarning
 from gbm_constrained.problem.joint_cells import JointCells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -71,7 +71,15 @@ class MetricOnRows:
                 f"no part of these rows: measure a metric without on=dataset(...) on its rows."
             )
         warning = SmallGroupWarning(f"{metric}, ")
-        cells, compiled = compile_constraints(bound.constraints, rows, warning=warning)
+        try:
+            cells, compiled = compile_constraints(bound.constraints, rows, warning=warning)
+        except NoRowsError:
+            missing = ", ".join(map(repr, classes[of_classes == 0.0].tolist()))
+            reason = f"is of class {missing}" if missing else "is among those of one of its rates"
+            raise ValueError(
+                f"{metric} has no value on these rows: none of them with positive weight "
+                f"{reason}. Give rows of every class, {classes.tolist()}, or measure the accuracy."
+            ) from None
         bound = bound.with_groups(compiled.groups)
         return cls(bound, cells, compiled, JointCells.of(cells))
 

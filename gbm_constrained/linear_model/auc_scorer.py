@@ -57,6 +57,7 @@ from gbm_constrained.linear_model.score_functions import LinearScore
 from gbm_constrained.solvers.pair_rules import POSITIVES, density_ratios
 from gbm_constrained.solvers.stochastic_mirror_descent import ScoreFunction
 from gbm_constrained.training.fit import weight_of_rows
+from gbm_constrained.training.options import with_known_parameters
 
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
 
@@ -163,6 +164,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
     >>> clf = clf.fit(scale(X), y, sensitive_features={"site": X[:, 0] > 14})
     """
 
+    @with_known_parameters
     def __init__(
         self,
         constraints: Any = None,
@@ -214,6 +216,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
+    @with_known_parameters
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, sensitive_features: Any = None
     ) -> ConstrainedAUCScorer:

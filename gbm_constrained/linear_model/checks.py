@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length
 
+from gbm_constrained.data.validation import refuse_lazy
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training.fit import weight_of_rows
 from gbm_constrained.training.options import LINEAR_SOLVER, SolverName, SolverOptions
@@ -71,6 +72,7 @@ def check_parameters(estimator: Any) -> None:
 
 def check_rows(X: Any, y: Any, sample_weight: Any) -> Any:
     """Check labels and lengths, and return the weight of each row."""
+    refuse_lazy(X, "X")
     sample_weight = weight_of_rows(sample_weight, y)
     check_consistent_length(X, y, sample_weight)
     check_classification_targets(y)

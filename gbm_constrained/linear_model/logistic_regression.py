@@ -41,7 +41,7 @@ from gbm_constrained.training.options import (
     OracleName,
     SolverName,
     set_solver_options,
-    with_moved_parameters,
+    with_known_parameters,
 )
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
@@ -163,7 +163,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
 
     multi_class = "deprecated"  # Read by scikit-learn < 1.8, where this is the default.
 
-    @with_moved_parameters
+    @with_known_parameters
     def __init__(
         self,
         penalty: Any = _PENALTY,
@@ -224,6 +224,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
+    @with_known_parameters
     @document_fit
     def fit(
         self,

@@ -55,7 +55,7 @@ class RampFit:
 
         `given` are coefficients to start from.
         """
-        self.method = method
+        self.method, self.is_given = method, given is not None
         self.start: Start = find_start(self.problem, self.model, method, given)
         notifier = self.fit.notifier
         steps: list[Step] = []
@@ -75,6 +75,14 @@ class RampFit:
 
     def warn(self, steps: Sequence[Step]) -> None:
         """Warn of bounds that have not closed, and of steps that ended far from the last."""
+        if self.is_given and np.isnan(self.start.factor):
+            issue_warning(
+                "initial_model is not what the fit started from: no multiple of its scores was "
+                "found whose ramp rates meet the constraints. The fit started from a constant "
+                "score or from the smallest violation: give a model that is nearer to the "
+                "constraints, relax these, or leave initial_model out.",
+                "GC309",
+            )
         last, step = steps[-2:]
         if step.upper - step.lower > step.asked:
             issue_warning(

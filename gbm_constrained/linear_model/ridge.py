@@ -36,7 +36,7 @@ from gbm_constrained.training.options import (
     SolverName,
     SolverOptions,
     set_solver_options,
-    with_moved_parameters,
+    with_known_parameters,
 )
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.regression import RegressionFit
@@ -127,7 +127,7 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
     True
     """
 
-    @with_moved_parameters
+    @with_known_parameters
     def __init__(
         self,
         alpha: Any = 1.0,
@@ -175,6 +175,7 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
             tags.target_tags.multi_output = False
         return tags
 
+    @with_known_parameters
     @document_fit
     def fit(
         self,

@@ -39,7 +39,7 @@ from gbm_constrained.training.final_model import FinalModel
 from gbm_constrained.training.fit import ConstrainedFit
 from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes, FittedAttribute
 from gbm_constrained.training.fitted_report import remove_report, report, warn
-from gbm_constrained.training.options import SolverOptions
+from gbm_constrained.training.options import SolverOptions, with_known_parameters
 from gbm_constrained.training.problem import LibrarySettings
 from gbm_constrained.training.progress import Progress
 from gbm_constrained.training.report_layout import ReportLayout
@@ -101,7 +101,8 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         objective by more than a hundredth.
     initial_model : linear classifier, default=None
         A fitted model with ``coef_`` and ``intercept_``, such as a deployed one, to start from.
-        Its scores are multiplied by a factor with which they meet the constraints.
+        Its scores are multiplied by a factor with which they meet the constraints. A warning
+        (GC309) says that there is none, and the fit starts without the model.
     chooser : {"maximum", "centroid"}, default="maximum"
         Search for the multipliers; see
         :class:`~gbm_constrained.solvers.cutting_plane.CuttingPlane`.
@@ -146,6 +147,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
     certificate_: Any = FittedAttribute()
     ramp_values_: Any = FittedAttribute()
 
+    @with_known_parameters
     def __init__(
         self,
         penalty: str = "l2",
@@ -196,6 +198,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
+    @with_known_parameters
     @functools.partial(document_parameters, shared=FIT_PARAMETERS)
     def fit(
         self,

@@ -17,7 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.base import Constraint, Expression
+from gbm_constrained.constraints.base import (
+    Constraint,
+    Expression,
+    NotTextError,
+    write_expression,
+)
 from gbm_constrained.constraints.positive_class import resolve_positive_class
 from gbm_constrained.constraints.without_arithmetic import WithoutArithmetic
 from gbm_constrained.metrics.values import MetricValue
@@ -204,7 +209,11 @@ class Metric(WithoutArithmetic):
     def __str__(self) -> str: ...
 
     def __repr__(self) -> str:
-        return str(self)
+        """Write the Python that makes the metric, if there is such a text."""
+        try:
+            return write_expression(self)
+        except NotTextError:
+            return str(self)
 
 
 def bind_linear(metric: Metric, expression: Expression) -> BoundMetric:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from sklearn.metrics import accuracy_score, make_scorer
 
 from gbm_constrained.constraints.base import Expression
+from gbm_constrained.constraints.factories import Factory
 from gbm_constrained.data.validation import check_choice
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.text import NAMES
@@ -70,7 +71,7 @@ def read_function(function: Any, predict: Any, maximize: Any) -> CalledFunction:
     if isinstance(function, (Metric, Expression)) or any(
         function is known for known in NAMES.values()
     ):
-        name = function.__name__ + "()" if inspect.isfunction(function) else str(function)
+        name = function.call if isinstance(function, Factory) else str(function)
         raise TypeError(
             f"function={name} is a metric of the confusion matrix, and no black box: give it to "
             f"the classifier as maximize= or minimize=."

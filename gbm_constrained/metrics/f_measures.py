@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.expressions import Quotient, Rate
+from gbm_constrained.constraints.factories import make_factory
 from gbm_constrained.constraints.rate_parts import Taken, joint_rates, name_with_rows
 from gbm_constrained.constraints.rates import confusion
 from gbm_constrained.constraints.selectors import as_selectors, to_python_scalar
@@ -138,6 +139,7 @@ class MacroF1(Metric):
         return name_with_rows("f1_macro", Taken(self.on or None))
 
 
+@make_factory
 def f_beta(beta: float = 1.0, label: Hashable | None = None, *, on: Any = None) -> FBeta:
     r"""F-measure of one class, :math:`(1+\beta^2) TP / ((1+\beta^2) TP + \beta^2 FN + FP)`.
 
@@ -164,6 +166,7 @@ def f_beta(beta: float = 1.0, label: Hashable | None = None, *, on: Any = None) 
     return FBeta(float(beta), None if label is None else to_python_scalar(label), as_selectors(on))
 
 
+@make_factory
 def f1_micro(default: Hashable | None = None, *, on: Any = None) -> MicroF1:
     r"""Micro F1, :math:`2 \sum_{i \ne d} C_{ii} / (2 - \sum_i C_{di} - \sum_i C_{id})`.
 
@@ -182,6 +185,7 @@ def f1_micro(default: Hashable | None = None, *, on: Any = None) -> MicroF1:
     return MicroF1(default, as_selectors(on))
 
 
+@make_factory
 def f1_macro(*, on: Any = None) -> MacroF1:
     r"""Mean over classes of :math:`2 C_{ii} / (\sum_j C_{ij} + \sum_j C_{ji})`.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,12 +12,11 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Expression
 from gbm_constrained.constraints.expressions import Quotient, Rate
+from gbm_constrained.constraints.factories import Factory
 from gbm_constrained.metrics.base import BoundMetric, Metric, bind_linear, bind_quotient
 from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.metrics.callables import FunctionMetric
 from gbm_constrained.metrics.text import parse_metric
-
-_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,8 +156,8 @@ def read_metric(name: str, given: Any) -> Metric:
     if isinstance(given, Metric):
         return given
     remedy = ""
-    if inspect.isfunction(given) and given.__module__.startswith(f"{_PACKAGE}."):
-        remedy = f" Write {given.__name__}()."
+    if isinstance(given, Factory):
+        remedy = f" Write {given.call}."
     elif callable(given) and name != "metrics":
         remedy = f" Write {name}=BlackBox(...) for a function or a scorer to call."
     raise TypeError(

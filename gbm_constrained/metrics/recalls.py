@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.expressions import Rate
+from gbm_constrained.constraints.factories import make_factory
 from gbm_constrained.constraints.rate_parts import Taken, name_with_rows
 from gbm_constrained.constraints.rates import recall
 from gbm_constrained.constraints.selectors import as_selectors
@@ -134,6 +135,7 @@ class BalancedAccuracy(Metric):
         return name_with_rows("balanced_accuracy", Taken(self.on or None))
 
 
+@make_factory
 def g_mean(*, on: Any = None) -> MeanOfRecalls:
     r"""Geometric mean of the recalls, :math:`(\prod_i u_i)^{1/n}`.
 
@@ -149,6 +151,7 @@ def g_mean(*, on: Any = None) -> MeanOfRecalls:
     return MeanOfRecalls("g_mean", as_selectors(on))
 
 
+@make_factory
 def h_mean(*, on: Any = None) -> MeanOfRecalls:
     r"""Harmonic mean of the recalls, :math:`n / \sum_i u_i^{-1}`.
 
@@ -164,6 +167,7 @@ def h_mean(*, on: Any = None) -> MeanOfRecalls:
     return MeanOfRecalls("h_mean", as_selectors(on))
 
 
+@make_factory
 def q_mean(*, on: Any = None) -> MeanOfRecalls:
     r"""One minus the quadratic mean of the class errors, :math:`1 - \sqrt{\sum_i (1-u_i)^2/n}`.
 
@@ -179,6 +183,7 @@ def q_mean(*, on: Any = None) -> MeanOfRecalls:
     return MeanOfRecalls("q_mean", as_selectors(on))
 
 
+@make_factory
 def min_recall(*, on: Any = None) -> MeanOfRecalls:
     r"""Worst recall of a class, :math:`\min_i u_i`.
 
@@ -194,6 +199,7 @@ def min_recall(*, on: Any = None) -> MeanOfRecalls:
     return MeanOfRecalls("min_recall", as_selectors(on))
 
 
+@make_factory
 def balanced_accuracy(*, on: Any = None) -> BalancedAccuracy:
     r"""Mean of the recalls, :math:`\sum_i u_i / n`, as scikit-learn's.
 

@@ -6,27 +6,25 @@ The text is that of constraints (:mod:`gbm_constrained.constraints.text`) withou
 >>> parse_metric("f_beta(2, label=fraud)") == f_beta(2, label="fraud")
 True
 >>> format_metric(f_beta(2, label="fraud"))
-'f_beta(2, fraud)'
+"f_beta(2, 'fraud')"
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Hashable, Mapping
-from functools import singledispatch
 from typing import Any, ClassVar
 
+from gbm_constrained.constraints.base import NotTextError, write_expression, write_number
 from gbm_constrained.constraints.expressions import Quotient, Rate
 from gbm_constrained.constraints.text import format_constraint as format_constraint
 from gbm_constrained.constraints.text import parse_constraint as parse_constraint
 from gbm_constrained.constraints.text import parse_constraints as parse_constraints
-from gbm_constrained.constraints.text import write_expression, write_selectors
+from gbm_constrained.constraints.text import write_selectors
 from gbm_constrained.constraints.text_mask import make_error
 from gbm_constrained.constraints.text_reader import FUNCTIONS, RATES, Function, Reader
 from gbm_constrained.constraints.text_values import (
-    NotTextError,
     write_call,
-    write_number,
     write_value,
 )
 from gbm_constrained.metrics.base import Metric
@@ -70,6 +68,16 @@ class MetricReader(Reader):
     """
 
     functions: ClassVar = {**RATES, **{name: Function(make) for name, make in NAMES.items()}}
+    meant_otherwise: ClassVar = {
+        **dict.fromkeys(
+            ("auc", "roc_auc", "roc_auc_score", "average_precision"),
+            "it is about the order of scores: bound it as a constraint, such as auc() >= 0.9",
+        ),
+        **dict.fromkeys(
+            ("log_loss", "logloss", "neg_log_loss", "neg_brier_score", "cross_entropy"),
+            "it is a mean loss of probabilities, which the classifier trains for: leave it out",
+        ),
+    }
     kind: ClassVar = "metric"
     others: ClassVar = f"must be one of {', '.join([*NAMES, 'cost'])}, or a rate such as recall"
 
@@ -146,7 +154,7 @@ def format_metric(metric: Metric | Rate | Quotient) -> str:
     if not isinstance(metric, (Metric, Rate, Quotient)):
         raise TypeError(f"metric must be a metric such as g_mean(), or a rate: {metric!r}.")
     try:
-        text = _write(metric)
+        text = write_expression(metric)
         if parse_metric(text) != metric:
             raise NotTextError("it was not made by the functions of gbm_constrained alone")
     except ValueError as reason:
@@ -154,45 +162,33 @@ def format_metric(metric: Metric | Rate | Quotient) -> str:
     return text
 
 
-@singledispatch
-def _write(metric: Any) -> str:
-    """Write a metric; every kind registers how."""
-    raise NotTextError("a function has no text")
+@write_expression.register
+def _(value: MetricValue) -> str:
+    return write_expression(value.metric)
 
 
 @write_expression.register
-def _(value: MetricValue) -> str:
-    return _write(value.metric)
-
-
-@_write.register(Rate)
-@_write.register(Quotient)
-def _(expression: Rate | Quotient) -> str:
-    return write_expression(expression)
-
-
-@_write.register
 def _(metric: MeanOfRecalls) -> str:
     return write_call(metric.name, on=write_selectors(metric.on))
 
 
-@_write.register
+@write_expression.register
 def _(metric: BalancedAccuracy) -> str:
     return write_call("balanced_accuracy", on=write_selectors(metric.on))
 
 
-@_write.register
+@write_expression.register
 def _(metric: MacroF1) -> str:
     return write_call("f1_macro", on=write_selectors(metric.on))
 
 
-@_write.register
+@write_expression.register
 def _(metric: MicroF1) -> str:
     default = None if metric.default is None else write_value(metric.default)
     return write_call("f1_micro", default=default, on=write_selectors(metric.on))
 
 
-@_write.register
+@write_expression.register
 def _(metric: FBeta) -> str:
     label = [] if metric.label is None else [write_value(metric.label)]
     return write_call("f_beta", write_number(metric.beta), *label, on=write_selectors(metric.on))

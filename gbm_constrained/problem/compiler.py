@@ -274,6 +274,10 @@ class _Programme:
         )
 
 
+class NoRowsError(ValueError):
+    """Error of a rate that is taken over no rows."""
+
+
 def _undefined_is_nan(reason: str) -> float:
     """Return NaN for a rate over no rows."""
     return np.nan
@@ -288,7 +292,7 @@ def _refuse_undefined(constraint: Constraint) -> Callable[[str], float]:
             "it rows with positive weight" if is_empty else "those rows positive sample_weight"
         )
         taken = "no rows at all" if is_empty else f"rows {reason} (a class without weight?)"
-        raise ValueError(
+        raise NoRowsError(
             f"{constraint} is taken over {taken}: drop the constraint, or give {remedy}."
         )
 

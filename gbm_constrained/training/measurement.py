@@ -118,11 +118,17 @@ class EvaluationRows:
                 f"to split the training rows instead."
             )
         if len(rows.compiled) != len(run.problem.compiled):
+            ours = run.problem.compiled
+            missing = next(
+                constraint
+                for j, constraint in enumerate(ours.constraints)
+                if (rows.compiled.owner == j).sum() < (ours.owner == j).sum()
+            )
             raise ValueError(
-                f"measure_on='holdout' takes the constraints to {rows.source}, where some cannot "
-                f"be measured (a mask, a data set, a column or a group that is not there): give "
-                f"its columns as its sensitive features, or give holdout_fraction, to split the "
-                f"training rows instead."
+                f"The first evaluation set ({rows.source}) moves the multipliers, and {missing} "
+                f"cannot be measured there (a mask, a data set, a column or a group that is not "
+                f"there): give its columns as sensitive features of evaluation sets, or give "
+                f"measure_on= or holdout_fraction=, to divide the training rows instead."
             )
         has_multipliers = run.options.solver != "threshold"
         others = {} if has_multipliers else run.without_multipliers()

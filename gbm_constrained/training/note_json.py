@@ -16,9 +16,9 @@ is ASCII.
 >>> from gbm_constrained import fnr
 >>> from gbm_constrained.training.note_json import dumps, loads
 >>> dumps([fnr() <= 0.05])
-'[{"$":"Constraint","text":"fnr <= 0.05"}]'
+'[{"$":"Constraint","text":"fnr() <= 0.05"}]'
 >>> loads(dumps([fnr() <= 0.05]))
-[fnr <= 0.05]
+[fnr() <= 0.05]
 """
 
 from __future__ import annotations

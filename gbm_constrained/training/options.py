@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -32,7 +33,7 @@ from gbm_constrained.training.given_folds import MeasureOn, check_measurement
 from gbm_constrained.training.group_options import GROUP_PARAMETERS, check_group_parameters
 from gbm_constrained.training.priority_options import check_priorities
 
-Init = TypeVar("Init", bound=Callable[..., None])
+Method = TypeVar("Method", bound=Callable[..., None])
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
 SolverName: TypeAlias = Literal[ReductionName, "abpp", "cbpr", "threshold"]
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
@@ -308,15 +309,25 @@ def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
             )
 
 
-def with_moved_parameters(init: Init) -> Init:
-    """Let a constructor refuse parameters that have another place, and name it."""
+def with_known_parameters(method: Method) -> Method:
+    """Let a constructor, or ``fit``, name what an unknown argument may have meant."""
+    names = list(inspect.signature(method).parameters)[1:]
 
-    @functools.wraps(init)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        refuse_moved_parameters(self, kwargs)
-        init(self, *args, **kwargs)
+    @functools.wraps(method)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        unknown = [name for name in kwargs if name not in names]
+        refuse_moved_parameters(self, unknown)
+        for name in unknown:
+            kind, near = type(self).__name__, get_close_matches(name, names, 1, cutoff=0.7)
+            remedy = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(names)}."
+            if method.__name__ == "fit":
+                if name in self._get_param_names():
+                    remedy = f"give it to the constructor, as in {kind}({name}=...)."
+                kind = f"{kind}.fit"
+            raise TypeError(f"{kind} has no parameter {name!r}: {remedy}")
+        return method(self, *args, **kwargs)
 
-    return cast(Init, checked)
+    return cast(Method, checked)
 
 
 def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from pasted import paste
 
 import gbm_constrained as gc
 from gbm_constrained.constraints.amounts import Amount
@@ -38,7 +39,7 @@ def test_every_rate_takes_a_column_and_a_cap(rate):
 )
 def test_text_is_read_and_written_alike(text):
     rule = gc.parse_constraint(text)
-    assert gc.format_constraint(rule) == text
+    assert gc.parse_constraint(gc.format_constraint(rule)) == paste(rule) == rule
     assert loads(dumps([rule])) == [rule]
     assert rule.amounts[0].column in ("amount", "Amount in EUR")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import pickle
 import re
 
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
+from gbm_constrained.constraints.factories import FACTORIES
 from gbm_constrained.training.note_json import dumps
 
 MASK = np.array([True, False, True, True, False])
@@ -250,3 +254,24 @@ def test_a_difference_of_mean_losses_may_be_bounded_by_zero():
     assert (first <= second) == (first - second <= 0)
     with pytest.raises(ValueError, match=r"must be finite and in \[-inf, inf\].*got inf"):
         _ = first - second <= np.inf
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_a_function_whose_brackets_are_missing_is_refused_with_them(name):
+    factory = FACTORIES[name]
+    assert factory.call.startswith(f"{name}(")
+    written = re.escape(factory.call)
+    for refuse, meant in {
+        lambda: factory <= 0.02: f"{name} <= 0.02.*write {written} <= 0.02",
+        lambda: np.float64(0.02) >= factory: f"write {written} <= 0.02",
+        lambda: factory > 1: f"write {written} >= 1",
+        lambda: factory + gc.fpr: rf"write {written} \+ fpr\(\)",
+        lambda: 2 * factory: rf"write 2 \* {written}",
+        lambda: -factory: f"write -{written}",
+        lambda: factory["sex"]: rf"write {name}\(on=",
+        lambda: gc.ConstrainedXGBClassifier(constraints=[factory]).fit([[0.0]], [0]): written,
+    }.items():
+        with pytest.raises(TypeError, match=meant):
+            refuse()
+    assert pickle.loads(pickle.dumps(factory)) is copy.deepcopy(factory) is factory
+    assert inspect.signature(factory) == inspect.signature(factory.func)

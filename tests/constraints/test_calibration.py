@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from pasted import paste
 
 import gbm_constrained as gc
 from gbm_constrained import calibration_error, each, gap
@@ -35,7 +36,7 @@ RULES = [
 @pytest.mark.parametrize(("rule", "printed", "text"), RULES)
 def test_printing_text_and_pickles(rule, printed, text):
     assert str(rule) == printed
-    assert gc.format_constraint(rule) == text
+    assert paste(rule) == gc.parse_constraint(gc.format_constraint(rule)) == rule
     assert gc.parse_constraint(text) == rule
     assert hash(pickle.loads(pickle.dumps(rule))) == hash(rule)
     assert name_positive_class(rule, "yes") is rule  # The error of both classes is the same.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pasted import paste
 
 import gbm_constrained as gc
 from gbm_constrained.constraints.amounts import Amount
@@ -63,7 +64,7 @@ def test_the_range_is_that_of_amounts_up_to_the_cap(rate, expected):
 )
 def test_text_is_read_and_written_alike(text):
     rule = gc.parse_constraint(text)
-    assert gc.format_constraint(rule) == text
+    assert gc.parse_constraint(gc.format_constraint(rule)) == paste(rule) == rule
     assert loads(dumps([rule])) == [rule]
 
 

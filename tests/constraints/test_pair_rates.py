@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+from pasted import paste
 
 import gbm_constrained as gc
 from gbm_constrained import auc, cross_auc, each, gap, mean_rank, ratio
@@ -55,7 +56,7 @@ RULES = [
 @pytest.mark.parametrize(("rule", "printed", "text"), RULES)
 def test_printing_and_text(rule, printed, text):
     assert str(rule) == printed
-    assert format_constraint(rule) == text
+    assert paste(rule) == parse_constraint(format_constraint(rule)) == rule
     assert parse_constraint(text) == rule
 
 
@@ -109,7 +110,7 @@ def test_the_positive_class_is_named_on_both_sides(rule):
         (lambda: auc() - auc(on=F) <= 2, ValueError, r"\[-1, 1\]"),
         (lambda: cross_auc(group="both"), ValueError, r"group must be one of .* got 'both'"),
         (lambda: cross_auc(background=0), ValueError, r"background must be one of .* got 0"),
-        (lambda: auc >= 0.8, TypeError, "'>=' not supported"),
+        (lambda: auc >= 0.8, TypeError, r"write auc\(\) >= 0\.8"),
         (lambda: gap(auc, by="s"), TypeError, r"write auc\(\)"),
     ],
 )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pasted import paste
 from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
@@ -142,21 +143,23 @@ def test_constraints_are_written_and_read_again(text):
     assert alike(gc.parse_constraint(written), TABLE[text])
     assert gc.format_constraint(gc.parse_constraint(written)) == written
     assert "\n" not in written
+    assert alike(paste(TABLE[text]), TABLE[text])
+    assert repr(TABLE[text]) == written
 
 
 def test_how_constraints_are_written():
     written = {
-        gc.tnr("a") >= 0.9: "tnr(a) >= 0.9",
-        1 - gc.fpr("a") >= 0.9: "1 - fpr(a) >= 0.9",
-        gc.gap(gc.tpr(), by="sex", min_group_size=30) <= 0.1: "gap(tpr, by=sex) <= 0.1",
+        gc.tnr("a") >= 0.9: "tnr('a') >= 0.9",
+        1 - gc.fpr("a") >= 0.9: "1 - fpr('a') >= 0.9",
+        gc.gap(gc.tpr(), by="sex", min_group_size=30) <= 0.1: "gap(tpr(), by='sex') <= 0.1",
         gc.fpr(on=(F, {"sex": "M", "age": 3})) <= 0.1: (
-            "fpr(on=({sex: F}, {sex: M, age: 3})) <= 0.1"
+            "fpr(on=({'sex': 'F'}, {'sex': 'M', 'age': 3})) <= 0.1"
         ),
         gc.class_error('a "b"\n\x00\\\U0001f600') <= 0.1: (
-            'class_error("a \\"b\\"\\n\\u0000\\\\\U0001f600") <= 0.1'
+            "class_error('a \"b\"\\n\\u0000\\\\\U0001f600') <= 0.1"
         ),
-        gc.class_error("None") <= 0.1: 'class_error("None") <= 0.1',
-        gc.fpr() <= 0.1 + 0.2: "fpr <= 0.30000000000000004",
+        gc.class_error("None") <= 0.1: "class_error('None') <= 0.1",
+        gc.fpr() <= 0.1 + 0.2: "fpr() <= 0.30000000000000004",
     }
     for constraint, text in written.items():
         assert gc.format_constraint(constraint) == text
@@ -168,7 +171,7 @@ def test_numpy_values_are_written_as_pythons_own():
         "class_error(2) <= 0.1"
     )
     assert gc.format_constraint(gc.fpr(on={np.str_("a"): np.bool_(True)}) <= 0.1) == (
-        "fpr(on={a: True}) <= 0.1"
+        "fpr(on={'a': True}) <= 0.1"
     )
 
 
@@ -295,7 +298,7 @@ def random(examples):
 @given(constraints())
 def test_what_is_written_is_read_as_the_same(constraint):
     again = gc.parse_constraint(gc.format_constraint(constraint))
-    assert again == constraint
+    assert again == constraint == paste(constraint)
     assert hash(again) == hash(constraint)
 
 

@@ -1,6 +1,7 @@
 """Means over numbers as text: there and back, and the places of mistakes."""
 
 import pytest
+from pasted import paste
 
 import gbm_constrained as gc
 from gbm_constrained import format_constraint, mean_loss, parse_constraint, presets
@@ -25,7 +26,7 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS)
 def test_there_and_back(text):
     assert parse_constraint(text) == TEXTS[text]
-    assert format_constraint(TEXTS[text]) == text
+    assert paste(TEXTS[text]) == parse_constraint(format_constraint(TEXTS[text])) == TEXTS[text]
 
 
 @pytest.mark.parametrize(

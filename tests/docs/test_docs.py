@@ -347,7 +347,7 @@ def callables():
     for module, names in documented().items():
         for name in names:
             thing = getattr(importlib.import_module(module), name, None)
-            if inspect.isclass(thing) or inspect.isfunction(thing):
+            if callable(thing):
                 yield f"{module}.{name}"
             if inspect.isclass(thing):
                 for method, value in vars(thing).items():

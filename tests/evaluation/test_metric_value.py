@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -120,3 +122,19 @@ def test_metrics_that_are_none_are_refused(asked, error, words):
     X, y, _ = draw()
     with pytest.raises(error, match=f"(?s){words}"):
         gc.audit(DummyClassifier().fit(X, y), X, y, metrics=asked)
+
+
+def test_rows_without_a_class_are_named_and_no_rule_that_nobody_wrote():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(90, 2)), np.repeat([0, 1, 2], 30)
+    model = gc.ConstrainedXGBClassifier(n_estimators=2, maximize="g_mean", n_folds=2).fit(X, y)
+    X, y = X[:60], y[:60]
+    message = r"g_mean has no value .* class 2\. Give rows of every class, \[0, 1, 2\]"
+    for measure in (
+        lambda: model.score(X, y),
+        lambda: pickle.loads(pickle.dumps(model)).score(X, y),
+        lambda: gc.audit(model, X, y, [], metrics=["g_mean"]),
+    ):
+        with pytest.raises(ValueError, match=message) as refused:
+            measure()
+        assert ">= 0" not in str(refused.value)

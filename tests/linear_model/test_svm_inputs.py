@@ -50,10 +50,21 @@ def test_initial_models_of_sparse_coefficients(grouped_rows):
     X, y, _, _ = grouped_rows
     start = LinearSVC().fit(X, y)
     dense, sparse = (
-        gc.ConstrainedLinearSVC(constraints=[NEYMAN_PEARSON], initial_model=given).fit(X, y)
+        gc.ConstrainedLinearSVC(constraints=[gc.fpr() <= 0.6], initial_model=given).fit(X, y)
         for given in (start, copy.deepcopy(start).sparsify())
     )
+    assert sparse.certificate_["factor"][0] == dense.certificate_["factor"][0] > 0
     np.testing.assert_array_equal(sparse.coef_, dense.coef_)
+
+
+def test_an_initial_model_without_a_feasible_multiple_is_named(grouped_rows):
+    X, y, _, _ = grouped_rows
+    wrong = LinearSVC().fit(X, 1 - y)
+    wrong.coef_, wrong.classes_ = wrong.coef_ * 1.0, np.array([0, 1])
+    model = gc.ConstrainedLinearSVC(constraints=[gc.fpr() <= 0.01], initial_model=wrong)
+    with pytest.warns(UserWarning, match=r"initial_model is not .* multiple .*leave .*GC309"):
+        model.fit(X, y)
+    assert np.isnan(model.certificate_["factor"][0])
 
 
 def test_bad_initial_models(grouped_rows):

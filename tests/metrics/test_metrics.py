@@ -187,7 +187,7 @@ def test_metrics_are_descriptions_that_copy_and_compare():
         hash(found)
         model = gc.ConstrainedXGBClassifier(maximize=found)
         assert clone(model).maximize == found
-    assert repr(g_mean()) == "g_mean"
+    assert repr(g_mean()) == "g_mean()"
     assert str(f_beta(2.0)) == "f_beta(2)"
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pasted import paste
 from sklearn import metrics as sk
 
 import gbm_constrained as gc
@@ -120,7 +121,8 @@ def test_multipliers_of_directions_are_the_chain_rule(name, seed):
      "min_recall >= 0.6", "f1_micro(default=0) >= 0.2"],
 )  # fmt: skip
 def test_texts_are_read_and_written(text):
-    assert gc.format_constraint(gc.parse_constraint(text)) == text
+    found = gc.parse_constraint(text)
+    assert paste(found) == gc.parse_constraint(gc.format_constraint(found)) == found
 
 
 @pytest.mark.parametrize(

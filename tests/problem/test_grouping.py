@@ -15,8 +15,11 @@ from references import (
     seeds,
 )
 from sklearn import metrics
+from sklearn.linear_model import LogisticRegression, Ridge
 
 import gbm_constrained as gc
+from gbm_constrained import presets
+from gbm_constrained.constraints.row_means import row_functions_of
 from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -229,3 +232,42 @@ def test_rows_without_a_value():
     unknown = gc.gap(gc.tpr(), by="sex", reference="X", min_group_size=1) <= 0.5
     with pytest.raises(ValueError, match=r"missing\]\. reference=numpy\.nan is the group of the"):
         p.measured(unknown)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        preset(difference_bound=0.02, by="s")
+        for preset in (
+            presets.TruePositiveRateParity, presets.FalsePositiveRateParity,
+            presets.DemographicParity, presets.EqualizedOdds, presets.ErrorRateParity,
+            presets.UtilityParity,
+        )
+    ]
+    + [
+        presets.DemographicParity(ratio_bound=0.9, by="s"),
+        presets.AverageEqualityGap(1, by="s"),
+        gc.gap(gc.tpr(), by="s") <= 0.02,
+        gc.gap(gc.precision(), by="s", reference=gc.overall) <= 0.02,
+        gc.gap(gc.calibration_error(), by="s", reference=gc.overall) <= 0.02,
+        gc.gap_norm([gc.fpr(), gc.tpr()], by="s", reference=gc.overall) <= 0.02,
+        gc.gap(gc.mean_prediction(), by="s", reference=gc.overall) <= 0.02,
+        gc.gap(gc.coverage(), by="s", reference=gc.overall) <= 0.02,
+    ],
+    ids=str,
+)  # fmt: skip
+def test_one_group_equals_its_reference_and_is_refused(constraint):
+    """A column with one value, as a misspelt grouping may have, would meet any bound."""
+    rng = np.random.default_rng(0)
+    X, y = pd.DataFrame({"x": rng.normal(size=80)}), np.arange(80) % 2
+    s = {"s": ["u"] * 80}
+    first = constraint[0] if isinstance(constraint, tuple) else constraint
+    of_numbers = bool(row_functions_of([first]))
+    make = gc.ConstrainedLGBMRegressor if of_numbers else gc.ConstrainedXGBClassifier
+    options = {} if of_numbers else {"probabilities": "calibrated"}
+    message = r"compares groups by s, of which 1 is left \(s=u\): at least 2 are needed"
+    with pytest.raises(ValueError, match=message):
+        make(constraints=[constraint], **options).fit(X, y, sensitive_features=s)
+    model = (Ridge() if of_numbers else LogisticRegression()).fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        gc.audit(model, X, y, constraint, sensitive_features=s)

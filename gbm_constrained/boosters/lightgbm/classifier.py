@@ -48,6 +48,7 @@ from gbm_constrained.training.options import (
     SolverName,
     check_spelling,
     refuse_moved_parameters,
+    with_known_parameters,
 )
 from gbm_constrained.training.parameter_docs import (
     FITTED_ATTRIBUTES_DOC,
@@ -182,6 +183,7 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
         self.oracle = oracle
         self.solver = solver
 
+    @with_known_parameters
     @document_fit
     def fit(
         self,

@@ -28,7 +28,12 @@ from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.fit import weight_of_rows
 from gbm_constrained.training.given_folds import MeasureOn
-from gbm_constrained.training.options import SolverName, check_spelling, refuse_moved_parameters
+from gbm_constrained.training.options import (
+    SolverName,
+    check_spelling,
+    refuse_moved_parameters,
+    with_known_parameters,
+)
 
 
 class _DrivenRegressorMixin(DrivenLGBMMixin, ConstrainedRegressorMixin):
@@ -131,6 +136,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         self.group_shifts = group_shifts
         self.solver = solver
 
+    @with_known_parameters
     @functools.partial(complete_doc, placeholder="{fit_arguments}", arguments=REGRESSOR_FIT_DOC)
     def fit(
         self,

@@ -35,6 +35,7 @@ from gbm_constrained.training.options import (
     SolverName,
     check_spelling,
     refuse_moved_parameters,
+    with_known_parameters,
 )
 from gbm_constrained.training.parameter_docs import (
     FITTED_ATTRIBUTES_DOC,
@@ -132,6 +133,7 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
         self.oracle = oracle
         self.solver = solver
 
+    @with_known_parameters
     @by_keyword
     @document_fit
     def fit(

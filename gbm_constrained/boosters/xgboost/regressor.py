@@ -23,7 +23,12 @@ from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.training.callbacks import ConstraintCallback
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.given_folds import MeasureOn
-from gbm_constrained.training.options import SolverName, check_spelling, refuse_moved_parameters
+from gbm_constrained.training.options import (
+    SolverName,
+    check_spelling,
+    refuse_moved_parameters,
+    with_known_parameters,
+)
 
 
 class _DrivenRegressorMixin(DrivenXGBMixin, ConstrainedRegressorMixin):
@@ -91,6 +96,7 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         self.group_shifts = group_shifts
         self.solver = solver
 
+    @with_known_parameters
     @by_keyword
     @functools.partial(complete_doc, placeholder="{fit_arguments}", arguments=REGRESSOR_FIT_DOC)
     def fit(

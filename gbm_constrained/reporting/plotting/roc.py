@@ -109,10 +109,10 @@ class GroupROCDisplay:
         estimator: Any,
         X: Any,
         y: Any,
-        by: Any = None,
-        *,
-        kind: Kind = "within",
         constraint: Constraint | None = None,
+        *,
+        by: Any = None,
+        kind: Kind = "within",
         positive: Hashable | None = None,
         sensitive_features: Any = None,
         sample_weight: Any = None,
@@ -155,10 +155,10 @@ class GroupROCDisplay:
         cls,
         y_true: Any,
         y_score: Any,
-        by: Any = None,
-        *,
-        kind: Kind = "within",
         constraint: Constraint | None = None,
+        *,
+        by: Any = None,
+        kind: Kind = "within",
         positive: Hashable | None = None,
         sensitive_features: Any,
         sample_weight: Any = None,
@@ -205,6 +205,11 @@ class GroupROCDisplay:
         """Compute the curves, and the AUCs with their intervals."""
         check_choice("kind", kind, get_args(Kind))
         check_share("level", level)
+        if not isinstance(constraint, Constraint | None):
+            raise TypeError(
+                f"constraint must be a constraint such as gap(auc(), by='sex') <= 0.05, or None, "
+                f"got {constraint!r}: columns that make groups are given as by=."
+            )
         codes, levels = groups
         names = [str(name) for name in quote_lookalikes(levels)]
         sides = _sides(len(levels), kind)

@@ -96,7 +96,7 @@ def test_confusion_of_intersections_missing_values_and_absent_classes():
     predicted = np.array([0, 2, 2, 0, 1, 0])
     columns = {"s": ["f", "f", "m", "m", "f", None], "r": [1, 1, 1, 2, 2, 2]}
     display = GroupConfusionDisplay.from_predictions(
-        y, predicted, ["s", "r"], sensitive_features=columns, labels=[2, 0]
+        y, predicted, by=["s", "r"], sensitive_features=columns, labels=[2, 0]
     )
     assert display.groups == (  # with the rows that the matrices are of
         "s=f, r=1 (n=1)", "s=f, r=2 (n=0)", "s=m, r=1 (n=1)", "s=m, r=2 (n=1)",
@@ -125,7 +125,7 @@ def test_confusion_that_does_not_fit(decided):
     with pytest.raises(ValueError, match="groups are made by no column"):
         GroupConfusionDisplay.from_estimator(Fixed(predicted), np.zeros((600, 1)), y)
     with pytest.raises(ValueError, match="column 'race' is neither"):
-        GroupConfusionDisplay.from_predictions(y, predicted, "race", sensitive_features=columns)
+        GroupConfusionDisplay.from_predictions(y, predicted, by="race", sensitive_features=columns)
     with pytest.raises(ValueError, match="normalize must be one of"):
         GroupConfusionDisplay.from_predictions(
             y, predicted, sensitive_features=columns, normalize="rows"

@@ -219,7 +219,7 @@ def test_group_displays_draw_into_the_axes_given(decided):
     rates = GroupRatesDisplay.from_predictions(
         y, predicted, gc.each(gc.fpr(), by="g"), **given, ax=axes[0]
     )
-    confusion = GroupConfusionDisplay.from_predictions(y, predicted, "g", **given, ax=axes[1])
+    confusion = GroupConfusionDisplay.from_predictions(y, predicted, by="g", **given, ax=axes[1])
     assert [rates.ax_, confusion.ax_] == list(axes)
     assert rates.figure_ is confusion.figure_ is figure
     assert len(plt.get_fignums()) == 1

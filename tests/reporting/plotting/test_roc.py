@@ -36,7 +36,7 @@ def test_curves_and_aucs_are_those_of_the_rows_of_each_group(scored, kind, weigh
     y, scores, columns, weight = scored
     weight = weight if weighted else None
     display = GroupROCDisplay.from_predictions(
-        y, scores, "g", kind=kind, sensitive_features=columns, sample_weight=weight
+        y, scores, by="g", kind=kind, sensitive_features=columns, sample_weight=weight
     )
     assert display.aucs["group"].tolist() == ["g=$c$", "g=a", "g=b"]
     for record, line, colour in zip(
@@ -75,7 +75,7 @@ def test_band_is_what_the_constraint_allows(scored):
 
     def band(constraint, kind="within"):
         display = GroupROCDisplay.from_predictions(
-            y, scores, "g", kind=kind, constraint=constraint, sensitive_features=columns
+            y, scores, by="g", kind=kind, constraint=constraint, sensitive_features=columns
         )
         assert display.auc_ax_.get_title().startswith(str(constraint)[:20])
         return display.allowed, display.aucs["auc"].to_numpy()
@@ -120,12 +120,12 @@ def test_scores_of_an_estimator_are_of_its_positive_class(scored):
 def test_groups_without_a_curve_are_named(scored):
     y, scores, columns, _ = scored
     only = np.where(columns["g"] == "b", 1, y)
-    display = GroupROCDisplay.from_predictions(only, scores, "g", sensitive_features=columns)
+    display = GroupROCDisplay.from_predictions(only, scores, by="g", sensitive_features=columns)
     assert len(display.lines_) == 2
     assert labels(display.ax_)[2].startswith("g=b\nno curve")
     assert display.aucs["auc"].isna().tolist() == [False, False, True]
     cross = GroupROCDisplay.from_predictions(
-        only, scores, "g", kind="cross", sensitive_features=columns
+        only, scores, by="g", kind="cross", sensitive_features=columns
     )
     assert len(cross.lines_) == 3
     with pytest.raises(ValueError, match="none has positives and negatives"):
@@ -137,7 +137,7 @@ def test_both_kinds_share_axes(scored):
     _, ax = plt.subplots()
     for kind in ("within", "cross"):
         GroupROCDisplay.from_predictions(
-            y, scores, "g", kind=kind, sensitive_features=columns, ax=ax
+            y, scores, by="g", kind=kind, sensitive_features=columns, ax=ax
         )
     assert len(labels(ax)) == 6
     assert {line.get_linestyle() for line in ax.get_lines()} == {"-", "--", ":"}

@@ -95,7 +95,7 @@ def test_names_in_data_are_no_mathematics(data):
     assert f"{group} (n={n})" in drawn
     of_class = np.array(["free", PRICES])[y]
     display = GroupConfusionDisplay.from_predictions(
-        of_class, of_class, "paid in $", sensitive_features=column
+        of_class, of_class, by="paid in $", sensitive_features=column
     )
     drawn = written(display.ax_)
     assert drawn.count(PRICES) == 3  # across, and down in both groups
