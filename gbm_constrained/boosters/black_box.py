@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
+from gbm_constrained._dataframes import names_of
 from gbm_constrained._typing import Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.training.black_box_model import AdjustableModel
@@ -29,6 +32,17 @@ class BoosterBlackBoxAdapter:
 
     def __init__(self, adapter: Any) -> None:
         self.adapter, self.model = adapter, adapter.model
+
+    def check_adjustable(self, space: str) -> None:
+        """Refuse constraints on the shape of trees, which their other values would not keep."""
+        X = self.adapter.X
+        names = names_of(X) or [f"f{j}" for j in range(getattr(X, "shape", np.shape(X))[1])]
+        if bound := self.adapter.tree_limits(names).monotone:
+            raise ValueError(
+                f"space={space!r} gives trees other values, which need not be monotone in "
+                f"{min(map(str, bound))!r}, as monotone_constraints asks: leave these out, "
+                f"or bound rates by constraints=[...] without a black-box metric."
+            )
 
     @property
     def arguments(self) -> dict[str, Any]:

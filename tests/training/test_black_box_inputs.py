@@ -66,6 +66,17 @@ def test_metrics_and_solvers(library, options, message):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("space", ["trees", "leaves"])
+@pytest.mark.parametrize("has_names", [True, False])
+def test_other_values_of_trees_would_not_be_monotone(library, space, has_names):
+    table = X if has_names else X.to_numpy()
+    model = make(library, solver=AdaptiveSurrogates(space=space))
+    model.set_params(monotone_constraints=(0, -1))
+    with pytest.raises(ValueError, match=f"space='{space}' .* monotone in '(b|f1)', as monotone_"):
+        model.fit(table, Y, sensitive_features=GROUP)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -29,6 +29,7 @@ class LightGBMBlackBoxAdapter(BoosterBlackBoxAdapter):
 
     def check_adjustable(self, space: str) -> None:
         """Refuse boosters that are no sum of trees, and scores that training starts from."""
+        super().check_adjustable(space)
         if self.adapter.arguments["init_score"] is not None:
             raise ValueError(
                 "init_score= starts training from scores that predict does not add, and a "

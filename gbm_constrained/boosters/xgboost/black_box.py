@@ -22,6 +22,7 @@ class XGBoostBlackBoxAdapter(BoosterBlackBoxAdapter):
 
     def check_adjustable(self, space: str) -> None:
         """Refuse boosters that are no sum of trees, and scores that training starts from."""
+        super().check_adjustable(space)
         if self.adapter.arguments["base_margin"] is not None:
             raise ValueError(
                 "base_margin= starts training from scores that are no part of the model, and a "
