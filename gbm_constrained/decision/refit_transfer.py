@@ -114,6 +114,7 @@ class FoldScores:
     share: float  # Share of the optimism that is left in a model of all rows.
     # Out-of-fold scores of the rows in `training`, if some rows are never held out.
     compared: Sequence[tuple[Codes, Array]] = ()
+    has_multipliers: bool = True  # Whether multipliers weigh the rows that boosters memorise.
 
 
 def match_positive_rate(
@@ -123,6 +124,7 @@ def match_positive_rate(
 
     `shift` was chosen for the boosters of the folds, `margin` are scores of all rows under the
     model, `inside` are the rows of :func:`rows_to_match`, and `cells` are those of all rows.
+    Without multipliers no rows are weighted, and a model of more rows needs no larger shift.
     """
     weight = inside.astype(np.float64)
     if cells.rows.weight is not None:
@@ -140,7 +142,10 @@ def match_positive_rate(
     if not 0.0 < held_out < 1.0:  # Many thresholds have this rate.
         return shift
     wanted = held_out - float(estimate_optimism(held_out, training, scores.share))
-    return shift_for_share(margin[inside], wanted, weight[inside], cells.communicator)
+    found = shift_for_share(margin[inside], wanted, weight[inside], cells.communicator)
+    if scores.has_multipliers:
+        return found
+    return np.clip(found, np.minimum(shift, 0.0), np.maximum(shift, 0.0))
 
 
 def refit_violation(

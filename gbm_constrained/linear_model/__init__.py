@@ -2,6 +2,7 @@
 
 from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
 from gbm_constrained.linear_model.dictionary import DictionaryLearner, Solution
+from gbm_constrained.linear_model.hinge import WeightedSVM
 from gbm_constrained.linear_model.leaves import leaf_indicators
 from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
@@ -16,5 +17,6 @@ __all__ = [
     "DictionaryLearner",
     "LinearLearner",
     "Solution",
+    "WeightedSVM",
     "leaf_indicators",
 ]

@@ -263,7 +263,8 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         base_rate = share_of_positives(sets.members(training).sum(axis=0))
         self._report(sets, found, validation, training, base_rate)
         columns = surrogate_columns(levels, problem, on_training, unit_of(self))
-        self.history_ = self.history_.assign(**columns)
+        for name, values in columns.items():
+            self.history_[name] = values
         warn_of_choice(sets, found, validation)
         warn_of_no_progress(self, problem, levels, on_training)
         return self

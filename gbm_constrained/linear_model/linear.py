@@ -71,7 +71,10 @@ class LinearLearner(DictionaryLearner):
         def move(step: Float) -> Float:
             return np.asarray(np.exp(step[0]) * weights + step[1] * at)
 
-        found = minimize(lambda step: self.objective(move(step)), np.zeros(2), method="BFGS")
+        def objective(step: Any) -> float:
+            return self.objective(move(step))
+
+        found: Any = minimize(objective, np.zeros(2), method="BFGS")
         moved = move(found.x)
         is_same = np.allclose(self.violations(moved), before, rtol=0, atol=ROUNDING)
         return moved if is_same and found.fun < self.objective(weights) else weights

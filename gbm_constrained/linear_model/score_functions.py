@@ -17,6 +17,11 @@ from gbm_constrained._typing import Float
 INPUT_NORM = 8.0
 
 
+def is_sparse(X: Any) -> bool:
+    """Whether features are a sparse matrix or array."""
+    return bool(sparse.issparse(X))
+
+
 @dataclass(frozen=True, eq=False)
 class Standardiser:
     """Features minus a typical row, each divided by a scale of its own.
@@ -35,25 +40,25 @@ class Standardiser:
     @classmethod
     def of(cls, X: Any, weight: Float | None = None) -> Standardiser:
         """Find mean and standard deviation of each feature; the divisor of a constant is one."""
-        found = StandardScaler(with_mean=not sparse.issparse(X)).fit(X, sample_weight=weight)
+        found = StandardScaler(with_mean=not is_sparse(X)).fit(X, sample_weight=weight)
         return cls(np.asarray(found.mean_), np.asarray(found.scale_))
 
     def divide(self, X: Any) -> Any:
         """Divide the features by their scales, and centre those that are not sparse."""
-        if sparse.issparse(X):
+        if is_sparse(X):
             return X.multiply(1 / self.scale).tocsr()
         return (X - self.centre) / self.scale
 
     def multiply(self, X: Any, weights: Float) -> Float:
         """Multiply the standardised rows by weights of shape (n_features,) or (n_features, k)."""
         weights = (weights.T / self.scale).T
-        if sparse.issparse(X):
+        if is_sparse(X):
             return np.asarray(X @ weights - self.centre @ weights)
         return np.asarray((X - self.centre) @ weights)
 
     def pull_back(self, X: Any, rows: Float) -> Float:
         """Multiply the transposed standardised rows by numbers of shape (n,) or (n, k)."""
-        if sparse.issparse(X):
+        if is_sparse(X):
             found = X.T @ rows - np.multiply.outer(self.centre, rows.sum(axis=0))
         else:
             found = (X - self.centre).T @ rows
@@ -61,7 +66,7 @@ class Standardiser:
 
     def squared_norms(self, X: Any) -> Float:
         """Compute the squared norm of each standardised row; (n,)."""
-        if sparse.issparse(X):
+        if is_sparse(X):
             slope, squares = self.centre / self.scale**2, 1 / self.scale**2
             return np.asarray(X.multiply(X) @ squares - 2 * (X @ slope) + slope @ self.centre)
         return np.asarray((self.divide(X) ** 2).sum(axis=1))

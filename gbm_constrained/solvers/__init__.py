@@ -1,8 +1,25 @@
-"""Outer loops: primal-dual methods that drive any learner through gradients and Hessians."""
+"""Outer loops: primal-dual methods that drive any learner through gradients and Hessians.
+
+The rates of several data sets, in the objective and in the constraints, are a
+:class:`RateProblem`, which :class:`MajorizationMinimization` solves.
+"""
 
 from gbm_constrained.solvers.abpp import ABPP, ABPPSolver
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.cbpr import CBPR, CBPRSolver
+from gbm_constrained.solvers.cutting_plane import CuttingPlane
+from gbm_constrained.solvers.dataset_rates import RateProblem
+from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization
 
-__all__ = ["ABPP", "CBPR", "ABPPSolver", "AdaptiveSurrogates", "AutoSolver", "CBPRSolver"]
+__all__ = [
+    "ABPP",
+    "CBPR",
+    "ABPPSolver",
+    "AdaptiveSurrogates",
+    "AutoSolver",
+    "CBPRSolver",
+    "CuttingPlane",
+    "MajorizationMinimization",
+    "RateProblem",
+]

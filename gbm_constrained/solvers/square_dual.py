@@ -110,9 +110,10 @@ class Quadratics:
 
 def _second_moment(X: Any, weight: Float) -> Float:
     """Add up the outer products of weighted rows."""
-    if sparse.issparse(X):
-        return np.asarray((X.multiply(weight[:, None]).T @ X).todense())
-    return np.asarray((X * weight[:, None]).T @ X)
+    is_sparse = bool(sparse.issparse(X))
+    weighted = X.multiply(weight[:, None]) if is_sparse else X * weight[:, None]
+    moment = weighted.T @ X
+    return np.asarray(moment.todense() if is_sparse else moment)
 
 
 def find_optimum(surrogate: SquareSurrogate, X: Any, ratios: Float) -> Optimum:

@@ -133,7 +133,6 @@ def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel)
     """Transfer shifts that were chosen on the folds to the model of all rows.
 
     Shifts stay as they are where some rows are never held out, such as those of an early period.
-    Without multipliers no rows are weighted, and a model of more rows needs no larger shift.
     """
     boosters, cells = fit.measured.boosters, fit.problem.cells
     if boosters is None or boosters.compared:
@@ -146,8 +145,6 @@ def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel)
     of_folds, margin = boosters.scores(model.rounds), scores.training(model.rounds)
     if model.offsets is None:
         shift = match_positive_rate(of_folds, model.shift, margin, matched, cells)
-        if not boosters.has_multipliers:
-            shift = np.clip(shift, np.minimum(model.shift, 0.0), np.maximum(model.shift, 0.0))
         return replace(model, shift=shift)
     shift, offsets = transfer_offsets(of_folds, model.shift, model.offsets, margin, matched, cells)
     return replace(model, shift=shift, offsets=offsets)

@@ -191,14 +191,18 @@ class FoldBoosters:
         training = [fold.training for fold in self.folds]
         own = list(zip(training, self.own_margins(rounds), strict=True))
         if not self.compared:
-            return FoldScores((held, margin), own, self.remaining_optimism)
+            return FoldScores(
+                (held, margin), own, self.remaining_optimism, has_multipliers=self.has_multipliers
+            )
         both = [
             (part, scores[np.searchsorted(rows, part)])
             for part, (rows, scores) in zip(self.compared, own, strict=True)
             if part.size
         ]
         unseen = [(part, margin[np.searchsorted(held, part)]) for part, _ in both]
-        return FoldScores((held, margin), both, self.remaining_optimism, unseen)
+        return FoldScores(
+            (held, margin), both, self.remaining_optimism, unseen, self.has_multipliers
+        )
 
     def own_margins(self, rounds: int) -> list[Array]:
         """Scores of the rows that each booster is grown on; the last asked for are kept."""

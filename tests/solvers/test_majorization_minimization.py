@@ -10,6 +10,9 @@ import pytest
 from dataset_rate_problems import RateProblemDraw
 from scipy import sparse
 
+import gbm_constrained as gc
+import gbm_constrained.linear_model
+import gbm_constrained.solvers
 from gbm_constrained.exceptions import InfeasibleConstraintsError
 from gbm_constrained.linear_model.hinge import WeightedSVM
 from gbm_constrained.solvers.cutting_plane import CuttingPlane
@@ -37,6 +40,31 @@ def neyman_pearson(fpr=0.1, fnr=None):
         bounds, names = [fpr, fnr], ["fpr", "fnr"]
     problem = RateProblem.of(sparse.csr_array(members), costs, np.array(bounds), tuple(names))
     return problem, WeightedSVM(np.vstack([P, N]), 0.01)
+
+
+def test_the_objective_may_be_a_sum_of_rates_of_several_data_sets():
+    """Problem 1: errors of one data set and selections of another, under a recall."""
+    rng = np.random.default_rng(0)
+    X, unlabelled = rng.normal(size=(80, 2)), rng.normal(size=(40, 2)) + 0.5
+    y = X[:, 0] + rng.normal(size=80) > 0
+    members = np.zeros((3, 120))
+    members[0, :80], members[1, :80], members[2, 80:] = y / y.sum(), ~y / (~y).sum(), 1 / 40
+    positive, negative = np.zeros((2, 2, 3))
+    negative[0, 0] = positive[0, 1] = 0.5
+    positive[0, 2] = 0.3  # The further selections are in the objective.
+    negative[1, 0] = 1.0
+    problem = gc.solvers.RateProblem(
+        sparse.csr_array(members), positive, negative, np.zeros(2), np.array([0.1]), ("fnr",)
+    )
+    model = gc.linear_model.WeightedSVM(np.vstack([X, unlabelled]), 0.01)
+    steps = gc.solvers.MajorizationMinimization().solve(problem, model, np.array([0, 0, 0.45]))
+    z = model.scores(steps[-1].coefficients)
+    of_y, others = 0.5 + np.clip(z[:80], -0.5, 0.5), 0.5 + np.clip(z[80:], -0.5, 0.5)
+    errors = (1 - of_y[y]).mean() / 2 + of_y[~y].mean() / 2
+    penalty = model.penalty(steps[-1].coefficients)
+    assert steps[-1].objective == pytest.approx(errors + 0.3 * others.mean() + penalty)
+    assert steps[-1].objective < steps[0].objective - 0.1
+    assert (1 - of_y[y]).mean() <= 0.1 + 1e-9
 
 
 @pytest.mark.parametrize("chooser", ["maximum", "centroid"])
