@@ -74,8 +74,10 @@ def order_of(column: Any) -> pd.Index[Any] | None:
     dtype = getattr(_read(column), "dtype", None)
     if isinstance(dtype, nw.Enum):
         return pd.Index(dtype.categories)
-    is_ordered = isinstance(dtype, pd.CategoricalDtype) and dtype.ordered
-    return dtype.categories if is_ordered else None
+    if not isinstance(dtype, pd.CategoricalDtype) or not dtype.ordered:
+        return None
+    found: pd.Index[Any] = dtype.categories
+    return found
 
 
 def named_columns(table: Any) -> Iterator[tuple[Hashable, NDArray[Any]]]:

@@ -71,7 +71,7 @@ _TABLE = (
     Finding("GC112", "warning", FragileConstraintsWarning,
             "Too few rows to assess a constraint",
             "Give more rows, merge small groups, or relax the bounds."),
-    Finding("GC113", "warning", None,
+    Finding("GC113", "warning", FragileConstraintsWarning,
             "A constrained value is undefined",
             "Give rows that the rate is taken over."),
     Finding("GC114", "warning", FragileConstraintsWarning,

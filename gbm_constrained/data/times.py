@@ -75,7 +75,7 @@ class Times:
                 f"give their times."
             )
         if order is not None:
-            found, codes = np.unique(order.get_indexer(series), return_inverse=True)
+            found, codes = np.unique(order.get_indexer(pd.Index(series)), return_inverse=True)
             return cls(codes, np.asarray(order)[found])
         try:
             values = np.sort(np.asarray(series.unique()))

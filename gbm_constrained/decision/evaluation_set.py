@@ -122,6 +122,10 @@ class EvaluationSet:
             statistics = self.lagrangian.at(margin).exact_statistics()
             statistics = replace(statistics, predicted=counts.shares)
             from_scores = compiled.functionals(statistics)
+            weight = self.cells.weight
+            if compiled.V.nnz and not np.allclose(weight, self.cells.whole_weight):
+                own = compiled.weigh_losses(weight)  # Labels have other shares in other rows.
+                from_scores = from_scores + (own - compiled.V) @ statistics.clipped_loss
             functionals = np.where(compiled.is_of_scores, from_scores, functionals)
         return functionals
 

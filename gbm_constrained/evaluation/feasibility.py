@@ -158,6 +158,16 @@ class Feasibility:
         )
 
     @property
+    def undefined(self) -> tuple[ConstraintResult, ...]:
+        """Constraints whose values are undefined, beside conflicts and rates over too few rows."""
+        named = {rate.constraint for rate in self.too_few_rows}.union(self.conflict)
+        return tuple(
+            result
+            for result in self._with_verdict("cannot be told")
+            if np.isnan(result.value) and result.constraint not in named
+        )
+
+    @property
     def broken_by_shift(self) -> tuple[ConstraintResult, ...]:
         """Constraints on mean losses that are missed, or missed by more, due to the shift."""
         missed = self._with_verdict("missed")
@@ -308,6 +318,7 @@ class Feasibility:
         is_over_time = self.source == LATER_PERIODS
         return [
             describe_too_few_rows(self.too_few_rows),
+            describe("undefined", self.undefined, rows=self._reported_rows),
             describe("unsteady over time" if is_over_time else "unsteady", self.unsteady),
             describe("refuted", self.refuted, rows=self._rows),
             describe("drifting", self.drifting),

@@ -24,6 +24,7 @@ def findings_of_fit(feasibility: Any) -> tuple[Finding, ...]:
         "GC105": bool(f.broken_by_shift),
         "GC111": not f.conflict and "missed within sampling error" in verdicts,
         "GC112": bool(f.too_few_rows),
+        "GC113": bool(f.undefined),
         "GC114": bool(f.unsteady),
         "GC115": bool(f.refuted),
         "GC116": f.is_fragile,

@@ -63,6 +63,13 @@ MESSAGES = {
         "Keep the shift beside the model, and its probabilities as trained, by "
         "probabilities='calibrated', or relax the bounds.",
     ),
+    "undefined": Message(
+        "The values of constraints are undefined, on {rows}:",
+        "{constraint}",
+        "A rate has no value over no rows, as the precision of a class that is never predicted. "
+        "Give rows that the rate is taken over, or bound from below how often the class is "
+        "predicted.",
+    ),
     "refuted": Message(
         f"These constraints hold {_BY_FOLDS}",
         "{constraint}: {result}, and {trained:.4f} by training rows",

@@ -357,6 +357,13 @@ class LinearConstraints:
             curves=self.curves.without(~is_known),
         )
 
+    def weigh_losses(self, weight: Float) -> Any:
+        """Compute the coefficients of the mean losses for other weights of the cells."""
+        V = sparse.csr_array(
+            sparse.vstack([self._coefficients(of_rate or (), weight)[1] for of_rate in self.terms])
+        )
+        return V if self.mixing is None else self.mixing @ V
+
     def make_credible(self, cells: Cells, half: Float | None = None) -> LinearConstraints:
         """Let groups act as far as their rows can tell (:mod:`~.problem.credibility`).
 

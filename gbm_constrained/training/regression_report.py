@@ -250,9 +250,10 @@ def _read_certificate(
 
 def _measure(rows: PredictedRows, score: Array) -> Outcome:
     """Measure the constraints by the scores of rows."""
-    functionals, *intervals = rows.intervals(score)
+    functionals, intervals, of_functionals = rows.intervals(score)
     sources = np.full(len(rows.compiled.constraints), rows.source, dtype=object)
-    return Outcome(functionals, *intervals, sources, Sampled(*intervals))
+    sampled = Sampled(intervals, of_functionals)
+    return Outcome(functionals, intervals, of_functionals, sources, sampled)
 
 
 def _assess(

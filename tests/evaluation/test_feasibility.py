@@ -38,6 +38,13 @@ def three(n=2400):
     return X, np.digitize(X[:, 0] + 0.8 * rng.normal(size=n), [-0.6, 0.6]), {}
 
 
+def with_rare_class(n=900):
+    """Two rows of a hundred are of a third class, which nothing tells of."""
+    X, y, _ = noisy(n)
+    rng = np.random.default_rng(5)
+    return X, np.where(rng.random(n) < 0.02, 2, y), {"g": np.arange(n) % 2}
+
+
 def by_group(n=3000):
     """Only the group, and a feature, depend on the label."""
     rng = np.random.default_rng(3)
@@ -188,6 +195,11 @@ CASES = {
     "both rates of being right": Case(
         noisy, [gc.tpr() + gc.tnr() >= 1.9, gc.selection_rate() <= 0.9], "cannot be met",
         (gc.tpr() + gc.tnr() >= 1.9,), ("Relax this bound",),
+    ),
+    "precision of a class that is never predicted": Case(
+        with_rare_class, [gc.gap(gc.precision(2), by="g") <= 0.1, gc.error_rate() <= 0.9],
+        "cannot be told", (), ("undefined", "a class that is never predicted"),
+        options={"n_estimators": 3},
     ),
     # Controls.
     "at the bound": Case(noisy, [gc.fnr() <= 0.25, gc.fpr() <= 0.3], "met"),

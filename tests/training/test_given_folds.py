@@ -69,13 +69,20 @@ def test_windows_by_time_are_those_of_the_splitter_of_rows_in_order(library, row
 
 
 @BOTH
-@pytest.mark.parametrize("objective", [{}, {"maximize": "g_mean", "deterministic": True}])
-def test_a_report_is_the_mean_of_its_periods(library, objective):
-    """Where a bound moves the threshold, too, which other periods choose."""
+@pytest.mark.parametrize(
+    ("rule", "objective"),
+    [
+        (gc.fnr() <= 0.15, {}),
+        (gc.fnr() <= 0.15, {"maximize": "g_mean", "deterministic": True}),
+        (gc.log_loss() <= 0.2, {}),
+    ],
+)
+def test_a_report_is_the_mean_of_its_periods(library, rule, objective):
+    """Also where other periods choose the threshold, and where labels drift."""
     rng = np.random.default_rng(0)
     X, month = rng.normal(size=(900, 2)), np.arange(900) // 180
-    y = (X[:, 0] + month * X[:, 1] / 3 + rng.normal(size=900) > 1.0).astype(int)
-    model = make(library, [gc.fnr() <= 0.15], measure_on="forward", n_folds=4, **objective)
+    y = (X[:, 0] + month * (X[:, 1] - 0.3) / 3 + rng.normal(size=900) > 0.7).astype(int)
+    model = make(library, [rule], measure_on="forward", n_folds=4, **objective)
     model.fit(X, y, time=month)
     report = model.period_report_.iloc[:4]
     held_out = np.average(report["value"], weights=report["rows"] * [1, 2, 4, 8])
