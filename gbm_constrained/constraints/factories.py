@@ -37,6 +37,7 @@ class Factory(partial[Any]):
     Its signature, name and docstring are those of the function that it calls.
     """
 
+    __name__: str
     __array_ufunc__ = None  # Numbers of numpy on the left leave the operation to this class.
     __le__, __ge__, __lt__, __gt__ = map(_refused, ("<=", ">=", "<", ">"))
     __add__, __sub__, __mul__, __truediv__ = map(_refused, "+-*/")
@@ -64,8 +65,8 @@ class Factory(partial[Any]):
             f"{self.__name__}(on={{'column': value}})."
         )
 
-    def __reduce__(self) -> str:  # type: ignore[override]
-        return str(self.__name__)
+    def __reduce__(self) -> str:
+        return self.__name__
 
     def __repr__(self) -> str:
         return f"<function {self.__name__}>"

@@ -70,7 +70,7 @@ def _mask(text: str) -> str:
         kind, piece, (start, end) = token.lastgroup, token.group(), token.span()
         if kind == "other":
             remedy = _INSTEAD.get(piece, "quote names and labels that hold it")
-            if piece == "%" and (share := re.search(r"[\d.]+\s*$", text[:start])):
+            if piece == "%" and (share := re.search(r"(\d+\.?\d*|\.\d+)\s*$", text[:start])):
                 remedy = f"write {share.group().strip()}% as {float(share.group()) / 100:g}"
             raise make_error(text, start, end, f"unexpected {piece!r}: {remedy}")
         if kind in ATOMS and re.match(r"[\w'\".]", text[end : end + 1]):

@@ -33,7 +33,7 @@ from gbm_constrained.training.given_folds import MeasureOn, check_measurement
 from gbm_constrained.training.group_options import GROUP_PARAMETERS, check_group_parameters
 from gbm_constrained.training.priority_options import check_priorities
 
-Method = TypeVar("Method", bound=Callable[..., None])
+Method = TypeVar("Method", bound=Callable[..., Any])
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
 SolverName: TypeAlias = Literal[ReductionName, "abpp", "cbpr", "threshold"]
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}

@@ -26,7 +26,7 @@ from command_line import MODEL, write_rows
         (["--drop=sex", "--constraint=fpr(on={sex: Male}) <= 0.1"], "column 'sex' is --drop, and"),
         (["--constraint=fpr(on=dataset(a)) <= 0.1"], "which only Python can give"),
         (["--constraint=churn(to=sex) <= 0.1"], "which is not among the labels ['<=50K', '>50K']"),
-        (["--constraint=churn(to=ol) <= 0.1"], "--constraint churn(to=ol) <= 0.1: TABLE has no"),
+        (["--constraint=churn(to=ol) <= 0.1"], "--constraint churn(to='ol') <= 0.1: TABLE has no"),
         (["--param=n_estimators"], "--param 'n_estimators' must be NAME=VALUE"),
         (["--param=n_estimator=3"], "XGBoost has no parameter n_estimator: did you mean n_est"),
         (["--library=lightgbm", "--out=m", "--param=num_leave=3"], "did you mean num_leaves?"),
