@@ -124,6 +124,9 @@ _TABLE = (
     Finding("GC207", "note", UserWarning,
             "The report holds for predictions with base_margin",
             "Give base_margin to predict as well."),
+    Finding("GC208", "warning", UserWarning,
+            "Rows have groups without an offset",
+            "Give rows of these groups in training, or the group of each row."),
     # Training.
     Finding("GC301", "warning", CheckpointWarning,
             "A checkpoint could not be written",
@@ -152,6 +155,9 @@ _TABLE = (
     Finding("GC309", "warning", UserWarning,
             "A given model is not what a fit starts from",
             "Give a model whose multiple meets the constraints, or initial_model=None."),
+    Finding("GC310", "warning", UserWarning,
+            "A black-box metric is random",
+            "Fix the function's random state, so that equal predictions have equal values."),
     # Model files.
     Finding("GC401", "warning", UserWarning,
             "A model file does not keep all parameters",

@@ -13,10 +13,10 @@ from scipy.linalg import solve_triangular
 
 from gbm_constrained._typing import Bool, Float
 
-
 MOST_WHITENED = 2_000
 """Parameters whose mean products are stored; the steps of more are scaled one by one."""
-RIDGE = 1e-6  # Share of the square of each column that keeps columns apart that move together.
+BLOCK = 250  # Rows whose products are added up at once.
+RIDGE = 1e-3  # Share of the square of each column that keeps columns apart that move together.
 
 
 @dataclass(frozen=True)
@@ -191,12 +191,11 @@ class LinearSpace:
         squares = np.where(squares > 0.0, squares, 1.0).astype(np.float64)
         if squares.size > MOST_WHITENED:
             return np.asarray(np.sqrt(squares))
-        weighed: Any = matrix * self._shares[:, None].astype(matrix.dtype)
-        if sparse.issparse(matrix):
-            weighed = cast(Any, matrix).multiply(self._shares[:, None]).tocsr()
-        products = weighed.T @ matrix
-        dense = products.toarray() if sparse.issparse(products) else products
-        dense = np.array(dense, dtype=np.float64)
+        dense = np.zeros((squares.size, squares.size))
+        for start in range(0, matrix.shape[0], BLOCK):  # No copy of the whole matrix.
+            part: Any = matrix[start : start + BLOCK]
+            products = part.T @ (part * self._shares[start : start + BLOCK, None])
+            dense += products.toarray() if sparse.issparse(products) else products
         np.fill_diagonal(dense, squares * (1.0 + RIDGE))
         return np.linalg.cholesky(dense)
 

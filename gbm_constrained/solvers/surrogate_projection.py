@@ -103,7 +103,7 @@ def project(
     at_centre, _ = excess(problem, centre, target)
     step, value, gradient = np.zeros(centre.size), np.inf, np.zeros(centre.size)
 
-    def objective(at: Float) -> tuple[float, Float]:
+    def objective(at: Float, weight: float) -> tuple[float, Float]:
         nonlocal value, gradient
         value, by_parameter = excess(problem, centre + unit.parameters(at), target)
         gradient = unit.pull_back(by_parameter)
@@ -125,10 +125,10 @@ def project(
     for weight in proximal_weight * 0.1 ** np.arange(MOST_SHRINKS + 1):
         # The types of SciPy know no objective that returns its gradient as well.
         step = minimize(
-            cast(Any, objective), step, jac=True, method="L-BFGS-B", options=options,
-            callback=end_if_accurate,
+            cast(Any, objective), step, args=(weight,), jac=True, method="L-BFGS-B",
+            options=options, callback=end_if_accurate,
         ).x  # fmt: skip
-        objective(step)
+        objective(step, weight)
         if is_accurate(step):
             break
     return Projection(np.asarray(centre + unit.parameters(step)), bound(step))

@@ -75,8 +75,8 @@ class CallPlan:
     @property
     def of_search(self) -> int:
         """Calls of a search, with its thresholds and its refinement."""
-        # Before training, the validation rows and those of evidence are tried once each.
-        return (self.max_calls - 2 - self.of_report) // self.n_searches
+        # Before training, the validation rows and those of evidence are tried twice each.
+        return (self.max_calls - 4 - self.of_report) // self.n_searches
 
     def kept_back(self, n_searches: int) -> int:
         """Count the calls that are left for so many further searches, and for the report."""

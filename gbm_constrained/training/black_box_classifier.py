@@ -10,6 +10,8 @@ import pandas as pd
 from sklearn.base import clone
 
 from gbm_constrained._dataframes import number_of_rows, take_rows
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
@@ -184,7 +186,16 @@ class BlackBoxMixin:
         known = {level: i for i, level in enumerate(kept["levels"])}
         position = np.array([known.get(level, len(known)) for level in found.levels], np.intp)
         offsets: Float = kept["offsets"]
-        return take_offsets(offsets, position[np.asarray(found.codes)])
+        groups = position[np.asarray(found.codes)]
+        if n_without := int((groups >= offsets.size).sum()):
+            lacking = [level for level in found.levels if level not in known]
+            issue_warning(
+                f"{n_without} of {n} rows have groups of {kept['columns']} that training lacks, "
+                f"{join_truncated(lacking)}: their scores get no offset, as none was chosen for "
+                f"them. Give such rows in training, or the group of each row.",
+                "GC208",
+            )
+        return take_offsets(offsets, groups)
 
     def _score_black_box(
         self, metric: BlackBox, X: Any, rows: Rows, labels: Array, sensitive_features: Any
@@ -198,9 +209,14 @@ class BlackBoxMixin:
 def _rows_of_groups(X: Any, rows: Rows, columns: Any, groups: Codes) -> Any:
     """Make rows that differ in the one feature that makes the groups; None if there is none."""
     name = columns[0]
-    is_feature = isinstance(X, pd.DataFrame) and name in X.columns and name not in rows.columns
-    if len(columns) != 1 or not is_feature:
+    if len(columns) != 1 or not isinstance(X, pd.DataFrame) or name not in X.columns:
         return None
+    if name in rows.columns:  # A named column beside the features may hold other values.
+        by_feature = Rows(rows.y, rows.classes, None, {}, [X]).attribute(columns)
+        own = [by_feature.levels[code] for code in by_feature.codes]
+        levels = rows.attribute(columns).levels
+        if own != [levels[code] for code in groups]:
+            return None
     _, first = np.unique(groups, return_index=True)
     table = take_rows(X, np.zeros(first.size, dtype=np.intp)).reset_index(drop=True)
     table[name] = X[name].iloc[first].reset_index(drop=True)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._dataframes import take_rows
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
@@ -141,7 +142,14 @@ class BlackBoxFit:
         search.check_effort(len(self._surrogates), left, n_candidates)
         for measured, rows in ((self.metric, validation), (self.reported, evaluation)):
             # Decisions of both classes, as those of a model: what fails here fails later.
-            measured(np.random.RandomState(0).standard_normal(len(rows)))
+            scores = np.random.RandomState(0).standard_normal(len(rows))
+            first, again = (measured.measure(scores) for _ in range(2))
+            if first != again:
+                issue_warning(
+                    f"{metric} is random: it has the values {first:g} and {again:g} for equal "
+                    f"predictions. Fix the random state of the function.",
+                    "GC310",
+                )
         data.alignment.warn()
 
     def _sample_rows(self) -> Codes:

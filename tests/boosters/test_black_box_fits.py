@@ -131,6 +131,27 @@ def test_offsets_of_a_feature_are_a_tree_of_the_model(library, kind, tmp_path):
         assert read.num_trees() == ROUNDS + bool(offsets.any())
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_named_column_of_the_values_of_a_feature_is_that_feature(library, is_same):
+    (X, y, g), (V, v, h) = TRAINING, VALIDATION
+    named, held = (g, h) if is_same else (1 - g, 1 - h)
+    model = make(library, lambda y, s: g_mean_loss(y, s))
+    model.fit(
+        with_group(X, g), y, sensitive_features=named, validation=(with_group(V, h), v, held)
+    )
+    assert model.blackbox_parameters_.after.filter(like="offset").any()
+    assert hasattr(model, "_group_offsets") != is_same
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_random_metric_is_named(library):
+    rng, (X, y, _) = np.random.default_rng(0), TRAINING
+    model = make(library, lambda y, s: rng.random(), by=None, max_calls=400)
+    with pytest.warns(UserWarning, match=r"is random: it has the values .*GC310"):
+        model.set_params(n_estimators=2).fit(X, y)
+
+
 def test_a_group_that_is_no_feature_has_its_offset_beside_the_model(fitted, tmp_path):
     library, model = fitted
     X, _, g = TEST
@@ -145,7 +166,14 @@ def test_a_group_that_is_no_feature_has_its_offset_beside_the_model(fitted, tmp_
     audited = gc.audit(model, X, TEST[1], gc.error_rate() <= 0.5, sensitive_features=g)
     assert audited.frame["value"].iloc[0] == pytest.approx((decided != TEST[1]).mean())
     others = pd.Series(np.full(len(X), 5), name="group")  # of no training row
-    np.testing.assert_array_equal(model.decision_scores(X, others), native_scores(model, X))
+    with pytest.warns(
+        UserWarning, match=r"4000 of 4000 rows have groups of .*lacks, \(5,\).*GC208"
+    ):
+        found = model.decision_scores(X, others)
+    np.testing.assert_array_equal(found, native_scores(model, X))
+    unknown = g.astype(float).mask(np.arange(len(X)) == 0)
+    with pytest.warns(UserWarning, match=r"1 of 4000 rows .*missing.*GC208"):
+        model.predict(X, sensitive_features=unknown)
     path = str(tmp_path / ("model.json" if library == "xgboost" else "model.txt"))
     with pytest.warns(UserWarning, match="does not keep minimize"):
         model.save_model(path)
