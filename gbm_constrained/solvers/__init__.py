@@ -4,5 +4,14 @@ from gbm_constrained.solvers.abpp import ABPP, ABPPSolver
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.cbpr import CBPR, CBPRSolver
+from gbm_constrained.solvers.reduction import Reduction
 
-__all__ = ["ABPP", "CBPR", "ABPPSolver", "AdaptiveSurrogates", "AutoSolver", "CBPRSolver"]
+__all__ = [
+    "ABPP",
+    "CBPR",
+    "ABPPSolver",
+    "AdaptiveSurrogates",
+    "AutoSolver",
+    "CBPRSolver",
+    "Reduction",
+]

@@ -84,7 +84,7 @@ def test_the_inner_step_does_not_stay_on_a_face_of_zero_recall(objective, monkey
     inner = SplitLagrangian(Programme(objective, np.zeros((0, 8)), np.zeros(0)))
     rng = np.random.default_rng(0)
     for _ in range(20):
-        joint = -rng.uniform(0.0, 1.0, 8) ** 4
+        joint = -(rng.uniform(0.0, 1.0, 8) ** 4)
         xi, bound = inner.minimise(joint, np.zeros(0), 0.02)
         value = inner.value(xi, joint, np.zeros(0))
         assert bound <= value <= bound + 0.02
