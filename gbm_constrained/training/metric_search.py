@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -244,18 +243,18 @@ class MetricSearch:
         observe = None if self.watch is None else self.watch.observe(counted_by)
         # The bound by probabilities is reported, and the same for every order of the classes.
         tolerance = TOLERANCE if counted_by == "probabilities" else MIN_GAIN
-        run = partial(
-            solve, solver=self.solver, max_calls=self.max_calls, observe=observe,
-            tolerance=tolerance, **self.settings,
-        )  # fmt: skip
+        given: dict[str, Any] = {
+            "solver": self.solver, "max_calls": self.max_calls, "observe": observe,
+            "tolerance": tolerance, **self.settings,
+        }  # fmt: skip
         if programme.n_constraints:
             # A rule that never predicts a class has no precision, and no constraints exclude it.
             with suppress(ZeroDenominatorError):
                 free = programme.without_constraints()
-                found = run(free, oracle)
+                found = solve(free, oracle, **given)
                 if programme.violation(found.u) <= FEASIBLE:
                     return found
-        return run(programme, oracle)
+        return solve(programme, oracle, **given)
 
     def is_bound(self, solution: Solution) -> bool:
         """Whether a constraint binds a solution, or is violated by it."""
