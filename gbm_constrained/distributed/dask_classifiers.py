@@ -43,10 +43,10 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
         """Set parameters, and the client of the cluster to train on as ``client``."""
         if "client" in params:
             self.client = params.pop("client")
-        return super().set_params(**params)  # type: ignore[misc]
+        return super().set_params(**params)
 
     def __getstate__(self) -> Any:
-        state = super().__getstate__()  # type: ignore[misc]
+        state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "client"}
 
     def to_local(self) -> Any:

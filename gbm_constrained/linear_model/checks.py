@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from gbm_constrained.data.validation import refuse_lazy
 from gbm_constrained.solvers.base import SolverMethod
+from gbm_constrained.solvers.reduction import Reduction
 from gbm_constrained.training.fit import weight_of_rows
 from gbm_constrained.training.options import LINEAR_SOLVER, SolverName, SolverOptions
 
@@ -21,7 +22,7 @@ def read_options(estimator: Any) -> SolverOptions:
     """
     given = estimator.solver
     is_name = isinstance(given, str) and given in get_args(SolverName)
-    if is_name or isinstance(given, SolverMethod):
+    if is_name or isinstance(given, (SolverMethod, Reduction)):
         raise ValueError(
             f"solver={given!r} is for constraints, and solver is the parameter of scikit-learn's "
             f"LogisticRegression here: give {LINEAR_SOLVER}={given!r}."

@@ -119,7 +119,8 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
         "auto" takes CBPR for differences of mean losses where a feasible start is found, and ABPP
         otherwise. By default dual steps are the largest that observed slopes allow. With a
-        metric, one of "auto", "columns", "frank_wolfe", "gda", "ellipsoid" and "bisection", or
+        metric, one of "auto", "columns", "frank_wolfe", "gda", "ellipsoid" and "bisection", a
+        :class:`~gbm_constrained.solvers.Reduction` with options, or
         :class:`~gbm_constrained.solvers.AdaptiveSurrogates` with a black box.
 
     Attributes

@@ -9,7 +9,7 @@ equation (9) of the paper. Its first term is the oracle's; the others need no ru
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, minimize
 
 from gbm_constrained._typing import Float
 from gbm_constrained.problem.linear_programme import solve_linear_programme
@@ -20,6 +20,8 @@ from gbm_constrained.reductions.master import Cut, make_cut
 MAX_VIOLATION = 10.0
 # Cuts of one inner programme, and those of each function that are kept for the next ones.
 MAX_INNER_CUTS = 100
+# Share of the box next to its faces that the descent leaves out at first.
+INSET = 1e-3
 # Least gap of the inner programme. Supergradients are exact up to it, and bounds take it off.
 INNER_TOLERANCE = 1e-6
 
@@ -67,25 +69,29 @@ class SplitLagrangian:
         self, joint: Float, mu: Float, tolerance: float = INNER_TOLERANCE
     ) -> tuple[Float, float]:
         """Find the xi in the box of smallest value, and a lower bound of that value."""
-        if self.programme.objective.kind == "smooth":
-            xi, bound = self._descend(joint, mu)
+        xi, is_smooth = self.programme.middle, self.programme.objective.kind == "smooth"
+        # The harmonic mean of recalls is zero where one is, and so are its slopes by the others: a
+        # descent that steps on such a face of the box stays there.
+        for inset in (INSET, 0.0) if is_smooth else ():
+            xi, bound = self._descend(xi, joint, mu, inset)
             if self.value(xi, joint, mu) - bound <= tolerance:
                 return xi, bound
         return self._cut(joint, mu, tolerance)
 
-    def _descend(self, joint: Float, mu: Float) -> tuple[Float, float]:
-        """Minimise by a quasi-Newton method on the box."""
-        programme = self.programme
+    def _descend(self, start: Float, joint: Float, mu: Float, inset: float) -> tuple[Float, float]:
+        """Minimise by a quasi-Newton method on the box without a share of it next to its faces."""
+        low, high = self.programme.low, self.programme.high
+        margin = inset * (high - low)
         found = minimize(
             self.value,
-            programme.middle,
+            start,
             args=(joint, mu),
             jac=self.slope,
-            bounds=[(float(low), float(high)) for low, high in programme.box],
+            bounds=Bounds(low + margin, high - margin),
             method="L-BFGS-B",
             options={"ftol": 1e-15, "gtol": 1e-10},
         )
-        xi = np.clip(found.x, programme.low, programme.high)
+        xi = np.clip(found.x, low, high)
         return xi, self.bound(xi, joint, mu, self.slope(xi, joint, mu))
 
     def _cut(self, joint: Float, mu: Float, tolerance: float) -> tuple[Float, float]:

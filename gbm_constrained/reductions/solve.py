@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Any
 
 from gbm_constrained.reductions.base import (
     TOLERANCE,
@@ -18,10 +18,7 @@ from gbm_constrained.reductions.columns import solve_by_columns
 from gbm_constrained.reductions.ellipsoid import solve_by_ellipsoid
 from gbm_constrained.reductions.frank_wolfe import solve_by_frank_wolfe
 from gbm_constrained.reductions.gradient_descent_ascent import solve_by_gradient_descent_ascent
-
-ReductionName: TypeAlias = Literal[
-    "auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"
-]
+from gbm_constrained.solvers.reduction import ReductionName
 
 # The solver of each kind of objective that "auto" takes.
 BEST: dict[Kind, ReductionName] = {
@@ -90,6 +87,7 @@ def solve(
     max_calls: int | None = None,
     observe: Observe | None = None,
     tolerance: float = TOLERANCE,
+    **settings: Any,
 ) -> Solution:
     """Minimise a function of the confusion matrix over randomised decision rules.
 
@@ -108,6 +106,8 @@ def solve(
         Sees the current mixture before each call, and may end the search.
     tolerance : float, default=1e-7
         Value minus bound at which the search ends.
+    **settings
+        Options of the solver by name, such as ``steps`` of ``"gda"``.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def solve(
     """
     name = check_reduction(programme.objective.kind, solver)
     if max_calls is None:
-        return SOLVERS[name](programme, oracle, tolerance=tolerance, observe=observe)
+        return SOLVERS[name](programme, oracle, tolerance=tolerance, observe=observe, **settings)
     if max_calls < 2:
         raise ValueError(f"max_calls={max_calls} finds no mixture; take at least 2")
-    return SOLVERS[name](programme, oracle, max_calls, tolerance, observe=observe)
+    return SOLVERS[name](programme, oracle, max_calls, tolerance, observe=observe, **settings)

@@ -11,6 +11,7 @@ from gbm_constrained.solvers.cbpr import CBPR, CBPRSolver
 from gbm_constrained.solvers.cutting_plane import CuttingPlane
 from gbm_constrained.solvers.dataset_rates import RateProblem
 from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization
+from gbm_constrained.solvers.reduction import Reduction
 
 __all__ = [
     "ABPP",
@@ -22,4 +23,5 @@ __all__ = [
     "CuttingPlane",
     "MajorizationMinimization",
     "RateProblem",
+    "Reduction",
 ]

@@ -197,7 +197,7 @@ class LinearSpace:
             products = part.T @ (part * self._shares[start : start + BLOCK, None])
             dense += products.toarray() if sparse.issparse(products) else products
         np.fill_diagonal(dense, squares * (1.0 + RIDGE))
-        return np.linalg.cholesky(dense)
+        return np.asarray(np.linalg.cholesky(dense), dtype=np.float64)
 
 
 def _multiply(matrix: Any, vector: Float) -> Float:

@@ -126,7 +126,7 @@ def project(
         # The types of SciPy know no objective that returns its gradient as well.
         step = minimize(
             cast(Any, objective), step, args=(weight,), jac=True, method="L-BFGS-B",
-            options=options, callback=end_if_accurate,
+            options=options, callback=cast(Any, end_if_accurate),
         ).x  # fmt: skip
         objective(step, weight)
         if is_accurate(step):

@@ -277,6 +277,7 @@ class MetricFit:
             held, held.oracle(np.empty((0, len(problem.joint)))), options.solver, boosters.parts,
             has_baselines=not self.has_own_objective, deterministic=is_single,
             watch=self._watch(held, boosters.source, lambda: growth.reserved),
+            **options.search_options,
         )  # fmt: skip
         found = OracleSearch(
             search, boosters, has_stages=self.library.without_stages is None,

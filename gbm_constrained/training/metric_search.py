@@ -14,7 +14,7 @@ criterion chooses among all candidates (:func:`~gbm_constrained.decision.choose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -120,6 +120,8 @@ class MetricSearch:
         rows of some boosters then decide on those of another, as they will on new rows.
     max_calls : int, default=200
         Largest number of oracle calls.
+    settings : mapping, default=empty
+        Further options of the reduction.
     has_baselines : bool, default=True
         Whether rules without a search are candidates.
     deterministic : bool, default=None
@@ -134,6 +136,7 @@ class MetricSearch:
     solver: str = "auto"
     parts: Sequence[Codes] = ()
     max_calls: int = 200
+    settings: Mapping[str, Any] = field(default_factory=dict)
     has_baselines: bool = True
     deterministic: bool | None = None
     watch: SearchWatch | None = None
@@ -241,14 +244,18 @@ class MetricSearch:
         observe = None if self.watch is None else self.watch.observe(counted_by)
         # The bound by probabilities is reported, and the same for every order of the classes.
         tolerance = TOLERANCE if counted_by == "probabilities" else MIN_GAIN
+        given: dict[str, Any] = {
+            "solver": self.solver, "max_calls": self.max_calls, "observe": observe,
+            "tolerance": tolerance, **self.settings,
+        }  # fmt: skip
         if programme.n_constraints:
             # A rule that never predicts a class has no precision, and no constraints exclude it.
             with suppress(ZeroDenominatorError):
                 free = programme.without_constraints()
-                found = solve(free, oracle, self.solver, self.max_calls, observe, tolerance)
+                found = solve(free, oracle, **given)
                 if programme.violation(found.u) <= FEASIBLE:
                     return found
-        return solve(programme, oracle, self.solver, self.max_calls, observe, tolerance)
+        return solve(programme, oracle, **given)
 
     def is_bound(self, solution: Solution) -> bool:
         """Whether a constraint binds a solution, or is violated by it."""

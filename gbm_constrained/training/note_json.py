@@ -69,6 +69,7 @@ from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.cbpr import CBPR
+from gbm_constrained.solvers.reduction import Reduction
 
 __all__ = ["dumps", "loads"]
 
@@ -83,7 +84,7 @@ CLASSES: tuple[type, ...] = (
         if inspect.isclass(cls) and is_dataclass(cls) and cls.__module__ == module.__name__
     ),
     Cost, Estimate, Feasibility, ConstraintResult, PlainModel, TooFewRows, Verdict,
-    ABPP, AdaptiveSurrogates, AutoSolver, CBPR,
+    ABPP, AdaptiveSurrogates, AutoSolver, CBPR, Reduction,
     BalancedAccuracy, FBeta, MacroF1, MeanOfRecalls, MetricValue, MicroF1, RateMetric,
 )  # fmt: skip
 TAG = "$"

@@ -21,12 +21,12 @@ from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.decision.prefix_choice import CRITERIA, Criterion, Prefixes
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
-from gbm_constrained.reductions.solve import ReductionName
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
 from gbm_constrained.solvers.auto import AutoSolver
 from gbm_constrained.solvers.base import SolverMethod
 from gbm_constrained.solvers.cbpr import CBPR
+from gbm_constrained.solvers.reduction import Reduction, ReductionName
 from gbm_constrained.training.calibration_options import check_calibration
 from gbm_constrained.training.early_stopping import EarlyStoppingOn
 from gbm_constrained.training.given_folds import MeasureOn, check_measurement
@@ -71,6 +71,7 @@ class SolverOptions:
     oracle: OracleName = "plug_in"
     solver: SolverName = "auto"
     method: SolverMethod = field(default_factory=AutoSolver)
+    reduction: Reduction | None = None
 
     @classmethod
     def of(cls, estimator: Any) -> SolverOptions:
@@ -88,11 +89,15 @@ class SolverOptions:
         metric = read_objective(own.get("maximize"), own.get("minimize"))
         if metric is not None:
             solver = getattr(estimator, name)
+            reduction = solver if isinstance(solver, Reduction) else None
+            if reduction is not None:
+                reduction.check()
+                solver = reduction.name
             check_choice(name, solver, get_args(ReductionName))
             parameter = "minimize" if own["maximize"] is None else "maximize"
             reason = f"{parameter}={metric} chooses decisions, which do not change scores"
             checking.check_decisions(constraints, parameter, reason)
-            options = cls(constraints, solver=solver, **own)
+            options = cls(constraints, solver=solver, reduction=reduction, **own)
             return options._check_of_metric(str(metric))
         checking.check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))
@@ -161,7 +166,7 @@ class SolverOptions:
         """Give the options of a fit under the same constraints that has no metric."""
         return replace(
             self, maximize=None, minimize=None, deterministic=None, oracle="plug_in",
-            solver="auto", method=AutoSolver(),
+            solver="auto", method=AutoSolver(), reduction=None,
         )  # fmt: skip
 
     def check_ensemble(self) -> None:
@@ -234,6 +239,13 @@ class SolverOptions:
         return replace(self, constraints=tuple(kept))
 
     @property
+    def search_options(self) -> dict[str, Any]:
+        """Options of the search of decisions for a metric that were given with its reduction."""
+        if self.reduction is None:
+            return {}
+        return {"max_calls": self.reduction.max_calls, "settings": self.reduction.settings}
+
+    @property
     def rounds_per_iteration(self) -> int:
         """Boosting rounds in each outer iteration."""
         return self.method.rounds_per_iteration
@@ -245,7 +257,9 @@ class SolverOptions:
 
 
 # Parameters of the constructors, in their order.
-SOLVER_PARAMETERS = tuple(name for name in SolverOptions.__dataclass_fields__ if name != "method")
+SOLVER_PARAMETERS = tuple(
+    name for name in SolverOptions.__dataclass_fields__ if name not in ("method", "reduction")
+)
 # Options of solvers, which are no parameters of the classifiers.
 SOLVER_OPTIONS = tuple(AutoSolver.__dataclass_fields__)
 
@@ -272,7 +286,7 @@ def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
         chosen: Any = next(key for key, kind in METHODS.items() if isinstance(solver, kind))
     else:
         choices = [*METHODS] if is_exact else [*METHODS, "threshold"]
-        if isinstance(solver, str) and solver in get_args(ReductionName)[1:]:
+        if isinstance(solver, Reduction) or solver in get_args(ReductionName)[1:]:
             raise ValueError(
                 f"{name}={solver!r} optimises a metric of the confusion matrix, and the objective "
                 f"is the classifier's own: give maximize= or minimize=, or one of {choices}."
@@ -341,7 +355,7 @@ def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]
     if nested:
         solver = params.get(name, getattr(estimator, name))
         options = {key.removeprefix(f"{name}__"): value for key, value in nested.items()}
-        if isinstance(solver, AdaptiveSurrogates):
+        if isinstance(solver, (AdaptiveSurrogates, Reduction)):
             params = {**params, name: replace(solver, **options)}
         elif not isinstance(solver, SolverMethod):
             option = next(iter(options))

@@ -112,7 +112,8 @@ def test_without_held_out_rows_the_fit_reports_itself(run):
     assert "out of fold" in done.out
     # The verdict is by the training rows, and the command says so.
     done = fit("--measure-on=train", "--constraint=fpr <= 0.9")
-    assert done.code == 0
+    assert done.code == 1
+    assert "met on training rows" in done.out
     assert (
         "All constraints are met, on 2,000 training rows.\nTraining rows are optimistic"
         in done.out

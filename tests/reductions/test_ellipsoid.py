@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
-from reference_losses import KullbackLeibler, MinMax, QMean
+from reference_losses import GMean, HMean, KullbackLeibler, MinMax, QMean
 
 from gbm_constrained.reductions.base import Programme
 from gbm_constrained.reductions.ellipsoid import cut_ellipsoid, solve_by_ellipsoid
+from gbm_constrained.reductions.lagrangian import SplitLagrangian
 from gbm_constrained.reductions.solve import solve
 
 SYNTHETIC = paper_synthetic()
@@ -74,6 +75,21 @@ def test_without_constraints(objective, reference, radius, calls):
     found = solve_by_ellipsoid(programme, AtomOracle(recalls(SYNTHETIC.W)), calls, radius=radius)
     assert found.value == pytest.approx(reference, abs=1e-5)
     assert found.bound <= reference + 2e-6
+
+
+@pytest.mark.parametrize("objective", [HMean(8), GMean(8)])
+def test_the_inner_step_does_not_stay_on_a_face_of_zero_recall(objective, monkeypatch):
+    """It then needs no cuts, which take a hundred times as long."""
+    monkeypatch.delattr(SplitLagrangian, "_cut")
+    inner = SplitLagrangian(Programme(objective, np.zeros((0, 8)), np.zeros(0)))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        joint = -(rng.uniform(0.0, 1.0, 8) ** 4)
+        xi, bound = inner.minimise(joint, np.zeros(0), 0.02)
+        value = inner.value(xi, joint, np.zeros(0))
+        assert bound <= value <= bound + 0.02
+        others = rng.uniform(size=(200, 8)) ** rng.uniform(0.1, 3.0, (200, 1))
+        assert min(inner.value(at, joint, np.zeros(0)) for at in others) >= bound
 
 
 def test_the_dual_value_rises_to_the_optimum():

@@ -56,7 +56,8 @@ def _share_metric(metric: Any, communicator: Communicator) -> Any:
         (total,) = communicator.sum(np.array([own]))
         if own == 0.0:
             return 0.0
-        return float(function(y_true, y_score, **weighted)) * own * communicator.size / total
+        value = float(function(y_true, y_score, **weighted))
+        return value * own * communicator.size / float(total)
 
     return shared
 
@@ -66,13 +67,14 @@ class _ShardParent(xgb.XGBClassifier):
 
     machine: Machine
     n_all_classes: int
+    eval_metric: Any
 
     def fit(self, X: Any, y: Any, **given: Any) -> Any:
         """Train with the other machines on the rows of all of them."""
         self._labels = y
         if not hasattr(self, "n_all_classes"):
             self.n_all_classes = check_labels(y, communicator=self.machine.communicator)[0].size
-        own = self.eval_metric
+        own: Any = self.eval_metric
         self.eval_metric = _share_metric(own, self.machine.communicator)
         try:
             return super().fit(X, np.arange(self.n_all_classes), **given)
