@@ -52,7 +52,7 @@ def check_denominator(problem: MetricProblem) -> None:
     ZeroDenominatorError
         If there are no constraints, and the denominator of the ratio is zero for such decisions.
     """
-    if problem.loss.kind != "ratio" or problem.options.constraints:
+    if problem.loss.kind != "ratio" or problem.constraints:
         return
     n_classes = problem.joint.n_classes
     alike = np.broadcast_to(np.eye(n_classes)[:, None], (n_classes, len(problem.joint), n_classes))

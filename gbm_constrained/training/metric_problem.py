@@ -60,6 +60,8 @@ class MetricProblem:
     ----------
     options : SolverOptions
         The constructor's parameters, whose rates name the positive class.
+    constraints : tuple of Constraint
+        The constraints that decisions can violate. The others are only reported.
     metric : BoundMetric
         The metric.
     data : FitData
@@ -78,6 +80,7 @@ class MetricProblem:
     """
 
     options: SolverOptions
+    constraints: tuple[Constraint, ...]
     metric: BoundMetric
     data: FitData
     factors: Float
@@ -114,9 +117,10 @@ class MetricProblem:
         metric = errors_of(factors) if metric is None else metric
         bound = metric.bind(data.classes, shares / shares.sum())
         bound = bound.with_positive_class(data.classes, options.positive)
-        constraints = [*options.constraints, *bound.constraints]
-        data = divide_as_given(data.without_other_data_sets(constraints), options)
-        n_own = len(options.constraints)
+        every = [*options.constraints, *bound.constraints]
+        data = divide_as_given(data.without_other_data_sets(every), options)
+        own = tuple(one for one in options.constraints if not one.is_always_met)
+        constraints, n_own = [*own, *bound.constraints], len(own)
         try:
             cells, compiled = compile_constraints(
                 constraints,
@@ -125,7 +129,7 @@ class MetricProblem:
                 warning=SmallGroupWarning("", "small_groups_"),
             )
         except ValueError as error:
-            if not any(str(own) in str(error) for own in bound.constraints):
+            if not any(str(one) in str(error) for one in bound.constraints):
                 raise
             name = "minimize" if options.maximize is None else "maximize"
             raise type(error)(f"{name}={metric}: {error}") from None
@@ -133,7 +137,9 @@ class MetricProblem:
         bound = bound.with_groups(compiled.groups[n_own:])
         joint = JointCells.of(cells)
         compiled = make_constraints_credible(compiled, cells, n_own)
-        return cls(options, bound, data, factors, cells, compiled, joint, library.takes_weights)
+        return cls(
+            options, own, bound, data, factors, cells, compiled, joint, library.takes_weights
+        )
 
     @property
     def is_metric_of_labels(self) -> bool:
@@ -167,8 +173,8 @@ class MetricProblem:
 
     @property
     def n_constraints(self) -> int:
-        """Number of the user's constraints."""
-        return len(self.options.constraints)
+        """Number of the user's constraints that decisions can violate."""
+        return len(self.constraints)
 
     @cached_property
     def loss(self) -> MetricLoss:
@@ -197,15 +203,14 @@ class MetricProblem:
 
         Constraints on further data sets or given rows, which are part of a fit, are left out.
         """
-        options = self.options.for_other_rows()
-        n_own = len(options.constraints)
-        constraints = [*options.constraints, *self.metric.constraints]
+        own = tuple(c for c in self.constraints if not c.data_sets and not c.n_rows_held)
+        n_own, constraints = len(own), [*own, *self.metric.constraints]
         idle = range(n_own, len(constraints))
         cells, compiled = compile_constraints(constraints, rows, idle=idle)
         compiled = make_constraints_credible(compiled, cells, n_own)
         other = replace(
             self,
-            options=options,
+            constraints=own,
             metric=self.metric.with_groups(compiled.groups[n_own:]),
             cells=cells,
             compiled=compiled,
@@ -218,9 +223,7 @@ class MetricProblem:
         """The constraints whose bounds no linear rows state."""
         return tuple(
             ConvexBound(constraint.expression, constraint.bound, span, constraint.violation_weight)
-            for constraint, span in zip(
-                self.options.constraints, self.compiled.spans, strict=False
-            )
+            for constraint, span in zip(self.constraints, self.compiled.spans, strict=False)
             if isinstance(constraint.expression, CoverageDivergence)
         )
 

@@ -286,7 +286,7 @@ def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -
     """
     search, loss = result.search, fit.problem.loss
     has_boosters = result.booster_set is not None
-    if search is None or not (result.exact or has_boosters) or not fit.options.constraints:
+    if search is None or not (result.exact or has_boosters) or not fit.problem.constraints:
         return feasibility
     own = search.loss(result.chosen)
     losses = {one.name: search.loss(one) for one in result.candidates[::-1]}

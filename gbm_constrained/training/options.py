@@ -233,11 +233,6 @@ class SolverOptions:
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
 
-    def for_other_rows(self) -> SolverOptions:
-        """Leave out constraints that only the rows of a fit have: on data sets, masks, arrays."""
-        kept = (c for c in self.constraints if not c.data_sets and not c.n_rows_held)
-        return replace(self, constraints=tuple(kept))
-
     @property
     def search_options(self) -> dict[str, Any]:
         """Options of the search of decisions for a metric that were given with its reduction."""
