@@ -194,8 +194,8 @@ class LinearSpace:
         dense = np.zeros((squares.size, squares.size))
         for start in range(0, matrix.shape[0], BLOCK):  # No copy of the whole matrix.
             part: Any = matrix[start : start + BLOCK]
-            products: Any = part.T @ (part * self._shares[start : start + BLOCK, None])
-            dense += products.toarray() if sparse.issparse(products) else products
+            products = part.T @ (part * self._shares[start : start + BLOCK, None])
+            dense += cast(Any, products).toarray() if sparse.issparse(products) else products
         np.fill_diagonal(dense, squares * (1.0 + RIDGE))
         return np.asarray(np.linalg.cholesky(dense), dtype=np.float64)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.costs import cost
 from gbm_constrained.constraints.coverage import CoverageDivergence
 from gbm_constrained.constraints.rates import error_rate
