@@ -265,6 +265,7 @@ def _list_results(
             rows.source,
             doubt=doubts.get(constraint, ""),
             conflict=[compiled.constraints[k] for k in conflict.of(j)],
+            left_out=compiled.left_out(j),
         )
         n_rows = rows_of_smallest_group(rows.cells, compiled, j, counts)
         alone, with_others = conflict.best.get(j, (np.nan, np.nan))

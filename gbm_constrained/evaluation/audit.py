@@ -330,6 +330,7 @@ def _measure(
             estimates[j],
             rows_of_constraint(cells, compiled, j),
             doubt=few.get(constraint, ""),
+            left_out=compiled.left_out(j),
         )
         for j, constraint in enumerate(compiled.constraints[:-1])
     ]

@@ -229,6 +229,7 @@ class Feasibility:
                     result.verdict.source,
                     doubt=result.verdict.reason or doubts.get(result.constraint, ""),
                     conflict=self.conflict_of(result.constraint),
+                    left_out=result.verdict.left_out,
                 ),
             )
             for result in self.rules

@@ -132,7 +132,12 @@ def _measure(rows: PredictedRows, f: Float, level: float) -> MeasuredModel:
         for value, ends in zip(compiled.values(functionals), intervals, strict=True)
     ]
     verdicts = [
-        Verdict.of(constraint, estimates[j], rows_of_constraint(rows.cells, compiled, j))
+        Verdict.of(
+            constraint,
+            estimates[j],
+            rows_of_constraint(rows.cells, compiled, j),
+            left_out=compiled.left_out(j),
+        )
         for j, constraint in enumerate(compiled.constraints[:-1])
     ]
     return MeasuredModel(

@@ -27,6 +27,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.decision.evaluation_set import Estimate
@@ -71,6 +72,8 @@ class Verdict:
         Whether part of the interval is on the wrong side of the bound.
     is_sampled : bool, default=True
         Whether the value has an interval.
+    left_out : tuple of str, default=()
+        Groups that the value does not compare, which the texts of all verdicts name.
     """
 
     kind: Kind
@@ -82,6 +85,7 @@ class Verdict:
     given_up_for: tuple[str, ...] = ()
     is_open: bool = False
     is_sampled: bool = True
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -93,6 +97,7 @@ class Verdict:
         *,
         doubt: str = "",
         conflict: Sequence[Constraint] = (),
+        left_out: Sequence[str] = (),
     ) -> Verdict:
         """Assess a constraint by its value and the interval of the value.
 
@@ -111,6 +116,8 @@ class Verdict:
             it.
         conflict : sequence of Constraint, default=()
             The constraints that cannot be met together, if this one is among them.
+        left_out : sequence of str, default=()
+            Groups without rows, or with too few, that the value does not compare.
         """
         value, *interval = map(float, estimate)
         distance = constraint.sign * (value - constraint.bound)
@@ -138,6 +145,7 @@ class Verdict:
             tuple(str(c) for c in others if c.priority < constraint.priority),
             is_open,
             is_sampled,
+            tuple(left_out),
         )
 
     @property
@@ -148,6 +156,11 @@ class Verdict:
         return f"{n} row{'s' * (self.rows != 1)}" + (f" ({self.source})" if self.source else "")
 
     def __str__(self) -> str:
+        without = f", without {join_truncated(self.left_out)}" if self.left_out else ""
+        return self._text + without
+
+    @property
+    def _text(self) -> str:
         if self.kind.startswith("met"):
             return self.kind + ", but the interval reaches beyond the bound" * self.is_open
         if self.kind == "cannot be told":

@@ -121,6 +121,12 @@ class LinearConstraints:
         """Names of the functionals, which are rates of all rows or of groups; no two alike."""
         return name_functionals(self.constraints, self.spans, self.groups)
 
+    def left_out(self, j: int) -> tuple[str, ...]:
+        """Name the groups that constraint j does not compare, for want of rows."""
+        of = self.constraints[j]
+        found = [one for one in self.small if one.constraint == of]
+        return tuple(str(one.group) for one in found if one.treatment == "left out")
+
     @cached_property
     def A(self) -> Any:  # noqa: N802 - mathematics
         """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""

@@ -158,6 +158,7 @@ def _assess_rule(
         source,
         doubt=few[0] if few else "",
         conflict=found.conflict_of(constraint),
+        left_out=compiled.left_out(j),
     )
     if found.rules:
         return replace(found.rules[j], **estimate._asdict(), verdict=verdict)

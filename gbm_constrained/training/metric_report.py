@@ -227,8 +227,9 @@ def _report_constraints(
         n_rows = rows_of_constraint(held_cells, held_compiled, j)
         doubt = next((rate.reason for rate in few if rate.constraint == constraint), "")
         verdict = Verdict.of(
-            constraint, estimate, n_rows, result.source, doubt=doubt, conflict=conflict
-        )
+            constraint, estimate, n_rows, result.source, doubt=doubt, conflict=conflict,
+            left_out=held_compiled.left_out(j),
+        )  # fmt: skip
         results.append(ConstraintResult(constraint, *estimate, n_rows, verdict))
     multipliers = np.zeros(len(compiled))
     accuracy, is_training = _accuracy(fit, result), result.source == TRAINING_ROWS

@@ -270,7 +270,8 @@ def _assess(
         if np.isnan(values[j]):
             rows, estimate = fit.training_rows(), Estimate(float(on_training[j]), np.nan, np.nan)
         n = rows_of_constraint(rows.cells, rows.compiled, j)
-        verdict = Verdict.of(constraint, estimate, n, rows.source, doubt=doubt)
+        left_out = rows.compiled.left_out(j)
+        verdict = Verdict.of(constraint, estimate, n, rows.source, doubt=doubt, left_out=left_out)
         smallest = rows_of_smallest_group(rows.cells, rows.compiled, j, None)
         results.append(ConstraintResult(constraint, *estimate, smallest, verdict))
     return tuple(results)

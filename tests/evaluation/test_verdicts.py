@@ -133,6 +133,7 @@ CASES = [
         "cannot be met",
     ),
     (gc.fpr() <= 0.1, 0.0, (0.0, 0.1), {"conflict": [gc.fnr() <= 0.1]}, "met", "met"),
+    (gc.fpr() <= 0.1, 0.0, (0.0, 0.1), {"left_out": ["g=a"]}, "met", "met, without g=a"),
 ]  # fmt: skip
 
 
@@ -430,3 +431,18 @@ def test_a_rule_of_a_later_priority_is_given_up_and_the_first_has_a_verdict_of_i
     assert str(found) == "given up for selection_rate <= 0.1"
     of_first = Verdict.of(budget, Estimate(0.09, 0.08, 0.1), 100)
     assert (of_first.kind, of_first.given_up_for, str(of_first)) == ("met", (), "met")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", CLASSIFIERS)
+@pytest.mark.parametrize("options", [{}, {"maximize": "g_mean"}], ids=["fit", "metric"])
+def test_groups_that_have_no_positives_are_named_in_the_verdict(library, options):
+    rng = np.random.default_rng(0)
+    X, group = rng.normal(size=(300, 1)), rng.integers(0, 3, 300)
+    y, groups = ((X[:, 0] > 0.2 * group) & (group < 2)) * 1, {"g": group}
+    rule = gc.gap(gc.tpr(), by="g") <= 0.5
+    model = CLASSIFIERS[library](n_estimators=2, constraints=[rule], measure_on="train", **options)
+    model.fit(X, y, sensitive_features=groups)
+    found = gc.audit(model, X, y, [rule], sensitive_features=groups)
+    for verdict in (str(model.feasibility_.rules[0].verdict), found.frame["detail"][0]):
+        assert verdict.endswith(", without g=2")
