@@ -33,7 +33,7 @@ egregious = seen[is_egregious[seen]]
 # %%
 # Train
 # -----
-# Each fit starts from the deployed model. The certificate has the ramp objective of each step, and
+# The certificate has the ramp objective of each step, and
 # the largest violation by ramp rates, which is never above zero. The report is about decisions by
 # the sign of the score, whose rates are near the ramp rates and not the same.
 hinge = {"loss": "hinge", "max_iter": 100_000, "random_state": 0}
@@ -46,9 +46,7 @@ for bound in (0.02, 0.04):
         gc.recall() >= least,
         gc.error_rate(on=gc.dataset("egregious")) <= 0.02,
     ]
-    model = gc.ConstrainedLinearSVC(
-        constraints=constraints, initial_model=deployed, n_iterations=5
-    )
+    model = gc.ConstrainedLinearSVC(constraints=constraints, n_iterations=5)
     data = {"recent": X[recent], "egregious": (X[egregious], y[egregious])}
     models[f"churn <= {bound:g}"] = model.fit(X[new], y[new], datasets=data)
 print(model.constraint_report_[["constraint", "train", "verdict"]].round(3))

@@ -248,7 +248,7 @@ def test_constraints_that_hold_training_rows_have_no_value_on_test_rows(length):
         ),
         (lambda b: gc.fpr(on=gc.dataset("m")) <= b, {}, "named data set"),
         (lambda b: gc.fpr() <= b, {"y_test": 2}, r"y holds.*2"),
-        (lambda b: gc.log_loss() <= b, {"X_test": slice(1, None)}, "399 rows and y 400 labels"),
+        (lambda b: gc.log_loss() <= b, {"X_test": slice(1, None)}, "399 rows and y 400 values"),
     ],
 )
 def test_what_test_rows_lack_is_said_before_training(constraint, more, message, data):

@@ -154,11 +154,23 @@ class WeightedSVM:
         self.n_samples, self.n_features = X.shape
 
     def scores(self, coefficients: Float) -> Float:
-        """Compute the scores of the rows; (n_samples,)."""
+        """Compute the scores of the rows; (n_samples,).
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n_features + 1,)
+            Weights, and the intercept last.
+        """
         return np.asarray(self.X @ coefficients[:-1] + coefficients[-1])
 
     def penalty(self, coefficients: Float) -> float:
-        """Compute the penalty of the weights."""
+        """Compute the penalty of the weights.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n_features + 1,)
+            Weights, and the intercept last.
+        """
         return float(self.l2 / 2 * coefficients[:-1] @ coefficients[:-1])
 
     def minimize(
@@ -226,12 +238,30 @@ class WeightedSVM:
         return cost
 
     def gradient(self, coefficients: Float, slopes: Float) -> Float:
-        """Compute the gradient of losses with negative derivatives `slopes`, and penalty."""
+        """Compute the gradient of the losses and of the penalty; (n_features + 1,).
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (n_features + 1,)
+            Weights, and the intercept last.
+        slopes : ndarray of shape (n_samples,)
+            Negative derivative of the loss of each row in its score.
+        """
         in_weights = self.l2 * coefficients[:-1] - self.X.T @ slopes
         return np.append(in_weights, -slopes.sum())
 
     def hessian(self, curvature: Float) -> Float:
-        """Compute the Hessian from the rows of positive curvature, a block at a time."""
+        """Compute the Hessian from the rows of positive curvature, a block at a time.
+
+        Parameters
+        ----------
+        curvature : ndarray of shape (n_samples,)
+            Second derivative of the loss of each row in its score.
+
+        Returns
+        -------
+        ndarray of shape (n_features + 1, n_features + 1)
+        """
         d = self.n_features
         H = np.empty((d + 1, d + 1))
         H[:d, :d] = self.l2 * np.eye(d)

@@ -117,31 +117,73 @@ class RateProblem:
         return np.asarray(self.shares.sum(axis=1)).ravel()
 
     def values(self, decided_positively: Array, decided_negatively: Array) -> Float:
-        """Compute all functions from (bounds of) the decisions of rows; (1 + m,)."""
+        """Compute all functions from (bounds of) the decisions of rows; (1 + m,).
+
+        Parameters
+        ----------
+        decided_positively, decided_negatively : ndarray of shape (n_samples,)
+            Share of each row that is decided so, or an upper bound of it.
+        """
         of_positive = self.positive @ (self.shares @ decided_positively)
         of_negative = self.negative @ (self.shares @ decided_negatively)
         return np.asarray(of_positive + of_negative + self.constant)
 
     def hard_values(self, z: Float) -> Float:
-        """Compute all functions of the decisions ``z > 0``, Problem 1; (1 + m,)."""
+        """Compute all functions of the decisions ``z > 0``, Problem 1; (1 + m,).
+
+        Parameters
+        ----------
+        z : ndarray of shape (n_samples,)
+            Scores of the rows.
+        """
         decided = (z > 0).astype(np.float64)
         return self.values(decided, 1 - decided)
 
     def ramp_values(self, z: Float) -> Float:
-        """Compute all functions of the ramp of scores z, Problem 2; (1 + m,)."""
+        """Compute all functions of the ramp of scores z, Problem 2; (1 + m,).
+
+        Parameters
+        ----------
+        z : ndarray of shape (n_samples,)
+            Scores of the rows.
+        """
         return self.values(ramp(z), ramp(-z))
 
     def bound_values(self, z: Float, reference: Float) -> Float:
-        """Compute the convex upper bounds of all functions at scores z, Problem 3; (1 + m,)."""
+        """Compute the convex upper bounds of all functions at scores z, Problem 3; (1 + m,).
+
+        Parameters
+        ----------
+        z : ndarray of shape (n_samples,)
+            Scores of the rows.
+        reference : ndarray of shape (n_samples,)
+            Scores at which the bounds are tight.
+        """
         return self.values(ramp_bound(z, reference), ramp_bound(-z, -reference))
 
     def row_costs(self, weights: Float) -> tuple[Float, Float]:
-        """Add up functions with weights (1 + m,) as costs of both decisions of each row."""
+        """Add up functions as costs of both decisions of each row.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (1 + m,)
+            Weight of each function.
+
+        Returns
+        -------
+        positive, negative : ndarray of shape (n_samples,)
+        """
         positive, negative = weights @ self.positive, weights @ self.negative
         return np.asarray(self.shares.T @ positive), np.asarray(self.shares.T @ negative)
 
     def violations(self, values: Float) -> Float:
-        """Compute by how much values of the functions are beyond the bounds; (m,)."""
+        """Compute by how much functions are beyond the bounds; (m,).
+
+        Parameters
+        ----------
+        values : ndarray of shape (1 + m,)
+            Value of each function.
+        """
         return values[1:] - self.bounds
 
     def without_objective(self) -> RateProblem:
@@ -166,7 +208,13 @@ class RateProblem:
         return (at_one - at_zero)[1:], self.violations(at_zero + self.constant)
 
     def feasible_shares(self, tolerance: float = 1e-12) -> tuple[float, float] | None:
-        """Find the interval of shares p that meet all constraints; None if there is none."""
+        """Find the interval of shares p that meet all constraints; None if there is none.
+
+        Parameters
+        ----------
+        tolerance : float, default=1e-12
+            Violation that counts as none.
+        """
         slopes, intercepts = self.lines
         if (intercepts[slopes == 0] > tolerance).any():
             return None

@@ -220,6 +220,11 @@ class MajorizationMinimization:
         """Say whether there are enough steps, or the progress of the last one is small.
 
         Progress that is small for the roughness of the bounds does not count.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+            The start and all steps so far.
         """
         if len(steps) == 1:
             return False
@@ -230,7 +235,17 @@ class MajorizationMinimization:
         return is_still or len(steps) > self.max_iter
 
     def iterate(self, problem: RateProblem, model: ScoreModel, start: Float) -> Iterator[Step]:
-        """Yield the start, and one step after the other without end."""
+        """Yield the start, and one step after the other without end.
+
+        Parameters
+        ----------
+        problem : RateProblem
+            Objective and constraints.
+        model : ScoreModel
+            Scores of the problem's rows.
+        start : ndarray of shape (n_features + 1,)
+            Coefficients whose ramp rates meet the constraints.
+        """
         began = time.monotonic()
         step = self._measure(problem, model, start, np.zeros(len(problem)))
         gap = max(self.gap, self.first_gap)

@@ -133,4 +133,4 @@ def test_the_command_line_reads_amounts_from_a_column(tmp_path, capsys):
     assert "fnr[weight=amount] <= 0.3" in capsys.readouterr().out
     model.unlink()
     assert main([*arguments, "fnr(weight=value) <= 0.3"]) == BAD_INPUT
-    assert "fnr(weight=value) <= 0.3" in capsys.readouterr().err
+    assert "fnr(weight='value') <= 0.3" in capsys.readouterr().err

@@ -52,7 +52,7 @@ def test_a_rate_of_rows_without_labels_is_bounded(library):
     model = make(library, maximize=g_mean(), constraints=[LIMITED])
     model.fit(X, Y, datasets={"later": OTHER})
     report = model.constraint_report_.iloc[0]
-    assert report["held_out"] <= 0.4 + 1e-9 + 0.02  # sampling error of rules out of fold
+    assert report["held_out"] <= 0.4 + 2 * np.sqrt(0.24 / M)  # Others chose the rules.
     assert report["train"] == pytest.approx(share_of(model, OTHER), abs=1e-12)
     # Standard errors of 600 rows that chose the rules, and of 4000 that did not.
     assert share_of(model, NEW_OTHER) <= 0.4 + 3 * np.sqrt(0.24 * (1 / M + 1 / 4000)) + 0.02

@@ -375,14 +375,6 @@ MISTAKES |= {
         lambda: train(constraints="fnr <= 0.1"),
         ["constraints", "'fnr <= 0.1'", "parse_constraint"],
     ),
-    "train: columns of an evaluation set": (
-        lambda: train(
-            constraints=[GAP_OF_FEW],
-            sensitive_features=COLUMNS,
-            evals=[(xgboost.DMatrix(X, Y), "v")],
-        ),
-        ["evaluation set", "gap(fpr, by='sex'", "sensitive features of evaluation sets"],
-    ),
     "train: no columns": (
         lambda: train(constraints=[GAP]), ["'sex'", "[", "sensitive_features="]
     ),

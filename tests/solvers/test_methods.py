@@ -96,7 +96,7 @@ def test_the_form_of_errors_is_no_parameter_of_classifiers(kind):
 
 
 def test_the_linear_model_refuses_parameters_that_it_does_not_have():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
+    with pytest.raises(TypeError, match="has no parameter 'depth': it takes penalty, C"):
         gc.ConstrainedLogisticRegression(depth=3)
 
 

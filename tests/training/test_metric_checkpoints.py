@@ -108,7 +108,9 @@ def test_a_checkpoint_of_another_metric_is_refused(library, tmp_path, trainings)
     with pytest.raises(Interruption):
         make(library, maximize=g_mean()).fit(X, Y, checkpoint=path)
     trainings.interrupt_at(None)
-    with pytest.raises(ValueError, match="is of another fit: maximize was g_mean and is h_mean"):
+    with pytest.raises(
+        ValueError, match=r"is of another fit: maximize was g_mean\(\) and is h_mean\(\)"
+    ):
         make(library, maximize=h_mean()).fit(X, Y, checkpoint=path)
     with pytest.raises(ValueError, match=r"is of another fit: .*y differs"):
         make(library, maximize=g_mean()).fit(X, Y[::-1], checkpoint=path)

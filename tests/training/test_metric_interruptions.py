@@ -42,9 +42,8 @@ def test_callbacks_see_each_mixture(library):
     states = []
     model = make_any(library, maximize=g_mean(), constraints=COVERAGE)
     model.fit(X, Y, constraint_callbacks=[states.append], **quiet(library))
-    source = "training rows" if library == "linear" else "out of fold"
     assert {state.rows for state in states} == {
-        f"{source}, counted by {how}" for how in ("probabilities", "labels")
+        f"out of fold, counted by {how}" for how in ("probabilities", "labels")
     }
     assert [state.iteration for state in states] == list(range(len(states)))
     seconds = [state.seconds for state in states]

@@ -91,8 +91,9 @@ def test_native_functions_take_times():
     windows = {(time[part].min(), time[part].max()) for part in masks}
     past = {(0, 199), (0, 399), (0, 599)}
     assert windows == past | {(200, 399), (400, 599), (600, 799)}
-    with pytest.raises(ValueError, match="finished matrix cannot be divided"):
-        train_xgboost({}, dtrain, 8, constraints=rules, time=time, **options)
+    quantiles = xgb.QuantileDMatrix(X, label=y)
+    with pytest.raises(ValueError, match="this QuantileDMatrix cannot be divided"):
+        train_xgboost({}, quantiles, 8, constraints=rules, time=time, **options)
     booster = train_lightgbm(
         {"num_threads": 1, "verbosity": -1}, lgb.Dataset(X, label=y, free_raw_data=False), 8,
         constraints=rules, time=time, **options,

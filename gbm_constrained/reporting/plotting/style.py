@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -112,6 +113,7 @@ def find_unit(constraints: Iterable[str]) -> str:
 
 def _unit(constraint: str) -> str:
     """Name the unit of one expression; quotients of two rates have none."""
-    if constraint.startswith(("(", "ratio(")):
+    outside = re.sub(r"\[.*?\]|\(.*?\)", "", split_constraint(constraint)[0] or constraint)
+    if " / " in outside or constraint.startswith("ratio("):
         return ""
     return " (nats)" if "log_loss" in constraint else " (fraction)"

@@ -155,7 +155,7 @@ def test_without_held_out_rows_there_is_no_dashed_line(data):
         ([gc.gap(gc.log_loss(), by="g") <= 0.2], "gap(log_loss, by='g') (nats)"),
         ([gc.precision() >= 0.7], "precision (fraction)"),
         ([gc.fpr() - 0.5 * gc.fnr() <= 0.1], "fpr - 0.5 * fnr (fraction)"),
-        ([gc.wins(over="old") / gc.losses(to="old") >= 2], "(wins) / (losses)"),
+        ([gc.wins(over="old") / gc.losses(to="old") >= 2], "wins / losses"),
         ([gc.ratio(gc.log_loss(), by="g") >= 0.8], "ratio(log_loss, by='g')"),
         ([gc.fnr() <= 0.1, gc.wins(over="old") / gc.losses(to="old") >= 2], "constrained values"),
         ([gc.fnr() <= 0.1, gc.log_loss() <= 0.3], "constrained values"),
