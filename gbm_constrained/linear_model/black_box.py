@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.decision.group_shifts import GroupOffsets
 from gbm_constrained.training.black_box_model import ScoreColumns
 from gbm_constrained.training.native_models import multiply_weight
 
@@ -67,7 +68,7 @@ class LinearParameters:
         self.model.coef_ = (parameters / self._deviation)[None]
         self.model.intercept_ = self.model.intercept_ + intercept
 
-    def append_offsets(self, table: Any, offsets: Float) -> None:
+    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
         """Refuse offsets, which no coefficient stands for."""
         raise NotImplementedError("A linear model takes no offsets of groups.")
 

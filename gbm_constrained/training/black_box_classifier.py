@@ -13,6 +13,7 @@ from gbm_constrained._dataframes import number_of_rows, take_rows
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.sensitive_features import columns_of
@@ -131,16 +132,18 @@ class BlackBoxMixin:
             return
         columns, rows = fit.options.metric.columns, fit.rows.data.rows
         assert columns is not None
-        table = _rows_of_groups(fit.rows.data.combined.X, rows, columns, fit.groups_of(rows))
-        if table is not None:
-            expected = self._raw_margin(table) + parameters.offsets
+        offsets = GroupOffsets(columns, fit.levels, parameters.offsets)
+        X, groups = fit.rows.data.combined.X, fit.groups_of(rows)
+        if _are_of_features(X, rows, offsets, groups):
+            _, first = np.unique(groups, return_index=True)
+            table = take_rows(X, first)
+            expected = self._raw_margin(table) + offsets.values[groups[first]]
             before = dict(vars(self))
-            model.append_offsets(table, parameters.offsets)
+            model.append_offsets(X, offsets, groups)
             if np.abs(self._raw_margin(table) - expected).max() < RESOLUTION:
                 return
             vars(self).update(before)
-        kept = GroupOffsets(columns, fit.levels, parameters.offsets)
-        self._group_offsets = kept.as_attribute()
+        self._group_offsets = offsets.as_attribute()
 
     def decision_scores(self, X: Any, sensitive_features: Any = None) -> Float:
         """Compute the scores that decide, which are log odds of the last class.
@@ -206,18 +209,16 @@ class BlackBoxMixin:
         return value if metric.called.is_maximized else -value
 
 
-def _rows_of_groups(X: Any, rows: Rows, columns: Any, groups: Codes) -> Any:
-    """Make rows that differ in the one feature that makes the groups; None if there is none."""
-    name = columns[0]
-    if len(columns) != 1 or not isinstance(X, pd.DataFrame) or name not in X.columns:
-        return None
-    if name in rows.columns:  # A named column beside the features may hold other values.
-        by_feature = Rows(rows.y, rows.classes, None, {}, [X]).attribute(columns)
-        own = [by_feature.levels[code] for code in by_feature.codes]
-        levels = rows.attribute(columns).levels
-        if own != [levels[code] for code in groups]:
-            return None
-    _, first = np.unique(groups, return_index=True)
-    table = take_rows(X, np.zeros(first.size, dtype=np.intp)).reset_index(drop=True)
-    table[name] = X[name].iloc[first].reset_index(drop=True)
-    return table
+def _are_of_features(X: Any, rows: Rows, offsets: GroupOffsets, groups: Codes) -> bool:
+    """Whether values of features make all groups that have offsets."""
+    if not isinstance(X, pd.DataFrame) or not {*offsets.columns} <= {*X.columns}:
+        return False
+    moved = [offsets.levels[g] for g in np.flatnonzero(offsets.values)]
+    if any(value is MISSING for level in moved for value in level):
+        return False
+    if rows.columns.keys().isdisjoint(offsets.columns):
+        return True
+    # A named column beside the features may hold other values.
+    found = Rows(rows.y, rows.classes, None, {}, [X]).attribute(offsets.columns)
+    own = [found.levels[code] for code in found.codes]
+    return own == [offsets.levels[code] for code in groups]

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.decision.group_shifts import GroupOffsets
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,8 @@ class AdjustableModel(Protocol):
     def set_parameters(self, parameters: Float, intercept: float) -> None:
         """Change the parameters, and add to all scores."""
 
-    def append_offsets(self, table: Any, offsets: Float) -> None:
-        """Add offsets to the scores of groups inside of the model.
-
-        The rows of the table, one of each group, differ in the feature that makes the groups.
-        """
+    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
+        """Add offsets to the scores of groups of training rows inside of the model."""
 
 
 @dataclass(frozen=True)

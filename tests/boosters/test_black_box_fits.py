@@ -103,6 +103,12 @@ def test_clean_rows_mend_the_labels_of_one_group(library):
     assert mean["this model"] < mean["threshold"] + 0.01
 
 
+WITHOUT_OFFSETS = {
+    "xgboost": {"output_margin": True, "iteration_range": (0, ROUNDS)},
+    "lightgbm": {"raw_score": True, "num_iteration": ROUNDS},
+}
+
+
 @pytest.mark.parametrize("kind", [float, "category"])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_offsets_of_a_feature_are_a_tree_of_the_model(library, kind, tmp_path):
@@ -129,6 +135,11 @@ def test_offsets_of_a_feature_are_a_tree_of_the_model(library, kind, tmp_path):
         read = lgb.Booster(model_file=path)
         np.testing.assert_array_equal(read.predict(V, raw_score=True), scores)
         assert read.num_trees() == ROUNDS + bool(offsets.any())
+    assert offsets.all()
+    if kind is float:
+        V["group"] = 7.0  # No training row has this value, and no group gives it an offset.
+        without = model.predict(V, **WITHOUT_OFFSETS[library])
+        np.testing.assert_allclose(model.decision_scores(V), without, atol=1e-6)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -6,8 +6,12 @@ import pandas as pd
 import pytest
 import xgboost as xgb
 
+from gbm_constrained.boosters.group_tree import GroupTree
 from gbm_constrained.boosters.lightgbm import tree_weights as of_lightgbm
+from gbm_constrained.boosters.lightgbm.group_tree import append_group_tree as append_to_lightgbm
 from gbm_constrained.boosters.xgboost import tree_weights as of_xgboost
+from gbm_constrained.boosters.xgboost.group_tree import append_group_tree as append_to_xgboost
+from gbm_constrained.decision.group_shifts import GroupOffsets
 
 N_ROWS = 600
 RANDOM = np.random.default_rng(0)
@@ -83,38 +87,13 @@ def test_weighted_boosters_of_xgboost(options, tmp_path):
     np.testing.assert_array_equal(model.predict(X, output_margin=True), raw)
 
 
-def table_of_groups(column, levels):
-    """The first row for each level, with the level in a column."""
-    table = X.iloc[np.zeros(len(levels), dtype=int)].reset_index(drop=True)
-    table[column] = pd.Series(levels).astype(X[column].dtype)
-    return table
+OFFSETS = GroupOffsets(("d",), tuple((level,) for level in "wxyz"), np.arange(4.0))
+LEVEL = X["d"].cat.codes.to_numpy()
 
 
-LEVELS = {"d": list("wxyz"), "c": [-0.5, 0.25, 2.0, np.nan]}
-
-
-@pytest.mark.parametrize("column", list(LEVELS))
-@pytest.mark.parametrize("offsets", [[0.3, -0.2, 0.3, 1.7], [0.0, 0.0, 0.0, 0.4], [0.0] * 4])
-def test_appended_trees_add_the_offsets_of_groups(column, offsets, tmp_path):
-    offsets, positions = np.array(offsets), RANDOM.integers(4, size=N_ROWS)
-    rows = X.copy()
-    rows[column] = pd.Series(np.array(LEVELS[column], dtype=object)[positions]).astype(
-        X[column].dtype
-    )
-    table = table_of_groups(column, LEVELS[column])
-    model = grow_lightgbm()
-    of_lightgbm.append_offsets(model.booster_, table, offsets).save_model(tmp_path / "model.txt")
-    read = lgb.Booster(model_file=tmp_path / "model.txt")
-    expected = model.predict(rows, raw_score=True) + offsets[positions]
-    np.testing.assert_allclose(read.predict(rows, raw_score=True), expected, rtol=0, atol=1e-12)
-    model = grow_xgboost()
-    matrix = xgb.DMatrix(table, enable_categorical=True)
-    appended = of_xgboost.append_offsets(model.get_booster(), matrix, offsets)
-    appended.save_model(tmp_path / "model.ubj")
-    read = xgb.XGBClassifier()
-    read.load_model(tmp_path / "model.ubj")
-    expected = model.predict(rows, output_margin=True) + offsets[positions]
-    np.testing.assert_allclose(read.predict(rows, output_margin=True), expected, rtol=0, atol=2e-6)
+def append(library, booster):
+    appender = append_to_lightgbm if library == "lightgbm" else append_to_xgboost
+    return appender(booster, GroupTree.of(X, OFFSETS, LEVEL))
 
 
 def test_rounds_after_the_best_one_are_left_out():
@@ -127,26 +106,23 @@ def test_rounds_after_the_best_one_are_left_out():
     assert of_xgboost.score_rounds(model, X, WITHOUT_MORE).shape[1] == 5
     weighted = of_xgboost.weight_rounds(model.get_booster(), np.ones(5), 0.0)
     assert weighted.num_boosted_rounds() == 5
-    table, offsets = table_of_groups("d", LEVELS["d"]), np.arange(4.0)
-    matrix = xgb.DMatrix(table, enable_categorical=True)
-    appended = of_xgboost.append_offsets(model.get_booster(), matrix, offsets)
+    appended = append("xgboost", model.get_booster())
     assert appended.num_boosted_rounds() == 6
-    expected = model.predict(table, output_margin=True) + offsets
+    expected = model.predict(X, output_margin=True) + LEVEL
+    matrix = xgb.DMatrix(X, enable_categorical=True)
     np.testing.assert_allclose(appended.predict(matrix, output_margin=True), expected, atol=2e-6)
 
 
 def test_the_best_round_is_the_last_one_and_counts_offsets():
-    table, offsets = table_of_groups("d", LEVELS["d"]), np.arange(4.0)
     booster = grow_lightgbm().booster_
     booster.best_iteration = 5
     weighted = of_lightgbm.weight_rounds(booster, np.ones(5), 0.0)
-    appended = of_lightgbm.append_offsets(weighted, table, offsets)
+    appended = append("lightgbm", weighted)
     assert (weighted.best_iteration, appended.best_iteration) == (5, 6)
     booster = grow_xgboost().get_booster()
     booster.set_attr(best_iteration="4", best_score="0.5")
     weighted = of_xgboost.weight_rounds(booster, np.ones(5), 0.0)
-    matrix = xgb.DMatrix(table, enable_categorical=True)
-    appended = of_xgboost.append_offsets(weighted, matrix, offsets)
+    appended = append("xgboost", weighted)
     assert (weighted.best_iteration, appended.best_iteration) == (4, 5)
     assert weighted.best_score == appended.best_score == 0.5
 
@@ -170,10 +146,9 @@ def test_parameters_of_a_classifier(library):
     weights.set_parameters(2.0 * weights.start, 0.5)
     expected = 2.0 * (before - columns.base) + columns.base + 0.5
     np.testing.assert_allclose(model.predict(X, **{raw: True}), expected, rtol=0, atol=4e-6)
-    table, offsets = table_of_groups("d", LEVELS["d"]), np.arange(4.0)
-    before = model.predict(table, **{raw: True})
-    weights.append_offsets(table, offsets)
-    np.testing.assert_allclose(model.predict(table, **{raw: True}), before + offsets, atol=2e-6)
+    before = model.predict(X, **{raw: True})
+    weights.append_offsets(X, OFFSETS, LEVEL)
+    np.testing.assert_allclose(model.predict(X, **{raw: True}), before + LEVEL, atol=2e-6)
 
 
 def test_what_is_no_sum_of_trees_for_two_classes_is_refused():

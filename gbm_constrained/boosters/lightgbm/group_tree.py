@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import lightgbm as lgb
 
 from gbm_constrained.boosters.group_tree import GroupTree
-from gbm_constrained.boosters.lightgbm.tree_weights import append_tree
+from gbm_constrained.boosters.lightgbm.model_text import join_trees, split_trees, with_text
 
 WORD = 32  # Categories in a number of a bit set.
 # Bits of a split: a category; missing values go left; missing values are NaN.
@@ -16,7 +17,7 @@ CATEGORICAL, MISSING_LEFT, MISSING_IS_NAN = 1, 2, 8
 
 
 def append_group_tree(booster: lgb.Booster, tree: GroupTree) -> lgb.Booster:
-    """Append a tree of offsets of groups.
+    """Append a tree of offsets of groups, after the best iteration.
 
     Parameters
     ----------
@@ -29,8 +30,34 @@ def append_group_tree(booster: lgb.Booster, tree: GroupTree) -> lgb.Booster:
     -------
     Booster
         Its file is read by LightGBM alone.
+
+    Raises
+    ------
+    ValueError
+        If the booster averages its trees, or has several trees in a round.
     """
-    return append_tree(booster, _write(tree))
+    text = booster.model_to_string()
+    check_sum(text)
+    head, trees, rest = split_trees(text)
+    trees = [*trees, re.sub(r"\ATree=0", f"Tree={len(trees)}", _write(tree))]
+    appended = with_text(booster, join_trees(head, trees, rest))
+    appended.best_iteration = len(trees) if booster.best_iteration > 0 else 0
+    return appended
+
+
+def check_sum(text: str) -> None:
+    """Refuse boosters that are not the sum of one tree in each round."""
+    head = split_trees(text)[0]
+    if "\naverage_output\n" in head:
+        raise ValueError(
+            "space='trees' weighs the trees of a sum, and boosting_type='rf' averages its trees: "
+            "use another boosting_type."
+        )
+    if "\nnum_tree_per_iteration=1\n" not in head:
+        raise ValueError(
+            "space='trees' takes boosters of two classes, and this one has a tree for each of "
+            "several classes in a round."
+        )
 
 
 def _write(tree: GroupTree) -> str:

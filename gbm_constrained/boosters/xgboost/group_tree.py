@@ -7,14 +7,21 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
+from gbm_constrained.boosters import ubjson
 from gbm_constrained.boosters.group_tree import GroupTree
-from gbm_constrained.boosters.xgboost.tree_weights import append_forest
+from gbm_constrained.boosters.xgboost.merging import (
+    best_rounds,
+    concatenate,
+    config_of,
+    intercept_of,
+)
+from gbm_constrained.boosters.xgboost.model import has_dropped_trees, keep_attributes
 
 NO_PARENT = 2147483647  # As XGBoost writes it.
 
 
 def append_group_tree(booster: xgb.Booster, tree: GroupTree) -> xgb.Booster:
-    """Append a tree of offsets of groups.
+    """Append a tree of offsets of groups, after the best iteration.
 
     Parameters
     ----------
@@ -27,13 +34,46 @@ def append_group_tree(booster: xgb.Booster, tree: GroupTree) -> xgb.Booster:
     -------
     Booster
         Its file is read by XGBoost alone.
+
+    Raises
+    ------
+    ValueError
+        If the booster is no sum of trees, or is one of several classes.
     """
+    check_sum(booster)
     written = _write(tree, booster.num_features())
     forest = {
         "trees": [written], "tree_info": [0], "iteration_indptr": [0, 1],
         "weight_drop": np.ones(1, dtype=">f4"),
     }  # fmt: skip
-    return append_forest(booster, forest)
+    booster = best_rounds(booster)
+    read = ubjson.read(booster.save_raw("ubj"))
+    concatenate([read["learner"]["gradient_booster"]["model"], forest])
+    appended = xgb.Booster()
+    appended.load_model(ubjson.write(read))
+    appended.load_config(config_of(booster, read))
+    keep_attributes(appended, booster)
+    if booster.attr("best_iteration") is not None:  # ``predict`` takes the rounds up to it.
+        appended.set_attr(best_iteration=str(appended.num_boosted_rounds() - 1))
+    return appended
+
+
+def check_sum(booster: xgb.Booster) -> float:
+    """Refuse boosters that are no sum of trees for two classes, or return the intercept."""
+    read = ubjson.read(booster.save_raw("ubj"))
+    name = "dart" if has_dropped_trees(booster) else read["learner"]["gradient_booster"]["name"]
+    if name != "gbtree":
+        raise ValueError(
+            f"space='trees' gives trees their weights, and booster={name!r} has weights of its "
+            f"own: use booster='gbtree'."
+        )
+    intercept = intercept_of(read)
+    if intercept.size > 1:
+        raise ValueError(
+            "space='trees' takes boosters of two classes, and this one has scores of several "
+            "classes."
+        )
+    return float(intercept[0])
 
 
 def _write(tree: GroupTree, n_features: int) -> dict[str, Any]:
