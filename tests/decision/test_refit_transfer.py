@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,8 +11,14 @@ from helpers import BOTH, CLASSIFIERS, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.refit_transfer import rows_to_match
+from gbm_constrained.decision.group_shifts import GroupOffsets
+from gbm_constrained.decision.refit_transfer import (
+    FoldScores,
+    match_positive_rate,
+    rows_to_match,
+)
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.training.group_decisions import transfer_offsets
 
 OPTIONS = {
     "xgboost": {"max_depth": 4, "n_jobs": 1},
@@ -241,3 +249,50 @@ def test_misses_hold_in_the_population_at_fewer_false_alarms(library, conclusion
     # 450 positives in each fit: 0.014 for each, 0.007 for their mean.
     assert 0.07 < np.mean(missed) < 0.12
     assert np.mean(alarms) < np.mean(alarms_before) - 0.01
+
+
+# --- how far ------------------------------------------------------------------------------------
+
+
+def scored_twice(seed):
+    """Scores by two boosters, out of fold and in training, and by a model of all rows."""
+    rng = np.random.default_rng(seed)
+    n = 400
+    y = (np.arange(n) % 4 == 0) * 1
+    margin = rng.normal(size=n) * 3.0 + 4.0 * y  # It has learned its rows by heart.
+    held_out = (np.arange(n), rng.normal(size=n) + y)
+    training = [(part, margin[part]) for part in (np.arange(200), np.arange(200, n))]
+    return y, margin, held_out, training
+
+
+@pytest.mark.parametrize("shift", [-0.7, 0.7])
+@pytest.mark.parametrize("seed", range(3))
+def test_without_multipliers_a_model_of_more_rows_needs_no_larger_shift(seed, shift):
+    y, margin, held_out, training = scored_twice(seed)
+    cells, _ = compiled_on([gc.fnr() <= 0.1], y)
+    found = {
+        has_multipliers: match_positive_rate(
+            FoldScores(held_out, training, 0.5, has_multipliers=has_multipliers),
+            np.array([shift]), margin, y == 0, cells,
+        )[0]
+        for has_multipliers in (True, False)
+    }  # fmt: skip
+    assert min(shift, 0.0) <= found[False] <= max(shift, 0.0)
+    assert found[False] == np.clip(found[True], min(shift, 0.0), max(shift, 0.0))
+    assert abs(found[True]) > abs(shift) or np.sign(found[True]) != np.sign(shift)
+
+
+def test_offsets_of_groups_have_the_same_limit():
+    y, margin, held_out, training = scored_twice(0)
+    cells, _ = compiled_on([gc.gap(gc.tpr(), by="g") <= 0.1], y)
+    offsets = GroupOffsets(("g",), ((0,), (1,)), np.array([0.7, -0.7]))
+    scores = FoldScores(held_out, training, 0.5, has_multipliers=False)
+    everyone = np.ones(y.size, dtype=bool)
+    common, moved = transfer_offsets(scores, np.zeros(1), offsets, margin, everyone, cells)
+    assert common == 0.0
+    assert 0.0 <= moved.values[0] <= 0.7
+    assert -0.7 <= moved.values[1] <= 0.0
+    _, beyond = transfer_offsets(
+        replace(scores, has_multipliers=True), np.zeros(1), offsets, margin, everyone, cells
+    )
+    assert (moved.values != beyond.values).any()
