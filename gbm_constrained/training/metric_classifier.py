@@ -220,11 +220,11 @@ class MetricMixin:
             with warnings.catch_warnings():  # Training took the same kind of table silently.
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
                 margin = self._decision_margin(fit.problem.data.combined.X, start)
-            if boosters is not None:
-                result = result.transfer(boosters, margin)
-            result = fit.keep_promise(result, margin)
-            self._rules = _as_dict(result)
-            feasibility = report_metric(self, fit, result, self._decision_margin, margin, sets)
+                if boosters is not None:
+                    result = result.transfer(boosters, margin)
+                result = fit.keep_promise(result, margin)
+                self._rules = _as_dict(result)
+                feasibility = report_metric(self, fit, result, self._decision_margin, margin, sets)
             self._fold(adapter, result)
             adapter.finish()
         if fit.checkpoint is not None:
