@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
-from distributed import Client, get_client
+from distributed import Client, get_client, get_worker, worker_client
 
 from gbm_constrained.boosters.base import ConstrainedBoosterMixin
 from gbm_constrained.boosters.lightgbm import classifier as of_lightgbm
@@ -97,20 +98,36 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
             )
         plan = Plan(self._library, params, fit)
         given = self.client if client is None else client
-        train(_find_client(given), rows, evaluation, plan).hand_over_to(self)
+        with _use_client(given) as used:
+            train(used, rows, evaluation, plan).hand_over_to(self)
         return self
 
 
-def _find_client(client: Client | None) -> Client:
+@contextmanager
+def _use_client(client: Client | None) -> Iterator[Client]:
+    """Use the client given, or the one there is.
+
+    A task of a cluster that fits a classifier leaves its thread to the tasks of the fit.
+    """
     if client is not None:
-        return client
+        yield client
+        return
     try:
-        return get_client()
+        get_worker()
+    except ValueError:
+        pass
+    else:
+        with worker_client() as client:
+            yield client
+        return
+    try:
+        client = get_client()
     except ValueError:
         raise ValueError(
             "client: there is no Dask client. Make one with dask.distributed.Client(...), or "
             "give it as client=."
         ) from None
+    yield client
 
 
 def _evaluation_rows(

@@ -165,6 +165,14 @@ def test_the_client_may_be_an_attribute(client, cls):
     assert pickle.loads(pickle.dumps(model)).client is clone(model).client is None
 
 
+def test_fits_may_be_tasks_of_the_cluster(client):
+    """A task that waits for tasks of its own leaves its thread to them."""
+    futures = [client.submit(fit, make(ConstrainedXGBClassifier, n_estimators=n), pure=False)
+               for n in (1, 2)]  # fmt: skip
+    found = client.gather(futures)
+    assert [model.get_booster().num_boosted_rounds() for model in found] == [1, 2]
+
+
 def half_wrong(y_true, y_score, sample_weight=None):
     if not len(y_true):
         raise ValueError("a metric of no rows")
