@@ -133,9 +133,9 @@ def test_presets_are_read_as_they_were_written(given):
 
 
 def test_constraints_are_written_as_texts_where_they_have_one():
-    assert dumps(gc.gap(gc.tpr("yes"), by=["a", "b"]) <= 0.1) == (
-        '{"$":"Constraint",' """"text":"gap(tpr('yes'), by=['a', 'b']) <= 0.1"}"""
-    )
+    text = "gap(tpr('yes'), by=['a', 'b']) <= 0.1"
+    expected = f'{{"$":"Constraint","text":"{text}"}}'
+    assert dumps(gc.gap(gc.tpr("yes"), by=["a", "b"]) <= 0.1) == expected
     mask = gc.fnr(on=np.array([True, False])) <= 0.1
     assert json.loads(dumps(mask)).keys() == {
         "$", "expression", "sense", "bound", "priority", "violation_weight"

@@ -36,18 +36,16 @@ def append_group_tree(booster: lgb.Booster, tree: GroupTree) -> lgb.Booster:
     ValueError
         If the booster averages its trees, or has several trees in a round.
     """
-    text = booster.model_to_string()
-    check_sum(text)
-    head, trees, rest = split_trees(text)
+    head, trees, rest = split_sum(booster.model_to_string())
     trees = [*trees, re.sub(r"\ATree=0", f"Tree={len(trees)}", _write(tree))]
     appended = with_text(booster, join_trees(head, trees, rest))
     appended.best_iteration = len(trees) if booster.best_iteration > 0 else 0
     return appended
 
 
-def check_sum(text: str) -> None:
-    """Refuse boosters that are not the sum of one tree in each round."""
-    head = split_trees(text)[0]
+def split_sum(text: str) -> tuple[str, list[str], str]:
+    """Split the text of a booster that is the sum of one tree in each round, or refuse it."""
+    head, trees, rest = split_trees(text)
     if "\naverage_output\n" in head:
         raise ValueError(
             "space='trees' weighs the trees of a sum, and boosting_type='rf' averages its trees: "
@@ -58,6 +56,7 @@ def check_sum(text: str) -> None:
             "space='trees' takes boosters of two classes, and this one has a tree for each of "
             "several classes in a round."
         )
+    return head, trees, rest
 
 
 def _write(tree: GroupTree) -> str:

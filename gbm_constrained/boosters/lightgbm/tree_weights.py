@@ -9,12 +9,11 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.boosters.group_tree import GroupTree
-from gbm_constrained.boosters.lightgbm.group_tree import append_group_tree, check_sum
+from gbm_constrained.boosters.lightgbm.group_tree import append_group_tree, split_sum
 from gbm_constrained.boosters.lightgbm.merging import scale_tree
 from gbm_constrained.boosters.lightgbm.model_text import (
     add_intercept,
     join_trees,
-    split_trees,
     with_text,
 )
 from gbm_constrained.boosters.tree_weights import check_number, collect_rounds
@@ -40,7 +39,7 @@ class LGBMTreeWeights:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        check_sum(model.booster_.model_to_string(num_iteration=1))
+        split_sum(model.booster_.model_to_string(num_iteration=1))
         best = model.booster_.best_iteration
         n_rounds = best if best > 0 else model.booster_.current_iteration()
         self.names = [f"tree[{t}]" for t in range(n_rounds)]
@@ -111,9 +110,7 @@ def weight_rounds(booster: lgb.Booster, weights: Float, intercept: float) -> lgb
     ValueError
         If the booster averages its trees, or has several trees in a round.
     """
-    text = booster.model_to_string()
-    check_sum(text)
-    head, trees, rest = split_trees(text)
+    head, trees, rest = split_sum(booster.model_to_string())
     check_number(weights, len(trees))
     scaled = [scale_tree(tree, w) for tree, w in zip(trees, weights.tolist(), strict=True)]
     text = add_intercept(join_trees(head, scaled, rest), [intercept])

@@ -40,7 +40,7 @@ def append_group_tree(booster: xgb.Booster, tree: GroupTree) -> xgb.Booster:
     ValueError
         If the booster is no sum of trees, or is one of several classes.
     """
-    check_sum(booster)
+    intercept_of_sum(booster)
     written = _write(tree, booster.num_features())
     forest = {
         "trees": [written], "tree_info": [0], "iteration_indptr": [0, 1],
@@ -58,8 +58,8 @@ def append_group_tree(booster: xgb.Booster, tree: GroupTree) -> xgb.Booster:
     return appended
 
 
-def check_sum(booster: xgb.Booster) -> float:
-    """Refuse boosters that are no sum of trees for two classes, or return the intercept."""
+def intercept_of_sum(booster: xgb.Booster) -> float:
+    """Find the intercept of a booster that is a sum of trees for two classes, or refuse it."""
     read = ubjson.read(booster.save_raw("ubj"))
     name = "dart" if has_dropped_trees(booster) else read["learner"]["gradient_booster"]["name"]
     if name != "gbtree":

@@ -11,7 +11,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.boosters import ubjson
 from gbm_constrained.boosters.group_tree import GroupTree
 from gbm_constrained.boosters.tree_weights import check_number, collect_rounds
-from gbm_constrained.boosters.xgboost.group_tree import append_group_tree, check_sum
+from gbm_constrained.boosters.xgboost.group_tree import append_group_tree, intercept_of_sum
 from gbm_constrained.boosters.xgboost.merging import (
     best_rounds,
     scale_leaves,
@@ -42,7 +42,7 @@ class XGBTreeWeights:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self._base = check_sum(model.get_booster())
+        self._base = intercept_of_sum(model.get_booster())
         n_rounds = best_rounds(model.get_booster()).num_boosted_rounds()
         self.names = [f"tree[{t}]" for t in range(n_rounds)]
         self.start = np.ones(n_rounds)
@@ -113,7 +113,7 @@ def weight_rounds(booster: xgb.Booster, weights: Float, intercept: float) -> xgb
     ValueError
         If the booster is no sum of trees, or is one of several classes.
     """
-    check_sum(booster)
+    intercept_of_sum(booster)
     booster = best_rounds(booster)
     config, data = booster.save_config(), booster.save_raw("ubj")
     forest = ubjson.read(data)["learner"]["gradient_booster"]["model"]
