@@ -34,8 +34,8 @@ egregious = seen[is_egregious[seen]]
 # Train
 # -----
 # The certificate has the ramp objective of each step, and the largest violation by ramp rates,
-# which is never above zero. The report is about decisions by the sign of the score, whose rates are
-# near the ramp rates and not the same.
+# which is never above zero. The report is about decisions by the sign of the score, whose rates
+# are near the ramp rates and not the same.
 hinge = {"loss": "hinge", "max_iter": 100_000, "random_state": 0}
 deployed = gc.ConstrainedLinearSVC(**hinge).fit(X[old], y[old])
 models = {"deployed": deployed, "plain": gc.ConstrainedLinearSVC(**hinge).fit(X[new], y[new])}
