@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-from gbm_constrained.problem.pair_statistics import pair_rate, pair_table
+from gbm_constrained.problem.pairs import pair_rate, pair_table
 
 AFFINE_FIGURES = ("held_out", "test_gap", "test_auc", "slope", "shift")
 SLOPES = np.linspace(0.6, 1.4, 9)

@@ -55,7 +55,7 @@ from gbm_constrained import ConstrainedLGBMClassifier, label
 from gbm_constrained.linear_model import ConstrainedLogisticRegression
 from gbm_constrained.metrics import BlackBox, surrogate
 from gbm_constrained.solvers import AdaptiveSurrogates
-from gbm_constrained.solvers.post_shift import find_shift
+from gbm_constrained.solvers.black_box import find_shift
 
 TREES = {"n_estimators": 60, "num_leaves": 7, "n_jobs": 1, "verbose": -1, "random_state": 0}
 LOSSES: dict[str, Callable[..., float]] = {

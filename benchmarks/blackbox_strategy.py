@@ -9,10 +9,9 @@ import lightgbm as lgb
 import numpy as np
 from blackbox_data import Part, Split
 
-from gbm_constrained.boosters.lightgbm.tree_weights import LGBMTreeWeights
-from gbm_constrained.solvers.parameter_spaces import LinearSpace
-from gbm_constrained.solvers.post_shift import find_shift
-from gbm_constrained.training.black_box_model import columns_beside
+from gbm_constrained.fit.black_box_fit import columns_beside
+from gbm_constrained.scorers.lightgbm.models import LGBMTreeWeights
+from gbm_constrained.solvers.black_box import LinearSpace, find_shift
 
 N_GENERATIONS = 60
 N_CHILDREN = 40  # 2,400 calls in all.

@@ -21,8 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from gbm_constrained import ConstrainedLinearSVC, error_rate
 from gbm_constrained.datasets import load_credit
 from gbm_constrained.linear_model.hinge import WeightedSVM
-from gbm_constrained.solvers.dataset_rates import RateProblem
-from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization
+from gbm_constrained.solvers.dataset_rates import MajorizationMinimization, RateProblem
 
 FOLDER = Path(os.environ.get("GBM_CONSTRAINED_DATA", "../shared/data"))
 MALE, EDUCATION = 72, 38  # Columns of a9a, of which the authors' code takes the second for sex.

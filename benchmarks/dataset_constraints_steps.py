@@ -13,9 +13,12 @@ from result_file import Measurements, column
 from scipy import sparse
 
 from gbm_constrained.linear_model.hinge import WeightedSVM
-from gbm_constrained.solvers.dataset_rates import RateProblem, ramp
-from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization
-from gbm_constrained.solvers.ramp_starts import find_start
+from gbm_constrained.solvers.dataset_rates import (
+    MajorizationMinimization,
+    RateProblem,
+    find_start,
+    ramp,
+)
 
 RATIOS, SEEDS = (1.0, 1.25, 2.0, 3.0), range(3)
 STEPS = (2, 4, 6, 8, 10, 12, 16, 20)

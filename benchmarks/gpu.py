@@ -127,10 +127,10 @@ def fit_once(fit: str, rounds: int, folder: Path, profile: bool) -> dict[str, fl
     if fit.endswith("numpy"):
         sys.modules["cupy"] = None  # type: ignore[assignment]
     if fit.endswith("-one"):
-        import gbm_constrained.problem.row_threads as row_threads
+        import gbm_constrained.problem.rows as row_threads
 
         row_threads.MIN_ROWS = sys.maxsize
-        import gbm_constrained.problem.problem_rows as problem_rows
+        import gbm_constrained.problem.rows as problem_rows
 
         problem_rows.MIN_ROWS = sys.maxsize
     X, y, group = (np.load(folder / f"{name}.npy") for name in ("X", "y", "group"))

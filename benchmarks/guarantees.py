@@ -48,13 +48,11 @@ from result_file import Measurements
 from scipy.stats import norm
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedLGBMRegressor
-from gbm_constrained.constraints.rates import class_error, fnr, fpr, gap
-from gbm_constrained.constraints.row_means import coverage, mean_prediction
+from gbm_constrained.constraints.rates import class_error, coverage, fnr, fpr, gap, mean_prediction
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics.binomial import clopper_pearson
+from gbm_constrained.statistics.binomial import clopper_pearson, learn_then_test
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.multiple_testing import learn_then_test
 from gbm_constrained.statistics.order_statistics import expected_bounds, umbrella_threshold
 from gbm_constrained.statistics.p_values import constraint_p_values
 

@@ -31,23 +31,22 @@ from numpy.typing import NDArray
 from result_file import Measurements
 from sklearn.datasets import load_svmlight_file
 
-from gbm_constrained.linear_model.score_functions import LinearScore, SigmoidNetwork
-from gbm_constrained.problem.pair_statistics import pair_table
+from gbm_constrained.linear_model.auc_scorer import LinearScore, SigmoidNetwork
+from gbm_constrained.problem.pairs import pair_table
 from gbm_constrained.solvers.level_set import (
+    DualGeometry,
     LevelSchedule,
     LevelSetSearch,
+    Primal,
+    SaddleProblem,
+    SquareSurrogate,
+    StepSizes,
+    bound_difference,
+    density_ratios,
+    find_optimum,
     follow_levels,
     follow_proximal_points,
     shuffled_batches,
-)
-from gbm_constrained.solvers.pair_rules import bound_difference, density_ratios
-from gbm_constrained.solvers.square_dual import find_optimum
-from gbm_constrained.solvers.square_surrogate import SquareSurrogate
-from gbm_constrained.solvers.stochastic_mirror_descent import (
-    DualGeometry,
-    Primal,
-    SaddleProblem,
-    StepSizes,
 )
 
 FEMALE = 71  # Column of X.

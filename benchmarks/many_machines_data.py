@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 
 from gbm_constrained import fpr, gap, tpr
 from gbm_constrained.datasets import load_adult
-from gbm_constrained.distributed.rank import Shard
+from gbm_constrained.distributed.ranks import Shard
 
 MAX_BIN = 256  # Of XGBoost by default.
 GROUPS = 6

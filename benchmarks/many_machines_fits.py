@@ -17,11 +17,11 @@ import numpy as np
 from many_machines_data import RULES, Positions, Table
 from numpy.typing import NDArray
 
-from gbm_constrained.data.communicator import Communicator
+from gbm_constrained.data.exact_sums import Communicator
+from gbm_constrained.distributed.networks import MeasuredCommunicator
 from gbm_constrained.distributed.processes import run_processes
-from gbm_constrained.distributed.rank import Library, Plan, RankResult, Shard, train_rank
-from gbm_constrained.distributed.traffic import MeasuredCommunicator
-from gbm_constrained.training.callbacks import ConstraintState
+from gbm_constrained.distributed.ranks import Library, Plan, RankResult, Shard, train_rank
+from gbm_constrained.fit.callbacks import ConstraintState
 
 LOOPBACK = "127.0.0.1"
 

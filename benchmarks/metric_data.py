@@ -14,7 +14,7 @@ import pandas as pd
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.evaluation.metric_value import measure_metric
+from gbm_constrained.evaluation.audit import measure_metric
 from gbm_constrained.metrics import f1_micro
 from gbm_constrained.metrics.reading import read_objective
 

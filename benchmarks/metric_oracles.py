@@ -27,12 +27,12 @@ from sklearn.preprocessing import StandardScaler
 
 from gbm_constrained import ConstrainedLGBMClassifier, selection_rate
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.fit.metric_fit import search_decisions
+from gbm_constrained.fit.metric_problem import MetricProblem
+from gbm_constrained.fit.metric_search import MetricSearch
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.linear_model import ConstrainedLogisticRegression
-from gbm_constrained.training.metric_oracles import search_decisions
-from gbm_constrained.training.metric_problem import MetricProblem
-from gbm_constrained.training.metric_search import MetricSearch
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import LibrarySettings
 
 METRICS = ("h_mean", "g_mean", "q_mean", "f1_micro", "min_recall")
 SETS = ("abalone", "page_blocks", "satimage")

@@ -8,10 +8,10 @@ The smaller of two groups has 30% of the rows and a base rate of .12, the larger
   background-subgroup AUCs with all rows as background (subgroup), and the average equality gap of
   positives (equality).
 - "covered" is the fraction of draws whose interval of
-  `gbm_constrained.statistics.pair_intervals` holds the truth, and "width" is its mean length.
+  `gbm_constrained.statistics.pairs` holds the truth, and "width" is its mean length.
   "folded" is the fraction for the interval of the absolute value, which reports give of gaps.
   "normal" is the fraction for the plain interval of the same variance.
-- "false" is the fraction of draws in which `gbm_constrained.statistics.pair_certificates`
+- "false" is the fraction of draws in which `gbm_constrained.statistics.pairs`
   certifies, at delta = .1, a bound just below the truth.
 - In the population "separated" nearly all pairs are in the right order.
 
@@ -33,10 +33,8 @@ from numpy.typing import NDArray
 from result_file import Measurements
 from scipy.stats import norm
 
-from gbm_constrained.problem.pair_statistics import PairRates
-from gbm_constrained.statistics.pair_certificates import pair_deviation
-from gbm_constrained.statistics.pair_intervals import estimate_pair_rates
-from gbm_constrained.statistics.pair_moments import PairMoments
+from gbm_constrained.problem.pairs import PairRates
+from gbm_constrained.statistics.pairs import PairMoments, estimate_pair_rates, pair_deviation
 
 SIZES = (300, 700, 1500)
 DELTA = 0.1

@@ -36,9 +36,8 @@ from result_file import Measurements, Part, add_parts, column
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import churn, error_rate, fpr, gap, recall, selection_rate
-from gbm_constrained.problem.kernels.ramp import END, KINK, SLOPE
-from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.point import Point
+from gbm_constrained.problem.kernels import END, KINK, SLOPE
+from gbm_constrained.problem.lagrangian import Lagrangian, Point
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import ABPPSolver
 

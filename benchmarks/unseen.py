@@ -45,7 +45,7 @@ from gbm_constrained import (
 )
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.datasets import load_credit, load_dry_bean
-from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.decision.search import ShiftSearch
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.binomial import newcombe_difference
 from gbm_constrained.statistics.order_statistics import umbrella_threshold

@@ -8,21 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gbm_constrained._version import __version__ as __version__
-from gbm_constrained.constraints import calibration as _calibration
-from gbm_constrained.constraints import costs as _costs
-from gbm_constrained.constraints import pair_rates as _pair_rates
 from gbm_constrained.constraints import rates as _rates
-from gbm_constrained.constraints import row_means as _row_means
 from gbm_constrained.constraints import text as _text  # noqa: F401 - how constraints print
-from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.calibration import *  # noqa: F403 - as those of `rates`
-from gbm_constrained.constraints.costs import *  # noqa: F403 - as those of `rates`
-from gbm_constrained.constraints.expressions import Rate
-from gbm_constrained.constraints.grouped import overall
-from gbm_constrained.constraints.log_loss_form import as_log_loss
-from gbm_constrained.constraints.pair_rates import *  # noqa: F403 - as those of `rates`
+from gbm_constrained.constraints.base import Constraint, Rate
+from gbm_constrained.constraints.checking import as_log_loss
+from gbm_constrained.constraints.comparisons import overall
 from gbm_constrained.constraints.rates import *  # noqa: F403 - `rates.__all__` lists the names
-from gbm_constrained.constraints.row_means import *  # noqa: F403 - as those of `rates`
 from gbm_constrained.constraints.selectors import dataset, label
 from gbm_constrained.exceptions import (
     CheckpointWarning,
@@ -45,25 +36,29 @@ if TYPE_CHECKING:
     from gbm_constrained import solvers as solvers
     from gbm_constrained import spark as spark
     from gbm_constrained import xgboost as xgboost
-    from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
-    from gbm_constrained.boosters.lightgbm.regressor import ConstrainedLGBMRegressor
-    from gbm_constrained.boosters.xgboost.classifier import ConstrainedXGBClassifier
-    from gbm_constrained.boosters.xgboost.regressor import ConstrainedXGBRegressor
     from gbm_constrained.constraints.text import (
         format_constraint,
         parse_constraint,
         parse_constraints,
     )
-    from gbm_constrained.evaluation.feasibility import Feasibility
+    from gbm_constrained.evaluation.assessment import Feasibility
     from gbm_constrained.evaluation.np_roc import np_roc_band
     from gbm_constrained.evaluation.verdicts import Verdict
+    from gbm_constrained.fit.callbacks import ConstraintState
     from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
     from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
     from gbm_constrained.linear_model.ridge import ConstrainedRidge
     from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
     from gbm_constrained.reporting.audit import Audit, audit
+    from gbm_constrained.scorers.lightgbm.estimators import (
+        ConstrainedLGBMClassifier,
+        ConstrainedLGBMRegressor,
+    )
+    from gbm_constrained.scorers.xgboost.estimators import (
+        ConstrainedXGBClassifier,
+        ConstrainedXGBRegressor,
+    )
     from gbm_constrained.tradeoff import tradeoff_curve
-    from gbm_constrained.training.callbacks import ConstraintState
 
 _PLACES = {
     "Audit": "reporting.audit",
@@ -131,8 +126,7 @@ __all__ = [
     "parse_constraints",
     "tradeoff_curve",
 ]
-__all__ += [*_rates.__all__, *_costs.__all__, *_pair_rates.__all__, *_row_means.__all__]
-__all__ += _calibration.__all__
+__all__ += _rates.__all__
 
 
 def _load(name: str) -> Any:

@@ -3,7 +3,7 @@
 from gbm_constrained._optional import explain_missing
 
 with explain_missing("Classifiers of Dask collections", "dask"):
-    from gbm_constrained.distributed.dask_classifiers import (
+    from gbm_constrained.distributed.dask import (
         ConstrainedLGBMClassifier,
         ConstrainedXGBClassifier,
     )

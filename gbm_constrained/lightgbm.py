@@ -1,5 +1,5 @@
 """LightGBM's own training call, under constraints."""
 
-from gbm_constrained.boosters.lightgbm.dataset_training import train
+from gbm_constrained.scorers.lightgbm.dataset_training import train
 
 __all__ = ["train"]

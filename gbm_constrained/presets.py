@@ -1,27 +1,25 @@
 """Fairness notions and other common constraints by name."""
 
-from gbm_constrained.constraints.auc_presets import (
+from gbm_constrained.constraints.presets import (
     AverageEqualityGap,
     BackgroundSubgroupAUC,
-    CrossAUC,
-    GroupAUC,
-    SubgroupAUC,
-)
-from gbm_constrained.constraints.fairlearn import from_fairlearn
-from gbm_constrained.constraints.presets import (
     BoundedGroupLoss,
     Churn,
     Coverage,
+    CrossAUC,
     DemographicParity,
     EqualizedOdds,
     EqualOpportunity,
     ErrorRateParity,
     FalsePositiveRateParity,
     FourFifths,
+    GroupAUC,
     NeymanPearson,
     Quantification,
+    SubgroupAUC,
     TruePositiveRateParity,
     UtilityParity,
+    from_fairlearn,
 )
 
 __all__ = [

@@ -3,7 +3,7 @@
 from gbm_constrained._optional import explain_missing
 
 with explain_missing("Estimators of Spark", "spark"):
-    from gbm_constrained.distributed.spark_classifier import (
+    from gbm_constrained.distributed.spark import (
         ConstrainedXGBClassificationModel,
         ConstrainedXGBClassifier,
     )

@@ -1,5 +1,5 @@
 """XGBoost's own training call, under constraints."""
 
-from gbm_constrained.boosters.xgboost.matrix_training import train
+from gbm_constrained.scorers.xgboost.matrix_training import train
 
 __all__ = ["train"]

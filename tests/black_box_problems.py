@@ -8,7 +8,7 @@ from gbm_constrained.constraints.selectors import label
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.metrics import surrogate
 from gbm_constrained.metrics.surrogates import SurrogateLosses
-from gbm_constrained.solvers.parameter_spaces import BlackBoxProblem, LinearSpace
+from gbm_constrained.solvers.black_box import BlackBoxProblem, LinearSpace
 
 CLASSES = np.array([0, 1])
 

@@ -10,8 +10,7 @@ import xgboost as xgb
 from conforming import CONSTRAINED_OPTIONS, OPTIONS, WithGroups
 
 from gbm_constrained import ConstrainedLGBMRegressor, ConstrainedXGBRegressor
-from gbm_constrained.constraints.rates import gap
-from gbm_constrained.constraints.row_means import mean_loss, mean_prediction
+from gbm_constrained.constraints.rates import gap, mean_loss, mean_prediction
 
 
 class GroupedXGBRegressor(WithGroups, ConstrainedXGBRegressor):

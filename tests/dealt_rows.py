@@ -7,9 +7,9 @@ from itertools import starmap
 import numpy as np
 from machines import run_on_machines
 
-from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.validation import columns_of
 
 
 def list_deals(n, seed=0, group=None):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xgboost as xgb
 
-from gbm_constrained.distributed.rank import RankResult
+from gbm_constrained.distributed.ranks import RankResult
 
 N_ROUNDS = 10
 

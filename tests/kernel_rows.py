@@ -3,12 +3,15 @@
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from gbm_constrained.problem.kernels.base import Block
-from gbm_constrained.problem.kernels.binary import BinaryKernel
-from gbm_constrained.problem.kernels.proxies import PROXIES
-from gbm_constrained.problem.kernels.ramp import END, RampKernel
-from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
-from gbm_constrained.problem.kernels.tables import KernelTables
+from gbm_constrained.problem.kernels import (
+    END,
+    PROXIES,
+    BinaryKernel,
+    Block,
+    KernelTables,
+    RampKernel,
+    SoftmaxKernel,
+)
 
 CLASS_COUNTS = [2, 3, 7]
 KERNELS = [*((n_classes, False) for n_classes in CLASS_COUNTS), (2, True)]  # True: of the ramp

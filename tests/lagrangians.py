@@ -6,7 +6,7 @@ from scipy.special import log_softmax
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.kernels.ramp import END
+from gbm_constrained.problem.kernels import END
 from gbm_constrained.problem.lagrangian import Lagrangian
 
 CLASS_COUNTS = [2, 3, 7]

@@ -6,8 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from xgboost.collective import CommunicatorContext
 from xgboost.tracker import RabitTracker
 
-from gbm_constrained.distributed.collective import CollectiveCommunicator
-from gbm_constrained.distributed.sockets import TCPStar, accept_peers, connect_to_peer
+from gbm_constrained.distributed.networks import (
+    CollectiveCommunicator,
+    TCPStar,
+    accept_peers,
+    connect_to_peer,
+)
 
 KEY = b"known to all ranks"
 LIMIT = 20.0  # Seconds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained.solvers.pair_rules import bound_difference, density_ratios
+from gbm_constrained.solvers.level_set import bound_difference, density_ratios
 
 # Columns of `members_of`: labels, groups, everything, and labels in groups.
 POSITIVE, NEGATIVE, PROTECTED, OTHER, ALL = range(5)

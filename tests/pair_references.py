@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit
 
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.validation import columns_of
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.data.targets import TargetData
-from gbm_constrained.decision.affine import PredictedRows
+from gbm_constrained.data.fit_data import FitArguments, TargetData
+from gbm_constrained.decision.regression import PredictedRows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.problem.losses import RegressionObjective
 
 SQUARED = RegressionObjective("squared")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained.reductions.base import LinearObjective
+from gbm_constrained.reductions.mixtures import LinearObjective
 
 TINY = 1e-12
 

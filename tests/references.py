@@ -10,8 +10,8 @@ from scipy.special import log_softmax
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.data.validation import columns_of
+from gbm_constrained.decision.search import ShiftSearch
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
 

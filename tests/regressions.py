@@ -4,7 +4,7 @@ import cvxpy as cp
 import numpy as np
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.row_means import (
+from gbm_constrained.constraints.rates import (
     coverage,
     mean_loss,
     mean_prediction,
@@ -12,11 +12,10 @@ from gbm_constrained.constraints.row_means import (
     row_functions_of,
     share_above,
 )
-from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.data.targets import TargetData
+from gbm_constrained.data.fit_data import FitArguments, TargetData
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.losses import RegressionObjective
 from gbm_constrained.problem.regression import RegressionLagrangian
-from gbm_constrained.problem.regression_objectives import RegressionObjective
 
 N = 60
 LOSSES = {

@@ -9,7 +9,7 @@ import xgboost as xgb
 from helpers import CLASSIFIERS
 
 import gbm_constrained as gc
-from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
+from gbm_constrained.fit.fitted_report import FITTED_ATTRIBUTES
 
 FILES = {"xgboost": "model.ubj", "lightgbm": "model.txt"}
 # Attributes of LightGBM's fit; XGBoost's own file has all but the last.

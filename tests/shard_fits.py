@@ -9,7 +9,7 @@ from dealt_rows import list_deals
 from networks import run_on_collective, run_on_star
 
 from gbm_constrained.distributed.networks import find_free_ports
-from gbm_constrained.distributed.rank import Plan, Shard, train_rank
+from gbm_constrained.distributed.ranks import Plan, Shard, train_rank
 
 N = 2400
 QUIET = {"n_estimators": 16, "n_jobs": 1, "max_depth": 3}

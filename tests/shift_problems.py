@@ -22,7 +22,7 @@ from gbm_constrained.constraints.rates import (
 )
 from gbm_constrained.constraints.selectors import dataset
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.validation import columns_of
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
 

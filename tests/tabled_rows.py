@@ -18,7 +18,7 @@ from gbm_constrained.constraints.rates import (
     selection_rate,
     tpr,
 )
-from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 

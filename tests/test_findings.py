@@ -10,7 +10,7 @@ import pytest
 
 import gbm_constrained as gc
 from gbm_constrained._findings import FINDINGS, issue_warning
-from gbm_constrained.evaluation.findings import findings_of_audit
+from gbm_constrained.evaluation.verdicts import findings_of_audit
 
 PACKAGE = Path(gc.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "warnings.md").read_text(encoding="utf-8")

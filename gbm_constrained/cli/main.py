@@ -24,31 +24,37 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained.cli.arguments import LIBRARIES, PROGRAM, make_parser, say
+from gbm_constrained.cli.arguments import LIBRARIES, PROGRAM, make_parser, read_parameters, say
 from gbm_constrained.cli.constraints import (
+    bound_metrics,
     check_constraints,
     check_measurable,
+    check_metrics,
     complete_groups,
     find_positive,
     list_columns,
     read_constraints,
-)
-from gbm_constrained.cli.files import check_input, check_outputs
-from gbm_constrained.cli.metrics import (
-    bound_metrics,
-    check_metrics,
     read_metrics,
     read_objectives,
 )
-from gbm_constrained.cli.model_files import ModelFile, is_numbered, open_model, save_estimator
-from gbm_constrained.cli.parameters import read_parameters
-from gbm_constrained.cli.rows import make_features, read_rows, split_rows
-from gbm_constrained.cli.tables import Label, LabelledRows
-from gbm_constrained.cli.tasks import Classification, Regression, Task, find_task
+from gbm_constrained.cli.model_files import (
+    Classification,
+    ModelFile,
+    Regression,
+    Task,
+    find_task,
+    is_numbered,
+    make_features,
+    open_model,
+    read_rows,
+    save_estimator,
+    split_rows,
+)
+from gbm_constrained.cli.tables import Label, LabelledRows, check_input, check_outputs
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_task
+from gbm_constrained.fit.options import GROUP_PARAMETERS
 from gbm_constrained.reporting.audit import audit
-from gbm_constrained.training.group_options import GROUP_PARAMETERS
 
 ALL_MET, NOT_MET, BAD_INPUT = 0, 1, 2
 N_PERIODS = 5  # Periods of an audit, if rows have as many times.

@@ -1,4 +1,4 @@
-"""Model files of XGBoost and LightGBM, and the features that such a model takes from a table.
+"""Models and rows of a command: tasks, model files, targets, weights and groups.
 
 XGBoost before 3.4 cuts the names of categories that are not ASCII. The command line keeps them in
 an attribute of the booster, which XGBoost carries along with the trees.
@@ -6,30 +6,247 @@ an attribute of the booster, which XGBoost carries along with the trees.
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pandas as pd
 import xgboost as xgb
 from numpy.typing import NDArray
 from sklearn.base import is_regressor
+from sklearn.model_selection import train_test_split
 
-from gbm_constrained.boosters import ubjson
-from gbm_constrained.boosters.lightgbm.classifier import ConstrainedLGBMClassifier
-from gbm_constrained.boosters.lightgbm.model_text import classifier_of, regressor_of
-from gbm_constrained.boosters.lightgbm.regressor import ConstrainedLGBMRegressor
-from gbm_constrained.boosters.xgboost.checks import KEEPS_NAMES, check_complete
-from gbm_constrained.boosters.xgboost.regressor import ConstrainedXGBRegressor
-from gbm_constrained.cli.classifiers import LabelledXGBClassifier
-from gbm_constrained.cli.tables import Label, are_texts, make_categories
+from gbm_constrained._typing import Codes
+from gbm_constrained.cli.arguments import LIBRARIES, say
+from gbm_constrained.cli.constraints import find_text_columns, list_columns
+from gbm_constrained.cli.tables import (
+    Label,
+    LabelledRows,
+    are_texts,
+    as_labels,
+    as_targets,
+    as_values,
+    describe_missing_column,
+    list_missing,
+    make_categories,
+    read_table,
+    read_texts,
+)
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.evaluation.classifiers import repeatable_decisions
+from gbm_constrained.constraints.rates import refuse_rates, row_functions_of
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.splits import Times
+from gbm_constrained.data.validation import check_weight
+from gbm_constrained.evaluation.audit import repeatable_decisions
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
+from gbm_constrained.scorers import ubjson
+from gbm_constrained.scorers.base import BoosterAdapter
+from gbm_constrained.scorers.lightgbm.estimators import (
+    ConstrainedLGBMClassifier,
+    ConstrainedLGBMRegressor,
+)
+from gbm_constrained.scorers.lightgbm.models import classifier_of, regressor_of
+from gbm_constrained.scorers.xgboost.estimators import (
+    ConstrainedXGBClassifier,
+    ConstrainedXGBRegressor,
+)
+from gbm_constrained.scorers.xgboost.parameters import KEEPS_NAMES, check_complete
+
+
+class LabelledXGBClassifier(ConstrainedXGBClassifier):
+    """Train XGBoost on class positions, and the constraints on the labels of these classes.
+
+    XGBoost takes the labels 0, 1, 2 ... only. Constraints, reports and the note of the saved file
+    hold the labels themselves, and predictions are labels.
+    """
+
+    _class_labels: Any = None
+
+    @property
+    def classes_(self) -> Any:
+        """Sorted labels; 0, 1 ... of a file that does not name its classes."""
+        return super().classes_ if self._class_labels is None else self._class_labels
+
+    def fit(self, X: Any, y: Any, **given: Any) -> LabelledXGBClassifier:
+        """Fit the classifier to labels of any kind."""
+        self._training_labels, positions = np.unique(y, return_inverse=True)
+        self._class_labels = None  # XGBoost checks the positions against classes_.
+        super().fit(X, positions, **given)
+        self._class_labels = self._training_labels
+        return self
+
+    def _fit_constrained(self, adapter: BoosterAdapter, rows: FitArguments, *given: Any) -> None:
+        rows = replace(rows, y=self._training_labels[rows.y])
+        super()._fit_constrained(adapter, rows, *given)
+
+    def predict(self, X: Any, **given: Any) -> Any:
+        """Predict labels, or scores where these are asked for."""
+        found = super().predict(X, **given)
+        return found if given.get("output_margin") else self.classes_[found]
+
+
+CLASSIFIERS: dict[str, Any] = {
+    "xgboost": LabelledXGBClassifier,
+    "lightgbm": ConstrainedLGBMClassifier,
+}
+
+
+# Options that are about classes.
+OF_CLASSES = ("positive", "metric", "maximize", "minimize")
+
+
+class Task(Protocol):
+    """What is learnt from a target.
+
+    Attributes
+    ----------
+    estimators : mapping from library to class
+        Estimators that learn it.
+    """
+
+    estimators: ClassVar[Mapping[str, Any]]
+
+    def check_options(self, options: argparse.Namespace, reason: str) -> None:
+        """Refuse options that have no meaning here; `reason` says why it is this task."""
+
+    def read_target(
+        self, column: pd.Series, texts: pd.Series | None, *, keeps_texts: bool
+    ) -> NDArray[Any]:
+        """Convert the column of the target; `texts` are those of numbers in CSV."""
+
+    def find_labels(self, options: argparse.Namespace, y: NDArray[Any]) -> list[Label]:
+        """Find the labels to train on, sorted; none of numbers."""
+
+    def describe(self, options: argparse.Namespace, y: NDArray[Any]) -> str:
+        """Say what there is to learn."""
+
+    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Find the strata in which rows are held out."""
+
+    def as_classes(
+        self, rows: LabelledRows, constraints: Sequence[Constraint]
+    ) -> tuple[LabelledRows, NDArray[Any]]:
+        """Make rows, and their sorted classes, to which constraints can be compiled."""
+
+    def arguments(self, positive: Label | None) -> dict[str, Any]:
+        """Make the arguments of the estimator that are about its classes."""
+
+
+class Classification:
+    """Labels are learnt, under rates."""
+
+    estimators: ClassVar[Mapping[str, Any]] = {
+        "xgboost": LabelledXGBClassifier,
+        "lightgbm": ConstrainedLGBMClassifier,
+    }
+
+    def check_options(self, options: argparse.Namespace, reason: str) -> None:
+        """Refuse nothing."""
+
+    def read_target(
+        self, column: pd.Series, texts: pd.Series | None, *, keeps_texts: bool
+    ) -> NDArray[Any]:
+        """Read labels: texts, whole numbers or bools."""
+        return as_labels(as_values(column, texts, keeps_texts=keeps_texts), str(column.name))
+
+    def find_labels(self, options: argparse.Namespace, y: NDArray[Any]) -> list[Label]:
+        """Find the labels, of which a classifier needs two."""
+        labels: list[Label] = np.unique(y).tolist()
+        if len(labels) < 2:
+            raise ValueError(f"--target {options.target} holds one label only, {labels[0]!r}.")
+        return labels
+
+    def describe(self, options: argparse.Namespace, y: NDArray[Any]) -> str:
+        """Name the labels, and the positive one of two."""
+        labels = np.unique(y).tolist()
+        positive = f"\npositive: {options.positive or labels[-1]}" if len(labels) == 2 else ""
+        return f"labels {labels}{positive}"
+
+    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Hold out rows of each label."""
+        return y
+
+    def as_classes(
+        self, rows: LabelledRows, constraints: Sequence[Constraint]
+    ) -> tuple[LabelledRows, NDArray[Any]]:
+        """Take the labels as they are."""
+        return rows, np.unique(rows.y)
+
+    def arguments(self, positive: Label | None) -> dict[str, Any]:
+        """Name the positive class."""
+        return {"positive": positive}
+
+
+class Regression:
+    """Numbers are learnt, under means over predicted numbers."""
+
+    estimators: ClassVar[Mapping[str, Any]] = {
+        "xgboost": ConstrainedXGBRegressor,
+        "lightgbm": ConstrainedLGBMRegressor,
+    }
+
+    def check_options(self, options: argparse.Namespace, reason: str) -> None:
+        """Refuse options about classes."""
+        for name in OF_CLASSES:
+            if getattr(options, name, None) not in (None, []):
+                raise ValueError(f"--{name} is about classes, and {reason}: leave it out.")
+
+    def read_target(
+        self, column: pd.Series, texts: pd.Series | None, *, keeps_texts: bool
+    ) -> NDArray[Any]:
+        """Read finite numbers."""
+        return as_targets(column)
+
+    def find_labels(self, options: argparse.Namespace, y: NDArray[Any]) -> list[Label]:
+        """Find none, and refuse a target from which nothing can be learnt."""
+        if (y == y[0]).all():
+            raise ValueError(f"--target {options.target} holds one number only, {y[0]:g}.")
+        return []
+
+    def describe(self, options: argparse.Namespace, y: NDArray[Any]) -> str:
+        """Say where the targets lie."""
+        return f"targets from {y.min():g} to {y.max():g}, {y.mean():g} on average"
+
+    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Hold out rows whatever their targets."""
+        return np.zeros(y.size, dtype=np.intp)
+
+    def as_classes(
+        self, rows: LabelledRows, constraints: Sequence[Constraint]
+    ) -> tuple[LabelledRows, NDArray[Any]]:
+        """Put the row functions in the place of classes, and all rows into the first one."""
+        classes = np.array([function.key for function in row_functions_of(constraints)])
+        return replace(rows, y=np.repeat(classes[:1], rows.y.size)), classes
+
+    def arguments(self, positive: Label | None) -> dict[str, Any]:
+        """Give none."""
+        return {}
+
+
+def find_task(constraints: Sequence[Constraint], options: argparse.Namespace) -> Task:
+    """Find the task of a fit: regression under means over numbers, and classification else."""
+    means = [constraint for constraint in constraints if row_functions_of([constraint])]
+    if not means:
+        return Classification()
+    try:
+        refuse_rates(constraints)
+    except ValueError as error:
+        raise ValueError(
+            f"--constraint: {error} A model is trained under constraints of one kind, and "
+            f"{means[0]} makes it a regressor."
+        ) from None
+    task = Regression()
+    task.check_options(options, f"--constraint {means[0]} is about predicted numbers")
+    return task
+
 
 CATEGORIES_ATTRIBUTE = "category_names"
 # Objectives of XGBoost under which XGBClassifier decides for classes.
@@ -350,3 +567,123 @@ class LightGBMModel(ModelFile):
             f"which, and the data have {len(guesses[-1])} that these may be: {guesses[-1]}. "
             f"Columns must be of the same kind."
         )
+
+
+# Characters that each library refuses in the name of a feature, without naming the feature.
+REFUSED_CHARACTERS = {"xgboost": "[]<", "lightgbm": '",:[]{}'}
+# A column with more distinct texts, or a larger share of distinct texts, may identify its rows.
+MAX_TEXTS, MAX_SHARE_OF_TEXTS = 1000, 0.5
+
+
+def read_rows(
+    options: argparse.Namespace,
+    constraints: Sequence[Constraint],
+    task: Task,
+    model: ModelFile | None = None,
+) -> tuple[pd.DataFrame, LabelledRows]:
+    """Read the table; features that a model was trained on as texts are texts in CSV too."""
+    path, target = options.data, options.target
+    table = read_table(path)
+    _check_columns(options, table)
+    used, decisions = list_columns(constraints)
+    used = [name for name in dict.fromkeys([*options.sensitive, *used]) if name in table]
+    features = [] if model is None else model.find_text_columns(table)
+    texts = read_texts(path, table, {target, *used, *features})
+    changed = [name for name in features if name in texts]
+    table[changed] = texts[changed]
+    has_text_labels = model is not None and are_texts(model.labels or [])
+    y = task.read_target(table[target], texts.get(target), keeps_texts=has_text_labels)
+    as_texts = find_text_columns(constraints)
+    if y.dtype.kind == "U":
+        as_texts.update(decisions)
+    groups = {
+        name: as_values(table[name], texts.get(name), keeps_texts=name in as_texts)
+        for name in used
+    }
+    for line in list_missing(path, table, used):
+        say(options, line)
+    weight = None
+    if options.weight is not None:
+        weight = table[options.weight].to_numpy()
+        if weight.dtype.kind not in "iufb":
+            raise ValueError(f"--weight {options.weight} must hold numbers.")
+        weight = check_weight(weight, len(table), f"--weight {options.weight}")
+    time = None if options.time is None else table[options.time]
+    return table, LabelledRows(y, weight, pd.DataFrame(groups, index=table.index), time)
+
+
+def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
+    """Refuse columns that do not exist, or have two roles."""
+    roles: dict[str, str] = {}
+    for option in ("target", "weight", "time", "sensitive", "drop"):
+        given = getattr(options, option, None) or []
+        for name in [given] if isinstance(given, str) else given:
+            if name not in table:
+                missing = describe_missing_column(options.data, table, name)
+                raise ValueError(f"--{option}: {missing}")
+            if roles.setdefault(name, option) != option:
+                raise ValueError(f"--{option} {name}: this column is --{roles[name]} already.")
+
+
+def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
+    """Take the features out of a table, with categories for texts."""
+    left_out = {options.target, options.weight, options.time, *options.sensitive, *options.drop}
+    names = [name for name in table if name not in left_out]
+    if not names:
+        raise ValueError(f"{options.data} has no columns left to train on.")
+    refused = REFUSED_CHARACTERS[options.library]
+    if unfit := [name for name in names if set(refused).intersection(str(name))]:
+        raise ValueError(
+            f"{LIBRARIES[options.library]} trains on no columns with any of {' '.join(refused)} "
+            f"in their names, as {unfit[0]!r} has: rename or --drop it."
+        )
+    X, made = make_categories(table[names])
+    if made:
+        say(options, f"text columns as categories: {', '.join(made)}")
+    for name in made:
+        distinct = X[name].nunique()
+        if distinct > min(MAX_TEXTS, MAX_SHARE_OF_TEXTS * len(X)):
+            say(options, f"{name} has {distinct:,} distinct texts: --drop it if it names rows")
+    # pandas names columns without a header so.
+    for name in X.columns[X.columns.str.fullmatch(r"Unnamed: \d+")]:
+        say(options, f"{name!r} is a feature: --drop it if it is the index of a table")
+    return X
+
+
+def split_rows(
+    options: argparse.Namespace, strata: NDArray[Any], time: Any = None
+) -> tuple[Codes, Codes]:
+    """Split the rows into those to train on and those held out: the latest ones by time.
+
+    Without times, rows of each of the strata are held out.
+
+    Raises
+    ------
+    ValueError
+        If a part lacks a label, or times are missing or have no order.
+    """
+    rows, share = np.arange(strata.size), options.test_fraction
+    if share == 0.0:
+        return rows, rows[:0]
+    n_labels, n_held_out = np.unique(strata).size, math.ceil(share * strata.size)
+    if min(n_held_out, strata.size - n_held_out) < n_labels:
+        needed = "rows" if n_labels == 1 else f"rows of all {n_labels} labels"
+        raise ValueError(
+            f"--test-fraction {share:g} holds out {n_held_out} of {strata.size} rows, and both "
+            f"parts need {needed}: give another share, or 0 to train on all rows."
+        )
+    if time is None:
+        parts = train_test_split(rows, test_size=share, stratify=strata, random_state=options.seed)
+        return np.sort(parts[0]), np.sort(parts[1])
+    times = Times.read(time, rows.size, f"--time {options.time}")
+    remedy = "give finer times, or --test-fraction 0"
+    earlier, later = (period.rows for period in times.cut([1.0 - share, share], remedy))
+    for part, name in ((earlier, "train on"), (later, "hold out")):
+        found = np.unique(strata[part])
+        if found.size < n_labels:
+            raise ValueError(
+                f"--time {options.time} leaves rows of {found.tolist()} alone to "
+                f"{name}, and both parts need rows of all {n_labels} labels: give another "
+                f"--test-fraction, or 0 to train on all rows."
+            )
+    return earlier, later

@@ -1,28 +1,367 @@
-"""Base class of bounded expressions, and constraints on them."""
+"""Expressions that constraints bound: sums and quotients of rates, and bounds on them."""
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import math
-from abc import abstractmethod
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from functools import singledispatch
-from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, singledispatch, update_wrapper
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeAlias, TypeVar, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
+from gbm_constrained._docstrings import Function
 from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.amounts import Amount
-from gbm_constrained.constraints.curves import CurvedRow, LinearRow
-from gbm_constrained.constraints.events import LinearCombination, Term
-from gbm_constrained.constraints.factories import refuse_uncalled
-from gbm_constrained.constraints.priorities import Prioritised, write_priority
-from gbm_constrained.constraints.reference_models import ReferenceModel
-from gbm_constrained.constraints.selectors import ClassPosition, Columns, to_python_scalar
-from gbm_constrained.constraints.without_arithmetic import WithoutArithmetic
+from gbm_constrained.constraints.selectors import (
+    Amount,
+    ClassPosition,
+    Columns,
+    LinearCombination,
+    ReferenceModel,
+    Term,
+    to_python_scalar,
+)
 
-__all__ = ["Constraint"]
+__all__ = ["Constraint", "Rate"]
+
+
+class WithoutArithmetic(ABC):
+    """Abstract base of values whose sums, differences, multiples and quotients are refused."""
+
+    __array_ufunc__ = None  # Numbers of numpy on the left leave the operation to this class.
+
+    @property
+    @abstractmethod
+    def reason_and_remedy(self) -> str:
+        """Why the value has no arithmetic, and what is written instead."""
+
+    def _refuse(self, other: Any) -> NoReturn:
+        raise TypeError(f"{self} and {other} cannot be combined: {self.reason_and_remedy}")
+
+    __add__: Any = _refuse
+    __radd__: Any = _refuse
+    __sub__: Any = _refuse
+    __rsub__: Any = _refuse
+    __mul__: Any = _refuse
+    __rmul__: Any = _refuse
+    __truediv__: Any = _refuse
+    __rtruediv__: Any = _refuse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prioritised:
+    """Base of what has a priority among others of its kind."""
+
+    priority: int = field(default=1)
+    violation_weight: float = field(default=1.0)
+
+    def __post_init__(self) -> None:
+        """Check priority and weight, and store them as numbers of Python."""
+        priority, weight = self.priority, self.violation_weight
+        if isinstance(priority, bool) or not isinstance(priority, (int, np.integer)):
+            raise TypeError(
+                f"priority must be a whole number, got {priority!r}: 1 comes first, then 2."
+            )
+        if priority < 1:
+            raise ValueError(f"priority must be at least 1, which comes first; got {priority}.")
+        if not is_number(weight):
+            raise TypeError(f"weight must be a number, got {weight!r}: 1 is the default.")
+        if not (weight > 0 and is_finite(weight)):
+            raise ValueError(
+                f"weight must be positive and finite, got {weight!r}: a constraint without "
+                f"weight is left out of the list."
+            )
+        object.__setattr__(self, "priority", int(priority))
+        object.__setattr__(self, "violation_weight", float(weight))
+
+    def with_priority(self, priority: int, *, weight: float = 1.0) -> Self:
+        """Return the same constraint with a priority.
+
+        Where not all constraints can be met, those of priority 2 are met as well as those of
+        priority 1 allow, and so on.
+
+        Parameters
+        ----------
+        priority : int
+            Its priority: 1 comes first, and is that of constraints without any.
+        weight : float, default=1.0
+            Factor on its violation, beside those of constraints of the same priority.
+
+        Returns
+        -------
+        Constraint
+            The constraint; the one it is called on stays as it is.
+
+        Raises
+        ------
+        TypeError
+            If `priority` is not a whole number, or `weight` not a number.
+        ValueError
+            If `priority` is below 1, or `weight` not positive and finite.
+
+        Examples
+        --------
+        >>> from gbm_constrained import recall, selection_rate
+        >>> [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
+        [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
+        """
+        changed: dict[str, Any] = {"priority": priority, "violation_weight": weight}
+        return replace(self, **changed)
+
+
+def write_priority(constraint: Prioritised, bound: str, weight: str) -> str:
+    """Write a bound with its priority and the number `weight`, unless it has the defaults."""
+    has_weight = constraint.violation_weight != 1.0
+    if constraint.priority == 1 and not has_weight:
+        return bound
+    given = f"{constraint.priority}" + (f", weight={weight}" if has_weight else "")
+    return f"({bound}).with_priority({given})"
+
+
+def refuse_priorities(constraints: Iterable[Prioritised], reason: str) -> None:
+    """Refuse constraints with priorities or weights where nothing serves these.
+
+    Parameters
+    ----------
+    constraints : iterable of Constraint
+        The constraints.
+    reason : str
+        What stands in the way, as a sentence without its end, and what else can be done.
+
+    Raises
+    ------
+    ValueError
+        If one of them has another priority or weight than 1.
+    """
+    for constraint in constraints:
+        if constraint.priority != 1 or constraint.violation_weight != 1.0:
+            raise ValueError(f"constraints: {constraint!r} has a priority, and {reason}.")
+
+
+# Denominator at which the gradient of a quotient is taken where the quotient has a smaller one:
+# it grows without bound at zero.
+SMALLEST_DENOMINATOR = 1e-3
+UNDEFINED = 1e-12  # Denominator up to which a quotient is undefined.
+
+
+@dataclass(frozen=True)
+class LinearRow:
+    """``sum_k coefficients[k] * functionals[k] <= bound``."""
+
+    name: str  # Printed name.
+    coefficients: Mapping[int, float]  # Coefficients by the positions of their functionals.
+    bound: float
+
+
+class CurveFunction(Protocol):
+    """A function of functionals whose values are smaller the better a constraint is met."""
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """Sign of the derivative in each functional; zero where it may have either."""
+
+    @property
+    def denominators(self) -> tuple[int, ...]:
+        """Positions of functionals by which others are divided."""
+
+    def values(self, functionals: Float) -> Float:
+        """Compute the values of functionals of shape (n_functionals, n), shape (n,).
+
+        A value is NaN where a functional is.
+        """
+
+    def gradient(self, functionals: Float) -> Float:
+        """Compute the gradient at functionals of shape (n_functionals,)."""
+
+    def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Exchange the groups that are compared; None where none are."""
+
+
+@dataclass(frozen=True)
+class CurvedRow:
+    """``function(functionals at some positions) <= bound``."""
+
+    at: tuple[int, ...]  # Positions of the functionals.
+    function: CurveFunction
+    bound: float
+
+
+@dataclass(frozen=True)
+class DifferenceNorm:
+    r"""The p-norm of weighted differences of two groups, :math:`(\sum_i (w_i d_i)_+^p)^{1/p}`.
+
+    The functionals of a difference are the rate of both groups, or the numerator and denominator
+    of one group and those of the other. For p of one the differences are added with their signs.
+    A difference is zero where a quotient is undefined, so that such a row holds.
+
+    Parameters
+    ----------
+    weights : tuple of float
+        Weight of each difference.
+    is_quotient : tuple of bool
+        Whether each difference is one of quotients.
+    p : float
+        Order of the norm, finite.
+    """
+
+    weights: tuple[float, ...]
+    is_quotient: tuple[bool, ...]
+    p: float = 1.0
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """Sign of the derivative in each functional; a denominator may move a quotient anyhow."""
+        return tuple(
+            sign for one in self.is_quotient for sign in ((1, 0, -1, 0) if one else (1, -1))
+        )
+
+    @property
+    def denominators(self) -> tuple[int, ...]:
+        """Positions of the denominators of quotients."""
+        widths = [4 if one else 2 for one in self.is_quotient]
+        starts = [sum(widths[:i]) for i in range(len(widths))]
+        of_quotients = [i for i, one in zip(starts, self.is_quotient, strict=True) if one]
+        return tuple(k for i in of_quotients for k in (i + 1, i + 3))
+
+    def values(self, functionals: Float) -> Float:
+        """Compute the norm of several choices of functionals."""
+        found = np.array([difference for difference, _ in self._differences(functionals)])
+        if self.p == 1.0:
+            return np.asarray(found.sum(axis=0))
+        return np.asarray((np.maximum(found, 0.0) ** self.p).sum(axis=0) ** (1.0 / self.p))
+
+    def gradient(self, functionals: Float) -> Float:
+        """Compute the gradient; zero where no difference exceeds rounding, for p above one."""
+        parts = self._differences(functionals)
+        if self.p == 1.0:
+            return np.concatenate([slope for _, slope in parts])
+        positive = np.array([max(float(difference), 0.0) for difference, _ in parts])
+        total = float((positive**self.p).sum() ** (1.0 / self.p))
+        if not total > ROUNDING:  # All groups alike: rounding has no direction.
+            return np.zeros(functionals.shape[0])
+        outer = (positive / total) ** (self.p - 1.0)
+        return np.concatenate([a * slope for a, (_, slope) in zip(outer, parts, strict=True)])
+
+    def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Exchange the two groups in each difference."""
+        found: list[int] = []
+        for is_quotient in self.is_quotient:
+            width = 2 if is_quotient else 1
+            first = len(found)
+            found += [*at[first + width : first + 2 * width], *at[first : first + width]]
+        return tuple(found)
+
+    def _differences(self, functionals: Float) -> list[tuple[Float, Float]]:
+        """Compute each weighted difference, and its gradient in its own functionals."""
+        found, at = [], 0
+        for weight, is_quotient in zip(self.weights, self.is_quotient, strict=True):
+            width = 4 if is_quotient else 2
+            own = functionals[at : at + width]
+            at += width
+            if not is_quotient:
+                found.append((weight * (own[0] - own[1]), weight * np.array([1.0, -1.0])))
+                continue
+            first, second = _divide(own[0], own[1]), _divide(own[2], own[3])
+            is_known = (np.abs(own[1]) > UNDEFINED) & (np.abs(own[3]) > UNDEFINED)
+            difference = np.where(is_known | np.isnan(own).any(axis=0), first - second, 0.0)
+            slope = np.zeros(4)
+            if functionals.ndim == 1 and is_known:
+                inverse = 1.0 / np.maximum(own[1::2], SMALLEST_DENOMINATOR)
+                slope[::2] = inverse
+                slope[1::2] = -np.array([first, second]) * inverse
+                slope[2:] *= -1.0
+            found.append((weight * difference, weight * slope))
+        return found
+
+
+def _divide(numerator: Float, denominator: Float) -> Float:
+    """Divide, and give zero where the denominator is zero."""
+    is_zero = np.abs(denominator) <= UNDEFINED
+    return np.asarray(np.where(is_zero, 0.0, numerator / np.where(is_zero, 1.0, denominator)))
+
+
+FACTORIES: dict[str, Factory] = {}  # By name.
+
+
+def _refused(symbol: str, *, is_left: bool = True) -> Callable[[Factory, Any], NoReturn]:
+    """Make an operator that names the brackets which are missing."""
+
+    def operate(factory: Factory, other: Any) -> NoReturn:
+        name, is_factory = factory.__name__, isinstance(other, Factory)
+        other_name = other.__name__ if is_factory else repr(to_python_scalar(other))
+        other_call = other.call if is_factory else other_name
+        given = (name, other_name) if is_left else (other_name, name)
+        meant = (factory.call, other_call) if is_left else (other_call, factory.call)
+        never_strict = f"{symbol}=" if symbol in "<>" else symbol
+        raise TypeError(
+            f"{f' {symbol} '.join(given)}: {name} is a function, and what it makes has bounds and "
+            f"sums: write {f' {never_strict} '.join(meant)}."
+        )
+
+    return operate
+
+
+class Factory(partial[Any]):
+    """A function that refuses bounds and sums of itself, as of ``fpr <= 0.02``.
+
+    Its signature, name and docstring are those of the function that it calls.
+    """
+
+    __name__: str
+    __array_ufunc__ = None  # Numbers of numpy on the left leave the operation to this class.
+    __le__, __ge__, __lt__, __gt__ = map(_refused, ("<=", ">=", "<", ">"))
+    __add__, __sub__, __mul__, __truediv__ = map(_refused, "+-*/")
+    __radd__, __rsub__, __rmul__, __rtruediv__ = (
+        _refused(symbol, is_left=False) for symbol in "+-*/"
+    )
+
+    def __init__(self, function: Callable[..., Any], /) -> None:
+        update_wrapper(self, function)
+        parameters = inspect.signature(function).parameters.values()
+        required = [
+            f"{p.name}=..."
+            for p in parameters
+            if p.default is p.empty and p.kind is not p.VAR_KEYWORD
+        ]
+        self.call = f"{self.__name__}({', '.join(required)})"
+        FACTORIES[self.__name__] = self
+
+    def __neg__(self) -> NoReturn:
+        raise TypeError(f"-{self.__name__}: {self.__name__} is a function: write -{self.call}.")
+
+    def __getitem__(self, rows: Any) -> NoReturn:
+        raise TypeError(
+            f"{self.__name__}[{rows!r}]: reports name the rows of a rate so. In Python write "
+            f"{self.__name__}(on={{'column': value}})."
+        )
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+    def __repr__(self) -> str:
+        return f"<function {self.__name__}>"
+
+
+def make_factory(function: Function) -> Function:
+    """Let a function refuse bounds and sums of itself."""
+    return cast(Function, Factory(function))
+
+
+def refuse_uncalled(rate: Any, where: str) -> None:
+    """Refuse a function that makes a rate, or its name, in the place of the rate."""
+    is_function = isinstance(rate, Factory)
+    name = rate.__name__ if is_function else rate
+    if isinstance(name, str) and name in FACTORIES:
+        given = "a function that makes one" if is_function else "a text"
+        raise TypeError(
+            f"{where} takes a rate, and {name!r} is {given}: write {FACTORIES[name].call}."
+        )
+
 
 Sense: TypeAlias = Literal["<=", ">="]
 GroupT = TypeVar("GroupT")
@@ -433,3 +772,238 @@ class Constraint(Prioritised):
         except NotTextError:
             bound = str(self)
         return write_priority(self, bound, write_number(self.violation_weight))
+
+
+def refuse_other_amounts(rate: LinearCombination, other: LinearCombination, what: str) -> None:
+    """Refuse two rates in which rows count for different amounts, unless they are costs."""
+    found = [
+        term.amount for one in (rate, other) for _, term in one.terms if not term.event.is_cost
+    ]
+    for first, second in itertools.pairwise(found):
+        if first != second:
+            raise TypeError(
+                f"{what}: a row counts for {first or 'one'} in one rate and for {second or 'one'} "
+                f"in the other. Give both the same weight=, or bound each by a constraint of its "
+                f"own."
+            )
+
+
+@dataclass(frozen=True, repr=False)
+class Rate(LinearCombination, Expression):
+    """A linear combination of weighted means over rows, with the operations of rates.
+
+    Parameters
+    ----------
+    terms : tuple of (coefficient, Term)
+        Weighted means and their coefficients.
+    constant : float, default=0
+        Number that is added to the terms.
+
+    See Also
+    --------
+    fpr, fnr, class_error, error_rate, selection_rate, log_loss : Functions that make rates.
+    """
+
+    is_linear: ClassVar[bool] = True
+    bounds_each_rate: ClassVar[bool] = True
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The rate itself."""
+        return (self,)
+
+    @property
+    def least_bound(self) -> float:
+        """Smallest bound that is accepted: a mean cross-entropy is positive."""
+        low = self.range[0]
+        return math.ulp(0.0) if self.is_loss and low == 0.0 else low
+
+    @property
+    def bounds_accepted(self) -> str:
+        """Bounds that are accepted, in words."""
+        if self.is_loss and self.range[0] == 0.0:
+            return "a positive, finite mean cross-entropy in nats"
+        if self.is_pair and self.range == (0.0, 1.0):
+            return "a probability in [0, 1]: an AUC of 80 per cent is written 0.8"
+        return super().bounds_accepted
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write a bound of the rate as a linear row."""
+        sign = 1.0 if sense == "<=" else -1.0
+        return [LinearRow(f"{self} {sense} {bound:g}", {at[0]: sign}, sign * bound)]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Return the rate, which is the functional."""
+        return float(functionals[0])
+
+    @property
+    def is_term(self) -> bool:
+        """Whether the rate is one mean, and no sum or multiple."""
+        return len(self.terms) == 1 and self.terms[0][0] == 1.0 and not self.constant
+
+    def _plus(self, other: Any, factor: float) -> Rate:
+        if is_number(other):
+            if not is_finite(other):
+                sign = "-" if factor < 0 else "+"
+                raise ValueError(
+                    f"({self}) {sign} {shorten_number(other)}: only finite numbers are added "
+                    "to rates."
+                )
+            return replace(self, constant=self.constant + factor * float(other))
+        refuse_uncalled(other, f"A sum with {self}")
+        if not isinstance(other, Rate):
+            return NotImplemented  # type: ignore[no-any-return]  # Python tries the other operand
+        refuse_other_amounts(self, other, f"{self} and {other} cannot be added")
+        coefficients: dict[Term, float] = {}
+        for scale, rate in ((1.0, self), (factor, other)):
+            for a, term in rate.terms:
+                coefficients[term] = coefficients.get(term, 0.0) + scale * a
+        if len({term.event.is_pair for term in coefficients}) > 1:
+            raise TypeError(
+                f"{self} and {other} cannot be added: one is a pair rate, of the order of scores, "
+                f"and the other is not. Bound each by a constraint of its own."
+            )
+        terms = tuple((a, term) for term, a in coefficients.items() if a != 0.0)
+        return Rate(terms, self.constant + factor * other.constant)
+
+    def __add__(self, other: Any) -> Rate:
+        return self._plus(other, 1.0)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Rate:
+        return self._plus(other, -1.0)
+
+    def __rsub__(self, other: Any) -> Rate:
+        return (-self)._plus(other, 1.0)
+
+    def __neg__(self) -> Rate:
+        return self * -1.0
+
+    def __mul__(self, factor: Any) -> Rate:
+        if isinstance(factor, Expression):
+            raise TypeError(
+                f"{self} times {factor} is not linear in the predictions: only numbers multiply "
+                f"rates."
+            )
+        if not is_number(factor):
+            return NotImplemented
+        if not is_finite(factor):
+            raise ValueError(
+                f"({self}) * {shorten_number(factor)}: only finite numbers multiply rates."
+            )
+        terms = tuple((a * float(factor), term) for a, term in self.terms)
+        terms = tuple((a, term) for a, term in terms if a != 0.0)
+        return Rate(terms, self.constant * float(factor))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        refuse_uncalled(other, f"A quotient of {self}")
+        if isinstance(other, Rate) and (self.is_pair or other.is_pair):
+            raise TypeError(
+                f"({self}) / ({other}) is a quotient of pair rates, whose bound is none on the "
+                f"order of scores: compare groups by ratio(rate, by=...), or bound differences."
+            )
+        if isinstance(other, Rate):
+            return Quotient(_write_quotient(self, other), self, other)
+        if not is_number(other):
+            return NotImplemented
+        if not other or not is_finite(other):
+            raise ValueError(
+                f"({self}) / {shorten_number(other)}: rates are divided by finite numbers, "
+                "not by 0."
+            )
+        return self * (1.0 / other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        if not is_number(other):
+            return NotImplemented
+        raise TypeError(
+            f"{shorten_number(other)} / ({self}) is not linear in the predictions: rates divide "
+            f"rates, and no numbers. Bound the rate itself."
+        )
+
+    def __le__(self, bound: Any) -> Constraint:
+        return (self - bound) <= 0.0 if isinstance(bound, Rate) else super().__le__(bound)
+
+    def __ge__(self, bound: Any) -> Constraint:
+        return (self - bound) >= 0.0 if isinstance(bound, Rate) else super().__ge__(bound)
+
+
+def _write_quotient(*parts: Rate) -> str:
+    """Write a quotient of rates, sums and multiples in brackets."""
+    return " / ".join(str(rate) if rate.is_term else f"({rate})" for rate in parts)
+
+
+@dataclass(frozen=True, repr=False)
+class Quotient(Expression):
+    """A rate divided by another, such as precision.
+
+    ``numerator / denominator >= k`` compiles to the linear row ``k denominator - numerator <= 0``
+    (Goh et al., "Satisfying Real-world Goals with Dataset Constraints", 2016, Appendix B). The
+    bound is met when both rates are zero, as where no row is selected and precision is undefined.
+    """
+
+    is_quotient: ClassVar[bool] = True
+
+    name: str
+    numerator: Rate
+    denominator: Rate
+
+    def __post_init__(self) -> None:
+        refuse_other_amounts(self.numerator, self.denominator, f"{self.name} is no quotient")
+        if self.denominator.range[0] < 0.0:
+            raise ValueError(
+                f"{self.name} divides by a rate that can be negative: to multiply a bound through "
+                f"by the denominator, that must be a sum of rates with positive coefficients."
+            )
+        if self.denominator.range[1] <= 0.0:
+            raise ValueError(f"{self.name} divides by zero: its denominator is no rate.")
+
+    @property
+    def is_written_out(self) -> bool:
+        """Whether one rate is divided by another, and no function made the quotient."""
+        return self.name == _write_quotient(self.numerator, self.denominator)
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The numerator and the denominator."""
+        return (self.numerator, self.denominator)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of the quotient over all predictions."""
+        if self.numerator.range[0] < 0.0:
+            return -math.inf, math.inf
+        is_fraction = (self.denominator - self.numerator).range[0] >= 0.0
+        return 0.0, 1.0 if is_fraction else math.inf
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write a bound of the quotient as a linear row, multiplied by the denominator."""
+        sign = 1.0 if sense == "<=" else -1.0
+        return [LinearRow(f"{self} {sense} {bound:g}", {at[0]: sign, at[1]: -sign * bound}, 0.0)]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Compute the quotient, NaN where both of its parts are zero."""
+        numerator, denominator = functionals
+        if np.isnan(functionals).any():
+            return np.nan
+        if denominator > ROUNDING:
+            return float(numerator / denominator)
+        return float(np.copysign(np.inf, numerator)) if abs(numerator) > ROUNDING else np.nan
+
+    @property
+    def bounds_accepted(self) -> str:
+        """Bounds that are accepted, in words."""
+        low, high = self.range
+        if high == 1.0:
+            return "a fraction in [0, 1]: 90 per cent is written 0.9"
+        return "finite" if low < 0.0 else "not negative"
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,16 +1,37 @@
-"""Checks of the constraints that a user gives."""
+"""Checks of the constraints that a user gives, and the forms in which a fit takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import singledispatch
 from typing import Any
 
-from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.factories import Factory
-from gbm_constrained.constraints.fairlearn import from_fairlearn
-from gbm_constrained.constraints.presets import is_fairlearn
-from gbm_constrained.constraints.priorities import refuse_priorities
-from gbm_constrained.constraints.row_means import refuse_rates, refuse_row_functions
+from numpy.typing import NDArray
+
+from gbm_constrained.constraints.base import (
+    Constraint,
+    Expression,
+    Factory,
+    Quotient,
+    Rate,
+    refuse_priorities,
+)
+from gbm_constrained.constraints.comparisons import GapNorm, GroupedRate
+from gbm_constrained.constraints.presets import from_fairlearn, is_fairlearn
+from gbm_constrained.constraints.rates import name_with_label, refuse_rates, refuse_row_functions
+from gbm_constrained.constraints.selectors import (
+    ClassPosition,
+    CrossEntropy,
+    Label,
+    Misclassified,
+    Term,
+    check_hashable,
+    to_python_scalar,
+)
+
+__all__ = ["as_log_loss"]
 
 
 def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
@@ -142,3 +163,195 @@ def _remedy(item: Any) -> str:
     if isinstance(item, bool):
         return " Constraints are made by <= and >=; == says whether two rates are the same."
     return ""
+
+
+# Rates whose printed names hold their class; the parts of quotients do not print.
+_RATES_OF_A_CLASS = (
+    "auc", "cross_auc", "fnr", "fpr", "mean_rank", "recall", "selection_rate", "tnr", "tpr",
+)  # fmt: skip
+_QUOTIENTS_OF_A_CLASS = ("f1", "precision")
+
+
+def find_positive_class(
+    classes: Sequence[Any] | NDArray[Any], positive: Hashable | None = None
+) -> Hashable | None:
+    """Find the label that rates without a label name as their positive class.
+
+    The label is None where rates print without one: 1 among 0 and 1, True among False and True,
+    and more than two classes without `positive`.
+    """
+    known = [to_python_scalar(label) for label in classes]
+    if positive is not None:
+        check_hashable(positive, "positive= takes one label of y")
+        label = to_python_scalar(positive)
+        if label not in known:
+            raise ValueError(
+                f"positive={label!r} is not among the classes of y: give one of {known}."
+            )
+        positive = known[known.index(label)]
+    elif len(known) == 2:
+        positive = known[1]
+    return None if known == [0, 1] and positive == 1 else positive
+
+
+def name_positive_class(constraint: Constraint, label: Hashable) -> Constraint:
+    """Write ``fnr(label) <= 0.05`` for ``fnr() <= 0.05``, and other rates alike."""
+    if not constraint.is_binary:
+        return constraint
+    return replace(
+        constraint, expression=with_label(constraint.expression, to_python_scalar(label))
+    )
+
+
+def resolve_positive_class(
+    constraints: Sequence[Constraint],
+    classes: Sequence[Any] | NDArray[Any],
+    positive: Hashable | None = None,
+) -> tuple[Constraint, ...]:
+    """Name the classes of constraints on all classes, and the positive class where it is not 1."""
+    label = find_positive_class(classes, positive)
+    named = tuple(name_classes(constraint, classes) for constraint in constraints)
+    if label is None:
+        return named
+    return tuple(name_positive_class(constraint, label) for constraint in named)
+
+
+def name_classes(constraint: Constraint, classes: Sequence[Any] | NDArray[Any]) -> Constraint:
+    """Name the classes of a constraint on all of them."""
+    expression = constraint.expression.with_classes(classes)
+    if expression is constraint.expression:
+        return constraint
+    return replace(constraint, expression=expression)
+
+
+@singledispatch
+def with_label(expression: Expression, label: Hashable) -> Expression:
+    """Name the positive class in an expression."""
+    raise NotImplementedError
+
+
+@with_label.register
+def _quotient_with_label(quotient: Quotient, label: Hashable) -> Quotient:
+    numerator = _rate_with_label(quotient.numerator, label)
+    denominator = _rate_with_label(quotient.denominator, label)
+    name, bracket, rows = quotient.name.partition("[")
+    if name not in _QUOTIENTS_OF_A_CLASS:
+        named: Quotient = numerator / denominator
+        return named
+    return Quotient(f"{name_with_label(name, label)}{bracket}{rows}", numerator, denominator)
+
+
+@with_label.register
+def _(grouped: GroupedRate, label: Hashable) -> Expression:
+    return replace(grouped, rate=_rate_with_label(grouped.rate, label))
+
+
+@with_label.register
+def _(norm: GapNorm, label: Hashable) -> Expression:
+    def named(of: Rate | Quotient) -> Rate | Quotient:
+        if isinstance(of, Quotient):
+            return _quotient_with_label(of, label)
+        return _rate_with_label(of, label)
+
+    parts = tuple((weight, named(of)) for weight, of in norm.parts)
+    return replace(norm, parts=parts)
+
+
+@with_label.register
+def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
+    """Name the positive class in the terms of a rate, and add up equal terms."""
+    found = Rate((), rate.constant)
+    for a, term in rate.terms:
+        found = found + Rate(((a, _term_with_label(term, label)),))
+    return found
+
+
+def _term_with_label(term: Term, label: Hashable) -> Term:
+    """Name the positive class in a term, and in the name of the term."""
+
+    def name_class(part: Any) -> Any:
+        return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part
+
+    event = term.event.map_classes(name_class)
+    rows, on, where = (tuple(map(name_class, part)) for part in (term.rows, term.on, term.where))
+    is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
+    name = name_with_label(term.name, label) if is_named else term.name
+    return Term(name, event, rows, on, where, term.amount)
+
+
+def as_log_loss(
+    constraints: Any, n_classes: int, losses: Sequence[float] | None = None
+) -> list[Constraint]:
+    r"""Replace bounds on error rates by bounds on the mean cross-entropy of the same rows.
+
+    An error rate bounded by e becomes ``log_loss(on=rows) <= e * log(n_classes)``, that is e times
+    the loss of equal probabilities: the loss form of [1]_, section 6. Bounds on mean losses stay
+    as they are.
+
+    Parameters
+    ----------
+    constraints : Constraint or sequence of Constraint
+        Upper bounds of error rates, such as ``class_error(0) <= 0.05``, and constraints on mean
+        losses. A multiple of an error rate is allowed, and a number added to it.
+    n_classes : int
+        Number of classes of the labels.
+    losses : sequence of float, default=None
+        Values of the constraints in their loss form under an earlier model, as the column
+        ``train`` of its ``constraint_report_`` has them. They take the place of the loss of equal
+        probabilities. The paper does so with the model of half of the iterations.
+
+    Returns
+    -------
+    list of Constraint
+        The constraints to give to a classifier.
+
+    Raises
+    ------
+    ValueError
+        If a constraint is neither an upper bound of one error rate nor about mean losses, or if
+        there are fewer than two classes, or not one loss for each constraint.
+
+    References
+    ----------
+    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023.
+
+    Examples
+    --------
+    >>> from gbm_constrained import as_log_loss, class_error
+    >>> as_log_loss([class_error(0) <= 0.25], n_classes=4)
+    [log_loss(on=label(0)) <= 0.34657359027997264]
+    """
+    if isinstance(n_classes, bool) or n_classes < 2:
+        raise ValueError(f"n_classes must be an integer >= 2, got {n_classes!r}.")
+    given = check_constraints(constraints)
+    if losses is not None and len(losses) != len(given):
+        raise ValueError(
+            f"losses has {len(losses)} values for {len(given)} constraints: give one for each, as "
+            f"in constraint_report_['train']."
+        )
+    of_each = [None] * len(given) if losses is None else map(float, losses)
+    return [_as_log_loss(c, n_classes, loss) for c, loss in zip(given, of_each, strict=True)]
+
+
+def _as_log_loss(constraint: Constraint, n_classes: int, value: float | None) -> Constraint:
+    """Replace one constraint, given its value in the loss form under an earlier model, if any."""
+    if constraint.is_loss:
+        return constraint
+    rate = constraint.expression
+    if isinstance(rate, Rate) and constraint.sense == "<=" and len(rate.terms) == 1:
+        ((multiple, term),) = rate.terms
+        if multiple > 0.0 and _is_error(term, n_classes):
+            loss = Term("log_loss", CrossEntropy(), on=(*term.rows, *term.on), amount=term.amount)
+            level = math.log(n_classes) if value is None else value / multiple
+            bound = (constraint.bound - rate.constant) * level
+            return replace(constraint, expression=Rate(((multiple, loss),)), bound=bound)
+    raise ValueError(
+        f"as_log_loss is for upper bounds of error rates, and {constraint} is not one: leave it "
+        f"as it is, beside those that are."
+    )
+
+
+def _is_error(term: Term, n_classes: int) -> bool:
+    """Whether a term counts misclassified rows and nothing else."""
+    is_fpr_of_two = n_classes == 2 and term.name.partition("(")[0] == "fpr"
+    return not term.where and (term.event == Misclassified() or is_fpr_of_two)

@@ -1,4 +1,16 @@
-"""Common constraints by name, fairlearn's among them.
+r"""Constraints by name: fairness notions, coverage of classes, and fairlearn's constraints.
+
+With the share of predictions :math:`q_i = P(\hat y = i)`, also called coverage, and a target
+:math:`\tau_i` of each class,
+
+- coverage is :math:`\max_i |q_i - \tau_i|`,
+- quantification is the divergence :math:`\sum_i \tau_i \log(\tau_i / q_i)` of Kullback and Leibler
+
+(Narasimhan et al., "Consistent Multiclass Algorithms for Complex Metrics and Constraints",
+section 3.2 and Table 1). The targets are given, or are the shares :math:`\pi_i` of labels. Then
+:math:`q_i - \pi_i = P(y \ne i, \hat y = i) - P(y = i, \hat y \ne i)` is a rate itself.
+
+The classes are known once labels are. Until then an expression has no rates.
 
 **Two meanings of parity.** fairlearn compares every group with the rate of *all* rows;
 :func:`gbm_constrained.constraints.rates.gap` is the largest difference *between groups*:
@@ -15,54 +27,357 @@ Every preset is a function that returns one constraint or a tuple of them; both 
 **Several classes.** The parities are about the positive class: that of the classifier's parameter
 ``positive``, or the last one of two. Of several classes, give that, or the rate of one:
 ``UtilityParity(selection_rate(label="a"))``, or ``gap(selection_rate(label="a"))``.
+
+Each preset bounds the absolute value of one metric (eq. 1, Appendix A) of Yao, Lin and Yang,
+"Stochastic Methods for AUC Optimization subject to AUC-based Fairness Constraints", 2023. The
+paper has two groups; here any number is compared. AUC(U, V) is the probability that a row of U
+scores above a row of V, ties counted by half, g and h are groups, and + and - are the positives
+and negatives.
+
+==========================  =======================================  =======
+preset                      bounds                                   Example
+==========================  =======================================  =======
+`GroupAUC`                  AUC(g, all) - AUC(h, all)                1
+`CrossAUC`                  AUC(g+, not g-) - AUC(h+, not h-)        2
+`SubgroupAUC`               AUC(g+, g-) - AUC(h+, h-)                3
+`AverageEqualityGap`        AUC(rows of g, rows) - 1/2, of a label   4
+`BackgroundSubgroupAUC`     AUC(all+, g-) - AUC(g+, all-)            5
+==========================  =======================================  =======
+
+No rule of these depends on a threshold, and none says anything of the decisions at one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gbm_constrained._docstrings import Function, document_parameters
-from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.coverage import (
-    CoverageDifference,
-    CoverageDivergence,
-    read_targets,
+from gbm_constrained._messages import is_finite, is_number
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import (
+    Constraint,
+    Expression,
+    LinearRow,
+    Rate,
+    Sense,
+    make_factory,
 )
-from gbm_constrained.constraints.expressions import Rate
-from gbm_constrained.constraints.factories import make_factory
-from gbm_constrained.constraints.grouped import overall
+from gbm_constrained.constraints.comparisons import overall
 from gbm_constrained.constraints.rates import (
+    Taken,
+    auc,
     churn,
     class_error,
+    classes_of,
+    cross_auc,
     each,
     error_rate,
     fpr,
     gap,
     log_loss,
+    make_rate,
+    mean_loss,
+    mean_rank,
+    name_with_label,
     ratio,
     selection_rate,
     tpr,
 )
-from gbm_constrained.constraints.row_means import mean_loss
+from gbm_constrained.constraints.selectors import (
+    Correct,
+    Misclassified,
+    Predicted,
+    as_selectors,
+    to_python_scalar,
+)
+from gbm_constrained.constraints.selectors import label as rows_of_label
 
 __all__ = [
+    "AverageEqualityGap",
+    "BackgroundSubgroupAUC",
     "BoundedGroupLoss",
     "Churn",
     "Coverage",
+    "CrossAUC",
     "DemographicParity",
     "EqualOpportunity",
     "EqualizedOdds",
     "ErrorRateParity",
     "FalsePositiveRateParity",
     "FourFifths",
+    "GroupAUC",
     "NeymanPearson",
     "Quantification",
+    "SubgroupAUC",
     "TruePositiveRateParity",
     "UtilityParity",
+    "from_fairlearn",
 ]
+
+
+SUM_TOLERANCE = 1e-6  # By which targets may miss the sum of one, from rounding to six digits.
+SMALLEST_SHARE = 1e-9
+"""Smallest share of predictions at which the divergence has a gradient: less than one row of any
+table, and steeper than any cut that solvers take."""
+Targets: TypeAlias = tuple[tuple[Hashable, float], ...] | tuple[float, ...] | None
+
+
+@dataclass(frozen=True, repr=False)
+class OfShares(Expression):
+    """A distance of the shares of predictions from targets.
+
+    Parameters
+    ----------
+    to : tuple of (label, float), tuple of float, or None
+        Target of each class, or of each of the sorted classes; the share of its labels when None.
+    classes : tuple of labels, default=None
+        The sorted classes; None until they are known.
+    """
+
+    senses: ClassVar[tuple[Sense, ...]] = ("<=",)
+    preset: ClassVar[str]
+
+    to: Targets = None
+    classes: tuple[Hashable, ...] | None = None
+
+    @property
+    def needs_classes(self) -> bool:
+        """Whether the rates are unknown until the classes are known."""
+        return self.classes is None
+
+    def with_classes(self, classes: Sequence[Any] | NDArray[Any]) -> OfShares:
+        """Name the classes, now that they are known.
+
+        Raises
+        ------
+        ValueError
+            If the targets are not those of these classes.
+        """
+        known = tuple(to_python_scalar(label) for label in classes)
+        if self.to is None:
+            return replace(self, classes=known)
+        named = [target for target in self.to if isinstance(target, tuple)]
+        given = dict(named) if named else dict(zip(known, self.to, strict=False))
+        if len(self.to) != len(known) or set(given) != set(known):
+            shown = list(given) if named else f"{len(self.to)} targets"
+            raise ValueError(
+                f"to= of {self.preset} has {shown}, and the classes of y are {list(known)}: give "
+                f"one target for each class, zero for a class that is never to be predicted."
+            )
+        return replace(self, to=tuple((k, given[k]) for k in known), classes=known)
+
+    @property
+    def targets(self) -> Float | None:
+        """Target of each class; None where it is the share of the labels."""
+        if self.to is None:
+            return None
+        return np.array([target[1] if isinstance(target, tuple) else target for target in self.to])
+
+    def __ge__(self, bound: Any) -> Constraint:
+        raise TypeError(f"{self} >= {bound}: {self.preset} can only be bounded from above.")
+
+    def write_bound(self, sense: Sense, bound: float) -> str:
+        """Write a bound as the preset that makes it."""
+        to = "" if self.to is None else f", to={self.written_targets}"
+        return f"{self.preset}(within={bound:g}{to})"
+
+    @property
+    def written_targets(self) -> str:
+        """The targets as Python."""
+        assert self.to is not None
+        named = [target for target in self.to if isinstance(target, tuple)]
+        if not named:
+            return f"[{', '.join(f'{target:g}' for target in self.to)}]"
+        return f"{{{', '.join(f'{label!r}: {target:g}' for label, target in named)}}}"
+
+    def __str__(self) -> str:
+        to = "" if self.to is None else f"to={self.written_targets}"
+        return f"{self.preset}({to})"
+
+
+@dataclass(frozen=True, repr=False)
+class CoverageDifference(OfShares):
+    r"""The largest difference :math:`\max_i |q_i - \tau_i|` of a share of predictions."""
+
+    bounds_each_rate: ClassVar[bool] = True
+    preset: ClassVar[str] = "Coverage"
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The difference of each class."""
+        labels = self.classes or ()
+        if self.targets is None:
+            return tuple(map(_difference, labels))
+        pairs = zip(
+            labels, self.targets.tolist(), strict=False
+        )  # No labels before they are known.
+        return tuple(selection_rate(label) - target for label, target in pairs)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest difference that predictions can make."""
+        return 0.0, 1.0
+
+    @property
+    def bounds_accepted(self) -> str:
+        """Bounds that are accepted, in words."""
+        return "a difference of shares in [0, 1]: 1 per cent is written 0.01"
+
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the classes."""
+        return n_functionals
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write the bound as two linear rows for each class."""
+        found = []
+        for i, (label, k) in enumerate(zip(self.classes or (), at, strict=True)):
+            share = f"selection_rate({label!r})"
+            target = f"share({label!r})" if self.targets is None else f"{self.targets[i]:g}"
+            found += [
+                LinearRow(f"{share} - {target} <= {bound:g}", {k: 1.0}, bound),
+                LinearRow(f"{target} - {share} <= {bound:g}", {k: -1.0}, bound),
+            ]
+        return found
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the largest difference."""
+        return float(np.abs(functionals).max())
+
+
+@dataclass(frozen=True, repr=False)
+class CoverageDivergence(OfShares):
+    r"""The divergence :math:`\sum_i \tau_i \log(\tau_i / q_i)`, in nats.
+
+    The functionals are the q, and after them the :math:`\pi` where these are the targets. The
+    divergence is convex in both together.
+    """
+
+    has_linear_rows: ClassVar[bool] = False
+    preset: ClassVar[str] = "Quantification"
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The share of predictions of each class, and the share of labels if it is the target."""
+        labels = self.classes or ()
+        predicted = tuple(selection_rate(label) for label in labels)
+        return predicted if self.to is not None else (*predicted, *map(_share, labels))
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest divergence."""
+        return 0.0, math.inf
+
+    @property
+    def bounds_accepted(self) -> str:
+        """Bounds that are accepted, in words."""
+        return "a finite divergence in nats that is not negative"
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Return no rows: the divergence is convex, and no linear rows state its bound."""
+        return []
+
+    def _parts(self, functionals: Float) -> tuple[Float, Float]:
+        """Split functionals into the shares of predictions and the targets."""
+        if self.targets is not None:
+            return functionals, self.targets
+        n = functionals.size // 2
+        return functionals[:n], functionals[n:]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Compute the divergence, infinite where a class with a target is never predicted."""
+        predicted, target = self._parts(functionals)
+        if np.isnan(functionals).any():
+            return np.nan
+        some = target > 0.0
+        if (predicted[some] <= 0.0).any():
+            return np.inf
+        return float(np.sum(target[some] * np.log(target[some] / predicted[some])))
+
+    def gradient(self, functionals: Float) -> Float:
+        """Compute the gradient of the divergence in the functionals.
+
+        Where the divergence is infinite, the gradient points away from the classes that are never
+        predicted.
+        """
+        predicted, target = self._parts(functionals)
+        some = target > 0.0
+        ratio = target / np.maximum(predicted, SMALLEST_SHARE)
+        if self.targets is not None:
+            return -ratio
+        of_target = np.zeros(target.size)
+        of_target[some] = np.log(ratio[some]) + 1.0
+        return np.concatenate([-ratio, of_target])
+
+
+def _difference(label: Hashable) -> Rate:
+    """Make the share of predictions of a class less the share of its labels."""
+    negative, positive = classes_of(label)
+    false_positives, false_negatives = (
+        name_with_label(name, label) for name in ("false_positives", "false_negatives")
+    )
+    more = make_rate(false_positives, Predicted(positive), Taken(), where=(negative,))
+    found: Rate = more - make_rate(false_negatives, Misclassified(), Taken(), where=(positive,))
+    return found
+
+
+def _share(label: Hashable) -> Rate:
+    """Make the share of the labels of a class, which no decision changes."""
+    _, positive = classes_of(label)
+    right = make_rate(
+        name_with_label("true_positives", label), Correct(), Taken(), where=(positive,)
+    )
+    wrong = name_with_label("false_negatives", label)
+    found: Rate = right + make_rate(wrong, Misclassified(), Taken(), where=(positive,))
+    return found
+
+
+def read_targets(preset: str, to: Any) -> Targets:
+    """Read ``to=`` of a preset.
+
+    Raises
+    ------
+    TypeError
+        If it is neither a mapping nor an array of numbers.
+    ValueError
+        If a target is negative, or they do not sum to one.
+    """
+    if to is None:
+        return None
+    is_named = hasattr(to, "keys") and hasattr(to, "items")  # a dict, or a Series
+    if not is_named and (isinstance(to, str) or not hasattr(to, "__len__")):
+        raise TypeError(
+            f"to= of {preset} must be a dict from label to share, or an array of one share for "
+            f"each class, got {to!r}."
+        )
+    labels = [to_python_scalar(label) for label, _ in to.items()] if is_named else []
+    shares = [to_python_scalar(share) for _, share in to.items()] if is_named else [*to]
+    for share in shares:
+        if not is_number(share) or not is_finite(share) or share < 0.0:
+            raise ValueError(
+                f"to= of {preset} must be shares of the classes, numbers from 0 to 1, got "
+                f"{share!r}: 20 per cent is written 0.2."
+            )
+    total = math.fsum(shares)
+    if abs(total - 1.0) > SUM_TOLERANCE:
+        raise ValueError(
+            f"to= of {preset} must sum to one, and its {len(shares)} shares sum to {total:g}: "
+            f"divide each by the sum, or leave to= out for the shares of the labels."
+        )
+    numbers = tuple(map(float, shares))
+    return tuple(zip(labels, numbers, strict=True)) if is_named else numbers
+
 
 FAIRLEARN_LOSSES = {
     "ZeroOneLoss": "zero_one", "SquareLoss": "squared", "AbsoluteLoss": "absolute"
@@ -401,3 +716,138 @@ def is_fairlearn(constraint: Any) -> bool:
 def name_of_loss(loss: Any) -> Any:
     """Name a loss of fairlearn as it is called here; others stay what they are."""
     return FAIRLEARN_LOSSES.get(type(loss).__name__, loss) if is_fairlearn(loss) else loss
+
+
+_SHARED_PARAMETERS = {
+    **SHARED_PARAMETERS,
+    "bound": """bound : float, default=0.02
+    Largest allowed absolute value, in [0, 1].""",
+}
+_PAIR_RAISES = """Raises
+------
+TypeError
+    If ``bound`` is no number, ``on`` names no rows, or ``by`` no columns.
+ValueError
+    If ``bound`` is outside [0, 1], or ``by`` empty."""
+
+
+def _document_pair_preset(function: Function) -> Function:
+    """Describe the parameters and the errors of presets of pair rates."""
+    return make_factory(document_parameters(function, _SHARED_PARAMETERS, _PAIR_RAISES))
+
+
+@_document_pair_preset
+def GroupAUC(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constraint:  # noqa: N802
+    """Bound the differences between the mean ranks of groups: group AUC fairness.
+
+    Of two groups the difference is ``|AUC(g, h) - 1/2|``, where every row of one group is compared
+    with every row of the other whatever their labels: Appendix A, Example 1, of the source paper.
+    """
+    return gap(mean_rank(on=on), by=by) <= bound
+
+
+@_document_pair_preset
+def CrossAUC(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constraint:  # noqa: N802
+    """Bound the differences between the AUCs of a group's positives against others' negatives.
+
+    It is the inter-group pairwise fairness of Appendix A, Example 2, also called xAUC.
+    """
+    return gap(cross_auc(on=on), by=by) <= bound
+
+
+@_document_pair_preset
+def SubgroupAUC(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constraint:  # noqa: N802
+    """Bound the differences between the AUCs within groups.
+
+    It is the intra-group pairwise fairness of Appendix A, Example 3.
+    """
+    return gap(auc(on=on), by=by) <= bound
+
+
+@_document_pair_preset
+def AverageEqualityGap(  # noqa: N802
+    label: Hashable, bound: float = 0.02, *, by: By = None, on: Any = None
+) -> Constraint:
+    """Bound the distance of the groups' mean ranks among the rows of a label from one half.
+
+    It is the positive or the negative average equality gap of Appendix A, Example 4.
+
+    Parameters
+    ----------
+    label : hashable
+        The label: that of the positives for the positive gap, of the negatives for the negative
+        one.
+    """
+    ranked = mean_rank(on=(rows_of_label(label), *as_selectors(on)))
+    return gap(ranked, by=by, reference=overall) <= bound
+
+
+@_document_pair_preset
+def BackgroundSubgroupAUC(  # noqa: N802
+    bound: float = 0.02,
+    *,
+    by: By = None,
+    on: Any = None,
+    background: Literal["all", "others"] = "all",
+) -> tuple[Constraint, Constraint]:
+    """Bound the difference between the background-subgroup AUCs BPSN and BNSP of each group.
+
+    BPSN compares the positives of the background with the negatives of the group, and BNSP the
+    positives of the group with the negatives of the background. The rule has two sides, each a
+    constraint. For one group alone write
+    ``auc(negatives={"sex": "F"}) - auc(positives={"sex": "F"})``.
+
+    Parameters
+    ----------
+    background : {"all", "others"}, default="all"
+        All rows, as in Appendix A, Example 5; or the rows outside the group, as in Borkan et al.,
+        "Nuanced Metrics for Measuring Unintended Bias with Real Data for Text Classification",
+        2019. Of two groups the latter are the bounds of :func:`CrossAUC`.
+    """
+    bpsn = cross_auc(on=on, group="negatives", background=background)
+    bnsp = cross_auc(on=on, group="positives", background=background)
+    return each(bpsn - bnsp, by=by) <= bound, each(bpsn - bnsp, by=by) >= -bound
+
+
+def from_fairlearn(moment: Any) -> tuple[Constraint, ...]:
+    """Read a constraint of ``fairlearn.reductions``, with its meaning and its bounds.
+
+    Parameters
+    ----------
+    moment : DemographicParity, TruePositiveRateParity, FalsePositiveRateParity, EqualizedOdds, \
+ErrorRateParity or BoundedGroupLoss
+        A moment. Those with ``SquareLoss`` or ``AbsoluteLoss`` are about regressors, and are read
+        without the range that fairlearn clips targets and predictions to.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the constraint is another one, or has no bound.
+    """
+    name = type(moment).__name__
+    rates = {
+        "DemographicParity": (selection_rate(),),
+        "TruePositiveRateParity": (tpr(),),
+        "FalsePositiveRateParity": (fpr(),),
+        "EqualizedOdds": (tpr(), fpr()),
+        "ErrorRateParity": (error_rate(),),
+    }
+    if name == "BoundedGroupLoss" and isinstance(name_of_loss(moment.reduction_loss), str):
+        if moment.upper_bound is None:
+            raise ValueError(
+                "BoundedGroupLoss of fairlearn has no upper_bound: give it one, or use "
+                "each(error_rate()) <= bound, or each(mean_loss()) <= bound."
+            )
+        loss = moment.reduction_loss
+        return (BoundedGroupLoss(loss, upper_bound=float(moment.upper_bound)),)
+    if name not in rates:
+        raise TypeError(
+            f"fairlearn's {moment!r} is not a constraint on a classifier's rates that is known "
+            f"here: {list(rates)} and BoundedGroupLoss are."
+        )
+    if moment.ratio == 1.0:
+        return tuple(gap(rate, reference=overall) <= float(moment.eps) for rate in rates[name])
+    return tuple(
+        ratio(rate, reference=overall, slack=float(moment.eps)) >= float(moment.ratio)
+        for rate in rates[name]
+    )

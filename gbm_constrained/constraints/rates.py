@@ -1,4 +1,53 @@
-"""Rates, their algebra, and bounds on them: the language of constraints.
+r"""Functions that make rates, costs, means, pair rates and calibration errors.
+
+The cost of a row with label i that is decided as class j is :math:`a M_{ij}`, with the amount a of
+the row, or one. The expected cost is the mean over all rows, in the unit of the amounts:
+
+.. math:: \frac{\sum_i w_i a_i M_{y_i \hat y_i}}{\sum_i w_i}
+
+Rates of amounts divide by the sum of the amounts instead. Costs of several amounts are added, as
+in ``cost([[0, 0], [1, 0]], weight="Amount") + cost([[0, 3], [0, 3]])``, where a missed row costs
+its amount and each alarm 3.
+
+A pair rate is ``Pr(score of a row of U > score of a row of V) + Pr(tie) / 2``, over weighted
+pairs. The three functions here choose U and V: the AUC, the AUC between a group and others, and
+the mean rank of a group. Pair rates are added, subtracted and compared between groups as all rates
+are (:mod:`gbm_constrained.constraints.rates`), and depend on no threshold.
+
+>>> from gbm_constrained import auc, cross_auc, gap
+>>> gap(auc(), by="sex") <= 0.02
+gap(auc(), by='sex') <= 0.02
+>>> gap(cross_auc(), by="race", reference="white") <= 0.05
+gap(cross_auc(), by='race', reference='white') <= 0.05
+>>> auc(negatives={"sex": "F"}) - auc(positives={"sex": "F"}) <= 0.02
+auc(negatives={'sex': 'F'}) - auc(positives={'sex': 'F'}) <= 0.02
+
+A constraint of a regression bounds the weighted mean of a function h(y, f) of a row's target y and
+prediction f, both in the unit of the target. Means are added, compared between groups and bounded
+as rates of classifiers are.
+
+>>> from gbm_constrained.constraints.rates import each, gap
+>>> each(mean_loss("squared"), by="race") <= 0.02
+each(mean_loss('squared'), by='race') <= 0.02
+>>> gap(mean_prediction(), by="sex") <= 0.1
+gap(mean_prediction(), by='sex') <= 0.1
+>>> coverage() >= 0.9
+coverage() >= 0.9
+
+Probabilities of the positive class of two are put into bins of equal width. The mean residual of
+bin b over rows of weights w is
+
+.. math:: r_b = \sum_i w_i \, 1[p_i \in b] \, (y_i - p_i) \Big/ \sum_i w_i ,
+
+and the expected calibration error is :math:`\sum_b |r_b|` (Naeini, Cooper and Hauskrecht,
+"Obtaining Well Calibrated Probabilities Using Bayesian Binning", 2015). Mean residuals are
+functionals as rates are, so that an error is a curved function of them.
+
+>>> from gbm_constrained import each, gap
+>>> calibration_error() <= 0.05
+calibration_error() <= 0.05
+>>> each(calibration_error(bins=5), by="sex") <= 0.05
+each(calibration_error(bins=5), by='sex') <= 0.05
 
 A rate is a weighted mean over a set of rows: of errors, selections, changes of a deployed model's
 decisions, or of the cross-entropy in nats. Rates are added, subtracted and scaled, compared
@@ -19,43 +68,65 @@ precision() >= 0.9
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any, Literal
+import math
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from numbers import Integral
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
-from gbm_constrained.constraints.calibration import (
-    CalibrationError,
-    CalibrationGap,
-    EachCalibrationError,
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gbm_constrained._docstrings import Function, document_parameters
+from gbm_constrained._messages import is_finite, is_number
+from gbm_constrained._typing import Bool, Float
+from gbm_constrained.constraints.base import (
+    Constraint,
+    CurvedRow,
+    Expression,
+    LinearRow,
+    Quotient,
+    Rate,
+    Sense,
+    make_factory,
 )
-from gbm_constrained.constraints.events import (
+from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Grouped, Paired, Ratio
+from gbm_constrained.constraints.selectors import (
+    Amount,
+    ClassifiedBy,
+    ClassPosition,
+    ClassSelector,
+    Columns,
     Correct,
     CrossEntropy,
     Differs,
+    Event,
+    Label,
+    Levels,
     Misclassified,
     Predicted,
+    RankedAbove,
+    ReferenceModel,
+    Selector,
+    Term,
+    as_level,
+    as_selectors,
+    check_hashable,
+    to_python_scalar,
 )
-from gbm_constrained.constraints.expressions import Quotient, Rate
-from gbm_constrained.constraints.gaps import Gap, GapNorm, Ratio
-from gbm_constrained.constraints.grouped import Each
-from gbm_constrained.constraints.rate_parts import (
-    Taken,
-    classes_of,
-    document_rate,
-    joint_rates,
-    make_rate,
-    name_with_label,
-    name_with_rows,
-    read_columns,
-    read_reference,
-)
-from gbm_constrained.constraints.reference_models import ReferenceModel
-from gbm_constrained.constraints.selectors import ClassifiedBy, Label, to_python_scalar
 
 __all__ = [
     "accuracy",
+    "auc",
+    "calibration_error",
     "churn",
     "class_error",
     "confusion",
+    "cost",
+    "coverage",
+    "cross_auc",
     "each",
     "error_rate",
     "f1",
@@ -65,14 +136,881 @@ __all__ = [
     "gap_norm",
     "log_loss",
     "losses",
+    "mean_loss",
+    "mean_prediction",
+    "mean_rank",
+    "mean_residual",
     "precision",
     "ratio",
     "recall",
     "selection_rate",
+    "share_above",
     "tnr",
     "tpr",
     "wins",
 ]
+
+
+POSITIVE, NEGATIVE = ClassPosition(1), ClassPosition(0)
+_DEPLOYED = """classifier, str or array-like of shape (n_samples,)
+    The other model: fitted, with a ``predict`` for the features given to ``fit``; or the name
+    of a column of its decisions, in the sensitive features or X; or its decisions on the
+    training rows, which do not survive cross-validation."""
+_SHARED_PARAMETERS = {
+    "label": """label : hashable, default=None
+    The class taken as positive, against all others. By default that of the classifier's
+    parameter ``positive``, else the last of two sorted labels (``classes_[1]``).""",
+    "to": f"to : {_DEPLOYED}",
+    "over": f"over : {_DEPLOYED}",
+    "on": """on : label(...), dataset(...), dict, bool array or tuple, default=None
+    Rows that the rate is taken over; all training rows by default. A dict such as
+    ``{"sex": "F"}`` selects by columns of the sensitive features or of X, ``{"sex": None}`` the
+    rows without a value; a tuple intersects. A mask, of shape (n_samples,), is of training rows
+    and has no value on an evaluation set.""",
+    "weight": """weight : str or array-like of shape (n_samples,), default=None
+    What each row counts for, beside its sample weight: a column of amounts of the sensitive
+    features or of X, or one amount for each training row. Amounts are not negative, and none is
+    missing. An array does not survive cross-validation, and has no value on an evaluation set.""",
+    "cap": """cap : float, default=None
+    Largest amount of a row, which certificates need. A row with a larger one is an error.""",
+    "range": """range : tuple of two floats, default=None
+    Smallest and largest value of any row, (low, high), such as ``(0, 25)`` for a loss.
+    Certificates need it, and observed values outside are errors then.""",
+    "options": """by : str or list of str, default=None
+    Columns of the sensitive features, or of X when it is a DataFrame; several make
+    intersections. All sensitive features by default.
+missing : {"group", "raise"}, default="group"
+    Whether rows without a value are a group of their own, or an error.
+min_group_size : int, default=30
+    Groups in which the rate is taken over fewer rows are small, and a warning names them.
+    Rows of weight zero do not count.
+small_groups : {"keep", "hold", "merge", "drop"}, default="keep"
+    Whether small groups are kept, merged into one group, or left out. A group that is kept moves
+    the model as far as its rows can tell: at 25 rows for each group beyond two, by half of what
+    its rate differs from that of all rows. With "hold" every group is held at any price, however
+    few its rows are.""",
+}
+
+
+def document_rate(function: Function) -> Function:
+    """Register a function that makes rates, and describe the parameters that rates share."""
+    return make_factory(document_parameters(function, _SHARED_PARAMETERS))
+
+
+class Taken(NamedTuple):
+    """What a rate is taken over, as its arguments say: rows, and what each of them counts for."""
+
+    on: Any = None
+    weight: Any = None
+    cap: float | None = None
+
+    def term(
+        self,
+        name: str,
+        event: Event,
+        rows: tuple[Selector, ...] = (),
+        where: tuple[Selector, ...] = (),
+    ) -> Term:
+        """Make the weighted mean of an event."""
+        amount = Amount.of(self.weight, self.cap)
+        return Term(name, event, rows, as_selectors(self.on), where, amount)
+
+
+def make_rate(
+    name: str,
+    event: Event,
+    taken: Taken,
+    rows: tuple[Selector, ...] = (),
+    where: tuple[Selector, ...] = (),
+) -> Rate:
+    """Make a rate of one term with coefficient one."""
+    return Rate(((1.0, taken.term(name, event, rows, where)),))
+
+
+def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | ClassPosition]:
+    """Make the selectors of the negative and of the positive class."""
+    if label is None:
+        return NEGATIVE, POSITIVE
+    return Label(to_python_scalar(label), excluded=True), Label(to_python_scalar(label))
+
+
+def name_with_label(name: str, label: Hashable | None) -> str:
+    """Write the name of a rate with its class."""
+    return name if label is None else f"{name}({to_python_scalar(label)!r})"
+
+
+def joint_rates(label: Hashable | None, taken: Taken) -> tuple[Rate, Rate, Rate]:
+    """Make the fractions of all rows that are true positive, false positive, false negative."""
+    negative, positive = classes_of(label)
+    return (
+        make_rate("true_positives", Predicted(positive), taken, where=(positive,)),
+        make_rate("false_positives", Predicted(positive), taken, where=(negative,)),
+        make_rate("false_negatives", Misclassified(), taken, where=(positive,)),
+    )
+
+
+def name_with_rows(name: str, taken: Taken) -> str:
+    """Write the name of a quotient with its rows."""
+    return str(taken.term(name, Misclassified()))
+
+
+def read_reference(reference: Any) -> Any:
+    """Read ``reference=`` as the name of a group, `overall` or None."""
+    if isinstance(reference, (list, tuple)):
+        found: Any = tuple(map(as_level, reference))
+    else:
+        found = None if reference is None else as_level(reference)
+    check_hashable(found, "reference= must be a group's value, or a tuple of values")
+    return found
+
+
+def read_columns(by: Any) -> Columns | None:
+    """Read ``by=`` as names of columns."""
+    if by is None:
+        return None
+    if isinstance(by, (list, tuple)):
+        if not by:
+            raise ValueError("by= is empty: name at least one column, or leave it out.")
+        columns = tuple(map(to_python_scalar, by))
+    else:
+        columns = (to_python_scalar(by),)
+    check_hashable(columns, "by= must be the name of a column, or a list of names")
+    return columns
+
+
+@dataclass(frozen=True)
+class DecisionCost(Event):
+    """What the decision of a row costs, as its label says."""
+
+    needs_labels: ClassVar[bool] = True
+    is_cost: ClassVar[bool] = True
+
+    matrix: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest cost of a row that counts as one."""
+        return float(np.min(self.matrix)), float(np.max(self.matrix))
+
+    def cost(self, levels: Levels) -> Float:
+        """Look up the cost of each decision in each cell; rows without a label cost nothing.
+
+        Raises
+        ------
+        ValueError
+            If the matrix is one of another number of classes.
+        """
+        classes = levels.classes
+        if len(self.matrix) != classes.size:
+            raise ValueError(
+                f"cost(matrix) has {len(self.matrix)} rows and y has {classes.size} classes, "
+                f"{classes.tolist()}: give one row and one column for each class."
+            )
+        table = np.vstack([self.matrix, np.zeros(classes.size)])
+        return np.asarray(table[np.minimum(levels.of_cells["label"], classes.size)])
+
+    def __str__(self) -> str:
+        rows = [f"[{', '.join(f'{entry:g}' for entry in row)}]" for row in self.matrix]
+        return f"cost([{', '.join(rows)}])"
+
+
+@document_rate
+def cost(
+    matrix: ArrayLike, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Rate:
+    r"""Make the expected cost of a row, :math:`\sum_i w_i a_i M_{y_i \hat y_i} / \sum_i w_i`.
+
+    Without ``weight=``, this is :math:`\sum_{ij} M_{ij} C_{ij}` with the joint confusion matrix C.
+    With it, the cost of a row is its amount times the entry of the matrix.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (n_classes, n_classes)
+        Cost of predicting class j for rows of class i, by the sorted labels; of either sign.
+
+    Raises
+    ------
+    ValueError
+        If the matrix is not square, not finite, or zero.
+
+    Examples
+    --------
+    >>> from gbm_constrained import cost
+    >>> cost([[0, 0], [1, 0]], weight="Amount") + cost([[0, 3], [0, 3]]) <= 2.5
+    cost([[0, 0], [1, 0]], weight='Amount') + cost([[0, 3], [0, 3]]) <= 2.5
+    """
+    table = np.asarray(matrix, dtype=np.float64)
+    if table.ndim != 2 or table.shape[0] != table.shape[1]:
+        raise ValueError(f"cost(matrix) must be a square matrix, got the shape {table.shape}.")
+    if not np.isfinite(table).all() or not table.any():
+        raise ValueError(
+            f"cost(matrix) must have finite entries that are not all zero, got {table.tolist()}."
+        )
+    # Zero has no sign: that of -0.0 would be shown.
+    event = DecisionCost(tuple(map(tuple, (table + 0.0).tolist())))
+    return make_rate(str(event), event, Taken(on, weight, cap))
+
+
+@document_rate
+def auc(
+    label: Hashable | None = None, *, on: Any = None, positives: Any = None, negatives: Any = None
+) -> Rate:
+    """Make the area under the ROC curve, ``P(score of a positive > score of a negative)``.
+
+    The intra-group AUC of [1]_, Example 3, is ``gap(auc(), by=...)``. With `positives` or
+    `negatives` restricted to a group, the other side is all rows: the background-subgroup AUC of
+    Example 5 with the whole data set as background.
+
+    Parameters
+    ----------
+    positives, negatives : default=None
+        Further restriction of the positives or of the negatives, as ``on=`` reads it; `on`
+        restricts both.
+
+    References
+    ----------
+    .. [1] Yao, Lin and Yang, "Stochastic Methods for AUC Optimization subject to AUC-based
+       Fairness Constraints", 2023.
+    """
+    negative, positive = classes_of(label)
+    event = RankedAbove(
+        target=positive,
+        first=as_selectors(positives),
+        others=(negative,),
+        second=as_selectors(negatives),
+    )
+    return make_rate(name_with_label("auc", label), event, Taken(on), (positive,))
+
+
+@document_rate
+def cross_auc(
+    label: Hashable | None = None,
+    *,
+    on: Any = None,
+    group: Literal["positives", "negatives"] = "positives",
+    background: Literal["others", "all"] = "others",
+) -> Rate:
+    """Make the AUC of a group's positives against the negatives of others, for use in groups.
+
+    ``gap(cross_auc(), by=...)`` is the inter-group AUC of [1]_, Example 2, or xAUC; the difference
+    between a group's two sides against the complement are the background-subgroup AUCs of Borkan
+    et al. [2]_.
+
+    Parameters
+    ----------
+    group : {"positives", "negatives"}, default="positives"
+        Side that is of the group.
+    background : {"others", "all"}, default="others"
+        The other side: rows outside the group, or all rows.
+
+    References
+    ----------
+    .. [1] Yao, Lin and Yang, "Stochastic Methods for AUC Optimization subject to AUC-based
+       Fairness Constraints", 2023.
+    .. [2] Borkan, Dixon, Sorensen, Thain and Vasserman, "Nuanced Metrics for Measuring Unintended
+       Bias with Real Data for Text Classification", 2019.
+    """
+    for name, value, choices in (
+        ("group", group, ("positives", "negatives")),
+        ("background", background, ("others", "all")),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+    negative, positive = classes_of(label)
+    event = RankedAbove(
+        target=positive,
+        others=(negative,),
+        group="first" if group == "positives" else "second",
+        background=background,
+    )
+    return make_rate(name_with_label("cross_auc", label), event, Taken(on), (positive,))
+
+
+@document_rate
+def mean_rank(label: Hashable | None = None, *, on: Any = None) -> Rate:
+    """Make the mean percentile of a group's scores among all rows, for use in groups.
+
+    It is ``P(score of the group > score of all rows)``, ties counted by half. Of two groups,
+    ``gap(mean_rank(), by=...)`` equals ``|AUC(g, h) - 1/2|``: the group AUC of [1]_, Example 1.
+    With ``reference=overall`` among the rows of one label it is the average equality gap of
+    Example 4, as the mean rank of all rows is one half.
+
+    References
+    ----------
+    .. [1] Yao, Lin and Yang, "Stochastic Methods for AUC Optimization subject to AUC-based
+       Fairness Constraints", 2023.
+    """
+    event = RankedAbove(target=classes_of(label)[1], group="first")
+    return make_rate(name_with_label("mean_rank", label), event, Taken(on))
+
+
+LossName: TypeAlias = Literal["squared", "absolute", "huber", "pinball", "poisson"]
+LOSSES: tuple[LossName, ...] = get_args(LossName)
+Limits: TypeAlias = tuple[float, float]
+
+
+class RowFunction(Event):
+    """A function of the target and the prediction of a row, whose mean a constraint bounds.
+
+    Attributes
+    ----------
+    is_convex, is_linear : Whether the function is convex, or linear, in the prediction.
+    is_step : Whether the function is 1 on one side of a threshold of the prediction, and 0 else.
+    limits : Smallest and largest value of a row, as the user states them; None if not stated.
+    """
+
+    is_row_function: ClassVar[bool] = True
+    is_convex: ClassVar[bool] = False
+    is_linear: ClassVar[bool] = False
+    is_step: ClassVar[bool] = False
+    limits: Limits | None = None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return -math.inf, math.inf
+
+    @property
+    def stated_range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row: those that the user states, if any."""
+        return self.range if self.limits is None else self.limits
+
+    @property
+    def key(self) -> str:
+        """Text that tells the function from all others."""
+        return repr(self)
+
+    def cost(self, levels: Levels) -> Bool:
+        """Find the column of the function among those of the problem, the same in each cell."""
+        n_cells = levels.of_cells["label"].size
+        return np.broadcast_to(levels.classes == self.key, (n_cells, levels.classes.size))
+
+
+@dataclass(frozen=True)
+class RowLoss(RowFunction):
+    """Loss of a prediction.
+
+    Parameters
+    ----------
+    loss : Name of the loss.
+    parameter : The threshold of Huber's loss, or the level of a pinball loss; None for others.
+    """
+
+    needs_labels: ClassVar[bool] = True
+    is_convex: ClassVar[bool] = True
+
+    loss: LossName = field()
+    parameter: float | None = None
+    limits: Limits | None = None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return 0.0, math.inf
+
+
+@dataclass(frozen=True)
+class Prediction(RowFunction):
+    """The prediction itself."""
+
+    is_convex: ClassVar[bool] = True
+    is_linear: ClassVar[bool] = True
+
+    limits: Limits | None = None
+
+
+@dataclass(frozen=True)
+class Residual(RowFunction):
+    """Target minus prediction."""
+
+    needs_labels: ClassVar[bool] = True
+    is_convex: ClassVar[bool] = True
+    is_linear: ClassVar[bool] = True
+
+    limits: Limits | None = None
+
+
+@dataclass(frozen=True)
+class Above(RowFunction):
+    """Whether the prediction is above a threshold."""
+
+    is_step: ClassVar[bool] = True
+
+    threshold: float = field()
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return 0.0, 1.0
+
+
+@dataclass(frozen=True)
+class Covered(RowFunction):
+    """Whether the target is at most the prediction, which is that of an upper quantile."""
+
+    needs_labels: ClassVar[bool] = True
+    is_step: ClassVar[bool] = True
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        return 0.0, 1.0
+
+
+@document_rate
+def mean_loss(
+    loss: LossName = "squared",
+    *,
+    delta: float | None = None,
+    alpha: float | None = None,
+    range: Limits | None = None,
+    on: Any = None,
+    weight: Any = None,
+    cap: float | None = None,
+) -> Rate:
+    """Make the mean loss of predictions, ``mean(loss(y, prediction))``.
+
+    Parameters
+    ----------
+    loss : {"squared", "absolute", "huber", "pinball", "poisson"}, default="squared"
+        ``(y - f)^2``; ``|y - f|``; Huber's loss, ``(y - f)^2 / 2`` up to a distance of `delta`
+        and ``delta (|y - f| - delta / 2)`` beyond; the pinball loss of the quantile `alpha`,
+        ``max(alpha (y - f), (alpha - 1) (y - f))``; the Poisson deviance,
+        ``2 (y log(y / f) - y + f)``.
+    delta : float, default=None
+        Threshold of Huber's loss, in the unit of the target; 1 by default.
+    alpha : float, default=None
+        Level of the pinball loss, between 0 and 1; 0.5 by default.
+    """
+    if loss not in LOSSES:
+        raise ValueError(f"mean_loss takes one of the losses {list(LOSSES)}, got {loss!r}.")
+    parameter = _read_parameter(loss, delta, alpha)
+    limits = read_limits(range)
+    if limits is not None and limits[0] < 0.0:
+        raise ValueError(
+            f"range={range!r} must hold losses, which are not negative: use (0, high)."
+        )
+    given = [str(loss)]
+    if parameter is not None:
+        given.append(f"{'delta' if loss == 'huber' else 'alpha'}={parameter:g}")
+    name = f"mean_loss({', '.join([*given, *_name_limits(limits)])})"
+    return make_rate(name, RowLoss(loss, parameter, limits), Taken(on, weight, cap))
+
+
+def read_limits(given: Any) -> Limits | None:
+    """Read the smallest and largest value of a row."""
+    if given is None:
+        return None
+    is_pair = isinstance(given, (tuple, list)) and len(given) == 2
+    if not (is_pair and all(is_number(end) and is_finite(end) for end in given)):
+        raise ValueError(
+            f"range must hold the smallest and the largest value of a row, two finite numbers "
+            f"such as (0, 25), got {given!r}."
+        )
+    low, high = map(float, given)
+    if low >= high:
+        raise ValueError(f"range must rise, got {given!r}: give the smaller number first.")
+    return low, high
+
+
+def _name_limits(limits: Limits | None) -> list[str]:
+    """Write what a name says of the stated range of a row; nothing without any."""
+    return [] if limits is None else [f"range=[{limits[0]:g}, {limits[1]:g}]"]
+
+
+def _name_mean(name: str, limits: Limits | None) -> str:
+    """Write the name of a mean that has no other argument than its range."""
+    return name if limits is None else f"{name}({_name_limits(limits)[0]})"
+
+
+def _read_parameter(loss: str, delta: float | None, alpha: float | None) -> float | None:
+    """Read the parameter of a loss, and refuse that of another one."""
+    for name, value, of_loss in (("delta", delta, "huber"), ("alpha", alpha, "pinball")):
+        if value is not None and loss != of_loss:
+            raise ValueError(
+                f"mean_loss({loss!r}, {name}={value!r}): {name} is a parameter of {of_loss!r}: "
+                f"leave it out."
+            )
+    if loss == "huber":
+        found = 1.0 if delta is None else delta
+        if not (is_number(found) and is_finite(found) and found > 0):
+            raise ValueError(f"delta must be a positive number, got {delta!r}.")
+        return float(found)
+    if loss == "pinball":
+        found = 0.5 if alpha is None else alpha
+        if not (is_number(found) and 0.0 < found < 1.0):
+            raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha!r}.")
+        return float(found)
+    return None
+
+
+@document_rate
+def mean_prediction(
+    *,
+    range: Limits | None = None,
+    on: Any = None,
+    weight: Any = None,
+    cap: float | None = None,
+) -> Rate:
+    """Make the mean prediction, ``mean(prediction)``, in the unit of the target.
+
+    Rows need no target: the mean can be taken over a data set without any.
+    """
+    limits = read_limits(range)
+    name = _name_mean("mean_prediction", limits)
+    return make_rate(name, Prediction(limits), Taken(on, weight, cap))
+
+
+@document_rate
+def mean_residual(
+    *,
+    range: Limits | None = None,
+    on: Any = None,
+    weight: Any = None,
+    cap: float | None = None,
+) -> Rate:
+    """Make the mean residual, ``mean(y - prediction)``: how much predictions are too low."""
+    limits = read_limits(range)
+    name = _name_mean("mean_residual", limits)
+    return make_rate(name, Residual(limits), Taken(on, weight, cap))
+
+
+@document_rate
+def share_above(
+    threshold: float, *, on: Any = None, weight: Any = None, cap: float | None = None
+) -> Rate:
+    """Make the share of rows whose prediction is above a threshold, ``P(prediction > c)``.
+
+    Parameters
+    ----------
+    threshold : float
+        The threshold c, in the unit of the target.
+    """
+    if not (is_number(threshold) and is_finite(threshold)):
+        raise ValueError(f"share_above takes a finite threshold, got {threshold!r}.")
+    found = float(threshold)
+    return make_rate(f"share_above({found:g})", Above(found), Taken(on, weight, cap))
+
+
+@document_rate
+def coverage(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
+    """Make the coverage, ``P(y <= prediction)``, of a model that predicts an upper quantile."""
+    return make_rate("coverage", Covered(), Taken(on, weight, cap))
+
+
+def row_functions_of(constraints: Iterable[Constraint]) -> tuple[RowFunction, ...]:
+    """List the row functions that constraints take means of, each once."""
+    events = (term.event for constraint in constraints for term in constraint.terms)
+    found = {event.key: event for event in events if isinstance(event, RowFunction)}
+    return tuple(found[key] for key in sorted(found))
+
+
+def refuse_row_functions(constraints: Iterable[Constraint]) -> None:
+    """Refuse constraints of regression where labels are classes."""
+    for constraint in constraints:
+        if row_functions_of([constraint]):
+            raise ValueError(
+                f"{constraint} bounds a mean over predicted numbers, and a classifier predicts "
+                f"classes: use ConstrainedXGBRegressor, ConstrainedLGBMRegressor or "
+                f"ConstrainedRidge, or bound a rate such as selection_rate()."
+            )
+
+
+def refuse_rates(constraints: Iterable[Constraint]) -> None:
+    """Refuse rates of classifiers where targets are numbers."""
+    for constraint in constraints:
+        if not all(isinstance(term.event, RowFunction) for term in constraint.terms):
+            raise ValueError(
+                f"{constraint} bounds a rate of predicted classes, and a regressor predicts "
+                f"numbers: bound a mean such as mean_loss('squared'), mean_prediction(), "
+                f"mean_residual(), share_above(c) or coverage()."
+            )
+        selectors = [part for term in constraint.terms for part in term.selectors]
+        if any(isinstance(part, ClassSelector) for part in selectors):
+            raise ValueError(
+                f"{constraint} is taken over rows of a class, and targets of a regressor are "
+                f"numbers: select rows by a column, as in on={{'name': value}}."
+            )
+
+
+MOST_BINS = 100  # Bins of one error: each is a functional, and has rows of its own.
+
+
+def find_edges(bins: int) -> Float:
+    """Find the ends of bins of equal width, shape (bins + 1,)."""
+    return np.linspace(0.0, 1.0, bins + 1)
+
+
+@dataclass(frozen=True)
+class BinResidual(Event):
+    """Label minus probability of the positive class, where the probability is in one bin.
+
+    Parameters
+    ----------
+    bins : Number of bins.
+    position : Position of the bin, from zero.
+    """
+
+    needs_labels: ClassVar[bool] = True
+    is_residual: ClassVar[bool] = True
+
+    bins: int
+    position: int
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Ends of the bin, of which the upper one is inside."""
+        low, high = find_edges(self.bins)[self.position : self.position + 2].tolist()
+        return low, high
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        low, high = self.ends
+        return -high, 1.0 - low
+
+    def __str__(self) -> str:
+        low, high = self.ends
+        return f"{'(' if self.position else '['}{low:g}, {high:g}]"
+
+    def cost(self, levels: Levels) -> Bool:
+        """Return a table without events: a residual depends on scores, not on decisions."""
+        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
+
+
+@dataclass(frozen=True)
+class AbsoluteSums:
+    """Sum of the absolute values of functionals, less that of the functionals of another group.
+
+    Parameters
+    ----------
+    n_bins : int
+        Number of functionals of a group.
+    is_difference : bool, default=False
+        Whether there is another group.
+    """
+
+    n_bins: int
+    is_difference: bool = False
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """Sign of the derivative in each functional, which is that of the functional."""
+        return (0,) * (self.n_bins * (2 if self.is_difference else 1))
+
+    @property
+    def denominators(self) -> tuple[int, ...]:
+        """Positions of functionals by which others are divided: there are none."""
+        return ()
+
+    def values(self, functionals: Float) -> Float:
+        """Compute the sums of several choices of functionals."""
+        sizes = np.abs(functionals)
+        return np.asarray(sizes[: self.n_bins].sum(axis=0) - sizes[self.n_bins :].sum(axis=0))
+
+    def gradient(self, functionals: Float) -> Float:
+        """Compute a subgradient, which is zero in functionals that are zero."""
+        found = np.sign(functionals)
+        found[self.n_bins :] *= -1.0
+        return found
+
+    def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Exchange the groups; None where there is one."""
+        return (*at[self.n_bins :], *at[: self.n_bins]) if self.is_difference else None
+
+
+class CalibrationErrors(Expression):
+    """Base of calibration errors, and of comparisons of them between groups."""
+
+    senses: ClassVar[tuple[Sense, ...]] = ("<=",)
+    is_curved: bool = True
+
+    @abstractmethod
+    def errors(self, functionals: Float) -> Float:
+        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
+
+    @property
+    def reason_and_remedy(self) -> str:
+        """Why the expression has no arithmetic, and what is written instead."""
+        return "calibration errors have no sums and multiples. Bound each by itself."
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value over all probabilities."""
+        return 0.0, 1.0
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Return no linear rows: a bound of the expression is curved."""
+        return []
+
+    def __ge__(self, bound: Any) -> Constraint:
+        raise TypeError(
+            f"{self} >= {bound}: a calibration error can only be bounded from above, as no model "
+            f"is asked for wrong probabilities."
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class CalibrationError(CalibrationErrors):
+    """Expected calibration error of the probability of the positive class.
+
+    Parameters
+    ----------
+    bins : int, default=10
+        Number of bins.
+    on : tuple of Selector, default=()
+        Restriction of the rows.
+    """
+
+    bins: int = 10
+    on: tuple[Selector, ...] = ()
+
+    def __post_init__(self) -> None:
+        is_integer = isinstance(self.bins, Integral) and not isinstance(self.bins, bool)
+        if not is_integer or not 1 <= self.bins <= MOST_BINS:
+            raise ValueError(
+                f"bins must be an integer from 1 to {MOST_BINS}, got {self.bins!r}: 10 is usual, "
+                f"and each bin needs rows."
+            )
+        object.__setattr__(self, "bins", int(self.bins))
+
+    @cached_property
+    def rates(self) -> tuple[Rate, ...]:
+        """Mean residuals of the bins."""
+        events = [BinResidual(self.bins, k) for k in range(self.bins)]
+        return tuple(Rate(((1.0, Term(f"residual in {e}", e, on=self.on)),)) for e in events)
+
+    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+        """Write a bound as a row of the error."""
+        return [CurvedRow(tuple(at), AbsoluteSums(self.bins), bound)]
+
+    def errors(self, functionals: Float) -> Float:
+        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
+        return np.asarray(np.abs(functionals.reshape(-1, self.bins)).sum(axis=1))
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Compute the error, NaN where it is undefined."""
+        return float(self.errors(functionals)[0])
+
+    def __str__(self) -> str:
+        bins = "" if self.bins == CalibrationError.bins else f"(bins={self.bins})"
+        on = f"[{', '.join(map(str, self.on))}]" if self.on else ""
+        return f"calibration_error{bins}{on}"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class CalibrationErrorsOfGroups(CalibrationErrors):
+    """Calibration errors of several groups.
+
+    Parameters
+    ----------
+    of : CalibrationError
+        The error of a group.
+    """
+
+    of: CalibrationError
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """Mean residuals of the bins."""
+        return self.of.rates
+
+    def errors(self, functionals: Float) -> Float:
+        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
+        return self.of.errors(functionals)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class EachCalibrationError(CalibrationErrorsOfGroups, Grouped):
+    """The largest calibration error of a group.
+
+    Parameters
+    ----------
+    of : CalibrationError
+        The error of a group.
+    """
+
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the groups."""
+        return n_functionals // self.of.bins
+
+    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+        """Write a bound as a row for each group."""
+        n = self.of.bins
+        return [
+            CurvedRow(tuple(at[i : i + n]), AbsoluteSums(n), bound) for i in range(0, len(at), n)
+        ]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the largest error, NaN where none is defined."""
+        found = self.errors(functionals)
+        return float(np.nanmax(found)) if not np.isnan(found).all() else np.nan
+
+    def __str__(self) -> str:
+        return f"each({self.of}{self.options})"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class CalibrationGap(CalibrationErrorsOfGroups, Paired):
+    """The largest difference of calibration errors between groups.
+
+    Parameters
+    ----------
+    of : CalibrationError
+        The error of a group.
+    """
+
+    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+        """Write a bound as a row for each ordered pair of groups."""
+        n = self.of.bins
+        groups = [tuple(at[i : i + n]) for i in range(0, len(at), n)]
+        difference = AbsoluteSums(n, is_difference=True)
+        return [
+            CurvedRow(groups[g] + groups[h], difference, bound) for g, h in self.pairs(len(groups))
+        ]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the largest difference."""
+        return self.find_gap(self.errors(functionals))
+
+    def __str__(self) -> str:
+        return f"gap({self.of}{self.options})"
+
+
+@document_rate
+def calibration_error(bins: int = 10, *, on: Any = None) -> CalibrationError:
+    r"""Make the expected calibration error of probabilities, :math:`\sum_b |r_b|`.
+
+    Probabilities of the positive class are put into bins of equal width, and :math:`r_b` is the
+    share of a bin's rows times the difference between their share of positives and their mean
+    probability ([1]_, eq. (3), for the predicted class). The bins are those of
+    ``sklearn.calibration.calibration_curve`` with ``strategy="uniform"``: a probability on an edge
+    is in the lower bin. There is an error of two classes only, which is the same for both.
+
+    The error of a sample is larger than that of the population by chance. With n rows and well
+    calibrated probabilities it is about :math:`0.8 \sum_b \sqrt{s_b v_b / n}`, where a bin has the
+    share :math:`s_b` of the rows, and its labels the variance :math:`v_b`. Intervals allow for
+    that (:mod:`gbm_constrained.statistics.intervals`).
+
+    A bound moves the probabilities of the model, and is refused with ``probabilities="shifted"``.
+
+    Parameters
+    ----------
+    bins : int, default=10
+        Number of bins, from 1 to 100.
+
+    Raises
+    ------
+    ValueError
+        If `bins` is something else.
+
+    References
+    ----------
+    .. [1] Guo, Pleiss, Sun and Weinberger, "On Calibration of Modern Neural Networks", 2017.
+    """
+    return CalibrationError(bins, as_selectors(on))
 
 
 @document_rate

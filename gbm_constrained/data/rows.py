@@ -1,4 +1,4 @@
-"""Rows of a fit or of an evaluation set, and their attributes.
+"""Rows of a fit or of an evaluation set, and the attributes that divide them into cells.
 
 An attribute consists of a small number of levels, and the level of each row: labels, groups, named
 data sets, masks, and decisions of other models. Attributes define cells
@@ -7,11 +7,12 @@ data sets, masks, and decisions of other models. Attributes define cells
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import singledispatch
-from typing import Any
+from functools import cached_property, singledispatch
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -25,22 +26,167 @@ from gbm_constrained._dataframes import (
     number_of_rows,
     repeated_names,
 )
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Codes, Float
-from gbm_constrained.constraints.amounts import Amount
-from gbm_constrained.constraints.reference_models import ReferenceModel
-from gbm_constrained.constraints.selectors import MISSING, Columns, Key, Mask
-from gbm_constrained.data.amounts import check_amounts
-from gbm_constrained.data.attributes import (
-    Attribute,
-    Membership,
-    codes_among,
-    factorize,
-    sort_values,
-    warn_of_similar_values,
+from gbm_constrained.constraints.selectors import (
+    MISSING,
+    Amount,
+    Columns,
+    Key,
+    Mask,
+    ReferenceModel,
+    to_python_scalar,
 )
-from gbm_constrained.data.communicator import Machine
-from gbm_constrained.data.exact_sums import round_weights
+from gbm_constrained.data.exact_sums import Machine, round_weights
 from gbm_constrained.exceptions import UnavailableError
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """Levels of an attribute, and the level of each row.
+
+    Parameters
+    ----------
+    levels : Classes (and None for rows without a label), names of data sets (None of the training
+        rows), values of columns (one tuple for each group), ``(False, True)`` of a mask, or the
+        decisions of another model.
+    codes : (n_samples,). Position of each row's level; ``len(levels)`` for a value that is not
+        among them.
+    """
+
+    levels: tuple[Any, ...]
+    codes: NDArray[Any]
+
+    @cached_property
+    def size(self) -> int:
+        """Number of levels, and one more if some rows have no level."""
+        return len(self.levels) + int(self.codes.max(initial=0) == len(self.levels))
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Membership of all rows in a mask of training rows, unpacked when it is used.
+
+    A fit may have a hundred masks. Rows of further data sets follow, and are in no mask.
+    """
+
+    mask: Mask
+    n_samples: int
+    levels: ClassVar[tuple[Any, ...]] = (False, True)
+    size: ClassVar[int] = 2
+
+    @property
+    def codes(self) -> NDArray[np.int8]:
+        """Level of each row, (n_samples,): 1 in the mask, and 0 elsewhere."""
+        codes = np.zeros(self.n_samples, dtype=np.int8)
+        codes[: self.mask.n_samples] = self.mask.to_array()
+        return codes
+
+
+def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], NDArray[Any]]:
+    """Find the sorted distinct values, a missing one last, and the position of each value.
+
+    Positions are in the smallest type. Error messages call the values `what`.
+    """
+    try:
+        codes, found = pd.factorize(values, sort=False)
+    except TypeError:
+        odd = next(v for v in values if not pd.api.types.is_hashable(v))
+        raise ValueError(
+            f"{what} hold {odd!r}, a {type(odd).__name__}, which cannot be told apart from other "
+            f"values: give one number or text for each row."
+        ) from None
+    uniques = list(map(to_python_scalar, found))
+    levels = sort_values(uniques)
+    rank = {value: i for i, value in enumerate(levels)}
+    position = np.array([*(rank[value] for value in uniques), len(levels)], dtype=np.intp)
+    small = position.astype(np.min_scalar_type(position.size))  # A code for each row is kept.
+    return (*levels, MISSING) if (codes < 0).any() else levels, small[codes]
+
+
+def sort_values(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Sort distinct values, those of several types by type; a missing one comes last."""
+    known = [value for value in values if value != MISSING]
+    try:
+        known.sort()
+    except TypeError:
+        known.sort(key=lambda value: (str(type(value)), str(value)))
+    return (*known, *([MISSING] if len(known) < len(values) else []))
+
+
+def codes_among(
+    classes: NDArray[np.generic], values: NDArray[Any], what: str
+) -> tuple[Codes, list[Any]]:
+    """Find the class of each value, and the values that are no class: code ``len(classes)``."""
+    known = {to_python_scalar(value): i for i, value in enumerate(classes)}
+    levels, codes = factorize(values, what)
+    position = np.array([known.get(value, len(known)) for value in levels], dtype=np.intp)
+    return position[codes], [value for value in levels if value not in known]
+
+
+def normalize_text(text: str) -> str:
+    """Map texts that look alike to one: by white space, invisible characters and composition."""
+    visible = "".join(c for c in text if unicodedata.category(c) != "Cf")
+    return " ".join(unicodedata.normalize("NFC", visible).split())
+
+
+def warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
+    """Warn of groups whose values look like different spellings of one value."""
+    if not any(isinstance(value, str) for value in values):
+        return
+    alike: dict[str, list[Any]] = {}
+    for value in (value for value in values if value is not MISSING):
+        alike.setdefault(normalize_text(str(value)).casefold(), []).append(value)
+    found = [quote_values(group) for group in alike.values() if len(group) > 1]
+    if found:
+        issue_warning(
+            f"Column {column!r} has values that look alike and are groups of their own: "
+            f"{join_truncated(found)}. Spell them alike if they mean the same.",
+            "GC202",
+        )
+
+
+def quote_values(values: Sequence[Any]) -> str:
+    """List values in quotes, those that look alike in quotes in ASCII."""
+    forms = {unicodedata.normalize("NFC", repr(value)) for value in values}
+    return " and ".join(map(repr if len(forms) == len(values) else ascii, values))
+
+
+def check_amounts(amount: Amount, numbers: Float) -> Float:
+    """Refuse amounts that are missing, infinite, negative or above the cap.
+
+    Parameters
+    ----------
+    amount : Amount
+        Where the amounts are from, and their cap.
+    numbers : ndarray of shape (n_samples,)
+        The amount of each row, NaN where it is missing.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        The amounts, as they are.
+
+    Raises
+    ------
+    ValueError
+        If there are such amounts, which are counted.
+    """
+    limit = np.inf if amount.cap is None else amount.cap
+    for is_wrong, what, remedy in (
+        (np.isnan(numbers), "missing or no numbers", "Fill them in, or drop these rows"),
+        (np.isinf(numbers), "infinite", "Give finite ones"),
+        (numbers < 0.0, "negative", "Rows count for 0 or more: clip them, or drop these rows"),
+        (numbers > limit, f"above cap={limit:g}", "Raise cap=, or clip the amounts"),
+    ):
+        if is_wrong.any():
+            raise ValueError(
+                f"weight={amount}: the amounts of {int(is_wrong.sum())} of {numbers.size} rows "
+                f"are {what}, the first in row {int(is_wrong.argmax())} "
+                f"({numbers[is_wrong.argmax()]:g}). {remedy}."
+            )
+    return numbers
 
 
 def _hint(name: Hashable, known: Sequence[Hashable]) -> str:

@@ -13,7 +13,7 @@ The bound of one rate of one class has an exact order-statistic threshold in bot
 are if they are on its safe side.
 
 Pair rates depend on no threshold. ``"high_probability"`` tests them at the scores of the prefix
-(:mod:`gbm_constrained.statistics.pair_certificates`), and moves the threshold for other
+(:mod:`gbm_constrained.statistics.pairs`), and moves the threshold for other
 constraints alone. Whatever their number, constraints share no `delta`: where one of them does not
 hold, its own test passes with probability `delta` at most.
 
@@ -24,6 +24,13 @@ A decision that is the same for all rows meets each comparison of groups, and is
 earns no guarantee, unless it has the fewest errors of all. Neither does a decision of as many
 errors. Such decisions are left out before any test, by the selection rows, so that the tests of
 the others stay valid.
+
+As for decisions (:mod:`gbm_constrained.decision.guarantees`), candidates are put in order by the
+selection rows from the safest on, and tested in that order on certification rows until one fails
+(Angelopoulos et al., "Learn then test", 2021, fixed sequence testing). A candidate is the map of
+least loss under bounds that are less and less tight. Of the maps that passed, the one of least
+loss is returned. Values of rows are bounded by ranges that the user states, and observed values
+outside of them are errors.
 """
 
 from __future__ import annotations
@@ -31,34 +38,49 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from itertools import compress
+from math import ceil, log
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.stats import norm
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.constraints.checking import check_straight
+from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.communicator import Communicator
-from gbm_constrained.decision.choose import VIOLATION_PRICE
+from gbm_constrained.data.exact_sums import Communicator
+from gbm_constrained.decision.choose import VIOLATION_PRICE, Prefixes
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.lines import RESOLUTION, are_apart
-from gbm_constrained.decision.prefix_choice import Prefixes
-from gbm_constrained.decision.priorities import PriorityLevels
-from gbm_constrained.decision.rule import Choice, shift_scores
-from gbm_constrained.decision.separable_search import MOST_CANDIDATES
-from gbm_constrained.decision.standard_errors import anticipate_standard_errors, standard_error_of
-from gbm_constrained.decision.threshold_search import Shift, ShiftSearch, threshold_curve
-from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.row_owners import find_first, find_first_constraints
-from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.statistics.multiple_testing import learn_then_test
+from gbm_constrained.decision.histograms import RESOLUTION, are_apart
+from gbm_constrained.decision.regression import Affine, AffineChoice, PredictedRows, choose_affine
+from gbm_constrained.decision.rules import Choice, shift_scores
+from gbm_constrained.decision.search import MOST_CANDIDATES, Shift, ShiftSearch, threshold_curve
+from gbm_constrained.decision.violations import (
+    PriorityLevels,
+    anticipate_standard_errors,
+    standard_error_of,
+)
+from gbm_constrained.problem.linear_constraints import (
+    LinearConstraints,
+    find_first,
+    find_first_constraints,
+)
+from gbm_constrained.statistics.binomial import learn_then_test
+from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows, functionals_of
 from gbm_constrained.statistics.order_statistics import (
     expected_bounds,
     expected_threshold,
+    minimum_rows,
     umbrella_threshold,
 )
-from gbm_constrained.statistics.p_values import constraint_p_values
-from gbm_constrained.statistics.pair_p_values import pair_p_values
+from gbm_constrained.statistics.p_values import (
+    BoundedMeans,
+    constraint_p_values,
+    p_value_of_blocks,
+)
+from gbm_constrained.statistics.pairs import pair_p_values, rows_to_certify
 
 Guarantee: TypeAlias = Literal[None, "expected", "high_probability"]
 MAX_TESTED_PREFIXES = 3  # Prefixes that are tested, each with its share of delta.
@@ -457,3 +479,431 @@ def _order_biases(
     return [
         c for c, drop in zip(choices, useless[1:], strict=True) if not drop and c.error < least
     ]
+
+
+@dataclass(frozen=True)
+class GuaranteeRequest:
+    """Guarantee that was asked for, and the prefixes to choose from."""
+
+    kind: str  # "expected" or "high_probability".
+    calibration_fraction: float  # Share of the rows that is set aside for certification.
+    delta: float  # Largest probability of a false certificate.
+    prefixes: Prefixes
+
+    def refuse(self, constraint: Any, reason: str) -> ValueError:
+        """Make the error that the guarantee cannot be given for a constraint."""
+        return ValueError(f"guarantee={self.kind!r} cannot be given for {constraint}: {reason}")
+
+    @property
+    def set_aside(self) -> str:
+        """The share of the rows that is set aside, in the words of messages."""
+        return f"calibration_fraction={self.calibration_fraction:g} sets aside"
+
+
+def check_guarantee(
+    rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
+) -> None:
+    """Refuse a guarantee that the certification rows can never give.
+
+    Only constraints of the priority that comes first have it. `training` are the constraints on
+    the rows that are trained on.
+    """
+    guarantee = f"guarantee={asked.kind!r}"
+    check_straight(rows.compiled.constraints, guarantee, "leave the guarantee out")
+    _check_losses(rows.compiled, asked)
+    check_amounts(rows, asked)
+    check_rows_set_aside(rows, training, asked)
+    if asked.kind == "expected":
+        _check_conformal_bounds(rows, asked)
+    else:
+        check_equalities(rows.compiled, asked)
+        _check_p_values(rows, asked)
+        _check_pair_rates(rows, asked)
+
+
+def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
+    for constraint in compiled.constraints:
+        if constraint.has_loss:
+            raise asked.refuse(
+                constraint,
+                "a mean loss may be as large as it likes. Bound an error rate, or leave the "
+                "guarantee out.",
+            )
+        if constraint.is_pair and asked.kind == "expected":
+            raise asked.refuse(
+                constraint,
+                "it compares scores, whose order no threshold changes, and a threshold is all "
+                "that this guarantee chooses. Use guarantee='high_probability', which certifies "
+                "the scores as they are, or leave the guarantee out.",
+            )
+
+
+def check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+    """Refuse certificates of amounts without a bound, and those that no test is known for."""
+    cells = rows.cells
+    is_first = find_first_constraints(rows.compiled)
+    for j, constraint in enumerate(rows.compiled.constraints):
+        if not constraint.amounts or constraint.is_always_met or not is_first[j]:
+            continue
+        if constraint.has_costs_of_amounts:
+            raise asked.refuse(
+                constraint,
+                "a mean of amounts is no rate, and its certificate is not known here. Bound the "
+                "rates of amounts that the costs are made of, such as fnr(weight=..., cap=...), "
+                "or leave the guarantee out.",
+            )
+        amounts = cells.views[cells.view_of[j]].weigh(None)
+        if constraint.amounts[0].cap is None:
+            raise asked.refuse(
+                constraint,
+                f"amounts without a bound may be as large as they like, however few rows have "
+                f"large ones. Those seen lie between {amounts.min():g} and {amounts.max():g}: "
+                f"give a cap that no row exceeds, as in fnr(weight=..., cap={amounts.max():g}).",
+            )
+        if asked.kind == "expected":
+            raise asked.refuse(
+                constraint,
+                "rows count for unequal amounts, and this guarantee counts rows. Use "
+                "guarantee='high_probability', or leave the guarantee out.",
+            )
+        if cells.rows.weight is not None:
+            raise asked.refuse(
+                constraint,
+                "amounts have no certificate beside sample weights: leave sample_weight out, or "
+                "multiply the amounts by it.",
+            )
+        if constraint.expression.compares_pairs:
+            raise asked.refuse(
+                constraint,
+                "it compares the amounts of groups, for which no certificate is known. Bound the "
+                "rate of each group, or leave the guarantee out.",
+            )
+
+
+def check_rows_set_aside(
+    rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
+) -> None:
+    """Refuse constraints that lack rows, among those set aside or those left for training."""
+    _check_groups(rows.compiled, training, asked)
+    _check_base_sets(rows, training, asked)
+
+
+def _check_groups(
+    compiled: LinearConstraints, training: LinearConstraints, asked: GuaranteeRequest
+) -> None:
+    for group in compiled.further_groups(training)[:1]:
+        raise ValueError(
+            f"guarantee={asked.kind!r} sets aside all rows of {group}: the model would "
+            f"be trained on none. Give more rows of this group, drop them, or leave the "
+            f"guarantee out."
+        )
+
+
+def _check_base_sets(
+    rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
+) -> None:
+    compiled = rows.compiled
+    is_first = find_first_constraints(compiled)
+    for j, constraint in enumerate(compiled.constraints):
+        is_undefined = np.isnan(compiled.constant[compiled.spans[j]])
+        # A constraint that no decision violates has no rows.
+        if j not in training.owner or not is_undefined.any() or not is_first[j]:
+            continue
+        where = merge = ""
+        if compiled.groups[j]:
+            by_group = np.reshape(is_undefined, (-1, len(constraint.rates)))
+            of_groups = np.any(by_group, axis=1).tolist()
+            where = f" in {next(compress(compiled.groups[j], list(of_groups)))}"
+            merge = ", or put small groups together with small_groups='merge'"
+        raise asked.refuse(
+            constraint,
+            f"of the {rows.cells.n_rows} rows that {asked.set_aside} it is taken over "
+            f"none{where}. Give more rows or a larger calibration_fraction{merge}.",
+        )
+
+
+def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+    compiled = rows.compiled
+    bounds = conformal_bounds(compiled, rows.cells) + ROUNDING
+    for j in np.flatnonzero(bounds < smallest_values(compiled))[:1]:
+        raise asked.refuse(
+            compiled.rows[j],
+            f"the {rows.cells.n_rows} rows that {asked.set_aside} are too few for it, even "
+            f"without a single error. {_remedy(compiled, j)}",
+        )
+
+
+def check_equalities(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
+    """Refuse constraints that two values are equal."""
+    first = find_first(compiled)
+    for i, j in zip(*compiled.opposites, strict=True):
+        if compiled.b[i] + compiled.b[j] <= ROUNDING and first[i] and first[j]:
+            raise asked.refuse(
+                compiled.constraints[compiled.owner[i]],
+                "that two values are equal no number of rows certifies. Relax the bound.",
+            )
+
+
+def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+    compiled = rows.compiled
+    level = asked.delta / count_sequences(rows, asked.prefixes)
+    found = smallest_p_values(compiled, rows.cells, level)
+    for j in np.flatnonzero(find_first_constraints(compiled)):
+        p_value, why = found[j]
+        if p_value > level:
+            raise asked.refuse(
+                compiled.constraints[j],
+                f"{why}. With not a single error the {rows.cells.n_rows} rows that "
+                f"{asked.set_aside} leave a p-value of {p_value:.2g}, above {level:.2g}, which "
+                f"delta={asked.delta:g} leaves to it. "
+                f"{_remedy(compiled, compiled.owner == j, ' or delta')}",
+            )
+
+
+def _check_pair_rates(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+    """Refuse constraints on pair rates that even perfect scores could not certify."""
+    compiled, cells = rows.compiled, rows.cells
+    level, n = asked.delta / count_sequences(rows, asked.prefixes), cells.n_rows
+    for j, needed in enumerate(rows_to_certify(compiled, cells, level)):
+        if needed > n:
+            side, name = min(
+                (int(cells.weighted_count[base].sum()), compiled.functional_names[k])
+                for k in range(*compiled.spans[j].indices(compiled.constant.size))
+                for term in compiled.terms[k] or ()
+                for base in term.bases
+            )
+            remedy = "No number of rows is enough for it: relax the bound."
+            if np.isfinite(needed):
+                remedy = (
+                    f"It takes {needed:,.0f} rows of this kind. Give more rows or a larger "
+                    f"calibration_fraction, or relax the bound or delta."
+                )
+            raise asked.refuse(
+                compiled.constraints[j],
+                f"not even perfect scores earn it on the {n:,} rows that {asked.set_aside}, with "
+                f"{side} on the smaller side of {name}. {remedy}",
+            )
+
+
+def _remedy(compiled: LinearConstraints, at: Any, others: str = "") -> str:
+    """Describe a remedy for some rows of constraints."""
+    if (compiled.b <= smallest_values(compiled) + ROUNDING)[at].any():
+        return "No number of rows is enough for it: relax the bound."
+    return f"Give more rows or a larger calibration_fraction, or relax the bound{others}."
+
+
+def smallest_values(compiled: LinearConstraints) -> Float:
+    """Compute the smallest value that any decisions could give each row of constraints."""
+    return np.array(
+        [
+            -np.inf if blocks is None else sum(block.low for block in blocks)
+            for blocks in blocks_of_rows(compiled)
+        ]
+    )
+
+
+def smallest_p_values(
+    compiled: LinearConstraints, cells: Cells, level: float
+) -> list[tuple[float, str]]:
+    """Compute the smallest p-value that any decisions could give each constraint, and say why.
+
+    It is zero for constraints on scores.
+
+    The reason for the bound of one rate names the number of rows that would reach the level; rows
+    of unequal weights count as their effective number.
+    """
+    smallest = [(0.0, "")] * len(compiled.constraints)
+    shape = (len(cells), cells.classes.size)
+    for j, blocks in enumerate(blocks_of_rows(compiled)):
+        if compiled.has_scores[j]:
+            continue
+        cost = compiled.A[[j]].toarray().reshape(shape)
+        counts = CellCounts.of_shares(cells, np.eye(shape[1])[cost.argmin(axis=1)])
+        p = float(p_value_of_blocks(blocks, float(compiled.b[j]), counts))
+        owner = int(compiled.owner[j])
+        if p > smallest[owner][0]:
+            n = int(cells.weighted_count[np.ptp(cost, axis=1) > 0].sum())
+            needed, is_of_rows = "", not blocks or blocks[0].largest_amount is None
+            if blocks is not None and len(blocks) == 1 and is_of_rows and blocks[0].is_binomial:
+                needed = _describe_rows_needed(blocks[0], float(compiled.b[j]), counts, level)
+            smallest[owner] = p, f"{compiled.rows[j]} is taken over {n} of these rows{needed}"
+    return smallest
+
+
+def _describe_rows_needed(block: Block, bound: float, counts: CellCounts, level: float) -> str:
+    """Describe how many rows without an event would certify a bound; empty where none would."""
+    room = (bound - block.low) / block.width
+    if not 0.0 < room < 1.0:
+        return ""
+    if block.has_equal_weights(counts):
+        return f" and needs {minimum_rows(room, level)}"
+    n, needed = block.effective_rows(counts), ceil(-log(level) / (2.0 * room**2))  # Hoeffding
+    return f", which count as {n:.0f} for their weights, and needs {needed}"
+
+
+ROOM = 1.0  # Standard deviations between the bounds of training and what just earns a certificate.
+
+# Tightenings before all others: the model of all rows may be further from its bounds than the
+# boosters of the folds are, and a sequence that begins with a failure certifies nothing.
+WIDEST = (16.0, 8.0)
+
+
+class CertifiedAffine(NamedTuple):
+    """A map of scores with the p-values of the constraints on the certification rows.
+
+    Parameters
+    ----------
+    affine : Affine
+        The map.
+    p_values : ndarray of shape (n_constraints,)
+        P-value of the violation of each constraint.
+    level : float
+        Largest p-value that earns the certificate.
+    """
+
+    affine: Affine
+    p_values: Float
+    level: float
+
+
+def check_affine_guarantee(
+    rows: PredictedRows, training: LinearConstraints, asked: GuaranteeRequest
+) -> None:
+    """Refuse a guarantee that certification rows can never give; `training` as for decisions."""
+    constraints = rows.compiled.constraints
+    if asked.kind == "expected":
+        raise asked.refuse(
+            constraints[0],
+            "it holds in the mean over samples only where values fall along the maps of scores, "
+            "as losses do not. Use guarantee='high_probability', or leave the guarantee out.",
+        )
+    for constraint in constraints:
+        for function in row_functions_of([constraint]):
+            if not np.isfinite(function.stated_range).all():
+                raise asked.refuse(
+                    constraint,
+                    "values of a row may be as large as they like. Give the smallest and the "
+                    "largest of them, as in mean_loss('squared', range=(0, 25)) or "
+                    "mean_prediction(range=(0, 100)), or leave the guarantee out.",
+                )
+    check_amounts(rows, asked)
+    check_rows_set_aside(rows, training, asked)
+    check_equalities(rows.compiled, asked)
+    smallest = BoundedMeans(rows.cells, rows.compiled).smallest_p_values()
+    for constraint, p_value in zip(constraints, smallest, strict=True):
+        if p_value > asked.delta:
+            raise asked.refuse(
+                constraint,
+                f"even the best predictions of the {rows.cells.n_rows} rows that "
+                f"{asked.set_aside} leave a p-value of {p_value:.2g}, above delta={asked.delta:g}."
+                f" Give more rows or a larger calibration_fraction, state a smaller range, or "
+                f"relax the bound or delta.",
+            )
+
+
+def check_observed(rows: PredictedRows, score: Array) -> None:
+    """Refuse stated ranges that rows leave at some scores."""
+    values = rows.row_values(score)
+    for outside in BoundedMeans(rows.cells, rows.compiled).find_outside(values):
+        constraint, (low, high) = rows.compiled.constraints[outside.constraint], outside.limits
+        raise ValueError(
+            f"constraints: {constraint} states that the value of each row is from {low:g} to "
+            f"{high:g}, and {outside.n_rows} of {rows.cells.n_rows} unseen rows ({rows.source}) "
+            f"have others, from {outside.observed[0]:g} to {outside.observed[1]:g}: give a range "
+            f"that no row leaves."
+        )
+
+
+def tighten_for_certificate(
+    compiled: LinearConstraints, certification: PredictedRows, delta: float
+) -> LinearConstraints:
+    """Give rows of constraints the bounds at which certification rows would certify them, about.
+
+    No bound is tightened by more than half of what predictions could reach, and pairs of rows with
+    opposite sides leave half of the room between them.
+    """
+    tests = BoundedMeans(certification.cells, certification.compiled)
+    step = (norm.isf(delta) + ROOM) * tests.deviations()
+    step = np.minimum(step, (compiled.b - tests.smallest_values()) / 2.0)
+    for pair in tests.opposites:
+        step[[*pair]] = np.minimum(step[[*pair]], compiled.b[[*pair]].sum() / 4.0)
+    return replace(compiled, b=compiled.b - np.maximum(step, 0.0))
+
+
+def certify_affine(
+    selection: tuple[PredictedRows, Array],
+    certification: tuple[PredictedRows, Array],
+    delta: float,
+    *,
+    has_scale: bool = True,
+) -> CertifiedAffine:
+    """Find the map of least loss that the certification rows certify.
+
+    Where the first one fails, the map that is chosen without a guarantee is returned, for it costs
+    less. Its p-values are no smaller than those that failed.
+
+    Parameters
+    ----------
+    selection, certification : tuple of PredictedRows and ndarray of shape (n_samples,)
+        Rows that order the maps, and rows that were used for nothing else, with their scores.
+    delta : float
+        Probability of a false certificate.
+    has_scale : bool, default=True
+        Whether scores can be scaled, and not only shifted.
+    """
+    rows, score = certification
+    tests = BoundedMeans(rows.cells, rows.compiled)
+
+    def test(choice: AffineChoice) -> Float:
+        return tests.p_values(rows.row_values(choice.affine(score)))
+
+    passed: list[tuple[AffineChoice, Float]] = []
+    p_values = np.ones(len(rows.compiled.constraints))
+    for choice in _order_maps(selection, tests.deviations(), has_scale=has_scale):
+        p_values = test(choice)
+        if p_values.max() > delta:  # No map behind this one can pass.
+            break
+        passed.append((choice, p_values))
+    if passed:
+        choice, p_values = min(passed, key=lambda one: one[0].loss)
+    else:
+        choice = choose_affine(*selection, has_scale=has_scale)
+        p_values = np.maximum(test(choice), p_values)
+    return CertifiedAffine(choice.affine, p_values, delta)
+
+
+def _order_maps(
+    selection: tuple[PredictedRows, Array], deviations: Float, *, has_scale: bool
+) -> list[AffineChoice]:
+    """List the maps of least loss under bounds that are less and less tight, the safest first.
+
+    Of bounds that are too tight, the map is returned whose nearest bound is furthest away, in
+    deviations of the tests. Maps under which rows leave a stated range would fail, and are not
+    allowed. Maps that lose no less than the mean score for all rows are left out, unless the
+    scores themselves do: equal predictions have no gaps, and are of no use.
+    """
+    rows, score = selection
+    errors = np.maximum(deviations, np.finfo(np.float64).eps)
+
+    def pick(losses: Float, violations: Float) -> int:
+        worst = (violations / errors).max(axis=1, initial=0.0)
+        return int(np.lexsort((losses, np.maximum(worst, 0.0)))[0])
+
+    tests, choices = BoundedMeans(rows.cells, rows.compiled), dict[Affine, AffineChoice]()
+
+    def stays_inside(affine: Affine) -> bool:
+        return not tests.find_outside(rows.row_values(affine(score)))
+
+    for t in (*WIDEST, *TIGHTENINGS):
+        aimed = rows.with_bounds(rows.compiled.b - t * deviations)
+        choice = choose_affine(
+            aimed,
+            score,
+            pick,
+            has_scale=has_scale,
+            is_allowed=stays_inside,
+        )
+        choices.setdefault(choice.affine, choice)
+    constant = np.full_like(score, rows.lagrangian.rows.mean(score))
+    least, own = rows.measure_scores(constant)[0], rows.measure_scores(score)[0]
+    return [one for one in choices.values() if one.loss < least or own >= least]

@@ -1,4 +1,4 @@
-"""Fits on the workers of a Dask cluster.
+"""Classifiers of both libraries whose rows are Dask collections.
 
 Each worker trains on the partitions that it holds. Partitions stay where the scheduler has placed
 them, and workers that hold none take part without rows.
@@ -6,33 +6,322 @@ them, and workers that hold none take part without rows.
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias, TypeVar
 from uuid import uuid4
 
-from distributed import Client, Future, MultiLock, Scheduler, Worker, get_worker, wait
-from distributed.comm.addressing import get_address_host
-
-from gbm_constrained.distributed.dask_rows import DaskRows, PlacedRows
-from gbm_constrained.distributed.networks import (
-    XGBoostSeat,
-    find_free_ports,
-    lightgbm_networks,
-    xgboost_network,
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+from dask.base import compute, unpack_collections
+from dask.delayed import Delayed, delayed
+from distributed import (
+    Client,
+    Future,
+    MultiLock,
+    Scheduler,
+    Worker,
+    get_client,
+    get_worker,
+    wait,
+    worker_client,
 )
-from gbm_constrained.distributed.outcomes import (
+from distributed.comm.addressing import get_address_host
+from sklearn.utils import check_random_state
+
+from gbm_constrained._dataframes import number_of_rows
+from gbm_constrained._typing import Array
+from gbm_constrained.data.validation import preserve_random_state
+from gbm_constrained.distributed.networks import (
     TIME_LIMIT,
     Outcome,
     RankFunction,
     RankTask,
+    XGBoostSeat,
+    find_free_ports,
+    lightgbm_networks,
     result_of,
+    xgboost_network,
 )
-from gbm_constrained.distributed.rank import Plan, RankResult, Shard, train_rank
-from gbm_constrained.distributed.shards import join_shards, renumber
+from gbm_constrained.distributed.ranks import (
+    Library,
+    Plan,
+    RankResult,
+    Shard,
+    check_fit_arguments,
+    count_rows,
+    join_shards,
+    make_shard,
+    renumber,
+    train_rank,
+    without_rows,
+)
 from gbm_constrained.exceptions import MachineError
+from gbm_constrained.scorers.base import ConstrainedBoosterMixin
+from gbm_constrained.scorers.lightgbm import estimators as of_lightgbm
+from gbm_constrained.scorers.xgboost import estimators as of_xgboost
+
+
+def is_collection(values: Any) -> bool:
+    """Whether values are an array or a table of Dask."""
+    return isinstance(values, da.Array | dd.DataFrame | dd.Series)
+
+
+def partitions_of(values: Any, name: str) -> list[Delayed]:
+    """List the partitions of a Dask collection; each holds all columns of its rows.
+
+    Raises
+    ------
+    TypeError
+        If the values are no Dask collection.
+    ValueError
+        If categories are unknown, so that partitions may number them differently.
+    """
+    if isinstance(values, da.Array):
+        if values.ndim == 2 and values.numblocks[1] > 1:
+            values = values.rechunk({1: -1})
+        return list(values.to_delayed().ravel())
+    if not is_collection(values):
+        raise TypeError(
+            f"{name} is a {type(values).__name__}, and no Dask array or Dask DataFrame: make one "
+            f"with dask.array.from_array or dask.dataframe.from_pandas, or fit the classifier of "
+            f"one machine, gbm_constrained.ConstrainedXGBClassifier or ConstrainedLGBMClassifier."
+        )
+    _refuse_unknown_categories(values, name)
+    return list(values.to_delayed())
+
+
+def _refuse_unknown_categories(table: dd.DataFrame | dd.Series, name: str) -> None:
+    columns = [table] if isinstance(table, dd.Series) else [table[c] for c in table.columns]
+    for column in columns:
+        if str(column.dtype) == "category" and not column.cat.known:
+            raise ValueError(
+                f"{name}: the categories of column {column.name!r} are unknown, and may differ "
+                f"between partitions: call .categorize() first."
+            )
+
+
+Partition: TypeAlias = tuple[Any, Any, Any, Any]
+"""X, y, weights and sensitive features of some rows, each None or what stands for its values."""
+
+
+@dataclass(frozen=True, eq=False)
+class DaskRows:
+    """Arguments of ``fit`` about rows, as Dask collections with the same partitions.
+
+    Parameters
+    ----------
+    X, y, sample_weight : Dask DataFrame, Series or Array
+        Features, labels and weights; None for no weights.
+    sensitive_features : Dask DataFrame, Series or Array, or dict of these, default=None
+        Columns that constraints group by.
+    name : str, default=""
+        Evaluation set in messages, such as ``"eval_set[0]"``; empty for the training rows.
+    """
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+    sensitive_features: Any = None
+    name: str = ""
+
+    def partitions(self) -> list[Partition]:
+        """Divide all arguments at the same rows; nothing is computed.
+
+        Raises
+        ------
+        TypeError
+            If an argument is no Dask collection.
+        ValueError
+            If an argument has another number of partitions than X, or unknown categories.
+        """
+        X = self._partitions("X", self.X)
+        n = len(X)
+        y, weight = (self._aligned(part, n) for part in ("y", "sample_weight"))
+        return list(zip(X, y, weight, self._columns(n), strict=True))
+
+    def _partitions(self, argument: str, values: Any) -> list[Delayed]:
+        return partitions_of(values, f"{argument} of {self.name}" if self.name else argument)
+
+    def _aligned(self, argument: str, n: int, values: Any = None) -> Sequence[Delayed | None]:
+        """List the partitions of an argument, None for each without values."""
+        values = getattr(self, argument) if values is None else values
+        if values is None and argument != "y":
+            return [None] * n
+        found = self._partitions(argument, values)
+        if len(found) != n:
+            raise ValueError(
+                f"{argument} has {len(found)} partitions and X has {n}: divide both collections "
+                f"at the same rows, with repartition or rechunk."
+            )
+        return found
+
+    def _columns(self, n: int) -> Sequence[Any]:
+        """List the sensitive features of each partition."""
+        if not isinstance(self.sensitive_features, Mapping):
+            return self._aligned("sensitive_features", n)
+        found = {
+            name: self._aligned(f"sensitive_features[{name!r}]", n, values)
+            for name, values in self.sensitive_features.items()
+        }
+        return [{name: parts[i] for name, parts in found.items()} for i in range(n)]
+
+
+HeldRows: TypeAlias = list[tuple[Future[Shard], int]]
+"""Shards that a worker holds, each with the number of its first row among all rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedRows:
+    """Partitions in the memory of workers.
+
+    Parameters
+    ----------
+    shards : list of Future
+        Shard of each partition.
+    lengths : list of int
+        Number of rows of each partition.
+    workers : list of str
+        Address of the worker that holds each partition.
+    empty : Future
+        Shard with all columns and no row, for workers that hold no partition.
+    """
+
+    shards: list[Future[Shard]]
+    lengths: list[int]
+    workers: list[str]
+    empty: Future[Shard]
+
+    @classmethod
+    def of(cls, client: Client, rows: DaskRows) -> PlacedRows:
+        """Compute the partitions where the scheduler places them, and make shards there."""
+        parts, repack = unpack_collections(rows.partitions())
+        computed = client.compute(parts)
+        wait(computed)
+        (partitions,) = repack(computed)
+        held = client.who_has([X for X, *_ in partitions])
+        workers = [min(held[X.key]) for X, *_ in partitions]
+        where = f"partition {{}} of {rows.name or 'the training rows'}"
+        shards = [
+            client.submit(make_shard, *part, where=where.format(i), workers=[worker], pure=False)
+            for i, (part, worker) in enumerate(zip(partitions, workers, strict=True))
+        ]
+        lengths = client.gather(client.map(count_rows, shards, pure=False))
+        empty = client.submit(without_rows, shards[0], pure=False)
+        return cls(shards, lengths, workers, empty)
+
+    def holders(self) -> list[str]:
+        """List the workers that hold rows, in the order of their first rows."""
+        given = zip(self.workers, self.lengths, strict=True)
+        return list(dict.fromkeys(worker for worker, length in given if length))
+
+    def assign(self, workers: Sequence[str]) -> list[HeldRows]:
+        """Give each worker the partitions that it holds; the first takes those of no worker."""
+        offsets = [0, *np.cumsum(self.lengths)[:-1].tolist()]
+        given: dict[str, HeldRows] = {worker: [] for worker in workers}
+        for shard, offset, worker in zip(self.shards, offsets, self.workers, strict=True):
+            given[worker if worker in given else workers[0]].append((shard, offset))
+        return [given[worker] or [(self.empty, 0)] for worker in workers]
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def by_partition(method: Method) -> Method:
+    """Make a prediction of a classifier take Dask collections as well as tables in memory."""
+
+    @functools.wraps(method)
+    def predict(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+        if is_collection(X):
+            return predict_partitions(self.to_local(), method.__name__, X, args, options)
+        return method(self, X, *args, **options)
+
+    return predict  # type: ignore[return-value]
+
+
+def predict_partitions(
+    local: Any, method: str, X: Any, args: tuple[Any, ...], options: Mapping[str, Any]
+) -> da.Array:
+    """Predict each partition where it is, when the result is computed.
+
+    Parameters
+    ----------
+    local : classifier
+        Fitted classifier of one machine.
+    method : str
+        Name of its method.
+    X : Dask DataFrame or Array of shape (n_samples, n_features)
+        Features.
+    args, options : tuple, mapping
+        Further arguments of the method.
+
+    Returns
+    -------
+    Dask Array of shape (n_samples,) or (n_samples, n_outputs)
+        Its chunks are the partitions of X, of unknown length where X is a table.
+
+    Raises
+    ------
+    TypeError
+        If another argument is a Dask collection, too.
+    """
+    for name, value in options.items():
+        if is_collection(value):
+            raise TypeError(
+                f"{name} is a Dask collection, and {method} takes no collection but X: predict "
+                f"each partition with to_local()."
+            )
+    parts = partitions_of(X, "X")
+    like = np.asarray(getattr(local, method)(_sample(X), *args, **options))[:0]
+    model = delayed(local, name=f"classifier-{uuid4()}", traverse=False)
+    source = check_random_state(options.get("random_state"))
+    chunks = []
+    for i, part in enumerate(parts):
+        own = dict(options)
+        if own.get("random_state") is not None:  # Partitions draw for different rows.
+            own["random_state"] = int(source.randint(2**31 - 1))
+        rows = X.chunks[0][i] if isinstance(X, da.Array) else np.nan
+        found = delayed(_predict, pure=False)(model, method, part, args, own, like)
+        chunks.append(da.from_delayed(found, (rows, *like.shape[1:]), meta=like))
+    predicted: da.Array = da.concatenate(chunks, allow_unknown_chunksizes=True)
+    return predicted
+
+
+def _sample(X: Any) -> Any:
+    """Make a row or two with the columns of a collection, by which the result is typed."""
+    return np.zeros((1, X.shape[1])) if isinstance(X, da.Array) else X._meta_nonempty
+
+
+def _predict(
+    model: Any, method: str, X: Any, args: tuple[Any, ...], options: dict[str, Any], like: Array
+) -> Array:
+    """Predict a partition, which may have no rows."""
+    if number_of_rows(X) == 0:
+        return like
+    return np.asarray(getattr(model, method)(X, *args, **options))
+
+
+def score_partitions(local: Any, rows: DaskRows) -> float:
+    """Compute the accuracy of a classifier on the rows of Dask collections, where these are."""
+    model = delayed(local, name=f"classifier-{uuid4()}", traverse=False)
+    count = delayed(_count_right, pure=False)
+    counts = compute(*(count(model, X, y, weight) for X, y, weight, _ in rows.partitions()))
+    right, total = np.sum(counts, axis=0)
+    return float(right / total)
+
+
+def _count_right(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+    """Sum the weights of the rows that are decided right, and of all rows."""
+    shard = make_shard(X, y, sample_weight, where="a partition")
+    if count_rows(shard) == 0:
+        return 0.0, 0.0
+    weight = np.ones(shard.y.size) if shard.sample_weight is None else shard.sample_weight
+    return float(weight[model.predict(X) == shard.y].sum()), float(weight.sum())
+
 
 HEARTBEAT = 1.0  # Seconds between two looks at the workers that are still there.
 
@@ -150,3 +439,283 @@ def _collect(client: Client, ranks: list[Future[Outcome]], workers: list[str]) -
             if outcomes[rank].has_failed_first:
                 return [outcomes[rank]]  # The others end by themselves, at their next sum.
     return [outcomes[rank] for rank in range(len(ranks))]
+
+
+# Methods that take collections, in so far as the parent has them.
+PREDICTIONS = ("apply", "decision_function", "decision_probabilities", "predict", "predict_proba")
+
+Fitted = TypeVar("Fitted", bound="DaskClassifierMixin")
+
+
+class DaskClassifierMixin(ConstrainedBoosterMixin):
+    """A classifier of one machine that is trained on the workers of a Dask cluster."""
+
+    _local_class: ClassVar[type]
+    _library: ClassVar[Library]
+
+    client: Client | None = None
+    """Cluster to train on; it is no parameter, and is left out of copies and files."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        for name in PREDICTIONS:
+            if (method := getattr(cls, name, None)) is not None:
+                setattr(cls, name, by_partition(method))
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters, and the client of the cluster to train on as ``client``."""
+        if "client" in params:
+            self.client = params.pop("client")
+        return super().set_params(**params)
+
+    def __getstate__(self) -> Any:
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "client"}
+
+    def to_local(self) -> Any:
+        """Return the classifier of one machine with the same parameters and the same model."""
+        local = self._local_class()
+        kept = {name: value for name, value in vars(self).items() if name != "client"}
+        vars(local).update(kept)
+        return local
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **columns: Any) -> float:
+        """Compute the accuracy on Dask collections, or on tables in memory as the parent does.
+
+        Parameters
+        ----------
+        X : Dask DataFrame or Array, or table of shape (n_samples, n_features)
+            Features.
+        y : Dask Series or Array, or array of shape (n_samples,)
+            Labels; those of Dask in the partitions of X.
+        sample_weight : Dask Series or Array, or array of shape (n_samples,), default=None
+            Weights; those of Dask in the partitions of X.
+        **columns
+            Arguments of the parent for tables in memory.
+        """
+        if is_collection(X):
+            return score_partitions(self.to_local(), DaskRows(X, y, sample_weight))
+        return super().score(X, y, sample_weight, **columns)
+
+    def _train(
+        self: Fitted,
+        client: Client | None,
+        rows: DaskRows,
+        evaluation: Sequence[DaskRows],
+        fit: Mapping[str, Any],
+    ) -> Fitted:
+        """Train on the cluster, and take over what the classifier of one machine has learned."""
+        check_fit_arguments(self._local_class, fit)
+        with preserve_random_state(self):
+            params = self.get_params(deep=False)  # type: ignore[attr-defined]
+        if "client" in params:
+            raise TypeError(
+                "client= is no parameter of XGBoost's classifiers: give it to fit, or set it as "
+                "the attribute client."
+            )
+        if params.get("time_out") is not None:
+            raise ValueError(
+                f"time_out={params['time_out']!r} is about LightGBM's own network, and machines "
+                f"wait {TIME_LIMIT:.0f} s for each other here: leave it out."
+            )
+        plan = Plan(self._library, params, fit)
+        given = self.client if client is None else client
+        with _use_client(given) as used:
+            train(used, rows, evaluation, plan).hand_over_to(self)
+        return self
+
+
+@contextmanager
+def _use_client(client: Client | None) -> Iterator[Client]:
+    """Use the client given, or the one there is.
+
+    A task of a cluster that fits a classifier leaves its thread to the tasks of the fit.
+    """
+    if client is not None:
+        yield client
+        return
+    try:
+        get_worker()
+    except ValueError:
+        pass
+    else:
+        with worker_client() as client:
+            yield client
+        return
+    try:
+        client = get_client()
+    except ValueError:
+        raise ValueError(
+            "client: there is no Dask client. Make one with dask.distributed.Client(...), or "
+            "give it as client=."
+        ) from None
+    yield client
+
+
+def _evaluation_rows(
+    eval_set: Sequence[tuple[Any, Any]] | None,
+    sample_weight: Sequence[Any] | None,
+    sensitive_features: Sequence[Any] | None,
+) -> list[DaskRows]:
+    """Collect the collections of each evaluation set."""
+    sets = eval_set or []
+    for name, values in (("weights", sample_weight), ("sensitive features", sensitive_features)):
+        if values is not None and len(values) != len(sets):
+            raise ValueError(
+                f"eval_set has {len(sets)} sets, and {name} are given for {len(values)}: give one "
+                f"entry for each set."
+            )
+    none: list[Any] = [None] * len(sets)
+    given = zip(sets, sample_weight or none, sensitive_features or none, strict=True)
+    return [
+        DaskRows(X, y, weight, columns, f"eval_set[{i}]")
+        for i, ((X, y), weight, columns) in enumerate(given)
+    ]
+
+
+class ConstrainedXGBClassifier(DaskClassifierMixin, of_xgboost.ConstrainedXGBClassifier):
+    """XGBoost classifier under constraints, trained on the workers of a Dask cluster.
+
+    Parameters, attributes, reports and saved files are those of
+    :class:`gbm_constrained.ConstrainedXGBClassifier`. Tables in memory are predicted as there,
+    and Dask collections partition by partition.
+
+    Parameters
+    ----------
+    **kwargs
+        Parameters of :class:`gbm_constrained.ConstrainedXGBClassifier`. ``n_jobs`` is by default
+        the number of threads of a worker.
+
+    Examples
+    --------
+    >>> from gbm_constrained import fpr, gap
+    >>> from gbm_constrained.dask import ConstrainedXGBClassifier
+    >>> constraints = [fpr() <= 0.05, gap(fpr(), by="sex") <= 0.02]
+    >>> clf = ConstrainedXGBClassifier(constraints=constraints, n_estimators=300)
+    """
+
+    _local_class = of_xgboost.ConstrainedXGBClassifier
+    _library = "xgboost"
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        eval_set: Sequence[tuple[Any, Any]] | None = None,
+        sample_weight_eval_set: Sequence[Any] | None = None,
+        sensitive_features: Any = None,
+        sensitive_features_eval_set: Sequence[Any] | None = None,
+        client: Client | None = None,
+        **fit: Any,
+    ) -> ConstrainedXGBClassifier:
+        """Fit the classifier on Dask collections, each partition on the worker that holds it.
+
+        Parameters
+        ----------
+        X : Dask DataFrame or Array of shape (n_samples, n_features)
+            Features; categories must be known.
+        y : Dask Series or Array of shape (n_samples,)
+            Labels, in the partitions of X.
+        sample_weight : Dask Series or Array of shape (n_samples,), default=None
+            Weights, in the partitions of X.
+        eval_set : list of (X, y), default=None
+            Evaluation sets of Dask collections.
+        sample_weight_eval_set : list, default=None
+            Weights of each evaluation set.
+        sensitive_features : Dask DataFrame, Series or Array, or dict of these, default=None
+            Columns that constraints may group by, in the partitions of X.
+        sensitive_features_eval_set : list, default=None
+            Sensitive features of each evaluation set.
+        client : distributed.Client, default=None
+            Cluster to train on; by default that of the current client.
+        **fit
+            Arguments of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit` that are not about
+            rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is no Dask collection, has other partitions than X, or is one that only
+            one machine takes.
+        MachineError
+            If a worker raises an error or is lost; names the worker.
+        """
+        rows = DaskRows(X, y, sample_weight, sensitive_features)
+        sets = _evaluation_rows(eval_set, sample_weight_eval_set, sensitive_features_eval_set)
+        return self._train(client, rows, sets, fit)
+
+
+class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBMClassifier):
+    """LightGBM classifier under constraints, trained on the workers of a Dask cluster.
+
+    Parameters, attributes, reports and saved files are those of
+    :class:`gbm_constrained.ConstrainedLGBMClassifier`. Tables in memory are predicted as there,
+    and Dask collections partition by partition.
+
+    Parameters
+    ----------
+    **kwargs
+        Parameters of :class:`gbm_constrained.ConstrainedLGBMClassifier`. ``n_jobs`` is by default
+        the number of threads of a worker. A `client` among them is kept as the attribute, which
+        copies and files leave out.
+
+    Examples
+    --------
+    >>> from gbm_constrained import fnr
+    >>> from gbm_constrained.dask import ConstrainedLGBMClassifier
+    >>> clf = ConstrainedLGBMClassifier(constraints=[fnr() <= 0.05], n_estimators=300)
+    """
+
+    _local_class = of_lightgbm.ConstrainedLGBMClassifier
+    _library = "lightgbm"
+
+    def fit(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: Sequence[tuple[Any, Any]] | None = None,
+        eval_sample_weight: Sequence[Any] | None = None,
+        sensitive_features: Any = None,
+        sensitive_features_eval_set: Sequence[Any] | None = None,
+        client: Client | None = None,
+        **fit: Any,
+    ) -> ConstrainedLGBMClassifier:
+        """Fit the classifier on Dask collections, each partition on the worker that holds it.
+
+        Parameters
+        ----------
+        X : Dask DataFrame or Array of shape (n_samples, n_features)
+            Features; categories must be known.
+        y : Dask Series or Array of shape (n_samples,)
+            Labels, in the partitions of X.
+        sample_weight : Dask Series or Array of shape (n_samples,), default=None
+            Weights, in the partitions of X.
+        eval_set : list of (X, y), default=None
+            Evaluation sets of Dask collections.
+        eval_sample_weight : list, default=None
+            Weights of each evaluation set.
+        sensitive_features : Dask DataFrame, Series or Array, or dict of these, default=None
+            Columns that constraints may group by, in the partitions of X.
+        sensitive_features_eval_set : list, default=None
+            Sensitive features of each evaluation set.
+        client : distributed.Client, default=None
+            Cluster to train on; by default that of the current client.
+        **fit
+            Arguments of :meth:`gbm_constrained.ConstrainedLGBMClassifier.fit` that are not about
+            rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is no Dask collection, has other partitions than X, or is one that only
+            one machine takes.
+        MachineError
+            If a worker raises an error or is lost; names the worker.
+        """
+        rows = DaskRows(X, y, sample_weight, sensitive_features)
+        sets = _evaluation_rows(eval_set, eval_sample_weight, sensitive_features_eval_set)
+        return self._train(client, rows, sets, fit)

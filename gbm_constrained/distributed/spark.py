@@ -1,4 +1,4 @@
-"""Fits on the executors of a Spark cluster.
+"""Spark estimator of XGBoost under constraints.
 
 The tasks of a barrier stage start together, one for each partition, and train on the rows of their
 partitions.
@@ -8,21 +8,171 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
+import numpy as np
 import pandas as pd
 from py4j.protocol import Py4JError
 from pyspark import BarrierTaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.ml import Estimator, Model
+from pyspark.ml.functions import array_to_vector, vector_to_array
+from pyspark.ml.linalg import VectorUDT
+from pyspark.ml.param import Param, Params, TypeConverters
+from pyspark.ml.param.shared import HasLabelCol, HasPredictionCol, HasProbabilityCol, HasWeightCol
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import ArrayType, BooleanType, DataType, DecimalType, NumericType
 
-from gbm_constrained.distributed.networks import xgboost_network
-from gbm_constrained.distributed.outcomes import TIME_LIMIT, RankFunction, RankTask, result_of
-from gbm_constrained.distributed.rank import Plan, RankResult, Shard, train_rank
-from gbm_constrained.distributed.shards import join_shards
-from gbm_constrained.distributed.spark_rows import SparkRows
+from gbm_constrained.data.validation import check_integer
+from gbm_constrained.distributed.networks import (
+    TIME_LIMIT,
+    RankFunction,
+    RankTask,
+    result_of,
+    xgboost_network,
+)
+from gbm_constrained.distributed.ranks import Plan, RankResult, Shard, join_shards, train_rank
 from gbm_constrained.exceptions import MachineError
+from gbm_constrained.scorers.xgboost import estimators as of_xgboost
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """Columns of features: one of vectors or arrays, or several of numbers.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the columns.
+    size : int, default=None
+        Length of the values if there is one column of vectors or arrays.
+    """
+
+    names: tuple[str, ...]
+    size: int | None = None
+
+    @classmethod
+    def of(cls, dataset: DataFrame, given: str | Sequence[str]) -> FeatureColumns:
+        """Check the columns of features.
+
+        Raises
+        ------
+        TypeError
+            If a column has no numbers; names the column and a remedy.
+        """
+        names = (given,) if isinstance(given, str) else tuple(given)
+        check_columns(dataset, "featuresCol", names)
+        types = [dataset.schema[name].dataType for name in names]
+        if len(names) == 1 and isinstance(types[0], VectorUDT | ArrayType):
+            first = dataset.select(functions.size(_as_number(dataset[names[0]], types[0]))).first()
+            if first is None:
+                raise ValueError("The DataFrame has no rows.")
+            return cls(names, first[0])
+        for name, kind in zip(names, types, strict=True):
+            if not isinstance(kind, NumericType | BooleanType):
+                raise TypeError(
+                    f"featuresCol: column {name!r} is of type {kind.simpleString()}, and features "
+                    f"are numbers: encode the column with StringIndexer, or assemble vectors with "
+                    f"VectorAssembler and give their column alone."
+                )
+        return cls(names)
+
+    def select(self, dataset: DataFrame) -> list[Column]:
+        """List expressions of the features, called by their position."""
+        return [
+            _as_number(dataset[name], dataset.schema[name].dataType).alias(f"x{j}")
+            for j, name in enumerate(self.names)
+        ]
+
+    def read(self, frame: pd.DataFrame) -> Any:
+        """Read the features of some rows from the columns that `select` has made."""
+        columns = frame[[f"x{j}" for j in range(len(self.names))]]
+        if self.size is None:
+            return columns.set_axis(list(self.names), axis=1)
+        return np.array(columns["x0"].tolist(), dtype=float).reshape(-1, self.size)
+
+
+def _as_number(column: Column, kind: DataType) -> Column:
+    """Express a column by types that pandas reads as numbers, missing values among them."""
+    if isinstance(kind, VectorUDT):
+        return vector_to_array(column)
+    if isinstance(kind, BooleanType | DecimalType):
+        return column.cast("double")
+    return column
+
+
+def check_columns(dataset: DataFrame, parameter: str, names: Sequence[str]) -> None:
+    """Refuse columns that a DataFrame does not have."""
+    missing = [name for name in names if name not in dataset.columns]
+    if missing or not names:
+        raise ValueError(
+            f"{parameter}={list(names)}: the DataFrame has no column {missing}; its columns are "
+            f"{dataset.columns}."
+        )
+
+
+@dataclass(frozen=True)
+class SparkRows:
+    """Columns of a DataFrame that are the rows of a fit.
+
+    Parameters
+    ----------
+    features : FeatureColumns
+        Features.
+    label : str
+        Column of labels.
+    weight : str, default=None
+        Column of weights.
+    sensitive : tuple of str, default=()
+        Columns that constraints group by.
+    id : str, default=None
+        Column of integers that number the rows. By default rows are numbered by their partition
+        and place.
+    """
+
+    features: FeatureColumns
+    label: str
+    weight: str | None = None
+    sensitive: tuple[str, ...] = ()
+    id: str | None = None
+
+    def select(self, dataset: DataFrame) -> DataFrame:
+        """Select the columns, under names by which `read` finds them.
+
+        Raises
+        ------
+        ValueError
+            If the DataFrame lacks a column.
+        """
+        given = {"labelCol": (self.label,), "sensitiveCols": self.sensitive}
+        given |= {"weightCol": (self.weight,)} if self.weight else {}
+        given |= {"idCol": (self.id,)} if self.id else {}
+        for parameter, names in given.items():
+            if names:
+                check_columns(dataset, parameter, names)
+        columns = [*self.features.select(dataset), dataset[self.label].alias("y")]
+        if self.weight:
+            columns.append(dataset[self.weight].cast("double").alias("weight"))
+        columns += [dataset[name].alias(f"s{j}") for j, name in enumerate(self.sensitive)]
+        number = functions.monotonically_increasing_id() if self.id is None else dataset[self.id]
+        return dataset.select(*columns, number.cast("long").alias("number"))
+
+    def read(self, frame: pd.DataFrame) -> Shard:
+        """Read some rows that `select` has selected."""
+        if frame["number"].isna().any():
+            raise ValueError(f"idCol={self.id!r} has missing values: give each row a number.")
+        columns = {name: frame[f"s{j}"].to_numpy() for j, name in enumerate(self.sensitive)}
+        return Shard(
+            self.features.read(frame),
+            frame["y"].to_numpy(),
+            frame["number"].to_numpy(dtype=np.int64),
+            frame["weight"].to_numpy() if self.weight else None,
+            columns or None,
+        )
 
 
 def train(
@@ -111,3 +261,161 @@ def _find_reason(message: str) -> str:
     if raised is None or raised[1].startswith("EOFError"):
         return "this task of Spark was lost: its process was killed, or ran out of memory"
     return f"{raised[1]} (before training, in the Python of the executor)"
+
+
+class _ColumnParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasProbabilityCol):
+    """Parameters of the estimator and of its model that name columns."""
+
+    featuresCol: Param[Any] = Param(
+        Params._dummy(), "featuresCol", "column of vectors or arrays, or list of numeric columns"
+    )
+    sensitiveCols: Param[list[str]] = Param(
+        Params._dummy(),
+        "sensitiveCols",
+        "columns that constraints may group by",
+        typeConverter=TypeConverters.toListString,
+    )
+    idCol: Param[str] = Param(
+        Params._dummy(),
+        "idCol",
+        "column of integers, different for each row",
+        typeConverter=TypeConverters.toString,
+    )
+    numWorkers: Param[int] = Param(
+        Params._dummy(),
+        "numWorkers",
+        "number of tasks that train together",
+        typeConverter=TypeConverters.toInt,
+    )
+
+    def _optional(self, param: Param[Any], default: Any = None) -> Any:
+        return self.getOrDefault(param) if self.isDefined(param) else default
+
+
+class ConstrainedXGBClassificationModel(Model, _ColumnParams):
+    """XGBoost classifier under constraints that was trained on a Spark cluster.
+
+    Parameters
+    ----------
+    local : gbm_constrained.ConstrainedXGBClassifier
+        Fitted classifier of one machine.
+    """
+
+    def __init__(self, local: Any) -> None:
+        super().__init__()
+        self._local = local
+
+    def to_local(self) -> Any:
+        """Return the fitted classifier of one machine, which has the reports and saves files."""
+        return self._local
+
+    def _transform(self, dataset: DataFrame) -> DataFrame:
+        """Add columns of predicted classes and of vectors of probabilities."""
+        features = FeatureColumns.of(dataset, self.getOrDefault("featuresCol"))
+        local = self._local
+
+        def predict(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            for frame in frames:
+                X = features.read(frame)
+                yield pd.DataFrame(
+                    {
+                        "prediction": np.asarray(local.predict(X), dtype=float),
+                        "probability": list(local.predict_proba(X).astype(float)),
+                    }
+                )
+
+        of_rows = pandas_udf(predict, "prediction double, probability array<double>")  # type: ignore[call-overload]
+        name = f"predicted-{uuid4()}"
+        predicted = dataset.withColumn(name, of_rows(functions.struct(*features.select(dataset))))
+        return predicted.withColumns(
+            {
+                self.getPredictionCol(): predicted[name]["prediction"],
+                self.getProbabilityCol(): array_to_vector(predicted[name]["probability"]),
+            }
+        ).drop(name)
+
+
+class ConstrainedXGBClassifier(Estimator[ConstrainedXGBClassificationModel], _ColumnParams):
+    """XGBoost classifier under constraints as an estimator of PySpark.
+
+    The executors train together in a barrier stage. Parameters, reports and saved files are those
+    of :class:`gbm_constrained.ConstrainedXGBClassifier`, which ``fit(dataset).to_local()`` is.
+
+    Parameters
+    ----------
+    featuresCol : str or list of str, default="features"
+        Column of vectors or arrays, or columns of numbers.
+    labelCol : str, default="label"
+        Column of labels 0, 1, ...
+    weightCol : str, default=None
+        Column of weights.
+    sensitiveCols : list of str, default=None
+        Columns that constraints may group by.
+    idCol : str, default=None
+        Column of integers, different for each row. They alone decide how rows are divided to
+        measure constraints. By default rows are numbered by partition and place.
+    predictionCol : str, default="prediction"
+        Column of classes that the model adds.
+    probabilityCol : str, default="probability"
+        Column of vectors of probabilities that the model adds.
+    numWorkers : int, default=None
+        Number of tasks that train together, each of which needs a free slot of the cluster. By
+        default there is one for each partition.
+    **params
+        Parameters of :class:`gbm_constrained.ConstrainedXGBClassifier`. Each is a ``Param`` of the
+        estimator as well. ``n_jobs`` is by default the number of cores of a task.
+
+    Examples
+    --------
+    >>> from gbm_constrained import fpr, gap
+    >>> from gbm_constrained.spark import ConstrainedXGBClassifier
+    >>> constraints = [fpr() <= 0.05, gap(fpr(), by="sex") <= 0.02]
+    >>> clf = ConstrainedXGBClassifier(constraints=constraints, sensitiveCols=["sex"])
+    """
+
+    def __init__(
+        self,
+        *,
+        featuresCol: str | Sequence[str] = "features",
+        labelCol: str = "label",
+        weightCol: str | None = None,
+        sensitiveCols: Sequence[str] | None = None,
+        idCol: str | None = None,
+        predictionCol: str = "prediction",
+        probabilityCol: str = "probability",
+        numWorkers: int | None = None,
+        **params: Any,
+    ) -> None:
+        super().__init__()
+        local = of_xgboost.ConstrainedXGBClassifier(**params)  # refuses what it has moved
+        self._names = sorted({*local.get_params(deep=False), *params})
+        for name in self._names:
+            doc = "parameter of gbm_constrained.ConstrainedXGBClassifier"
+            setattr(self, name, Param(self, name, doc))
+        if numWorkers is not None:
+            check_integer("numWorkers", numWorkers, least=1)
+        self._set(
+            featuresCol=featuresCol,
+            labelCol=labelCol,
+            weightCol=weightCol,
+            sensitiveCols=None if sensitiveCols is None else list(sensitiveCols),
+            idCol=idCol,
+            predictionCol=predictionCol,
+            probabilityCol=probabilityCol,
+            numWorkers=numWorkers,
+            **params,
+        )
+
+    def _fit(self, dataset: DataFrame) -> ConstrainedXGBClassificationModel:
+        """Train on a DataFrame, each partition in the task that holds the partition."""
+        rows = SparkRows(
+            FeatureColumns.of(dataset, self.getOrDefault("featuresCol")),
+            self.getLabelCol(),
+            self._optional(self.weightCol),
+            tuple(self._optional(self.sensitiveCols, ())),
+            self._optional(self.idCol),
+        )
+        params = {name: self.getOrDefault(name) for name in self._names if self.isSet(name)}
+        plan = Plan("xgboost", params)
+        result = train(dataset, rows, plan, self._optional(self.numWorkers))
+        return self._copyValues(ConstrainedXGBClassificationModel(result.load()))

@@ -1,43 +1,869 @@
-"""From a returned model and its held-out rows to a verdict on each constraint."""
+"""From a returned model and its held-out rows to verdicts, feasibility and messages.
+
+Each constraint has a verdict on the rows that are reported
+(:mod:`gbm_constrained.evaluation.verdicts`), and the gravest of them is the status of the fit. A
+constraint cannot be met if each decision *of this model* violates some constraint beyond doubt
+(:mod:`gbm_constrained.evaluation.assessment`), which does not prove that no model meets all. Where
+that is not proved of the decisions of several classes, none was found that meets the constraints.
+Constraints that are met may still be **fragile**: the decisions are hardly better than a constant
+one, while the model without constraints gains much more (:mod:`.assessment`). Verdicts on
+constraints that are measured on training rows are optimistic.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
 
+from gbm_constrained._findings import Finding, issue_warning
+from gbm_constrained._messages import MOST_NAMED
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
+from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.constraints.selectors import to_python_scalar
-from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet, PlainModel, ScoredRows
+from gbm_constrained.data.splits import LATER_PERIODS
+from gbm_constrained.decision.choose import SIGNIFICANCE, Prefixes
+from gbm_constrained.decision.evaluation_set import (
+    Estimate,
+    EvaluationSet,
+    Outcome,
+    PlainModel,
+    ScoredRows,
+)
+from gbm_constrained.decision.groups import N_CANDIDATES
 from gbm_constrained.decision.guarantees import violation_p_values
-from gbm_constrained.decision.outcome import Outcome
-from gbm_constrained.decision.prefix_choice import Prefixes
-from gbm_constrained.decision.rule import Choice, shift_scores
-from gbm_constrained.decision.standard_errors import standard_errors
-from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.evaluation.conflicts import DecisionPool, is_measured
-from gbm_constrained.evaluation.constraint_result import ConstraintResult
-from gbm_constrained.evaluation.costs import Cost, measure_cost
-from gbm_constrained.evaluation.feasibility import Feasibility
-from gbm_constrained.evaluation.messages import describe_missing_guarantee
-from gbm_constrained.evaluation.sample_size import (
+from gbm_constrained.decision.rules import Choice, shift_scores
+from gbm_constrained.decision.search import ShiftSearch, spread_thresholds
+from gbm_constrained.decision.violations import ViolationBound, standard_errors
+from gbm_constrained.evaluation.verdicts import (
+    MIN_ROWS,
+    TRAINING_ROWS,
+    ConstraintResult,
+    Cost,
+    Kind,
     TooFewRows,
+    Verdict,
     find_too_few_rows,
+    findings_of_fit,
+    gravest,
+    measure_cost,
+    reaches_beyond,
     rows_of_constraint,
+    rows_of_quotient,
     rows_of_smallest_group,
 )
-from gbm_constrained.evaluation.verdicts import Verdict, reaches_beyond
-from gbm_constrained.problem.row_owners import (
+from gbm_constrained.exceptions import (
+    CostlyConstraintsWarning,
+    FragileConstraintsWarning,
+    InfeasibleConstraintsError,
+    InfeasibleConstraintsWarning,
+    MissedConstraintsWarning,
+)
+from gbm_constrained.problem.linear_constraints import (
+    LinearConstraints,
     compares_groups,
     find_first,
     find_first_constraints,
 )
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.p_values import find_violated_rows
+
+__all__ = ["Feasibility"]
+
+
+class Message(NamedTuple):
+    """The words of one finding; fields in braces are facts of the finding."""
+
+    lead: str  # Finding; ``{rows}`` names the rows.
+    line: str = ""  # Line for each constraint that the finding is about.
+    remedy: str = ""
+    lead_missed: str = ""  # Own lead of constraints whose value is beyond the bound.
+
+
+_BY_FOLDS = (
+    "on {rows}, by boosters of parts of the rows. The model returned, trained on all of them, "
+    "breaks them by its own training rows:"
+)
+_DIFFER = (
+    "what each does on its fold differs by more than chance, and the model returned is one more "
+    "of them:"
+)
+MESSAGES = {
+    "met": Message("All constraints are met, on {rows}."),
+    "missed": Message(
+        "The model returned misses constraints beyond sampling error, on {rows}:",
+        "{constraint}: {result}, {verdict}",
+        "Relax the bounds, or give more boosting rounds.",
+    ),
+    "missed by numbers": Message(
+        "The model returned misses constraints beyond sampling error, on {rows}:",
+        "{constraint}: {result}, {verdict}",
+        "Relax the bounds, merge small groups (min_group_size= with small_groups='merge'), or let "
+        "predictions use the group (group_shifts=True).",
+    ),
+    "missed within sampling error": Message(
+        "The model returned misses constraints within sampling error, on {rows}:",
+        "{constraint}: {result}, {verdict}",
+        "More rows would decide, and a tighter bound leaves room.",
+    ),
+    "violations left": Message(
+        "Violations are left that cost more errors to mend than they are worth, on {rows}:",
+        "{constraint}: {result}",
+        "Other decisions of this model bring all constraints to within sampling error, and none "
+        "was found that meets them all. Relax the bounds, or give more boosting rounds.",
+    ),
+    "broken by the shift": Message(
+        "The shift of the scores, by which other constraints are met, breaks these constraints on "
+        "mean losses, on {rows}:",
+        "{constraint}: {result}, and {unshifted:.4f} without the shift",
+        "Keep the shift beside the model, and its probabilities as trained, by "
+        "probabilities='calibrated', or relax the bounds.",
+    ),
+    "undefined": Message(
+        "The values of constraints are undefined, on {rows}:",
+        "{constraint}",
+        "A rate has no value over no rows, as the precision of a class that is never predicted. "
+        "Give rows that the rate is taken over, or bound from below how often the class is "
+        "predicted.",
+    ),
+    "refuted": Message(
+        f"These constraints hold {_BY_FOLDS}",
+        "{constraint}: {result}, and {trained:.4f} by training rows",
+        "Boosters of fewer rows are other models here. Give more rows, let leaves be smaller, or "
+        "have the model itself measured: by guarantee= or an eval_set.",
+        f"These constraints are missed {_BY_FOLDS}",
+    ),
+    "unsteady": Message(
+        f"The boosters of the folds meet these constraints together, but {_DIFFER}",
+        "{constraint}: {result}",
+        "More boosting rounds, a smaller learning_rate, or more rows and columns for each tree "
+        "may bring them together.",
+        f"The boosters of the folds miss these constraints together, and {_DIFFER}",
+    ),
+    "unsteady over time": Message(
+        f"The boosters of the windows meet these constraints together, but {_DIFFER}",
+        "{constraint}: {result}",
+        "The period that a booster is measured on differs as well: period_report_ shows whether "
+        "the values move with time. A smaller n_folds makes longer windows.",
+        f"The boosters of the windows miss these constraints together, and {_DIFFER}",
+    ),
+    "drifting": Message(
+        "The last period is outside of the interval that earlier ones leave (period_report_) for:",
+        "{constraint}",
+        "Train on recent rows again, and audit the model by time.",
+    ),
+    "fragile": Message(
+        "Fragile: the constraints {hold} only by decisions that are hardly better than always "
+        "class {constant_class!r}: {objective} {error:.4f}, against {constant_error:.4f} of that, "
+        "and {free_error:.4f} of this model without constraints, on {rows}.",
+        "{constraint}: {result}",
+        "Relax the bounds{more_rows}.",
+    ),
+    "fragile numbers": Message(
+        "Fragile: under the constraints, predictions are hardly better than the mean target. They "
+        "explain {share:.3f} of the deviance, and {free:.3f} without constraints, on {rows}.",
+        "{constraint}: {result}",
+        "Relax the bounds, or merge small groups (min_group_size= with small_groups='merge').",
+    ),
+    "costly numbers": Message(
+        "The constraints cost much of what the model explains, on {rows}: it explains {share:.3f} "
+        "of the deviance, and {free:.3f} without constraints (cost_report_).",
+        remedy="Relax the bounds, merge small groups (min_group_size= with small_groups='merge'), "
+        "or let the predictions of boosters use the group (group_shifts=True).",
+    ),
+    "not certified": Message(
+        "Not certified: {named}. Of the {choices} none passes on {rows}: "
+        "the smallest p-value is {p_value:.2g}, and guarantee='high_probability' needs "
+        "{level:.2g}.",
+        remedy="Relax {bound} or delta, or give more rows to certify on",
+    ),
+    "cannot be met": Message(
+        "Cannot be met: no decision that this model can make meets {named}, not even within "
+        "sampling error, on {rows}.",
+        remedy="Relax {bound}, or drop {dropped}",
+    ),
+    "none was found": Message(
+        "Not met: no decision of this model was found that meets {named}, not even within "
+        "sampling error, on {rows}. There may be one.",
+        remedy="Relax {bound}, or drop {dropped}",
+    ),
+    "costly": Message(
+        "The constraints cost more than they should, on {rows}: the model returned has an "
+        "{objective} of {error:.4f}, {unconstrained:.4f} without constraints, and {decisions} on "
+        "the same scores would meet the constraints with {needed:.4f}.",
+        "The constraint that costs most is {costliest}: without it a threshold has an error of "
+        "{without:.4f}.",
+        "Give more boosting rounds or a larger learning_rate, or relax {relaxed}.",
+    ),
+    "too few rows": Message(
+        "Too few rows to assess whether the constraints hold:",
+        remedy="Give more rows, {merge}or relax the bounds.",
+    ),
+    "training rows": Message(
+        "Training rows are optimistic: new rows may miss constraints that are met there."
+    ),
+    "fewer rounds": Message("Training ended after {trained} of {asked} rounds."),
+}
+
+
+def describe(name: str, results: Sequence[ConstraintResult], **facts: object) -> str:
+    """Describe a finding on constraints, by its key in :data:`MESSAGES`; empty without any."""
+    message, lines = MESSAGES[name], list[str]()
+    parts = [(message.lead, results)]
+    if message.lead_missed:
+        parts = [
+            (message.lead, [result for result in results if result.is_met]),
+            (message.lead_missed, [result for result in results if not result.is_met]),
+        ]
+    for lead, found in parts:
+        if found:
+            lines.append(lead.format(**facts))
+            lines += [
+                f"  {message.line.format(result=result, **vars(result))}" for result in found
+            ]
+    return "\n".join([*lines, message.remedy.format(**facts)]) if lines else ""
+
+
+def describe_missing_guarantee(asked: str) -> str:
+    """Say that a guarantee, "expected" or "high_probability", is not given."""
+    return f"guarantee={asked!r} was asked for and is not given"
+
+
+def describe_conflict(
+    conflict: Sequence[Constraint],
+    results: Sequence[ConstraintResult],
+    error: float,
+    certificate: tuple[float, float],
+    rows: str,
+    *,
+    is_proved: bool,
+) -> str:
+    """Describe constraints that cannot be met, or certified, together; empty if there are none.
+
+    `certificate` is the p-value of the constraints and the largest that earns a certificate, NaN
+    if none was asked for. `rows` is the number and name of the rows. Without `is_proved` no
+    decision was found that meets the constraints.
+    """
+    if not conflict:
+        return ""
+    p_value, level = certificate
+    name = "cannot be met" if is_proved else "none was found"
+    message = MESSAGES["not certified" if p_value > level else name]
+    named, bound, dropped = " and ".join(map(str, conflict)), "this bound", "the constraint"
+    together = len(conflict) > 1
+    if together:
+        named, bound = f"{named} together", "one of these bounds"
+        dropped = "one of these constraints"
+    of_numbers = bool(row_functions_of(conflict))
+    choices = "decisions that this model can make, other than one decision for all rows,"
+    if of_numbers:
+        choices = "maps of the scores"
+    lines = [
+        message.lead.format(named=named, rows=rows, choices=choices, p_value=p_value, level=level)
+    ]
+    others = "the other holds" if len(conflict) == 2 else "the others hold"
+    reached = {result.constraint: result for result in results}
+    for constraint in conflict:
+        result, best = reached[constraint], ""
+        if np.isfinite(result.alone):
+            best += f"at best {result.alone:.4f}{' alone' if together else ''}, "
+        if np.isfinite(result.with_others):
+            best += f"{result.with_others:.4f} while {others}, "
+        lines.append(f"  {constraint}: {best}{result} in the model returned")
+    lines += [
+        f"  {result.constraint}: {result} in the model returned, {result.verdict}"
+        for result in results
+        if result.constraint not in conflict
+    ]
+    least = "violates the constraints least"
+    if p_value > level:
+        least = "is the one without the guarantee"
+    if any(reached[constraint].is_vacuous for constraint in conflict):
+        least = (
+            f"has fewer than {MIN_ROWS} rows in a quotient, and meets a constraint in name only"
+        )
+    given_up = [
+        f"{result.constraint} for {' and '.join(map(str, result.given_up_for))}"
+        for result in results
+        if result.given_up_for
+    ]
+    if given_up:
+        least = f"gives up {', and '.join(given_up)}"
+    its_error = "" if of_numbers else f"; its error is {error:.4f}"
+    lines.append(
+        f"The model returned {least}{its_error}. "
+        f"{message.remedy.format(bound=bound, dropped=dropped)}. If a violation still falls at "
+        f"the end of history_, more boosting rounds may help."
+    )
+    return "\n".join(lines)
+
+
+def describe_too_few_rows(found: Sequence[TooFewRows]) -> str:
+    """Describe rates over too few rows; empty if there are none."""
+    if not found:
+        return ""
+    message, shown = MESSAGES["too few rows"], found[:MOST_NAMED]
+    lines = [message.lead, *(f"  {rate}" for rate in shown)]
+    if len(found) > len(shown):
+        lines.append(f"  and {len(found) - len(shown)} more")
+    has_groups = any(rate.group for rate in found)
+    merge = "merge small groups (small_groups='merge'), " if has_groups else ""
+    return "\n".join([*lines, message.remedy.format(merge=merge)])
+
+
+def describe_cost(cost: Cost) -> str:
+    """Describe the errors that constraints cost; empty unless they cost more than they should."""
+    if not cost.is_costly:
+        return ""
+    if cost.is_of_numbers:
+        message = MESSAGES["costly numbers"]
+        facts = {"share": 1.0 - cost.error, "free": 1.0 - cost.unconstrained_error}
+        return f"{message.lead.format(rows=cost.rows, **facts)}\n{message.remedy}"
+    message, relaxed = MESSAGES["costly"], "a bound"
+    lines = [
+        message.lead.format(
+            rows=cost.rows,
+            error=cost.error,
+            unconstrained=cost.unconstrained_error,
+            needed=cost.needed_error,
+            objective=cost.objective,
+            decisions=cost.decisions,
+        )
+    ]
+    if cost.costliest:
+        relaxed = f"the bound of {cost.costliest}"
+        lines.append(
+            message.line.format(costliest=cost.costliest, without=cost.error_without_costliest)
+        )
+    return "\n".join([*lines, message.remedy.format(relaxed=relaxed)])
+
+
+MAX_COVER_STEPS = 5000  # Steps of the search for the smallest conflict.
+SEARCHED_ROWS = 30_000_000  # Approximate number of rows times threshold searches: some seconds.
+N_BIAS_SEARCHES = 4  # Searches for the biases of several classes, half a second each.
+
+
+def is_measured(compiled: LinearConstraints, counts: CellCounts) -> Bool:
+    """Find the constraints that decisions put enough rows into, if they are quotients."""
+    measured = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
+    for j, constraint in enumerate(compiled.constraints):
+        if constraint.expression.is_quotient:
+            measured[..., j] = rows_of_quotient(compiled, j, counts) >= MIN_ROWS
+    return measured
+
+
+class DecisionPool:
+    """Decisions that a model can make, and the constraints that each meets up to sampling error.
+
+    `choice` is the least violating decision, which is the first of the pool.
+
+    Attributes
+    ----------
+    is_proved : bool
+        Whether no decision meets the constraints in conflict. Otherwise none was found.
+    """
+
+    def __init__(self, scored: ScoredRows, candidates: Sequence[int], choice: Choice) -> None:
+        self.rows, self.margins = scored.rows, scored.margins
+        rows = scored.rows
+        compiled = rows.compiled
+        self.n_constraints = len(compiled.constraints)
+        self.has_several_classes = rows.cells.classes.size > 2
+        self.functionals = np.zeros((0, compiled.constant.size))
+        self.measured = np.zeros((0, self.n_constraints), dtype=bool)
+        self.reached = np.zeros((0, self.n_constraints), dtype=bool)
+        # Several classes, whose search takes longer, have the longest prefix and the one chosen.
+        self.searched = (
+            sorted({choice.rounds, candidates[-1]}) if self.has_several_classes else candidates
+        )
+        self.left, self.is_proved = N_BIAS_SEARCHES, not self.has_several_classes
+        if not self.has_several_classes:
+            self.left = int(np.clip(SEARCHED_ROWS // rows.cells.n_rows, 36, 600))
+        self._add_shifted(choice.rounds, [choice.shift])
+        decided = self.rows.decisions(shift_scores(self.margins(choice.rounds), choice.shift))
+        self.of_choice = CellCounts.of(rows.cells, decided)
+        for prefix in candidates:
+            if self.has_several_classes:
+                self._add_shifted(prefix, self._biases())
+            else:
+                self._add_thresholds(prefix)
+
+    def _biases(self) -> list[Float]:
+        """Draw shifts of several classes: each class always, none, and random ones."""
+        k = self.rows.cells.classes.size
+        rng = np.random.default_rng(0)
+        always = [*(1e6 * np.eye(k)), np.zeros(k)]
+        drawn = rng.normal(size=(N_CANDIDATES, k)) * rng.exponential(2.0, (N_CANDIDATES, 1))
+        return [*always, *drawn]
+
+    def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> None:
+        margin, cells = self.margins(prefix), self.rows.cells
+        tables = [
+            astuple(CellCounts.of(cells, self.rows.decisions(shift_scores(margin, shift))))
+            for shift in shifts
+        ]
+        self._add(CellCounts(*map(np.stack, zip(*tables, strict=True))))
+
+    def _add_thresholds(self, prefix: int) -> None:
+        """Add thresholds that are dense where either class has its scores."""
+        margin, cells = self.margins(prefix), self.rows.cells
+        thresholds = spread_thresholds(margin, cells, N_CANDIDATES)
+        self._add(CellCounts.at_thresholds(cells, margin, thresholds))
+
+    def _add(self, counts: CellCounts) -> None:
+        compiled = self.rows.compiled
+        measured = is_measured(compiled, counts)
+        reached = measured.copy()
+        # A constraint of many rows, as a gap of many groups, is refuted by any of them.
+        levels = SIGNIFICANCE / np.bincount(compiled.owner)[compiled.owner]
+        beyond = find_violated_rows(compiled, counts, levels, one_test_each=True)
+        for j in range(self.n_constraints):
+            reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
+        found = functionals_of(compiled, counts)
+        self.functionals = np.concatenate([self.functionals, found])
+        self.measured = np.concatenate([self.measured, measured])
+        self.reached = np.concatenate([self.reached, reached])
+
+    def conflict(self) -> tuple[int, ...]:
+        """Find constraints that no decision meets together: the fewest, as far as is proved."""
+        every = tuple(range(self.n_constraints))
+        if not self.is_proved and (refuted := self._find_refuted()):
+            self.is_proved = True
+            return refuted
+        if self._can_meet(every):
+            return ()
+        # Either no decision meets the fewest constraints that no known one does, or a further
+        # decision is found that does. Each turn therefore has another answer, or is the last.
+        while (fewest := self._fewest_unreached()) and self.left > 0:
+            if not self._can_meet(fewest):
+                return fewest
+        self.is_proved = False
+        return fewest
+
+    def _find_refuted(self) -> tuple[int, ...]:
+        """Find constraints that a bound refutes on each prefix; none can be left out."""
+        rows = self.rows
+        compiled, refuted = rows.compiled, np.zeros(self.n_constraints, dtype=bool)
+        found = [
+            ViolationBound.of(self.margins(prefix), rows.cells, compiled)
+            for prefix in self.searched
+        ]
+        limits = [limit for limit in found if limit is not None]
+        if len(limits) < len(found):
+            return ()
+        levels = SIGNIFICANCE / np.bincount(compiled.owner)[compiled.owner]
+        bounds = compiled.b + norm.isf(levels) * standard_errors(compiled, self.of_choice)
+
+        def refute(kept: Bool) -> Bool | None:
+            """Find the constraints with multipliers; None where a decision may meet them."""
+            named = np.zeros(self.n_constraints, dtype=bool)
+            if self.reached[:, kept].all(axis=1).any():
+                return None
+            for limit in limits:
+                priced = limit.find_refuted(np.where(kept[compiled.owner], bounds, np.inf))
+                if priced is None:
+                    return None
+                named[compiled.owner[priced]] = True
+            return None if self.reached[:, named].all(axis=1).any() else named
+
+        fewer = refute(~refuted)
+        if fewer is None:
+            return ()
+        refuted = fewer
+        for j in reversed(range(self.n_constraints)):
+            if refuted[j]:
+                fewer = refute(refuted & (np.arange(self.n_constraints) != j))
+                refuted = refuted if fewer is None else fewer
+        return tuple(np.flatnonzero(refuted).tolist())
+
+    def _fewest_unreached(self) -> tuple[int, ...]:
+        """Find the fewest constraints such that each decision of the pool misses one; or none."""
+        missed = np.unique(~self.reached, axis=0)
+        return _smallest_cover(missed) if missed.any(axis=1).all() else ()
+
+    def find_opponents(self, j: int, above: Sequence[int]) -> tuple[int, ...] | None:
+        """Find the fewest of some constraints that one cannot be met together with.
+
+        The result is None if it can be met together with all of them, or if that is not ruled out.
+        """
+        if self._can_meet((j, *above)):
+            return None
+        while True:
+            missed = np.unique(~self.reached[self.reached[:, j]][:, above], axis=0)
+            if not missed.any(axis=1).all():
+                return None  # A further search has found a decision that meets them all.
+            fewest = tuple(above[i] for i in _smallest_cover(missed))
+            if self.left == 0:
+                return tuple(above)
+            if not self._can_meet((j, *fewest)):
+                return fewest
+
+    def _can_meet(self, subset: tuple[int, ...]) -> bool:
+        """Whether a decision meets some constraints together, if others need not be."""
+        if self.reached[:, subset].all(axis=1).any():
+            return True
+        compiled = self.rows.compiled
+        bounds = np.where(np.isin(compiled.owner, subset), compiled.b, np.inf)
+        for prefix in self.searched:
+            if self.left == 0:
+                return True  # No conflict is claimed that is not proved.
+            self.left -= 1
+            search = ShiftSearch(self.margins(prefix), self.rows.cells, compiled)
+            found = search.find(bounds=bounds)
+            self._add_shifted(prefix, [found.value])
+            if self.reached[-1, subset].all():
+                return True
+        return False
+
+    def best(self, j: int, conflict: Sequence[int]) -> tuple[float, float]:
+        """Find the best value of a constraint in conflict, alone and while the others are met."""
+        compiled = self.rows.compiled
+        others = [i for i in conflict if i != j]
+        met = self.reached[:, others].all(axis=1) & self.measured[:, j]
+        values = np.full(len(self.measured), np.nan)
+        for i in np.flatnonzero(self.measured[:, j]):
+            values[i] = compiled.constraints[j].value(self.functionals[i, compiled.spans[j]])
+        sign = compiled.constraints[j].sign
+
+        def best(of: Float) -> float:
+            known = of[np.isfinite(of)]
+            return sign * float((sign * known).min()) if known.size else np.nan
+
+        return best(values), best(values[met]) if others else np.nan
+
+
+def _smallest_cover(missed: Bool, most_steps: int = MAX_COVER_STEPS) -> tuple[int, ...]:
+    """Find the fewest columns such that each row has one of them, by branch and bound.
+
+    After too many steps the result is a set from which no column can be left out. No row of
+    `missed` may be False throughout.
+    """
+    steps = 0
+
+    def cover(rows: Bool, size: int) -> tuple[int, ...] | None:
+        nonlocal steps
+        steps += 1
+        if len(rows) == 0:
+            return ()
+        if steps > most_steps or size * rows.sum(axis=0).max() < len(rows):
+            return None
+        for j in np.flatnonzero(rows[rows.sum(axis=1).argmin()]).tolist():
+            others = cover(rows[~rows[:, j]], size - 1)
+            if others is not None:
+                return (j, *others)
+        return None
+
+    size = 0
+    while steps <= most_steps:
+        found = cover(missed, size)
+        if found is not None:
+            return tuple(sorted(found))
+        size += 1
+    kept = list(range(missed.shape[1]))
+    for j in range(missed.shape[1]):
+        fewer = [i for i in kept if i != j]
+        if missed[:, fewer].any(axis=1).all():
+            kept = fewer
+    return tuple(kept)
+
+
+@dataclass(frozen=True)
+class Feasibility:
+    """Whether the constraints of a fit can be met, and the values that were reached.
+
+    Parameters
+    ----------
+    conflict : tuple of Constraint
+        Smallest set of constraints that cannot be met together; empty if all can. With
+        ``guarantee="high_probability"`` the constraints that are not certified. With priorities
+        those that are given up, and those that they are given up for. Without `is_proved` the
+        smallest set that no decision was found to meet.
+    rules : tuple of ConstraintResult
+        Value and verdict of each constraint; for those in conflict also their best values.
+    too_few_rows : tuple of TooFewRows
+        Rates over too few rows to assess their constraints.
+    unsteady : tuple of ConstraintResult
+        Constraints on which the boosters of the folds differ, and that part of the interval
+        violates.
+    error : float
+        0-1 error of the model returned, on the rows of `source`. In all errors, classes have the
+        weights of ``class_weight`` and ``scale_pos_weight``, as in the objective.
+    constant_class : object
+        Class of the best constant decision that meets the constraints; None if none does.
+    constant_error : float
+        Error of that decision; NaN if there is none.
+    free_error : float
+        Error of the best decision of the model without constraints; NaN if it was not needed.
+    source : str
+        Name of the rows that the model was assessed by: held-out ones such as "out of fold", or
+        "training rows".
+    n_rows : int
+        Number of these rows.
+    p_value, level : float, default=NaN
+        With ``guarantee="high_probability"``: the p-value of the constraints, and the largest one
+        that earns the certificate.
+    refuted : tuple of ConstraintResult, default=()
+        Constraints that the model returned violates on its own training rows, whether the boosters
+        of the folds meet them or not.
+    left : tuple of ConstraintResult, default=()
+        Constraints that the model returned violates beyond doubt, although it can make decisions
+        that bring all constraints to within sampling error, at more errors than that is worth.
+    is_fragile : bool, default=False
+        Whether the constraints leave a model that is hardly better than a constant decision.
+    cost : Cost, default=Cost()
+        Errors that the constraints cost, and should cost. Of a regressor, shares of the deviance
+        that are left unexplained.
+    plain : PlainModel, default=None
+        Objective and values of the constraints of the library's own model on the rows of `source`;
+        None where no such model was measured.
+    drifting : tuple of ConstraintResult, default=()
+        Constraints whose value in the last period is outside of what earlier periods leave.
+    rounds_trained, rounds_asked : int, default=0
+        Boosting rounds (iterations of a linear model) that were trained, and that were asked for.
+        Fewer were trained where a callback or early stopping ended the fit.
+    is_proved : bool, default=True
+        Whether no decision of the model meets the constraints of `conflict`. Otherwise none was
+        found, and their verdicts are those of their values.
+    """
+
+    conflict: tuple[Constraint, ...]
+    rules: tuple[ConstraintResult, ...]
+    too_few_rows: tuple[TooFewRows, ...]
+    unsteady: tuple[ConstraintResult, ...]
+    error: float
+    constant_class: Any
+    constant_error: float
+    free_error: float
+    source: str
+    n_rows: int
+    p_value: float = np.nan
+    level: float = np.nan
+    refuted: tuple[ConstraintResult, ...] = ()
+    left: tuple[ConstraintResult, ...] = ()
+    is_fragile: bool = False
+    cost: Cost = field(default_factory=Cost)
+    plain: PlainModel | None = None
+    drifting: tuple[ConstraintResult, ...] = ()
+    rounds_trained: int = 0
+    rounds_asked: int = 0
+    is_proved: bool = True
+
+    @property
+    def status(self) -> Kind:
+        """The gravest verdict: "met" exactly if each constraint is met on unseen rows."""
+        return gravest(result.verdict.kind for result in self.rules)
+
+    @property
+    def given_up(self) -> tuple[ConstraintResult, ...]:
+        """Constraints that are given up for others of priorities that come first."""
+        return tuple(result for result in self.rules if result.given_up_for)
+
+    def conflict_of(self, constraint: Constraint) -> tuple[Constraint, ...]:
+        """List the constraints that one cannot be met together with, itself among them.
+
+        Parameters
+        ----------
+        constraint : Constraint
+            The constraint.
+
+        Returns
+        -------
+        tuple of Constraint
+            Empty for one that others are given up for, and where the conflict is not proved.
+        """
+        if not self.given_up:
+            return self.conflict if self.is_proved else ()
+        return next(
+            ((constraint, *r.given_up_for) for r in self.given_up if r.constraint == constraint),
+            (),
+        )
+
+    @property
+    def undefined(self) -> tuple[ConstraintResult, ...]:
+        """Constraints whose values are undefined, beside conflicts and rates over too few rows."""
+        named = {rate.constraint for rate in self.too_few_rows}.union(self.conflict)
+        return tuple(
+            result
+            for result in self._with_verdict("cannot be told")
+            if np.isnan(result.value) and result.constraint not in named
+        )
+
+    @property
+    def broken_by_shift(self) -> tuple[ConstraintResult, ...]:
+        """Constraints on mean losses that are missed, or missed by more, due to the shift."""
+        missed = self._with_verdict("missed")
+        return tuple(result for result in missed if np.isfinite(result.unshifted))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings, by the codes that ``docs/warnings.md`` explains."""
+        return findings_of_fit(self)
+
+    @property
+    def message(self) -> str:
+        """The findings in plain words, one line for each constraint that is not met."""
+        within = () if self.conflict else self._with_verdict("missed within sampling error")
+        reported = self._reported_rows
+        found = [
+            self._conflict_message or self._fragile_message,
+            describe_cost(self.cost),
+            *self._doubts,
+            *self._misses,
+            describe("missed within sampling error", within, rows=reported),
+        ]
+        lines = [*filter(None, found)] or [MESSAGES["met"].lead.format(rows=reported)]
+        if any(result.verdict.source == TRAINING_ROWS for result in self.rules):
+            lines.append(MESSAGES["training rows"].lead)
+        if self.rounds_trained < self.rounds_asked:
+            ended = {"trained": self.rounds_trained, "asked": self.rounds_asked}
+            lines.append(MESSAGES["fewer rounds"].lead.format(**ended))
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def add_training_evidence(self, values: Float, is_violated: Bool) -> Feasibility:
+        """Add what the training rows of the model returned say against constraints.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_constraints,)
+            Value of each constraint by the training rows.
+        is_violated : ndarray of shape (n_constraints,), bool
+            Whether the training rows refute each constraint.
+        """
+        refuted = tuple(
+            replace(self.rules[j], trained=float(values[j])) for j in np.flatnonzero(is_violated)
+        )
+        doubts = {
+            result.constraint: f"the model breaks the constraint on its training rows, "
+            f"{result.trained:.4f}"
+            for result in refuted
+        }
+        results = tuple(
+            replace(
+                result,
+                verdict=Verdict.of(
+                    result.constraint,
+                    Estimate(result.value, result.low, result.high),
+                    result.verdict.rows,
+                    result.verdict.source,
+                    doubt=result.verdict.reason or doubts.get(result.constraint, ""),
+                    conflict=self.conflict_of(result.constraint),
+                    left_out=result.verdict.left_out,
+                ),
+            )
+            for result in self.rules
+        )
+        return replace(self, rules=results, refuted=refuted)
+
+    def warn(self, raises: bool) -> None:
+        """Warn of the findings, or raise if constraints cannot be met.
+
+        Parameters
+        ----------
+        raises : bool
+            Whether constraints that cannot be met are an error.
+
+        Raises
+        ------
+        InfeasibleConstraintsError
+            If constraints cannot be met and `raises` is set.
+        """
+        conflict = self._conflict_message
+        found: list[tuple[str, type[Warning]]] = [
+            ("\n".join(filter(None, [self._fragile_message, *self._doubts])),
+             FragileConstraintsWarning),
+            ("\n".join(filter(None, self._misses)), MissedConstraintsWarning),
+            (describe_cost(self.cost), CostlyConstraintsWarning),
+            ("" if raises else conflict, InfeasibleConstraintsWarning),
+        ]  # fmt: skip
+        for text, category in found:
+            if text:
+                issue_warning(text, *(f.code for f in self.findings if f.category is category))
+        if conflict and raises:
+            raise InfeasibleConstraintsError(conflict, self)
+
+    @property
+    def _rows(self) -> str:
+        if self.source == TRAINING_ROWS:
+            return f"{self.n_rows:,} {TRAINING_ROWS}"
+        return f"{self.n_rows:,} unseen rows ({self.source})"
+
+    @property
+    def _reported_rows(self) -> str:
+        """The rows that the verdicts are about, which may be those of an evaluation set."""
+        sources = list(dict.fromkeys(result.verdict.source for result in self.rules))
+        if sources == [self.source]:
+            return self._rows
+        return " and ".join(s if s == TRAINING_ROWS else f"unseen rows ({s})" for s in sources)
+
+    def _with_verdict(self, kind: Kind) -> list[ConstraintResult]:
+        return [result for result in self.rules if result.verdict.kind == kind]
+
+    @property
+    def _conflict_message(self) -> str:
+        certificate = self.p_value, self.level
+        return describe_conflict(
+            self.conflict,
+            self.rules,
+            self.error,
+            certificate,
+            self._rows,
+            is_proved=self.is_proved,
+        )
+
+    @property
+    def _fragile_message(self) -> str:
+        if not self.is_fragile:
+            return ""
+        if self.cost.is_of_numbers:
+            share, free = 1.0 - self.cost.error, 1.0 - self.cost.unconstrained_error
+            return describe("fragile numbers", self.rules, share=share, free=free, rows=self._rows)
+        more = ", or give more rows to certify on, if it is these that leave no room"
+        is_met = all(result.is_met for result in self.rules)
+        return describe(
+            "fragile",
+            self.rules,
+            hold="hold" if is_met else "are met to within sampling error",
+            constant_class=self.constant_class,
+            objective=self.cost.objective,
+            error=self.error if self.cost.objective == "error" else self.cost.error,
+            constant_error=self.constant_error,
+            free_error=self.free_error,
+            rows=self._rows,
+            more_rows=more if np.isfinite(self.p_value) else "",
+        )
+
+    @property
+    def _doubts(self) -> list[str]:
+        is_over_time = self.source == LATER_PERIODS
+        return [
+            describe_too_few_rows(self.too_few_rows),
+            describe("undefined", self.undefined, rows=self._reported_rows),
+            describe("unsteady over time" if is_over_time else "unsteady", self.unsteady),
+            describe("refuted", self.refuted, rows=self._rows),
+            describe("drifting", self.drifting),
+        ]
+
+    @property
+    def _misses(self) -> list[str]:
+        named = {result.constraint for result in (*self.left, *self.broken_by_shift)}
+        others = [r for r in self._with_verdict("missed") if r.constraint not in named]
+        of_numbers = row_functions_of([result.constraint for result in self.rules])
+        missed = "missed by numbers" if of_numbers else "missed"
+        return [
+            describe("broken by the shift", self.broken_by_shift, rows=self._rows),
+            describe("violations left", self.left, rows=self._rows),
+            # A conflict names all constraints.
+            describe(missed, () if self.conflict else others, rows=self._reported_rows),
+        ]
+
 
 FRAGILE_ERROR = 0.8  # Share of a constant decision's error above which decisions are fragile.
 FRAGILE_GAIN = 0.5  # Share of the unconstrained gain over it below which decisions are fragile.

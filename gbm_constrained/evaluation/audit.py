@@ -1,52 +1,761 @@
-"""Values, intervals and verdicts of any classifier on given rows."""
+"""Values, intervals and verdicts of any classifier or regressor on given rows.
+
+A constraint drifts if its value in the last period is outside of the interval that the periods
+before it, all together, leave for a period of so many rows. The interval has the level for all
+constraints together (Bonferroni), so that one of them drifts by chance as rarely as one alone.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from itertools import product
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._dataframes import as_column
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
-from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.positive_class import resolve_positive_class
-from gbm_constrained.constraints.rates import accuracy
-from gbm_constrained.data.alignment import check_alignment, row_labels_of
-from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.times import Period, Times
-from gbm_constrained.data.validation import as_labels, check_integer, check_share, check_weight
-from gbm_constrained.decision.evaluation_set import Estimate
-from gbm_constrained.evaluation.classifiers import (
-    check_scored,
-    cross_entropies,
-    encode_labels,
-    find_classes,
-    find_history,
-    has_classes,
-    positive_of,
-    positive_probabilities,
-    predict_labels,
-    ranking_scores,
+from gbm_constrained.constraints.checking import (
+    check_constraints,
+    check_task,
+    resolve_positive_class,
 )
-from gbm_constrained.evaluation.measured_rows import MeasuredRows
-from gbm_constrained.evaluation.metric_value import MetricOnRows
-from gbm_constrained.evaluation.periods import empty_period_frame, measure_decisions, period_frame
-from gbm_constrained.evaluation.report_tables import list_groups, tabulate_satisfied
-from gbm_constrained.evaluation.sample_size import find_too_few_rows, rows_of_constraint
-from gbm_constrained.evaluation.verdicts import KINDS, Verdict
-from gbm_constrained.metrics.base import Metric
+from gbm_constrained.constraints.rates import accuracy, mean_loss, refuse_rates, row_functions_of
+from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.data.exact_sums import sum_over_machines
+from gbm_constrained.data.fit_data import check_targets
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.splits import Period, Times
+from gbm_constrained.data.validation import (
+    as_labels,
+    check_alignment,
+    check_integer,
+    check_no_scores,
+    check_share,
+    check_weight,
+    columns_of,
+    row_labels_of,
+)
+from gbm_constrained.decision.evaluation_set import Estimate, Outcome, PlainModel
+from gbm_constrained.decision.regression import PredictedRows
+from gbm_constrained.evaluation.verdicts import (
+    KINDS,
+    TRAINING_ROWS,
+    Verdict,
+    find_too_few_rows,
+    rows_of_constraint,
+)
+from gbm_constrained.metrics.base import BoundMetric, Metric
 from gbm_constrained.metrics.reading import read_metrics
-from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.grouping import SmallGroupWarning
+from gbm_constrained.problem.compiler import JointCells, NoRowsError, compile_constraints
+from gbm_constrained.problem.functionals import Group, SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
+from gbm_constrained.problem.losses import RegressionObjective
+from gbm_constrained.problem.pairs import PairRows
+from gbm_constrained.problem.rows import ResidualRows
+from gbm_constrained.solvers.base import Record
+from gbm_constrained.statistics.counts import CellCounts, functionals_of_weights
+from gbm_constrained.statistics.influence import RowGroups
+from gbm_constrained.statistics.intervals import functional_intervals
+from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
+
+
+@dataclass(frozen=True, eq=False)
+class MetricOnRows:
+    """A metric bound to rows.
+
+    Parameters
+    ----------
+    bound : BoundMetric
+        The metric.
+    cells : Cells
+        Partition of the rows by what the metric looks at.
+    compiled : LinearConstraints
+        Its functionals.
+    joint : JointCells
+        The joint partition.
+    """
+
+    bound: BoundMetric
+    cells: Cells
+    compiled: LinearConstraints
+    joint: JointCells
+
+    @classmethod
+    def of(cls, metric: Metric, rows: Rows, positive: Any = None) -> MetricOnRows:
+        """Bind a metric to rows.
+
+        Parameters
+        ----------
+        metric : Metric
+            The metric.
+        rows : Rows
+            The rows.
+        positive : hashable, default=None
+            Label of the positive class.
+
+        Raises
+        ------
+        ValueError
+            If a class or a group that the metric looks at has no rows, or the metric is about a
+            named data set, which only fits have.
+        """
+        classes = rows.classes
+        of_classes = np.bincount(rows.y, rows.weight, classes.size)
+        bound = metric.bind(classes, of_classes / of_classes.sum())
+        bound = bound.with_positive_class(classes, positive)
+        if names := sorted({name for c in bound.constraints for name in c.data_sets}):
+            raise ValueError(
+                f"{metric} speaks of the data set {names[0]!r}, which was given to a fit and is "
+                f"no part of these rows: measure a metric without on=dataset(...) on its rows."
+            )
+        warning = SmallGroupWarning(f"{metric}, ")
+        try:
+            cells, compiled = compile_constraints(bound.constraints, rows, warning=warning)
+        except NoRowsError:
+            missing = ", ".join(map(repr, classes[of_classes == 0.0].tolist()))
+            reason = f"is of class {missing}" if missing else "is among those of one of its rates"
+            raise ValueError(
+                f"{metric} has no value on these rows: none of them with positive weight "
+                f"{reason}. Give rows of every class, {classes.tolist()}, or measure the accuracy."
+            ) from None
+        bound = bound.with_groups(compiled.groups)
+        return cls(bound, cells, compiled, JointCells.of(cells))
+
+    def value(self, shares: Float) -> float:
+        """Compute the metric of (randomised) decisions.
+
+        Parameters
+        ----------
+        shares : ndarray of shape (n_samples, n_classes)
+            Probability of each decision on each row.
+        """
+        counts = self.joint.count_shares(shares, self.cells.rows.weight)
+        found = self.joint.coefficients(self.cells, self.compiled).functionals(counts)
+        return float(self.bound.function(found))
+
+    def estimate(self, decisions: Codes, level: float) -> Estimate:
+        """Estimate the metric of decisions, with an interval by the bootstrap of rows.
+
+        The worst rate has an interval of its own: each replicate has another worst one.
+
+        Parameters
+        ----------
+        decisions : ndarray of shape (n_samples,), intp
+            Class index that each row is decided as.
+        level : float
+            Level of the interval.
+        """
+        joint, n_classes = self.joint, self.joint.n_classes
+        if self.bound.metric.form == "worst":
+            everyone, decided = slice(None), np.eye(n_classes)[decisions]
+            counted = CellCounts.of_probabilities(self.cells, decided)
+            interval = worst_rate_interval(self.compiled, counted, everyone, level)
+            return Estimate(self.value(decided), *map(float, interval))
+        weight = self.cells.rows.weight
+        groups = RowGroups.of(joint.codes, decisions[None], weight, joint.amounts())
+        weights = np.vstack([groups.weight, groups.resample()])
+        shares = np.eye(n_classes)[groups.decisions[0]]
+        counts = groups.tables(weights, shares, len(joint))
+        tables, as_ones = (joint.spread(counts, len(self.cells), as_ones=a) for a in (False, True))
+        u = functionals_of_weights(self.compiled, tables, as_ones)
+        value, *resampled = (self.bound.function(one) for one in u)
+        tail = 50.0 * (1.0 - level)
+        return Estimate(value, *map(float, np.nanpercentile(resampled, [tail, 100.0 - tail])))
+
+
+def worst_rate_interval(
+    compiled: LinearConstraints, counts: CellCounts, at: slice, level: float = 0.95
+) -> Float:
+    """Find the interval of the smallest rate of decisions that the rows did not choose.
+
+    It is that of :func:`~gbm_constrained.statistics.intervals.worst_interval`.
+
+    Parameters
+    ----------
+    compiled : LinearConstraints
+        The functionals.
+    counts : CellCounts
+        The decisions.
+    at : slice
+        Positions of the rates among the functionals.
+    level : float, default=0.95
+        Level of the interval.
+    """
+    of_each = functional_intervals(compiled, counts, level)[at]
+    of_all = 1.0 - (1.0 - level) / len(of_each)
+    strict = functional_intervals(compiled, counts, of_all)[at]
+    return np.array([of_each[:, 0].min(), strict[:, 1].min()])
+
+
+def measure_metric(metric: Metric, rows: Rows, shares: Float, positive: Any = None) -> float:
+    """Compute a metric of (randomised) decisions.
+
+    Parameters
+    ----------
+    metric, rows, positive
+        As in :meth:`MetricOnRows.of`.
+    shares : ndarray of shape (n_samples, n_classes)
+        Probability of each decision on each row.
+    """
+    return MetricOnRows.of(metric, rows, positive).value(shares)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredRows:
+    """Values and intervals of what constraints bound, and of their functionals.
+
+    Parameters
+    ----------
+    counts : CellCounts
+        Counts of the decisions.
+    functionals : ndarray of shape (n_functionals,)
+        Rates, mean losses, pair rates and mean residuals.
+    values : ndarray of shape (n_constraints,)
+        What the constraints bound.
+    sampled : Sampled
+        Intervals of both.
+    """
+
+    counts: CellCounts
+    functionals: Float
+    values: Float
+    sampled: Sampled
+
+    @classmethod
+    def of(
+        cls, cells: Cells, compiled: LinearConstraints, scored: ScoredDecisions, level: float
+    ) -> MeasuredRows:
+        """Measure decisions, and losses and scores of rows where constraints need them."""
+        counts, loss = CellCounts.of(cells, scored.decided), scored.loss
+        weight, mean_loss = cells.rows.weight, np.zeros(len(cells))
+        pairs = residuals = None
+        if loss is not None:
+            weighted = loss if weight is None else loss * weight
+            (total,) = sum_over_machines(cells.total, [weighted], cells.communicator)
+            np.divide(total, cells.weight, out=mean_loss, where=cells.weight > 0)
+        if scored.margin is not None:
+            rows = PairRows(compiled, cells, weight, float(cells.weight.sum()))
+            pairs = rows.tables(scored.margin)
+        if scored.probability is not None:
+            of_bins = ResidualRows(compiled, cells, weight, float(cells.weight.sum()))
+            residuals = of_bins.tables(scored.probability)
+        statistics = CellStatistics(counts.shares, mean_loss, mean_loss, pairs, residuals)
+        functionals = compiled.functionals(statistics)
+        sampled = Sampled.of(compiled, counts, level)
+        sampled = sampled.complete(cells, compiled, functionals, scored, level)
+        return cls(counts, functionals, compiled.values(functionals), sampled)
+
+
+PERIOD_COLUMNS = (
+    "constraint", "sense", "bound", "period", "first", "last", "rows", "value", "low", "high",
+    "expected_low", "expected_high", "drifts",
+)  # fmt: skip
+
+Measure: TypeAlias = Callable[[Codes, Cells, LinearConstraints, float], tuple[Float, Float]]
+"""Measures constraints on rows at some positions, given their cells, the constraints on them and a
+level: values, shape (n_constraints,), and intervals, shape (n_constraints, 2)."""
+
+
+def measure_decisions(scored: ScoredDecisions) -> Measure:
+    """Make what measures decisions about some of the rows."""
+
+    def measure(
+        index: Codes, cells: Cells, compiled: LinearConstraints, level: float
+    ) -> tuple[Float, Float]:
+        found = MeasuredRows.of(cells, compiled, scored.take(index), level)
+        return found.values, found.sampled.constraints
+
+    return measure
+
+
+def measure_predictions(rows: PredictedRows, score: Array) -> Measure:
+    """Make what measures predictions of numbers for some of the rows, given their scores."""
+
+    def measure(
+        index: Codes, cells: Cells, compiled: LinearConstraints, level: float
+    ) -> tuple[Float, Float]:
+        part = PredictedRows(cells, compiled, rows.source, rows.targets[index], rows.objective)
+        functionals, intervals, _ = part.intervals(score[index], level)
+        return compiled.values(functionals), intervals
+
+    return measure
+
+
+def period_frame(
+    rows: Rows,
+    compiled: LinearConstraints,
+    measure: Measure,
+    periods: Sequence[Period],
+    level: float = 0.95,
+) -> pd.DataFrame:
+    """Tabulate the values of constraints in each period.
+
+    Parameters
+    ----------
+    rows : Rows
+        The rows of all periods.
+    compiled : LinearConstraints
+        The constraints, on these or on training rows, whose groups are kept.
+    measure : callable
+        Measures decisions or predictions (:func:`measure_decisions`, :func:`measure_predictions`).
+    periods : sequence of Period
+        Positions of the rows of each period, in the order of time.
+    level : float, default=0.95
+        Level of each interval, and of all that are expected together.
+
+    Returns
+    -------
+    DataFrame
+        One row per constraint and period, with PERIOD_COLUMNS. The last period has the interval
+        that the earlier ones leave for its value, and whether the value is outside (``drifts``).
+    """
+    by_period = _ByPeriod(rows, compiled, measure)
+    found = [by_period.measure_rows(period.rows, level) for period in periods]
+    constraints, records = compiled.constraints, []
+    expected, drifts = by_period.find_drift(periods, level)
+    for j, constraint in enumerate(constraints):
+        stated = str(constraint), constraint.sense, constraint.bound
+        for k, (period, (values, intervals, sizes)) in enumerate(zip(periods, found, strict=True)):
+            is_last = k == len(periods) - 1
+            records.append((
+                *stated, k + 1, plain_time(period.first), plain_time(period.last), sizes[j],
+                values[j], *intervals[j],
+                *(expected[j] if is_last else (np.nan, np.nan)),
+                drifts[j] if is_last else None,
+            ))  # fmt: skip
+    return set_period_types(pd.DataFrame(records, columns=list(PERIOD_COLUMNS)))
+
+
+def empty_period_frame() -> pd.DataFrame:
+    """Make a table of no periods."""
+    return set_period_types(pd.DataFrame(columns=list(PERIOD_COLUMNS)))
+
+
+def set_period_types(frame: pd.DataFrame) -> pd.DataFrame:
+    """Set the types of the columns of a table of periods, which do not depend on its rows."""
+    integers, texts = ("period", "rows"), ("constraint", "sense")
+    for name in PERIOD_COLUMNS:
+        if name == "drifts":
+            frame[name] = frame[name].astype("boolean")
+        elif name in integers:
+            frame[name] = frame[name].astype(np.int64)
+        elif name in texts:
+            frame[name] = frame[name].astype(str)
+        elif name not in ("first", "last"):
+            frame[name] = frame[name].astype(np.float64)
+    return frame
+
+
+def drifting(frame: pd.DataFrame) -> list[str]:
+    """List the constraints that drift, by a table of periods."""
+    return frame.loc[frame["drifts"].fillna(value=False).astype(bool), "constraint"].tolist()
+
+
+@dataclass(frozen=True, eq=False)
+class _ByPeriod:
+    """Rows of several periods, with what measures constraints on them."""
+
+    rows: Rows
+    compiled: LinearConstraints
+    measure: Measure
+
+    def measure_rows(self, index: Codes, level: float) -> tuple[Float, Float, list[int]]:
+        """Measure the constraints on some rows: values, intervals, and numbers of rows."""
+        rows, constraints = self.rows.take(index), self.compiled.constraints
+        cells, compiled = compile_constraints(constraints, rows, self.compiled, warning=None)
+        sizes = [rows_of_constraint(cells, compiled, j) for j in range(len(constraints))]
+        return *self.measure(index, cells, compiled, level), sizes
+
+    def find_drift(self, periods: Sequence[Period], level: float) -> tuple[Float, list[Any]]:
+        """Find the interval of each value in the last period, and whether the value is outside."""
+        n = len(self.compiled.constraints)
+        joint = 1.0 - (1.0 - level) / max(n, 1)
+        before = np.sort(np.concatenate([period.rows for period in periods[:-1]]))
+        value, earlier, _ = self.measure_rows(before, joint)
+        now, last, _ = self.measure_rows(periods[-1].rows, joint)
+        (low, high), (last_low, last_high) = earlier.T, last.T
+        # The difference of two values varies as both of them do.
+        expected = np.column_stack([
+            value - np.hypot(value - low, last_high - now),
+            value + np.hypot(high - value, now - last_low),
+        ])  # fmt: skip
+        ranges = self.compiled.ranges
+        expected = np.clip(expected, ranges[:, :1], ranges[:, 1:])
+        is_outside = (now < expected[:, 0]) | (now > expected[:, 1])
+        is_known = np.isfinite(expected).all(axis=1) & np.isfinite(now)
+        return expected, [
+            bool(o) if k else None for o, k in zip(is_outside, is_known, strict=True)
+        ]
+
+
+def plain_time(value: Any) -> Any:
+    """Convert a time to what every table and file can hold: a number, or a text."""
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return str(pd.Series([value]).iloc[0])
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if isinstance(value, (int, float)) else str(value)
+
+
+def constraints_frame(
+    compiled: LinearConstraints,
+    functionals: Float,
+    multipliers: Float,
+    outcome: Outcome | None,
+    verdicts: Sequence[Verdict],
+) -> pd.DataFrame:
+    """Tabulate each constraint: values on training and held-out rows, multiplier and verdict.
+
+    Where constraints have priorities, these and what each is given up for are columns as well.
+    """
+    train = compiled.values(functionals)
+    held_out = np.full(len(train), np.nan)
+    interval = np.full((len(train), 2), np.nan)
+    if outcome is not None:
+        held_out, interval = compiled.values(outcome.functionals), outcome.intervals
+    report = pd.DataFrame(
+        {
+            "constraint": compiled.names,
+            "bound": compiled.bounds,
+            "train": train,
+            "held_out": held_out,
+            "low": interval[:, 0],
+            "high": interval[:, 1],
+            "rows": [verdict.source for verdict in verdicts],
+            "multiplier": compiled.totals(multipliers),
+            "train_satisfied": compiled.is_satisfied(train),
+            "satisfied": tabulate_satisfied(compiled, held_out),
+            "verdict": [verdict.kind for verdict in verdicts],
+        }
+    )
+    priorities = [constraint.priority for constraint in compiled.constraints]
+    if len(set(priorities)) > 1:
+        report.insert(1, "priority", priorities)
+        report["given_up_for"] = [" and ".join(verdict.given_up_for) for verdict in verdicts]
+    return report
+
+
+def costs_frame(
+    names: Sequence[str],
+    objective: str,
+    returned: PlainModel,
+    plain: PlainModel | None,
+    source: str,
+) -> pd.DataFrame:
+    """Tabulate the objective and each constraint of the plain model and of the one returned.
+
+    Values on training rows are named so; others are of unseen rows.
+    """
+    rows = {"plain": plain, "returned": returned}
+    missing = PlainModel(np.nan, np.full(len(names), np.nan))
+    measured = [missing if row is None else row for row in rows.values()]
+    values = [[row.objective, *row.values] for row in measured]
+    index = pd.Index(list(rows), name=TRAINING_ROWS if source == TRAINING_ROWS else None)
+    return pd.DataFrame(values, index=index, columns=[objective, *names])
+
+
+def tabulate_satisfied(compiled: LinearConstraints, values: Float) -> Any:
+    """Tabulate whether each constraint is satisfied, missing where there is no value."""
+    satisfied = pd.array(compiled.is_satisfied(values), dtype="boolean")
+    satisfied[np.isnan(values)] = pd.NA
+    return satisfied
+
+
+def list_groups(compiled: LinearConstraints) -> Iterator[tuple[str, Group, int]]:
+    """List the name of the constraint, the group and the position of each group's functionals.
+
+    Constraints on several rates are named with the rate.
+    """
+    of_constraints = zip(
+        compiled.names, compiled.constraints, compiled.spans, compiled.groups, strict=True
+    )
+    for name, constraint, span, groups in of_constraints:
+        rates = constraint.rates
+        names = [name] if len(rates) == 1 else [f"{rate} in {name}" for rate in rates]
+        for k, (group, own) in enumerate(product(groups, names), span.start):
+            yield own, group, k
+
+
+def groups_frame(
+    compiled: LinearConstraints, functionals: Float, outcome: Outcome | None
+) -> pd.DataFrame:
+    """Tabulate the size and the rate of each group of each constraint."""
+    held_out = np.full((functionals.size, 3), np.nan)
+    if outcome is not None:
+        held_out = np.column_stack([outcome.functionals, outcome.of_functionals])
+    records = [
+        (name, str(group), group.size, functionals[k], *held_out[k])
+        for name, group, k in list_groups(compiled)
+    ]
+    columns = ["constraint", "group", "rows", "train", "held_out", "low", "high"]
+    return pd.DataFrame(records, columns=columns)
+
+
+def small_groups_frame(compiled: LinearConstraints) -> pd.DataFrame:
+    """Tabulate the groups of few training rows: constraint, size and treatment."""
+    columns = ["constraint", "group", "rows", "treatment"]
+    names = dict(zip(compiled.constraints, compiled.names, strict=True))
+    records = [
+        (names[found.constraint], str(found.group), found.rows, found.treatment)
+        for found in compiled.small
+    ]
+    return pd.DataFrame(records, columns=columns)
+
+
+def history_frame(
+    records: Sequence[Record],
+    compiled: LinearConstraints,
+    held_out: Float | None = None,
+) -> pd.DataFrame:
+    """Tabulate the history of a solver, one row per record, with held-out values if any."""
+    names = ("iteration", "rounds", "objective", "error", "bregman", "fritz_john", "seconds")
+    columns: dict[str, Any] = {name: [getattr(r, name) for r in records] for name in names}
+    values = np.array([compiled.values(r.functionals) for r in records])
+    multipliers = np.array([compiled.totals(r.multipliers) for r in records])
+    for j, name in enumerate(compiled.names):
+        columns[f"value[{name}]"] = values[:, j]
+        columns[f"bound[{name}]"] = np.full(len(records), compiled.bounds[j])
+        columns[f"multiplier[{name}]"] = multipliers[:, j]
+        if held_out is not None:
+            columns[f"held_out[{name}]"] = held_out[:, j]
+    return pd.DataFrame(columns)
+
+
+SCORES = ("decision_function", "predict_proba")  # Methods that rank rows, the first one first.
+
+
+def predict_labels(
+    model: Any, name: str, X: Any, n: int, sensitive_features: Any = None
+) -> NDArray[Any]:
+    """Predict the label of each row, and check the labels."""
+    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
+        raise TypeError(
+            f"model must be a fitted classifier with predict, got {reprlib.repr(model)}: wrap "
+            f"what it is in an object whose predict(X) returns labels."
+        )
+    decided = as_column(repeatable_decisions(model, X, sensitive_features))
+    if decided.ndim == 2 and decided.shape[1] == 1:
+        decided = decided[:, 0]
+    if decided.shape != (n,):
+        raise ValueError(
+            f"{name}.predict returned an array of shape {decided.shape} for {n} rows: it must "
+            f"return one label for each, not probabilities."
+        )
+    if pd.isna(decided).any():
+        raise ValueError(f"{name}.predict returned missing labels: a row without one is no row.")
+    return decided
+
+
+def has_classes(model: Any) -> bool:
+    """Whether a classifier lists its classes."""
+    return getattr(model, "classes_", None) is not None
+
+
+def find_classes(
+    model: Any, labels: NDArray[Any], answers: Mapping[str, NDArray[Any]]
+) -> NDArray[np.generic]:
+    """Find the sorted classes: the model's, or those that occur."""
+    if has_classes(model):
+        classes = np.asarray(model.classes_)
+        if classes.ndim != 1:
+            raise ValueError(
+                f"model has classes_ of shape {classes.shape}: classifiers of several outputs "
+                f"are not supported, audit each output by itself."
+            )
+        return np.unique(classes)
+    for name, decided in answers.items():
+        remedy = "wrap the model in an object whose predict(X) returns labels"
+        check_no_scores(decided, f"{name}.predict returned", remedy)
+    try:
+        found = [np.unique(values) for values in (labels, *answers.values())]
+        # Numbers beside texts are refused here; put together, numpy makes texts of them.
+        sorted(itertools.chain.from_iterable(values.tolist() for values in found))
+        classes = np.unique(np.concatenate(found))
+    except TypeError:
+        raise ValueError(
+            "y and the decisions are of types that cannot be compared: give y as the model "
+            "predicts it."
+        ) from None
+    if classes.size < 2:
+        raise ValueError(
+            f"y and the decisions hold one class only ({classes.tolist()}), and the model has no "
+            f"classes_: give rows of at least two."
+        )
+    return classes
+
+
+def encode_labels(labels: NDArray[Any], classes: NDArray[Any], what: str, remedy: str) -> Codes:
+    """Encode labels as class indices."""
+    known = {value: i for i, value in enumerate(classes.tolist())}
+    positions, found = pd.factorize(labels)
+    values: list[Hashable] = [v.item() if isinstance(v, np.generic) else v for v in found]
+    strange = [value for value in values if value not in known]
+    if strange:
+        raise ValueError(f"{what} {strange[0]!r}, which is not among {list(known)}, {remedy}.")
+    return np.array([known[value] for value in values], dtype=np.intp)[positions]
+
+
+def cross_entropies(
+    model: Any, name: str, X: Any, codes: Codes, classes: NDArray[Any], constraint: str
+) -> Float:
+    """Compute the cross-entropy of each row, in nats."""
+    if not callable(getattr(model, "predict_proba", None)):
+        raise TypeError(
+            f"{constraint} needs probabilities, and {name} has no predict_proba: wrap it in "
+            f"sklearn.calibration.CalibratedClassifierCV, or bound error_rate() instead."
+        )
+    probability = _columns_of_classes(model, name, "predict_proba", (X, codes.size), classes)
+    given = probability[np.arange(codes.size), codes]
+    floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
+    # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
+    return -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
+
+
+def check_scored(models: Mapping[str, Any], constraints: Sequence[Constraint]) -> None:
+    """Refuse classifiers without scores or probabilities where constraints are about these."""
+    for constraint in constraints:
+        for name, model in models.items():
+            if constraint.is_pair and not any(map(partial(_has_method, model), SCORES)):
+                raise TypeError(
+                    f"{constraint} compares scores, and {name} has neither decision_function nor "
+                    f"predict_proba: give a classifier with one of them, or bound a rate of "
+                    f"decisions, such as fpr()."
+                )
+            if constraint.is_calibration and not _has_method(model, "predict_proba"):
+                raise TypeError(
+                    f"{constraint} is about probabilities, and {name} has no predict_proba: wrap "
+                    f"it in sklearn.calibration.CalibratedClassifierCV, or bound a rate of "
+                    f"decisions, such as fpr()."
+                )
+
+
+def ranking_scores(model: Any, name: str, X: Any, n: int, classes: NDArray[Any]) -> Array:
+    """Find the scores by which a classifier ranks rows.
+
+    Those of two classes, (n_samples,), rise with the second one: ``decision_function``, else the
+    probability. Several classes, (n_samples, n_classes), have log-probabilities, and values of
+    ``decision_function`` where there are no probabilities.
+    """
+    has_decisions, has_probabilities = (_has_method(model, method) for method in SCORES)
+    if classes.size > 2:
+        method = "predict_proba" if has_probabilities else "decision_function"
+        scores = _columns_of_classes(model, name, method, (X, n), classes)
+        with np.errstate(divide="ignore"):
+            scores = np.log(scores) if has_probabilities else scores
+    elif has_decisions:
+        scores = np.asarray(model.decision_function(X))
+        if scores.size != n:
+            raise ValueError(
+                f"{name}.decision_function returned an array of shape {scores.shape}: for {n} "
+                f"rows of two classes it must be {(n,)}."
+            )
+        is_sorted = not has_classes(model) or np.asarray(model.classes_)[1] == classes[1]
+        scores = scores.ravel() if is_sorted else -scores.ravel()
+    else:
+        scores = _columns_of_classes(model, name, "predict_proba", (X, n), classes)[:, 1]
+    return _refuse_missing(scores, name, "pairs with them have no order")
+
+
+def positive_probabilities(model: Any, name: str, X: Any, n: int, classes: NDArray[Any]) -> Float:
+    """Find the probabilities of the second of two sorted classes, (n_samples,)."""
+    found = _columns_of_classes(model, name, "predict_proba", (X, n), classes)[:, 1]
+    return _refuse_missing(found, name, "they are in no bin").astype(np.float64)
+
+
+def _refuse_missing(scores: Array, name: str, why: str) -> Array:
+    """Refuse scores that are NaN."""
+    if np.isnan(scores).any():
+        raise ValueError(
+            f"{name} returned NaN as the score of {np.isnan(scores).sum()} of {scores.size} rows: "
+            f"{why}. Remove these rows, or give them scores."
+        )
+    return scores
+
+
+def _has_method(model: Any, method: str) -> bool:
+    return callable(getattr(model, method, None))
+
+
+def _columns_of_classes(
+    model: Any, name: str, method: str, rows: tuple[Any, int], classes: NDArray[Any]
+) -> Array:
+    """Find the scores or probabilities of sorted classes, (n_samples, n_classes).
+
+    `rows` are X and the number of its rows.
+    """
+    X, n = rows
+    found = np.asarray(getattr(model, method)(X))
+    if found.shape != (n, classes.size):
+        raise ValueError(
+            f"{name}.{method} returned an array of shape {found.shape}: for {n} rows of classes "
+            f"{classes.tolist()} it must be {(n, classes.size)}."
+        )
+    # Columns are in the order of the model's own classes, which need not be sorted.
+    own = np.asarray(model.classes_) if has_classes(model) else classes
+    return np.asarray(found[:, np.argsort(own)])
+
+
+def repeatable_decisions(model: Any, X: Any, sensitive_features: Any = None) -> Any:
+    """Let a fitted classifier decide, the same way each time.
+
+    A classifier that draws its decisions (``iterate="randomized"``, or a mixture of rules) gets
+    ``random_state=0``, also inside a search, whose own ``predict`` does not take it, or a
+    Pipeline, which may not pass it on. So does one whose offsets of groups are kept beside its
+    trees with the sensitive features.
+    """
+    if given := _arguments_of(model, sensitive_features):
+        return model.predict(X, **given)
+    if not _arguments_of(_innermost(model), sensitive_features):
+        return model.predict(X)
+    if hasattr(model, "best_estimator_"):
+        return repeatable_decisions(model.best_estimator_, X, sensitive_features)
+    before = model[:-1]
+    X = before.transform(X) if len(before) else X
+    return repeatable_decisions(model[-1], X, sensitive_features)
+
+
+def _arguments_of(model: Any, sensitive_features: Any) -> dict[str, Any]:
+    """Find the arguments that ``predict`` of a classifier needs beside the rows."""
+    if hasattr(model, "prefixes_") or hasattr(model, "_rules"):
+        return {"random_state": 0}
+    if hasattr(model, "_group_offsets"):
+        return {"sensitive_features": sensitive_features}
+    return {}
+
+
+def positive_of(model: Any) -> Any:
+    """Find the positive class that a constrained classifier was given, if any."""
+    inner = _innermost(model)
+    return getattr(inner, "positive", None) if hasattr(inner, "constraints") else None
+
+
+def _innermost(model: Any) -> Any:
+    """Find the classifier inside searches and Pipelines."""
+    for _ in range(4):
+        if hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        elif isinstance(getattr(model, "steps", None), list) and model.steps:
+            model = model.steps[-1][1]
+    return model
+
+
+def find_history(model: Any) -> pd.DataFrame | None:
+    """Find the history of a constrained fit."""
+    history = getattr(_innermost(model), "history_", None)
+    if not isinstance(history, pd.DataFrame) or "rounds" not in history:
+        return None  # Other libraries have a history of their own.
+    has_multipliers = any(str(name).startswith("multiplier[") for name in history)
+    return history.copy() if has_multipliers else None
+
 
 # An audit knows the decisions of a model, and not those that the model might have made.
 VERDICTS = tuple(k for k in KINDS if k not in ("met on training rows", "cannot be met"))
@@ -402,3 +1111,133 @@ def set_column_types(frame: pd.DataFrame) -> pd.DataFrame:
         else:
             frame[name] = [to_float(value) for value in frame[name]]
     return frame
+
+
+def is_of_numbers(model: Any, constraints: Any) -> bool:
+    """Whether an audit is one of predicted numbers: by the kind of the model, or its constraints.
+
+    Constraints that do not go with the kind of the model are refused.
+    """
+    checked = check_constraints(constraints)
+    is_known = isinstance(model, BaseEstimator) and (is_classifier(model) or is_regressor(model))
+    if not is_known:
+        return bool(row_functions_of(checked))
+    predicts_numbers = bool(is_regressor(model))
+    check_task(checked, predicts_numbers=predicts_numbers)
+    return predicts_numbers
+
+
+def measure_regressor(
+    model: Any,
+    given: AuditRows,
+    constraints: Any,
+    *,
+    level: float = 0.95,
+    others: Mapping[str, Any] | None = None,
+) -> AuditTables:
+    """Measure constraints on the predictions of any fitted regressor.
+
+    Arguments, errors and warnings are those of :func:`gbm_constrained.audit`.
+    """
+    checked = check_constraints(constraints)
+    refuse_rates(checked)
+    check_share("level", level)
+    models = {type(model).__name__: model, **check_others(others, type(model).__name__)}
+    targets = check_targets(given.check(checked))
+    predictions = {
+        name: _predict(each, name, given.X, targets.size) for name, each in models.items()
+    }
+    stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
+    encoded = _encode(stated, given, targets)
+    periods = given.divide(encoded)
+    warning = SmallGroupWarning("audited rows, ")
+    cells, compiled = compile_constraints(stated, encoded, warning=warning)
+    rows = PredictedRows(cells, compiled, "", targets, RegressionObjective("squared"))
+    measured = {name: _measure_regressor(rows, f, level) for name, f in predictions.items()}
+    first = next(iter(measured.values()))
+    tables = AuditTables(
+        model=type(model).__name__,
+        n_rows=cells.n_rows,
+        level=float(level),
+        weighted=cells.rows.weight is not None,
+        classes=(),
+        accuracy=first.merit,
+        frame=frame_of(compiled, first),
+        groups=group_frame_of(compiled, first),
+        models=model_frame_of(compiled, measured),
+        history=find_history(model),
+        quality="R^2",
+    )
+    if not periods:
+        return tables
+    encoded = _encode(checked, given, targets)
+    alone = compile_constraints(checked, encoded, warning=None)[1]
+    measure = measure_predictions(rows, next(iter(predictions.values())))
+    return replace(tables, periods=period_frame(encoded, alone, measure, periods, level))
+
+
+def _predict(model: Any, name: str, X: Any, n: int) -> Float:
+    """Predict the number of each row, and check the numbers."""
+    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
+        raise TypeError(
+            f"model must be a fitted regressor with predict, got {reprlib.repr(model)}: wrap what "
+            f"it is in an object whose predict(X) returns numbers."
+        )
+    found = check_targets(model.predict(X), f"The predictions of {name}")
+    if found.size != n:
+        raise ValueError(f"{name}.predict returned {found.size} predictions for {n} rows.")
+    return found
+
+
+def _encode(constraints: Sequence[Constraint], given: AuditRows, targets: Float) -> Rows:
+    """Encode audited rows; row functions of the constraints stand in the place of classes."""
+    classes = np.array([function.key for function in row_functions_of(constraints)])
+    codes = np.zeros(targets.size, dtype=np.intp)
+    weight = check_weight(given.sample_weight, targets.size)
+    columns = columns_of(given.sensitive_features, targets.size)
+    return Rows(codes, classes, weight, columns, [given.X])
+
+
+def _measure_regressor(rows: PredictedRows, f: Float, level: float) -> MeasuredModel:
+    """Measure one model by its predictions."""
+    functionals, intervals, at = rows.intervals(f, level)
+    compiled = rows.compiled
+    estimates = [
+        Estimate(float(value), *map(float, ends))
+        for value, ends in zip(compiled.values(functionals), intervals, strict=True)
+    ]
+    verdicts = [
+        Verdict.of(
+            constraint,
+            estimates[j],
+            rows_of_constraint(rows.cells, compiled, j),
+            left_out=compiled.left_out(j),
+        )
+        for j, constraint in enumerate(compiled.constraints[:-1])
+    ]
+    return MeasuredModel(
+        functionals,
+        at,
+        estimates,
+        verdicts,
+        determination(estimates[-1], rows.lagrangian.rows.scale),
+    )
+
+
+def determination(loss: Estimate, scale: float) -> Estimate:
+    """Compute the coefficient of determination from a mean squared loss.
+
+    Parameters
+    ----------
+    loss : Estimate
+        Mean squared loss, and its interval.
+    scale : float
+        Standard deviation of the targets.
+
+    Returns
+    -------
+    Estimate
+        ``1 - loss / variance``; its interval takes the variance of these rows as known.
+    """
+    value, low, high = loss
+    return Estimate(*(1.0 - end / scale**2 for end in (value, high, low)))

@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from gbm_constrained._messages import join_truncated
-from gbm_constrained.constraints.positive_class import find_positive_class
-from gbm_constrained.data.alignment import check_alignment
-from gbm_constrained.data.validation import as_labels, check_share
+from gbm_constrained.constraints.checking import find_positive_class
+from gbm_constrained.data.validation import as_labels, check_alignment, check_share
 
 __all__ = ["np_roc_band"]
 

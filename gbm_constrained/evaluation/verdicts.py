@@ -10,29 +10,47 @@ A verdict compares the value of a constraint with its bound, on the rows that ar
 - **missed**: the value is on the wrong side, and so is the whole interval. A value without an
   interval, such as a mean loss or a pair rate of a randomised classifier, is missed as well.
 - **cannot be told**: the value is undefined, its rows are too few
-  (:func:`~gbm_constrained.evaluation.sample_size.find_too_few_rows`), or other evidence speaks
+  (:func:`~gbm_constrained.evaluation.verdicts.find_too_few_rows`), or other evidence speaks
   against the value, such as the training rows of the model returned.
 - **cannot be met**: no decision that the model can make meets the constraint, or the smallest set
   of constraints that it conflicts with. Of these, a constraint of a later priority is given up for
   those that come first, which have verdicts of their own.
 
 The value alone decides between met and missed, as it does for ``satisfied`` in reports.
+
+The best group-wise decisions on the same scores (:mod:`gbm_constrained.decision.groups`)
+say how many errors the constraints should cost. If a model makes more errors than these, by
+:data:`MAX_EXCESS_ERROR` and by two standard errors, the fit gives a
+:class:`~gbm_constrained.exceptions.CostlyConstraintsWarning`. The warning names the constraint
+that costs most: the one without which the threshold that meets the others has the fewest errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+import pandas as pd
 
+from gbm_constrained._findings import FINDINGS, Finding
 from gbm_constrained._messages import join_truncated
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
-from gbm_constrained.decision.evaluation_set import Estimate
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.choose import SIGNIFICANCE
+from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet
+from gbm_constrained.decision.groups import GroupThresholds
+from gbm_constrained.decision.regression import PredictedRows, find_deviance
+from gbm_constrained.decision.search import ShiftSearch
+from gbm_constrained.decision.violations import standard_error_of
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.counts import CellCounts, blocks_of
+from gbm_constrained.statistics.order_statistics import minimum_rows
 
 __all__ = ["Verdict"]
+
 
 Kind: TypeAlias = Literal[
     "met",
@@ -194,3 +212,319 @@ def reaches_within(constraint: Constraint, interval: Float | Sequence[float]) ->
     low, high = interval
     end = low if constraint.sign > 0 else high
     return bool(constraint.sign * (end - constraint.bound) <= ROUNDING)
+
+
+MIN_ROWS = 20  # Rows to assess a rate: below, one row moves it by 0.05 and more.
+MAX_HALF_WIDTH = 0.15  # Half-width of an interval that still assesses a rate.
+
+
+@dataclass(frozen=True)
+class TooFewRows:
+    """A rate that is taken over too few rows to assess its constraint."""
+
+    constraint: Constraint
+    group: str  # Group that the rate is of; empty where the constraint has none.
+    rows: int
+    value: float
+    low: float  # Ends of its 95% interval by the sampling of these rows alone.
+    high: float
+
+    @property
+    def reason(self) -> str:
+        """The rows and the interval, as a verdict gives its reason."""
+        n = f"{self.rows:,} row{'s' * (self.rows != 1)}"
+        where = f" of {self.group}" if self.group else ""
+        interval = f", interval {self.low:.3f} to {self.high:.3f}" if np.isfinite(self.low) else ""
+        return f"{n}{where}{interval}"
+
+    def __str__(self) -> str:
+        where = f" on {self.group}" if self.group else ""
+        text = f"{self.constraint}{where}: {self.rows:,} row{'s' * (self.rows != 1)}"
+        if np.isfinite(self.low):
+            text += f", {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+        return text
+
+
+def find_too_few_rows(
+    cells: Cells,
+    compiled: LinearConstraints,
+    counts: CellCounts,
+    functionals: Float,
+    intervals: Float,
+    of_functionals: Float,
+) -> list[TooFewRows]:
+    """Find the rates that are taken over too few rows to assess their constraints.
+
+    The bound of such a constraint lies inside the interval of its value, by the sampling of rows
+    alone. Besides, the rate is taken over fewer than 20 rows, or its interval reaches further than
+    0.15 to either side, or not even rows without a single event would confirm the bound
+    (:func:`~gbm_constrained.statistics.order_statistics.minimum_rows`). Costs, which have units of
+    their own, need 20 rows alone. Mean losses, and constraints that no decision violates, are left
+    out.
+    """
+    values = compiled.values(functionals)
+    found = []
+    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
+        if constraint.is_loss or constraint.is_always_met:
+            continue
+        expression, ends = constraint.expression, intervals[j]
+        if expression.is_quotient:
+            n = rows_of_smallest_group(cells, compiled, j, counts)
+            rate = TooFewRows(constraint, "", n, float(values[j]), *map(float, ends))
+            if _is_open(rate, ends, minimum=0):
+                found.append(rate)
+            continue
+        names = [str(group) for group in compiled.groups[j] for _ in constraint.rates]
+        names += [""] * (span.stop - span.start - len(names))  # Those of all rows.
+        for k, name in enumerate(names, span.start):
+            n, own = rows_of_functional(cells, compiled, k), of_functionals[k]
+            figures = float(functionals[k]), *map(float, own)
+            rate = TooFewRows(
+                constraint,
+                name,
+                n,
+                *figures,
+            )
+            interval = own if expression.bounds_each_rate else ends
+            if _is_open(rate, interval, minimum=_minimum_rows(constraint)):
+                found.append(rate)
+    return found
+
+
+def _minimum_rows(constraint: Constraint) -> int:
+    """Count the rows without a single event that would confirm the bound of one rate."""
+    rates = constraint.rates
+    plain = len(rates) == 1 and len(rates[0].terms) == 1 and not rates[0].constant
+    has_costs = any(term.event.is_cost for term in constraint.terms)
+    if not constraint.expression.bounds_each_rate or not plain or has_costs:
+        return 0
+    room = constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
+    if rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:
+        return 0
+    return minimum_rows(room, 2.0 * SIGNIFICANCE)
+
+
+def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
+    """Whether a rate leaves its constraint open, for want of rows."""
+    if not np.isnan(interval).any():
+        low, high = interval  # Ends may be infinite for a quotient.
+        if not low <= rate.constraint.bound <= high:
+            return False
+    if rate.rows < MIN_ROWS or rate.rows < minimum:
+        return True
+    has_costs = any(term.event.is_cost for term in rate.constraint.terms)
+    return not has_costs and bool((rate.high - rate.low) / 2.0 > MAX_HALF_WIDTH)
+
+
+def rows_of_constraint(cells: Cells, compiled: LinearConstraints, j: int) -> int:
+    """Count the rows with weight that any term of a constraint is taken over, in any group.
+
+    Of several amounts, the one that most rows have counts.
+    """
+    constraint, groups, found = compiled.constraints[j], compiled.groups[j], []
+    for amount, view in cells.views_by_amount(j).items():
+        inside = np.zeros(len(view), dtype=bool)
+        for term in (term for term in constraint.terms if term.amount == amount):
+            inside |= cells.select(view, term.base)
+            if term.event.is_pair:
+                inside |= cells.select(view, term.other_base)
+        if groups and not constraint.expression.compares_with_overall:
+            levels = frozenset[int]().union(*(group.levels for group in groups))
+            inside &= np.isin(view.levels[groups[0].by], list(levels))
+        found.append(int(cells.weighted_count[view.cells][inside].sum()))
+    return max(found)
+
+
+def rows_of_functional(cells: Cells, compiled: LinearConstraints, k: int) -> int:
+    """Count the rows that a functional is taken over: the fewest of its parts, and of sides."""
+    if compiled.V[[k]].nnz:  # The functional is a mean loss.
+        return int(cells.weighted_count[compiled.V[[k]].indices].sum())
+    bases = [base for part in compiled.terms[k] or () for base in part.bases]
+    return int(min((cells.weighted_count[base].sum() for base in bases), default=0))
+
+
+def rows_of_smallest_group(
+    cells: Cells, compiled: LinearConstraints, j: int, counts: CellCounts | None
+) -> int:
+    """Count the rows of a constraint's smallest group, or those inside of a quotient.
+
+    Without the counts of decisions, the rows of a quotient are those of its terms.
+    """
+    if compiled.constraints[j].expression.is_quotient:
+        if counts is None:
+            return rows_of_constraint(cells, compiled, j)
+        return int(rows_of_quotient(compiled, j, counts))
+    span = compiled.spans[j]
+    return min(rows_of_functional(cells, compiled, k) for k in range(span.start, span.stop))
+
+
+def rows_of_quotient(compiled: LinearConstraints, j: int, counts: CellCounts) -> Float:
+    """Count the rows that decisions put into a quotient, such as those selected of a precision.
+
+    The rows of the numerator count as well: few losses are the aim of wins over losses. A constant
+    is a part of every row, which an error takes out of ``1 - error_rate``.
+    """
+    inside = np.zeros(counts.count.shape[-2:], dtype=bool)
+    span = compiled.spans[j]
+    for parts, constant in zip(compiled.parts[span], compiled.constant[span], strict=True):
+        blocks = blocks_of(parts or ())
+        for block in blocks:
+            nothing = round(-float(constant) / len(blocks), 12)
+            inside[block.cells] |= ~block.reaches(nothing)
+    return np.asarray((counts.count * inside).sum(axis=(-2, -1)))
+
+
+@dataclass(frozen=True)
+class ConstraintResult:
+    """Value, interval and verdict of one constraint under the model returned."""
+
+    constraint: Constraint
+    value: float  # Value on the rows that are reported.
+    low: float  # Ends of its 95% interval.
+    high: float
+    rows: int  # Rows of the smallest group, or those that decisions put into a quotient.
+    verdict: Verdict  # Its text is ``str(verdict)``.
+    alone: float = np.nan  # Best value of any decision of the model, for constraints in conflict.
+    with_others: float = np.nan  # Best value while the others in conflict are satisfied.
+    trained: float = np.nan  # Value on training rows, where these refute the constraint.
+    given_up_for: tuple[Constraint, ...] = ()  # Constraints of priorities that come first.
+    unshifted: float = np.nan  # Value without the shift, for mean losses that the shift breaks.
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the value is within the bound."""
+        sign, bound = self.constraint.sign, self.constraint.bound
+        return bool(sign * self.value <= sign * bound + ROUNDING)
+
+    @property
+    def is_vacuous(self) -> bool:
+        """Whether the value is a quotient of few rows, such as precision on none selected."""
+        return self.constraint.expression.is_quotient and self.rows < MIN_ROWS
+
+    def __str__(self) -> str:
+        known = f"{self.value:.4f}" if np.isfinite(self.value) else "undefined"
+        interval = f" ({self.low:.4f} to {self.high:.4f})" if np.isfinite(self.low) else ""
+        few = f", of {self.rows} row{'s' * (self.rows != 1)}" if self.rows < MIN_ROWS else ""
+        return f"{known}{interval}{few}"
+
+
+MAX_EXCESS_ERROR = 0.03  # Share of rows decided wrongly beyond what constraints should cost.
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Errors that constraints cost, on the rows that the model was chosen by."""
+
+    error: float = np.nan  # Error of the model returned, at its own threshold.
+    # Error of the best group-wise decisions on its scores that meet the constraints; NaN if none.
+    needed_error: float = np.nan
+    # Error of boosters without multipliers, or else of the best group-wise decisions.
+    unconstrained_error: float = np.nan
+    noise: float = np.nan  # Standard error of `needed_error`.
+    costliest: str = ""  # Constraint that costs most, if they cost more than they should.
+    error_without_costliest: float = np.nan  # Error of the best threshold without it.
+    rows: str = ""  # Number and name of the rows.
+    objective: str = "error"  # What all errors are; with a metric its loss.
+    decisions: str = "thresholds for each group"  # Which ones need `needed_error`.
+    # Whether these are no errors, but shares of the deviance that a regressor leaves unexplained.
+    is_of_numbers: bool = False
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether the constraints cost more errors than they should."""
+        excess_error = self.error - self.needed_error
+        return bool(excess_error > max(MAX_EXCESS_ERROR, 2.0 * self.noise))
+
+
+def measure_cost_of_numbers(rows: PredictedRows, score: Array) -> Cost:
+    """Measure what constraints cost a regressor beside its own model, on the same rows.
+
+    Shares are of the deviance, the mean loss beyond that of perfect predictions: one minus
+    :math:`R^2` for the squared error.
+    """
+    plain, (least, deviance) = rows.plain_score, find_deviance(rows.lagrangian.rows)
+    assert plain is not None
+    more, noise = rows.compare_losses(score, plain)
+    free = (rows.measure_scores(plain)[0] - least) / deviance
+    where = f"{rows.cells.n_rows:,} unseen rows ({rows.source})"
+    if rows.source == TRAINING_ROWS:
+        where = f"{rows.cells.n_rows:,} {TRAINING_ROWS}"
+    return Cost(
+        free + more / deviance, free, free, noise / deviance, rows=where, is_of_numbers=True
+    )
+
+
+def measure_cost(
+    rows: EvaluationSet,
+    margin: Array,
+    shift: Float,
+    bounds: Float,
+    error: float,
+    unconstrained_error: float,
+) -> Cost:
+    """Measure the errors that constraints cost on the rows that the model was chosen by.
+
+    `margin` are the scores under the prefix that is returned, without the `shift`. `bounds` are
+    the right-hand sides that decisions had to meet. `unconstrained_error` is that of boosters
+    without multipliers, NaN if there are none.
+    """
+    cells, compiled = rows.cells, rows.compiled
+    group_thresholds = GroupThresholds(cells, compiled, margin, shift)
+    needed = group_thresholds.find_error(bounds)
+    if np.isnan(unconstrained_error):
+        unconstrained_error = group_thresholds.find_error(np.full_like(bounds, np.inf))
+    n_rows = cells.n_rows
+    noise = standard_error_of(needed, n_rows)
+    where = f"{n_rows:,} unseen rows ({rows.source})"
+    found = Cost(error, needed, unconstrained_error, noise, rows=where)
+    names, owners = compiled.names, np.unique(compiled.owner)
+    if not found.is_costly or margin.ndim > 1:
+        return found
+    search = ShiftSearch(margin, cells, compiled)
+    without = [
+        search.find(bounds=np.where(compiled.owner == j, np.inf, bounds)).error for j in owners
+    ]
+    least = int(np.argmin(without))
+    return replace(found, costliest=names[owners[least]], error_without_costliest=without[least])
+
+
+def findings_of_fit(feasibility: Any) -> tuple[Finding, ...]:
+    """List the findings of a fit, ordered by code."""
+    f = feasibility
+    verdicts = {result.verdict.kind for result in f.rules}
+    explained = {result.constraint for result in (*f.left, *f.broken_by_shift)}
+    found = {
+        "GC101": bool(f.conflict) and not f.p_value > f.level,
+        "GC102": bool(f.conflict) and f.p_value > f.level,
+        "GC103": not f.conflict
+        and any(r.verdict.kind == "missed" and r.constraint not in explained for r in f.rules),
+        "GC104": bool(f.left),
+        "GC105": bool(f.broken_by_shift),
+        "GC111": not f.conflict and "missed within sampling error" in verdicts,
+        "GC112": bool(f.too_few_rows),
+        "GC113": bool(f.undefined),
+        "GC114": bool(f.unsteady),
+        "GC115": bool(f.refuted),
+        "GC116": f.is_fragile,
+        "GC117": f.cost.is_costly,
+        "GC118": any(result.verdict.source == "training rows" for result in f.rules),
+        "GC119": f.rounds_trained < f.rounds_asked,
+        "GC121": bool(f.drifting),
+    }
+    return tuple(FINDINGS[code] for code, is_found in found.items() if is_found)
+
+
+def findings_of_audit(frame: pd.DataFrame, drifting: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """List the findings of an audit, by its table of constraints, ordered by code.
+
+    `drifting` names the constraints that drift.
+    """
+    verdict, is_undefined = frame["verdict"], frame["value"].isna()
+    found = {
+        "GC103": verdict == "missed",
+        "GC111": verdict == "missed within sampling error",
+        "GC112": (verdict == "cannot be told") & ~is_undefined,
+        "GC113": (verdict == "cannot be told") & is_undefined,
+        "GC121": pd.Series([bool(drifting)]),
+    }
+    return tuple(FINDINGS[code] for code, is_found in found.items() if is_found.any())

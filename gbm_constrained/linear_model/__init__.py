@@ -1,10 +1,13 @@
 """Linear models whose subproblems are solved exactly."""
 
 from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
-from gbm_constrained.linear_model.dictionary import DictionaryLearner, Solution
+from gbm_constrained.linear_model.exact import (
+    DictionaryLearner,
+    LinearLearner,
+    Solution,
+    leaf_indicators,
+)
 from gbm_constrained.linear_model.hinge import WeightedSVM
-from gbm_constrained.linear_model.leaves import leaf_indicators
-from gbm_constrained.linear_model.linear import LinearLearner
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 from gbm_constrained.linear_model.ridge import ConstrainedRidge
 from gbm_constrained.linear_model.svm import ConstrainedLinearSVC

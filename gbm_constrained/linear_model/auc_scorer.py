@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import logit
+import pandas as pd
+from scipy import sparse
+from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -16,48 +22,653 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.positive_class import resolve_positive_class
-from gbm_constrained.data.combined_rows import encode
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING, Constraint, refuse_priorities
+from gbm_constrained.constraints.checking import (
+    check_constraints,
+    check_linear,
+    resolve_positive_class,
+)
+from gbm_constrained.data.fit_data import encode
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
 from gbm_constrained.data.splits import parts_by_cell
-from gbm_constrained.data.validation import check_labels, check_weight, copy_random_state
-from gbm_constrained.linear_model.auc_scorer_checks import (
-    check_feasible,
-    check_parameters,
-    check_split,
-    check_two_classes,
+from gbm_constrained.data.validation import (
+    check_choice,
+    check_integer,
+    check_labels,
+    check_share,
+    check_weight,
+    columns_of,
+    copy_random_state,
+    is_finite_number,
 )
-from gbm_constrained.linear_model.held_rows import HeldRows
-from gbm_constrained.linear_model.level_choice import (
-    LevelTable,
-    LogOdds,
-    measure,
-    report_frame,
-    surrogate_columns,
-    warn_of_choice,
-)
-from gbm_constrained.linear_model.level_path import (
-    follow_path,
-    make_problem,
-    make_search,
-    unit_of,
-    warn_of_no_progress,
-)
-from gbm_constrained.linear_model.pair_sets import PairSample, PairSets
-from gbm_constrained.linear_model.row_stream import (
+from gbm_constrained.fit.fit import weight_of_rows
+from gbm_constrained.fit.options import with_known_parameters
+from gbm_constrained.linear_model.pair_sets import (
     MAX_VALIDATION_ROWS,
+    HeldRows,
+    PairSample,
+    PairSets,
     Reservoir,
     RowStream,
     share_of_positives,
 )
-from gbm_constrained.linear_model.score_functions import LinearScore
-from gbm_constrained.solvers.pair_rules import POSITIVES, density_ratios
-from gbm_constrained.solvers.stochastic_mirror_descent import ScoreFunction
-from gbm_constrained.training.fit import weight_of_rows
-from gbm_constrained.training.options import with_known_parameters
+from gbm_constrained.solvers.base import check_positive
+from gbm_constrained.solvers.level_set import (
+    POSITIVES,
+    DualGeometry,
+    Level,
+    LevelSchedule,
+    LevelSetSearch,
+    PairRule,
+    Primal,
+    SaddleProblem,
+    ScoreFunction,
+    SquareSurrogate,
+    StepSizes,
+    density_ratios,
+    find_optimum,
+    follow_levels,
+    follow_proximal_points,
+    shuffled_batches,
+)
+
+# Norm that features of the hidden units have on average. With a norm of one the units would hardly
+# move while their output weights do; twice the norm changes little.
+INPUT_NORM = 8.0
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether features are a sparse matrix or array."""
+    return bool(sparse.issparse(X))
+
+
+@dataclass(frozen=True, eq=False)
+class Standardiser:
+    """Features minus a typical row, each divided by a scale of its own.
+
+    Steps then do not depend on the units of any feature. Sparse features stay sparse.
+
+    Parameters
+    ----------
+    centre : (n_features,). A typical row.
+    scale : (n_features,). Divisors of the features.
+    """
+
+    centre: Float
+    scale: Float
+
+    @classmethod
+    def of(cls, X: Any, weight: Float | None = None) -> Standardiser:
+        """Find mean and standard deviation of each feature; the divisor of a constant is one."""
+        found = StandardScaler(with_mean=not is_sparse(X)).fit(X, sample_weight=weight)
+        return cls(np.asarray(found.mean_), np.asarray(found.scale_))
+
+    def divide(self, X: Any) -> Any:
+        """Divide the features by their scales, and centre those that are not sparse."""
+        if is_sparse(X):
+            return X.multiply(1 / self.scale).tocsr()
+        return (X - self.centre) / self.scale
+
+    def multiply(self, X: Any, weights: Float) -> Float:
+        """Multiply the standardised rows by weights of shape (n_features,) or (n_features, k)."""
+        weights = (weights.T / self.scale).T
+        if is_sparse(X):
+            return np.asarray(X @ weights - self.centre @ weights)
+        return np.asarray((X - self.centre) @ weights)
+
+    def pull_back(self, X: Any, rows: Float) -> Float:
+        """Multiply the transposed standardised rows by numbers of shape (n,) or (n, k)."""
+        if is_sparse(X):
+            found = X.T @ rows - np.multiply.outer(self.centre, rows.sum(axis=0))
+        else:
+            found = (X - self.centre).T @ rows
+        return np.asarray((found.T / self.scale).T)
+
+    def squared_norms(self, X: Any) -> Float:
+        """Compute the squared norm of each standardised row; (n,)."""
+        if is_sparse(X):
+            slope, squares = self.centre / self.scale**2, 1 / self.scale**2
+            return np.asarray(X.multiply(X) @ squares - 2 * (X @ slope) + slope @ self.centre)
+        return np.asarray((self.divide(X) ** 2).sum(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScore:
+    """The score ``(x - centre) / scale . w``.
+
+    An order of rows does not depend on the centre; steps of w and of a constant do not mix there.
+
+    Parameters
+    ----------
+    features : Centre and scale.
+    """
+
+    features: Standardiser
+
+    @classmethod
+    def of(cls, X: Any, weight: Float | None = None) -> LinearScore:
+        """Standardise the features by some rows."""
+        return cls(Standardiser.of(X, weight))
+
+    def start(self, random_state: np.random.RandomState) -> Float:
+        """Make the parameters of a score of zero."""
+        return np.zeros(self.features.centre.size)
+
+    def scores(self, parameters: Float, X: Any) -> Float:
+        """Compute the score of each row; (n,)."""
+        return self.features.multiply(X, parameters)
+
+    def pull_back(self, parameters: Float, X: Any, rows: Float) -> Float:
+        """Compute the sum over rows of ``rows[i]`` times the gradient of score i."""
+        return self.features.pull_back(X, rows)
+
+    def mean_squared_gradient(self, parameters: Float, X: Any) -> float:
+        """Compute the mean over rows of the squared norm of the score's gradient."""
+        return float(self.features.squared_norms(X).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class SigmoidNetwork:
+    """The score ``sum_j v_j sigmoid((x - centre) / scale . w_j + b_j)`` of sigmoid units.
+
+    Parameters
+    ----------
+    features : Centre and scale.
+    hidden : Number of units.
+    """
+
+    features: Standardiser
+    hidden: int
+
+    @classmethod
+    def of(cls, X: Any, hidden: int, weight: Float | None = None) -> SigmoidNetwork:
+        """Standardise the features by some rows."""
+        features = Standardiser.of(X, weight)
+        norm = float(np.sqrt(features.squared_norms(X).mean()))
+        factor = norm / INPUT_NORM if norm > 0 else 1.0
+        return cls(Standardiser(features.centre, features.scale * factor), hidden)
+
+    def unpack(self, parameters: Float) -> tuple[Float, Float, Float]:
+        """Split the parameters into w (n_features, hidden), b (hidden,) and v (hidden,)."""
+        first = parameters[: -2 * self.hidden].reshape(-1, self.hidden)
+        return first, parameters[-2 * self.hidden : -self.hidden], parameters[-self.hidden :]
+
+    def start(self, random_state: np.random.RandomState) -> Float:
+        """Draw units at random, with output weights of zero: a score of zero, which is feasible.
+
+        Equal units would stay equal for ever.
+        """
+        d = self.features.centre.size
+        first = random_state.normal(size=d * self.hidden) / INPUT_NORM
+        return np.concatenate([first, np.zeros(2 * self.hidden)])
+
+    def scores(self, parameters: Float, X: Any) -> Float:
+        """Compute the score of each row; (n,)."""
+        return np.asarray(self._units(parameters, X) @ self.unpack(parameters)[2])
+
+    def pull_back(self, parameters: Float, X: Any, rows: Float) -> Float:
+        """Compute the sum over rows of ``rows[i]`` times the gradient of score i."""
+        units = self._units(parameters, X)
+        inner = rows[:, None] * units * (1 - units) * self.unpack(parameters)[2]
+        by_first = self.features.pull_back(X, inner)
+        return np.concatenate([by_first.ravel(), inner.sum(axis=0), rows @ units])
+
+    def mean_squared_gradient(self, parameters: Float, X: Any) -> float:
+        """Compute the mean over rows of the squared norm of the score's gradient."""
+        units = self._units(parameters, X)
+        inner = (units * (1 - units) * self.unpack(parameters)[2]) ** 2
+        squares = self.features.squared_norms(X)[:, None] + 1
+        return float(((units**2).sum(axis=1) + (inner * squares).sum(axis=1)).mean())
+
+    def _units(self, parameters: Float, X: Any) -> Float:
+        """Compute the output of each unit; (n, hidden)."""
+        first, bias, _ = self.unpack(parameters)
+        return np.asarray(expit(self.features.multiply(X, first) + bias))
+
+
+LEAST_SLOPE = 1e-3  # Least slope of log-odds in standardised scores, so that they keep the order.
+
+
+class Measured(NamedTuple):
+    """AUC and constraints on some rows.
+
+    Parameters
+    ----------
+    auc : AUC of all rows.
+    values : (n_constraints,). What each constraint bounds.
+    is_known : (n_constraints,). Whether all pair rates of a constraint have a value on the rows.
+    violation : Largest violation of a constraint that has a value on the rows.
+    """
+
+    auc: float
+    values: Float
+    is_known: Bool
+    violation: float
+
+
+@dataclass(frozen=True, eq=False)
+class LevelTable:
+    """Levels of a search, measured on the rows that choose one of them.
+
+    Parameters
+    ----------
+    levels : The levels.
+    on_validation : What each level is worth on validation rows.
+    unit : What the objective and the limits of the levels are divided by.
+    chosen : Position of the chosen level: the one of largest AUC among those that meet all
+        constraints there, or else of least violation. Constraints without a value count as not
+        met. Where the AUC has none, the last level is chosen.
+    """
+
+    levels: Sequence[Level]
+    on_validation: Sequence[Measured]
+    unit: float
+    chosen: int
+
+    @classmethod
+    def of(
+        cls,
+        levels: Sequence[Level],
+        score: ScoreFunction,
+        sets: PairSets,
+        rows: PairSample,
+        unit: float,
+    ) -> LevelTable:
+        """Measure all levels on validation rows, and choose one."""
+        found = []
+        for level in levels:
+            found.append(measure(sets, rows, score.scores(level.point.parameters, rows.X)))
+        chosen = min(range(len(found)), key=lambda i: (*_rank(found[i]), -i))
+        return cls(levels, found, unit, chosen)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the chosen level meets all constraints on the validation rows."""
+        return self.on_validation[self.chosen].violation <= ROUNDING
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the chosen level misses a constraint, or something has no value."""
+        found = self.on_validation[self.chosen]
+        return not self.is_met or bool(np.isnan(found.auc)) or not found.is_known.all()
+
+    def history(self, names: Sequence[str]) -> pd.DataFrame:
+        """Tabulate the levels; `names` are those of the constraints."""
+        levels = self.levels
+        columns: dict[str, Any] = {
+            "level": [level.number for level in levels],
+            "proximal_point": [level.proximal_point for level in levels],
+            "r": [level.level * self.unit for level in levels],
+            "upper_bound": [level.upper_bound * self.unit for level in levels],
+            "rows": [level.n_rows for level in levels],
+            "distance": [level.distance for level in levels],
+            "auc": [found.auc for found in self.on_validation],
+            "violation": [found.violation for found in self.on_validation],
+            "chosen": [i == self.chosen for i in range(len(levels))],
+        }
+        for j, name in enumerate(names):
+            columns[f"value[{name}]"] = [found.values[j] for found in self.on_validation]
+        return pd.DataFrame(columns)
+
+
+def measure(sets: PairSets, rows: PairSample, scores: Float) -> Measured:
+    """Measure AUC and constraints on some rows."""
+    values, is_known = sets.values(rows, scores)
+    signs = np.array([constraint.sign for constraint in sets.compiled.constraints])
+    violation = np.nan_to_num(signs * (values - sets.compiled.bounds)).max(initial=0.0)
+    return Measured(sets.auc(rows, scores), values, is_known, max(float(violation), 0.0))
+
+
+def surrogate_columns(
+    levels: Sequence[Level], problem: SaddleProblem, rows: tuple[Float, Float], unit: float
+) -> dict[str, list[float]]:
+    """Compute the surrogate objective of each level, and the largest violation of its rules.
+
+    Parameters
+    ----------
+    levels : The levels.
+    problem : Functions and score.
+    rows : Features and density ratios of the training rows.
+    unit : What objective and limits are divided by.
+    """
+    X, ratios = rows
+    surrogate = problem.surrogate
+    objective, violation = [], []
+    for level in levels:
+        scores = problem.score.scores(level.point.parameters, X)
+        values = surrogate.values(surrogate.moments(scores, ratios)) - surrogate.limits
+        values *= unit
+        objective.append(float(values[0]))
+        violation.append(float(values[1:].max(initial=-np.inf)))
+    return {"surrogate_objective": objective, "surrogate_violation": violation}
+
+
+def report_frame(
+    sets: PairSets, multipliers: Float, training: Measured | None, validation: Measured
+) -> pd.DataFrame:
+    """Tabulate each constraint: bound, values, multiplier, and whether it is met."""
+    compiled = sets.compiled
+    satisfied = pd.array(compiled.is_satisfied(validation.values), dtype="boolean")
+    satisfied[~validation.is_known] = pd.NA
+    nothing = np.full(len(compiled.constraints), np.nan)
+    return pd.DataFrame(
+        {
+            "constraint": compiled.names,
+            "bound": compiled.bounds,
+            "train": nothing if training is None else training.values,
+            "held_out": validation.values,
+            "multiplier": compiled.totals(multipliers),
+            "satisfied": satisfied,
+        }
+    )
+
+
+def warn_of_choice(sets: PairSets, table: LevelTable, validation: PairSample) -> None:
+    """Warn that no level meets the constraints on validation rows, or that these are too few."""
+    found = table.on_validation[table.chosen]
+    if not table.is_met:
+        issue_warning(
+            f"None of {len(table.levels)} levels meets all constraints on the validation rows, "
+            f"where {sets.compiled.names} have the values {found.values.round(3).tolist()}: the "
+            f"square surrogate has no score that meets them, or too few validation rows show "
+            f"one. Give slack=0.1 or more, for the surrogate is stricter than the constraints; "
+            f"relax the bounds, or use ConstrainedLogisticRegression.",
+            "GC107",
+        )
+    unknown = [sets.compiled.names[j] for j in np.flatnonzero(~found.is_known)]
+    if np.isnan(found.auc):
+        unknown += ["the AUC, so that the last level was taken and probabilities are base rates"]
+    if unknown:
+        issue_warning(
+            f"The {len(validation)} validation rows lack a class or a group, so that there is no "
+            f"whole value of {' and '.join(unknown)}: give more rows, or a larger "
+            f"validation_fraction.",
+            "GC112",
+        )
+
+
+class LogOdds(NamedTuple):
+    """Log-odds of the positive class as an increasing function of scores.
+
+    Parameters
+    ----------
+    slope, intercept : Log-odds are ``slope * score + intercept``.
+    """
+
+    slope: float = 1.0
+    intercept: float = 0.0
+
+    @classmethod
+    def fit(cls, scores: Float, is_positive: Bool, weight: Float, base_rate: float) -> LogOdds:
+        """Fit the targets of Platt (1999) by a logistic regression, with a positive slope.
+
+        Weights have a mean of one there, so that their unit changes nothing. Rows of one class
+        alone say nothing of the slope: all rows then get about the base rate.
+
+        Parameters
+        ----------
+        scores, is_positive, weight : (n,). Score, class and weight of each row.
+        base_rate : Share of positives among the training rows.
+        """
+        mean, spread = (scores.mean(), scores.std()) if scores.size else (0.0, 1.0)
+        spread = spread if spread > 0 else 1.0
+        mass = np.bincount(is_positive, weight, 2)
+        if mass.min() == 0:
+            slope = float(LEAST_SLOPE / spread)
+            return cls(slope, float(logit(base_rate) - slope * mean))
+        weight, mass = weight / weight.mean(), mass / weight.mean()
+        target = np.where(is_positive, (mass[1] + 1) / (mass[1] + 2), 1 / (mass[0] + 2))
+        standard = np.tile((scores - mean) / spread, 2)[:, None]
+        shares = np.concatenate([weight * target, weight * (1 - target)])
+        answers = np.repeat([1, 0], scores.size)
+        found = LogisticRegression(C=np.inf).fit(standard, answers, shares)
+        slope = float(max(found.coef_[0, 0], LEAST_SLOPE) / spread)
+        return cls(slope, float(found.intercept_[0] - slope * mean))
+
+    def probability(self, scores: Float) -> Float:
+        """Compute the probability of the positive class."""
+        return np.asarray(expit(self.slope * scores + self.intercept))
+
+
+def _rank(found: Measured) -> tuple[int, float, float]:
+    """Rank levels: constraints without a value, violations beyond rounding, then AUC."""
+    violation = found.violation if found.violation > ROUNDING else 0.0
+    return int((~found.is_known).sum()), violation, -np.nan_to_num(found.auc)
+
+
+MAX_GAP = 0.05  # Gap to the optimum, a tenth of the objective of equal scores, that is named.
+
+
+def unit_of(parameters: Any) -> float:
+    """Find what the objective and the limits are divided by, ``2 c1 c2^2``.
+
+    Scores divided by c2 turn the surrogate into the one of ``c1 = 1/2`` and ``c2 = 1``, times this
+    number. Step sizes and the interval of the scalars are for that one.
+    """
+    return float(2 * parameters.c1 * parameters.c2**2)
+
+
+def make_problem(
+    parameters: Any,
+    sets: PairSets,
+    rows: PairSample,
+    random_state: np.random.RandomState,
+) -> tuple[SaddleProblem, Primal]:
+    """Make the saddle problem of some parameters, and its starting point: equal scores.
+
+    Parameters
+    ----------
+    parameters : ConstrainedAUCScorer
+        Parameters of the scorer.
+    sets : PairSets
+        Constraints, as rules over sets of rows.
+    rows : PairSample
+        Rows that features are standardised by.
+    random_state : RandomState
+        Source of a network's first weights.
+    """
+    rules, n_sets = sets.rules(parameters.slack), sets.sets.shape[1]
+    surrogate = SquareSurrogate.of(rules, n_sets)
+    surrogate = replace(surrogate, limits=surrogate.limits / unit_of(parameters))
+    hidden, X, weight = parameters.hidden, rows.X, rows.weight
+    score = SigmoidNetwork.of(X, hidden, weight) if hidden else LinearScore.of(X, weight)
+    start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
+    scale = score.mean_squared_gradient(start.parameters, X)
+    steps = StepSizes(
+        parameters.learning_rate,
+        parameters.dual_learning_rate,
+        scale if scale > 0 else 1.0,
+        parameters.batch_size,
+    )
+    geometry = DualGeometry(surrogate.owner, surrogate.n_functions, parameters.interval)
+    proximal_weight = parameters.proximal_weight if hidden else 0.0
+    return SaddleProblem(surrogate, score, geometry, steps, proximal_weight), start
+
+
+def make_search(parameters: Any, problem: SaddleProblem, start: Primal) -> LevelSetSearch:
+    """Make a search from the first level, by default that of equal scores, ``c1 * c2**2``."""
+    level = _first_level(parameters)
+    schedule = _make_schedule(parameters)
+    return LevelSetSearch(problem, schedule, start, 0.5 if level is None else level)
+
+
+def follow_path(
+    parameters: Any,
+    problem: SaddleProblem,
+    start: Primal,
+    rows: tuple[Array, Float],
+    random_state: np.random.RandomState,
+) -> Iterator[Level]:
+    """Yield the levels of a fit to rows in memory, given by their features and density ratios."""
+    X, ratios = rows
+    if parameters.solver == "exact":
+        yield _solve_exactly(problem, X, ratios)
+        return
+    batches = shuffled_batches(X.shape[0], parameters.batch_size, random_state)
+    if parameters.hidden:
+        schedule, n_points = _make_schedule(parameters), parameters.n_proximal_points
+        level = _first_level(parameters)
+        yield from follow_proximal_points(problem, schedule, start, n_points, rows, batches, level)
+    else:
+        yield from follow_levels(make_search(parameters, problem, start), X, ratios, batches)
+
+
+def _make_schedule(parameters: Any) -> LevelSchedule:
+    return LevelSchedule(
+        parameters.n_steps * parameters.batch_size,
+        parameters.batch_size,
+        parameters.theta,
+        parameters.tol,
+        parameters.max_levels,
+        parameters.relative_tol,
+    )
+
+
+def _first_level(parameters: Any) -> float | None:
+    level = parameters.first_level
+    return None if level is None else level / unit_of(parameters)
+
+
+def _solve_exactly(problem: SaddleProblem, X: Array, ratios: Float) -> Level:
+    """Solve the surrogate problem of a linear score, as a search of one level."""
+    surrogate, score = problem.surrogate, problem.score
+    assert isinstance(score, LinearScore)
+    found = find_optimum(surrogate, score.features.divide(X), ratios)
+    share = np.append(1.0, found.multipliers) / (1.0 + found.multipliers.sum())
+    moments = surrogate.moments(score.scores(found.weights, X), ratios)
+    best = surrogate.best_scalars(moments)
+    point = Primal(found.weights, np.concatenate([best.a, best.b]))
+    return Level(0, float(found.values[0]), 0.0, point, share, X.shape[0], np.nan)
+
+
+def warn_of_no_progress(
+    parameters: Any,
+    problem: SaddleProblem,
+    levels: Sequence[Level],
+    rows: tuple[Any, Float],
+) -> None:
+    """Warn of a search that ended at its first level, far from the optimum of a linear score."""
+    if parameters.solver == "exact" or len(levels) > 1 or parameters.max_levels == 1:
+        return
+    if not isinstance(problem.score, LinearScore):
+        return
+    surrogate = problem.surrogate
+    scores = problem.score.scores(levels[0].point.parameters, rows[0])
+    values = surrogate.values(surrogate.moments(scores, rows[1]))
+    if (values > surrogate.limits)[1:].any():  # The constraints are missed, which is named.
+        return
+    reached, least = values[0], _solve_exactly(problem, *rows).level
+    if reached - least > MAX_GAP:
+        unit = unit_of(parameters)
+        issue_warning(
+            f"The level-set search made no progress: its one level has a surrogate objective of "
+            f"{reached * unit:.3g}, and the optimum is {least * unit:.3g}. Use solver='exact', "
+            f"more n_steps or a smaller tol.",
+            "GC304",
+        )
+
+
+SOLVERS = ("level_set", "exact")
+
+
+def check_parameters(estimator: Any) -> tuple[Constraint, ...]:
+    """Refuse parameters of a wrong type or value, and return the constraints as a tuple."""
+    check_integer("hidden", estimator.hidden, 0)
+    for name in ("batch_size", "n_steps", "max_levels", "n_proximal_points"):
+        check_integer(name, getattr(estimator, name), 1)
+    for name in ("c1", "c2", "learning_rate", "dual_learning_rate", "interval"):
+        check_positive(name, getattr(estimator, name))
+    for name in ("tol", "proximal_weight", "slack"):
+        value = getattr(estimator, name)
+        if not (is_finite_number(value) and value >= 0):
+            raise ValueError(f"{name} must be a non-negative number, got {value!r}.")
+    for name in ("relative_tol", "first_level"):
+        if getattr(estimator, name) is not None:
+            check_positive(name, getattr(estimator, name))
+    if not (is_finite_number(estimator.theta) and estimator.theta >= 1):
+        raise ValueError(
+            f"theta must be a number >= 1, got {estimator.theta!r}: with less, a level may fall "
+            f"below the optimum."
+        )
+    check_share("validation_fraction", estimator.validation_fraction)
+    check_choice("solver", estimator.solver, SOLVERS)
+    if estimator.solver == "exact" and estimator.hidden:
+        raise ValueError(
+            f"solver='exact' is for linear scores, and hidden={estimator.hidden!r}: use "
+            f"solver='level_set', or hidden=0."
+        )
+    constraints = check_constraints(estimator.constraints)
+    check_linear(constraints)
+    refuse_priorities(constraints, "pair rates all keep their bounds: leave with_priority out")
+    for constraint in constraints:
+        if not constraint.is_pair:
+            raise ValueError(
+                f"constraints: {constraint} is no rule on pair rates, and this method knows no "
+                f"others: bound auc(), cross_auc() or mean_rank(), or use "
+                f"ConstrainedLogisticRegression."
+            )
+    return constraints
+
+
+def check_feasible(rules: Sequence[PairRule], c1: float, c2: float) -> None:
+    """Refuse rules that no scores meet under the square surrogate.
+
+    A rule and its opposite have surrogates that add up to ``2 c1 c2^2`` times the sum of the
+    absolute coefficients, or more. For a difference of two pair rates and both bounds kappa that
+    is ``2 c1 c2^2 <= 1 + kappa``.
+
+    Raises
+    ------
+    ValueError
+        If the limits of a rule and its opposite add up to less.
+    """
+    for first, second in combinations(rules, 2):
+        if first.negated_terms() != frozenset(second.terms):
+            continue
+        size = sum(abs(term.coefficient) for term in first.terms)
+        room = (first.bound + second.bound) / size
+        needed = 2 * c1 * c2**2
+        if needed > 1 + room + np.finfo(float).eps:
+            raise ValueError(
+                f"c1={c1!r} and c2={c2!r} leave no score that meets {first.name!r} under the "
+                f"square surrogate: 2 c1 c2^2 = {needed:g} must be at most 1 + kappa = "
+                f"{1 + room:g}. Use c1=0.5 and c2=1.0, or a larger bound or slack."
+            )
+
+
+def check_two_classes(classes: Array, y: Codes, weight: Float | None) -> None:
+    """Refuse more classes than two, and a class without weight.
+
+    Parameters
+    ----------
+    classes : (n_classes,). Sorted labels.
+    y : (n_samples,). Class index of each row.
+    weight : (n_samples,). Weight of each row; ones where None.
+    """
+    if classes.size > 2:
+        raise ValueError(
+            f"Only binary classification is supported, and y holds {classes.size} classes: give "
+            f"y == label, one class against the others."
+        )
+    left = np.bincount(y, weight, 2) > 0
+    if not left.all():
+        raise ValueError(
+            f"sample_weight is zero on all rows of class {classes[~left].tolist()[0]!r}: give "
+            f"rows of both classes a positive weight."
+        )
+
+
+def check_split(n_training: int, n_validation: int, validation_fraction: float) -> None:
+    """Refuse a split that leaves no rows to train on, or none to choose a level by."""
+    if not (n_training and n_validation):
+        raise ValueError(
+            f"validation_fraction={validation_fraction!r} splits the rows into {n_training} for "
+            f"training and {n_validation} for validation, and neither can be empty: give more "
+            f"rows, or another fraction."
+        )
+
 
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
 
@@ -66,7 +677,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
     r"""Linear score, or a small network, of largest AUC under constraints on pair rates.
 
     The stochastic feasible level-set method of [1]_, as corrected in
-    :mod:`gbm_constrained.solvers.square_surrogate`. Every pair rate is replaced by the square
+    :mod:`gbm_constrained.solvers.level_set`. Every pair rate is replaced by the square
     surrogate :math:`c_1 (u - c_2)^2` of differences u of scores, and the surrogate problem is
     solved by steps on a few rows each, or on single rows as they arrive (:meth:`partial_fit`).
     Of all levels the one is returned whose AUC on validation rows is largest among those that meet

@@ -1,54 +1,268 @@
-"""Logistic regression under constraints, on the exact linear learner."""
+"""Logistic regression under constraints, for metrics and for black-box metrics.
+
+Decisions are found by the probabilities of models that have not seen the rows, as with boosters.
+The model that decides is the parent's own, of all rows (Narasimhan et al., "Consistent
+Multiclass Algorithms for Complex Metrics and Constraints", section 8).
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import check_random_state, validate_data
 
-from gbm_constrained._typing import Array, Float
-from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.rule import Scores
-from gbm_constrained.linear_model.black_box import LogisticBlackBoxAdapter
-from gbm_constrained.linear_model.checks import check_parameters, check_rows, read_options
-from gbm_constrained.linear_model.class_weights import find_class_factor
-from gbm_constrained.linear_model.fit_docs import document_fit
-from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
-from gbm_constrained.linear_model.metric import LogisticAdapter, linear_margin
-from gbm_constrained.linear_model.starts import choose_start
-from gbm_constrained.metrics.reading import read_black_box
-from gbm_constrained.reporting.notebook import html_of, mime_bundle
-from gbm_constrained.solvers.base import SolverMethod
-from gbm_constrained.training import model_note as saving
-from gbm_constrained.training.black_box_classifier import BlackBoxMixin
-from gbm_constrained.training.black_box_options import refuse_arguments, refuse_rows
-from gbm_constrained.training.callbacks import ConstraintCallback
-from gbm_constrained.training.final_model import FinalModel
-from gbm_constrained.training.fit import ConstrainedFit
-from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
-from gbm_constrained.training.fitted_report import remove_report, report, warn
-from gbm_constrained.training.metric_classifier import Interruptions, MetricMixin
-from gbm_constrained.training.options import (
+from gbm_constrained._dataframes import take_rows
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.validation import preserve_random_state
+from gbm_constrained.decision.groups import GroupOffsets
+from gbm_constrained.decision.rules import Scores
+from gbm_constrained.fit import model_note as saving
+from gbm_constrained.fit.black_box_classifier import BlackBoxMixin
+from gbm_constrained.fit.black_box_fit import ScoreColumns, refuse_arguments, refuse_rows
+from gbm_constrained.fit.callbacks import (
+    ConstraintCallback,
+    Progress,
+    TimeLimit,
+    refuse_time_limit_without_constraints,
+)
+from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
+from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.fit.fitted_report import (
+    ConstrainedFitAttributes,
+    remove_report,
+    report,
+    warn,
+    with_constraints,
+)
+from gbm_constrained.fit.metric_report import Interruptions, MetricMixin, NativeAdapter
+from gbm_constrained.fit.native_models import IsOver, PartRows, multiply_weight
+from gbm_constrained.fit.options import (
     Iterate,
     OracleName,
     SolverName,
     set_solver_options,
     with_known_parameters,
 )
-from gbm_constrained.training.problem import LibrarySettings
-from gbm_constrained.training.progress import Progress
-from gbm_constrained.training.report_layout import ReportLayout
-from gbm_constrained.training.tags import with_constraints
-from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
-from gbm_constrained.training.training_evidence import describe_training_rows
+from gbm_constrained.fit.problem import LibrarySettings
+from gbm_constrained.linear_model.base import (
+    check_parameters,
+    check_rows,
+    document_fit,
+    find_class_factor,
+    read_options,
+)
+from gbm_constrained.linear_model.exact import choose_start, follow_iterates, warn_of_convergence
+from gbm_constrained.metrics.reading import read_black_box
+from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.base import SolverMethod
+
+
+class LinearParameters:
+    r"""Coefficients in units of one over the standard deviation of their features.
+
+    In these units a perturbation changes the scores by as much with every feature.
+
+    Parameters
+    ----------
+    model : LogisticRegression
+        A trained model of two classes.
+    X : array-like or sparse matrix of shape (n_samples, n_features)
+        Training rows.
+    weight : array-like of shape (n_samples,), default=None
+        Their weights, in the standard deviations.
+    """
+
+    takes_offsets: ClassVar[bool] = False
+
+    def __init__(self, model: Any, X: Any, weight: Any = None) -> None:
+        self.model = model
+        table = self._read(X)
+        shares = None if weight is None else np.asarray(weight, dtype=np.float64)
+        if sparse.issparse(table):
+            variance = mean_variance_axis(table, axis=0, weights=shares)[1]
+        else:
+            mean = np.average(table, axis=0, weights=shares)
+            variance = np.average(np.square(table - mean), axis=0, weights=shares)
+        deviation = np.sqrt(variance)
+        self._deviation: Float = np.where(deviation > 0.0, deviation, 1.0)
+        names = getattr(model, "feature_names_in_", range(self._deviation.size))
+        self.names = [f"coef[{name}]" for name in names]
+        self.start: Float = model.coef_[0] * self._deviation
+
+    def _read(self, X: Any) -> Any:
+        return validate_data(self.model, X, accept_sparse="csr", dtype=np.float64, reset=False)
+
+    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+        """Divide features by their standard deviations, and put further columns beside them."""
+        table: Any = self._read(X)
+        if sparse.issparse(table):
+            scaled = cast(Any, table).multiply(1.0 / self._deviation)
+            matrix = sparse.hstack([scaled, sparse.csr_array(beside)], format="csr")
+        else:
+            matrix = np.hstack([table / self._deviation, beside])
+        return ScoreColumns(matrix, float(self.model.intercept_[0]))
+
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Change the coefficients, and add to the intercept."""
+        self.model.coef_ = (parameters / self._deviation)[None]
+        self.model.intercept_ = self.model.intercept_ + intercept
+
+    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
+        """Refuse offsets, which no coefficient stands for."""
+        raise NotImplementedError("A linear model takes no offsets of groups.")
+
+
+class LogisticBlackBoxAdapter:
+    """``AdjustableAdapter`` of one ``fit`` of a logistic regression.
+
+    Parameters
+    ----------
+    model : LogisticRegression
+        The classifier.
+    native : callable
+        The parent's own ``fit``.
+    rows : FitArguments
+        The training rows.
+    """
+
+    takes_offsets: ClassVar[bool] = False
+
+    def __init__(self, model: Any, native: Callable[..., Any], rows: FitArguments) -> None:
+        self.model, self.native = model, native
+        self.X, self.y, self.sample_weight = rows.X, rows.y, rows.sample_weight
+
+    def check_adjustable(self, space: str) -> None:
+        """Refuse spaces of a booster."""
+        if space != "trees":
+            raise ValueError(
+                f"space={space!r} is about the trees of a booster, and the parameters of a linear "
+                f"model are its coefficients: leave space= out."
+            )
+
+    def restrict(self, rows: Codes) -> None:
+        """Leave out all training rows but some."""
+        self.X, self.y = take_rows(self.X, rows), take_rows(self.y, rows)
+        if self.sample_weight is not None:
+            self.sample_weight = take_rows(self.sample_weight, rows)
+
+    def fit_plain(self, factor: Float | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
+        self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
+
+    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
+        """Fit another classifier under its constraints, with the arguments of this fit."""
+        model.fit(self.X, self.y, self.sample_weight, sensitive_features=rows.sensitive_features)
+
+    def adjustable(self, space: str) -> LinearParameters:
+        """Give access to the coefficients."""
+        return LinearParameters(self.model, self.X, self.sample_weight)
+
+
+class LogisticAdapter(NativeAdapter):
+    """Arguments of one ``fit``, and how it is left to scikit-learn.
+
+    Parameters
+    ----------
+    model : LogisticRegression
+        The classifier.
+    native : callable
+        The parent's own ``fit``.
+    rows : FitArguments
+        The training rows.
+    settings : LibrarySettings
+        What a fit must know of the parameters.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        native: Callable[..., Any],
+        rows: FitArguments,
+        settings: LibrarySettings,
+    ) -> None:
+        self.model, self.native, self._settings = model, native, settings
+        self.X, self.y, self.sample_weight = rows.X, rows.y, rows.sample_weight
+
+    def settings(self) -> LibrarySettings:
+        """Say what a fit must know of the parameters."""
+        return self._settings
+
+    def check_rows(self, combined: CombinedRows) -> None:
+        """Accept further rows, for no other argument has one value for each row."""
+
+    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
+        """Call the parent's own ``fit``, which nothing ends early."""
+        self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
+
+    def leave_out_rounds(self) -> None:
+        """Leave none out: a linear model has no rounds."""
+
+    def fit_part(self, part: PartRows) -> LogisticModel:
+        """Train scikit-learn's own model on some of the rows."""
+        with preserve_random_state(self.model):
+            own = self.model.get_params(deep=False)
+        plain = LogisticRegression()
+        plain.set_params(**{name: own[name] for name in plain.get_params() if name in own})
+        if part.is_joint:
+            plain.set_params(class_weight=None)
+        weight = part.take_weight(self.sample_weight)
+        X, y = part.take_features(), part.take_labels(self.y)
+        return LogisticModel(plain.fit(X, y, weight))
+
+    def finish(self) -> None:
+        """Add no conditions."""
+
+    def can_fold(self) -> bool:
+        """Whether a shift of scores can be added to the trained model."""
+        return True
+
+    def add_to_margin(self, shift: Array) -> None:
+        """Add to all scores that the trained model predicts."""
+        self.model.intercept_ = self.model.intercept_ + shift
+
+
+class LogisticModel:
+    """A model that scikit-learn has trained.
+
+    Parameters
+    ----------
+    model : LogisticRegression
+        The model.
+    """
+
+    def __init__(self, model: LogisticRegression) -> None:
+        self.model = model
+
+    def margin(self, X: Any, rows: Codes) -> Array:
+        """Score rows of X."""
+        return np.asarray(self.model.decision_function(X))
+
+    def to_bytes(self) -> bytes:
+        """Write coefficients and intercepts."""
+        file = io.BytesIO()
+        np.savez(file, coef=self.model.coef_, intercept=self.model.intercept_)
+        return file.getvalue()
+
+
+def linear_margin(X: Any, model: bytes) -> Array:
+    """Score validated rows by the coefficients that :meth:`LogisticModel.to_bytes` has written."""
+    with np.load(io.BytesIO(model)) as saved:
+        scores = safe_sparse_dot(X, saved["coef"].T, dense_output=True) + saved["intercept"]
+    return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
+
 
 # scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
 _PENALTY, _L1_RATIO = (
@@ -113,7 +327,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
     deterministic : bool, default=None
         Whether one rule decides, not a mixture; by default, if it loses next to nothing.
     oracle : {"plug_in", "refit", "auto"}, default="plug_in"
-        Whether rows weigh the costs of a metric (:mod:`gbm_constrained.training.metric_oracles`).
+        Whether rows weigh the costs of a metric (:mod:`gbm_constrained.fit.metric_fit`).
     constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
@@ -249,7 +463,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             report. By default a quarter of the rows is held out, and a third of that kept back.
         constraint_callbacks : sequence of callable, default=None
             Called in each iteration, or with a metric before each call of its oracle, with a
-            :class:`~gbm_constrained.training.callbacks.ConstraintState`; when one returns True, it
+            :class:`~gbm_constrained.fit.callbacks.ConstraintState`; when one returns True, it
             is the last one.
         time_limit : float, default=None
             Seconds after which the iterations end, or with a metric the search for decisions. The

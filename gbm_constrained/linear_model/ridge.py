@@ -5,44 +5,117 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from sklearn.linear_model import Ridge
+from sklearn.utils.validation import check_consistent_length, check_X_y
 
 from gbm_constrained._typing import Float
-from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.data.targets import check_targets
-from gbm_constrained.decision.affine import Affine, choose_share
-from gbm_constrained.evaluation.costs import measure_cost_of_numbers
-from gbm_constrained.linear_model.fit_docs import document_fit
-from gbm_constrained.linear_model.iterates import follow_iterates, warn_of_convergence
-from gbm_constrained.linear_model.ridge_checks import (
-    RidgeLoss,
-    check_curvature,
-    check_parameters,
-    check_rows,
-    objective_of,
+from gbm_constrained.data.fit_data import FitArguments, check_targets
+from gbm_constrained.data.validation import (
+    check_choice,
+    check_integer,
+    check_share,
+    is_finite_number,
 )
-from gbm_constrained.linear_model.starts import choose_start
-from gbm_constrained.reporting.notebook import html_of, mime_bundle
-from gbm_constrained.solvers.base import SolverMethod
-from gbm_constrained.training.callbacks import ConstraintCallback
-from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes
-from gbm_constrained.training.fitted_report import remove_report
-from gbm_constrained.training.model_note import unchanged_on_error
-from gbm_constrained.training.options import (
+from gbm_constrained.decision.regression import Affine, choose_share
+from gbm_constrained.evaluation.verdicts import measure_cost_of_numbers
+from gbm_constrained.fit.callbacks import (
+    ConstraintCallback,
+    TimeLimit,
+    refuse_time_limit_without_constraints,
+)
+from gbm_constrained.fit.fit import weight_of_rows
+from gbm_constrained.fit.fitted_report import (
+    ConstrainedFitAttributes,
+    remove_report,
+    with_constraints,
+)
+from gbm_constrained.fit.model_note import unchanged_on_error
+from gbm_constrained.fit.options import (
     Iterate,
     SolverName,
     SolverOptions,
     set_solver_options,
     with_known_parameters,
 )
-from gbm_constrained.training.problem import LibrarySettings
-from gbm_constrained.training.regression import RegressionFit
-from gbm_constrained.training.regression_report import describe_regressor, report_regressor
-from gbm_constrained.training.tags import with_constraints
-from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
+from gbm_constrained.fit.problem import LibrarySettings
+from gbm_constrained.fit.regression import RegressionFit, describe_regressor, report_regressor
+from gbm_constrained.linear_model.base import document_fit
+from gbm_constrained.linear_model.exact import choose_start, follow_iterates, warn_of_convergence
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.losses import RegressionObjective, curvature_range
+from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.base import SolverMethod, check_positive
+
+RidgeLoss: TypeAlias = Literal["squared", "huber", "quantile"]
+LOSSES: tuple[RidgeLoss, ...] = get_args(RidgeLoss)
+
+
+def objective_of(estimator: Any) -> RegressionObjective:
+    """Make the objective of an estimator, and check its parameters."""
+    check_choice("loss", estimator.loss, LOSSES)
+    check_positive("huber_delta", estimator.huber_delta)
+    check_share("quantile", estimator.quantile)
+    parameter = {"huber": estimator.huber_delta, "quantile": estimator.quantile}
+    return RegressionObjective(estimator.loss, float(parameter.get(estimator.loss, np.nan)))
+
+
+def check_parameters(estimator: Any, options: SolverOptions) -> None:
+    """Refuse parameters that have no meaning under constraints, or wrong values."""
+    check_integer("n_iterations", estimator.n_iterations, 1)
+    check_choice("iterate", estimator.iterate, ("last", "ergodic"))
+    alpha = estimator.alpha
+    if not (np.ndim(alpha) == 0 and is_finite_number(alpha) and alpha >= 0):
+        raise ValueError(
+            f"alpha must be one number of at least zero under constraints, got {alpha!r}."
+        )
+    if not (is_finite_number(estimator.tol) and estimator.tol >= 0):
+        raise ValueError(f"tol must be a number of at least zero, got {estimator.tol!r}.")
+    if estimator.positive:
+        raise ValueError(
+            "positive=True is not supported under constraints, whose solver leaves the signs of "
+            "coefficients free: use positive=False."
+        )
+    method = options.method
+    if method.outlier_clip is not None or method.proxy != "auto":
+        raise ValueError(
+            f"outlier_clip={method.outlier_clip!r} and proxy={method.proxy!r} are about "
+            f"probabilities of classes: leave both out, and bound losses of outliers by "
+            f"mean_loss('huber')."
+        )
+
+
+def check_curvature(compiled: LinearConstraints) -> None:
+    """Refuse differences of losses that have a kink, which no method solves."""
+    for j in range(len(compiled)):
+        if (found := _find_kink(compiled, j)) is not None:
+            raise ValueError(
+                f"{compiled.rows[j]} subtracts {found}, whose curvature has no bound: use "
+                f"mean_loss('huber', delta=...) with a small delta, or mean_loss('squared')."
+            )
+
+
+def _find_kink(compiled: LinearConstraints, j: int) -> str | None:
+    """Name a convex function without a largest curvature that a row subtracts."""
+    functions = compiled.row_functions
+    row = compiled.A[[j]]
+    columns = row.indices[row.data < 0.0]
+    for function in (functions[k] for k in np.unique(columns % max(len(functions), 1))):
+        if function.is_convex and np.isinf(curvature_range(function, 1.0)[1]):
+            return str(
+                next(t.name for c in compiled.constraints for t in c.terms if t.event == function)
+            )
+    return None
+
+
+def check_rows(X: Any, y: Any, sample_weight: Any) -> Any:
+    """Check features, targets and lengths, and return the weight of each row."""
+    check_X_y(X, y, accept_sparse=("csr", "csc", "coo"), y_numeric=True)
+    sample_weight = weight_of_rows(sample_weight, y)
+    check_consistent_length(X, sample_weight)
+    return sample_weight
 
 
 class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
@@ -73,7 +146,7 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         the targets (see :class:`~gbm_constrained.linear_model.Solution`).
     constraints : Constraint or sequence of Constraint, default=None
         Constraints such as ``[each(mean_loss("squared"), by="race") <= 0.02]``: bounds on means
-        over targets and predictions (:mod:`gbm_constrained.constraints.row_means`).
+        over targets and predictions (:mod:`gbm_constrained.constraints.rates`).
     loss : {"squared", "huber", "quantile"}, default="squared"
         The loss :math:`\ell`: half the squared error, Huber's loss, or the pinball loss. Without
         constraints the squared one is the parent's own fit.

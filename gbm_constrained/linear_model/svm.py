@@ -14,38 +14,41 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import refuse_priorities
 from gbm_constrained.constraints.checking import (
     check_constraints,
     check_linear,
     check_straight,
     check_task,
 )
-from gbm_constrained.constraints.priorities import refuse_priorities
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
-from gbm_constrained.decision.rule import Scores
-from gbm_constrained.linear_model.checks import check_rows
-from gbm_constrained.linear_model.class_weights import find_class_factor
-from gbm_constrained.linear_model.fit_docs import FIT_PARAMETERS
-from gbm_constrained.linear_model.ramp_fit import RampFit
+from gbm_constrained.decision.rules import Scores
+from gbm_constrained.fit import model_note as saving
+from gbm_constrained.fit.callbacks import (
+    ConstraintCallback,
+    Progress,
+    TimeLimit,
+    refuse_time_limit_without_constraints,
+)
+from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
+from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.fit.fitted_report import (
+    ConstrainedFitAttributes,
+    FittedAttribute,
+    remove_report,
+    report,
+    warn,
+    with_constraints,
+)
+from gbm_constrained.fit.options import SolverOptions, with_known_parameters
+from gbm_constrained.fit.problem import LibrarySettings
+from gbm_constrained.linear_model.base import FIT_PARAMETERS, check_rows, find_class_factor
+from gbm_constrained.linear_model.hinge import RampFit
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.cutting_plane import Chooser, CuttingPlane
-from gbm_constrained.solvers.dataset_rates import Loss, Losses, ramp
-from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization
-from gbm_constrained.training import model_note as saving
-from gbm_constrained.training.callbacks import ConstraintCallback
-from gbm_constrained.training.final_model import FinalModel
-from gbm_constrained.training.fit import ConstrainedFit
-from gbm_constrained.training.fitted_attributes import ConstrainedFitAttributes, FittedAttribute
-from gbm_constrained.training.fitted_report import remove_report, report, warn
-from gbm_constrained.training.options import SolverOptions, with_known_parameters
-from gbm_constrained.training.problem import LibrarySettings
-from gbm_constrained.training.progress import Progress
-from gbm_constrained.training.report_layout import ReportLayout
-from gbm_constrained.training.tags import with_constraints
-from gbm_constrained.training.time_limit import TimeLimit, refuse_time_limit_without_constraints
-from gbm_constrained.training.training_evidence import describe_training_rows
+from gbm_constrained.solvers.dataset_rates import Loss, Losses, MajorizationMinimization, ramp
 
 LOSSES: tuple[Loss, ...] = ("ramp", "hinge")
 Prediction: TypeAlias = Literal["deterministic", "randomized"]

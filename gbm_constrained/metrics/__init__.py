@@ -1,13 +1,15 @@
 """Objectives: functions of the confusion matrix, and metrics that are only a function to call."""
 
-from gbm_constrained.constraints.costs import cost
+from gbm_constrained.constraints.rates import cost
 from gbm_constrained.metrics.black_box import BlackBox
-from gbm_constrained.metrics.callables import metric
-from gbm_constrained.metrics.f_measures import f1_macro, f1_micro, f_beta
-from gbm_constrained.metrics.recalls import (
+from gbm_constrained.metrics.callables import (
     balanced_accuracy,
+    f1_macro,
+    f1_micro,
+    f_beta,
     g_mean,
     h_mean,
+    metric,
     min_recall,
     q_mean,
 )

@@ -1,9 +1,29 @@
-r"""Functions of the joint confusion matrix :math:`C_{ij} = P(y = i, \hat y = j)`."""
+r"""Metrics by name: F-measures, means of recalls, and functions of the confusion matrix.
+
+With joint fractions :math:`C_{ij} = P(y = i, \hat y = j)`,
+
+- :math:`F_\beta = (1 + \beta^2) TP / ((1 + \beta^2) TP + \beta^2 FN + FP)` of one class,
+- micro F1 is :math:`2 \sum_{i \ne d} C_{ii} / (2 - \sum_i C_{di} - \sum_i C_{id})` with a default
+  class d that counts as "nothing found" (Narasimhan et al., Table 1, Example 4),
+- macro F1 is the mean of :math:`2 C_{ii} / (\sum_j C_{ij} + \sum_j C_{ji})` over the classes.
+
+With the recall :math:`u_i = C_{ii} / \sum_j C_{ij}` of class i of n,
+
+- the G-mean is :math:`(\prod_i u_i)^{1/n}`,
+- the H-mean is :math:`n / \sum_i u_i^{-1}`,
+- the Q-mean is :math:`1 - \sqrt{\sum_i (1 - u_i)^2 / n}`,
+- the worst recall is :math:`\min_i u_i`,
+- the balanced accuracy is :math:`\sum_i u_i / n`.
+
+All are concave (Narasimhan et al., "Consistent Multiclass Algorithms for Complex Metrics and
+Constraints", Table 1 and section 4.1).
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,15 +31,29 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
+from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.base import Expression
-from gbm_constrained.constraints.expressions import Rate
-from gbm_constrained.constraints.grouped import Each
-from gbm_constrained.constraints.rate_parts import Taken, name_with_rows, read_columns
-from gbm_constrained.constraints.rates import confusion
-from gbm_constrained.constraints.selectors import Columns, as_selectors
-from gbm_constrained.metrics.base import KINDS, BoundMetric, Kind, Metric
-from gbm_constrained.problem.groups import Group
+from gbm_constrained.constraints.base import Expression, Quotient, Rate, make_factory
+from gbm_constrained.constraints.comparisons import Each
+from gbm_constrained.constraints.rates import (
+    Taken,
+    confusion,
+    joint_rates,
+    name_with_rows,
+    read_columns,
+    recall,
+)
+from gbm_constrained.constraints.selectors import Columns, as_selectors, to_python_scalar
+from gbm_constrained.metrics.base import (
+    KINDS,
+    BoundMetric,
+    Form,
+    Kind,
+    Metric,
+    bind_linear,
+    bind_quotient,
+)
+from gbm_constrained.problem.functionals import Group
 
 CONVEXITY_TOLERANCE = 1e-9  # By which a midpoint may lie above the chord, from rounding.
 
@@ -232,3 +266,364 @@ def check_convexity(bound: BoundMetric, pool: Float) -> None:
 def _pairs(pool: Float) -> Float:
     """Pairs of consecutive points of a pool, of shape (n_points, 2, n_functionals)."""
     return np.stack([pool, np.roll(pool, 1, axis=0)], axis=1)
+
+
+@dataclass(frozen=True, repr=False)
+class FBeta(Metric):
+    """The F-measure of one class.
+
+    Parameters
+    ----------
+    beta : float
+        Weight of recall against precision.
+    label : hashable or None
+        The class; the positive one when None.
+    on : tuple of Selector
+        Rows that are counted.
+    """
+
+    form = "ratio"
+
+    beta: float
+    label: Hashable | None = None
+    on: tuple[Any, ...] = ()
+
+    def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
+        """Name the true positives, false positives and false negatives."""
+        tp, fp, fn = joint_rates(self.label, Taken(self.on or None))
+        square = self.beta**2
+        found = tp * (1.0 + square)
+        return bind_quotient(self, Quotient(str(self), found, found + fn * square + fp))
+
+    def __str__(self) -> str:
+        label = "" if self.label is None else f", {self.label!r}"
+        return name_with_rows(f"f_beta({self.beta:g}{label})", Taken(self.on or None))
+
+
+@dataclass(frozen=True, repr=False)
+class MicroF1(Metric):
+    """Micro F1 with a default class that is not counted as found.
+
+    Parameters
+    ----------
+    default : hashable or None
+        The default class; the most frequent one when None.
+    on : tuple of Selector
+        Rows that are counted.
+    """
+
+    form = "ratio"
+
+    default: Hashable | None = None
+    on: tuple[Any, ...] = ()
+
+    @property
+    def no_rule(self) -> str:  # type: ignore[override]
+        """Why the metric cannot be bounded, with the remedy."""
+        reason = "its default class is the most frequent one of the rows, which may differ"
+        return "" if self.default is not None else f"{reason}: name it, f1_micro(default=...)"
+
+    def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
+        """Name the numerator and the denominator."""
+        labels = [to_python_scalar(label) for label in classes.tolist()]
+        default = labels[int(np.argmax(shares))] if self.default is None else self.default
+        if default not in labels:
+            raise ValueError(f"default={default!r} is not among the classes of y: {labels}.")
+        others = [label for label in labels if label != default]
+        if not others:
+            raise ValueError(f"f1_micro needs two or more classes in y, which has {labels}.")
+        numerator, denominator = Rate(()), Rate(())
+        for i, j in itertools.product(labels, labels):
+            rate = confusion(i, j, normalize="all", on=self.on or None)
+            # Each of the two sums leaves out the default class.
+            denominator = denominator + rate * float((i != default) + (j != default))
+            if i == j != default:
+                numerator = numerator + rate * 2.0
+        return bind_quotient(self, Quotient(str(self), numerator, denominator))
+
+    def __str__(self) -> str:
+        default = "" if self.default is None else f"(default={self.default!r})"
+        return name_with_rows(f"f1_micro{default}", Taken(self.on or None))
+
+
+@dataclass(frozen=True, repr=False)
+class MacroF1(Metric):
+    """The mean of the classes' F1, which is neither concave nor a quotient."""
+
+    on: tuple[Any, ...] = ()
+
+    def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
+        """Name the numerator and the denominator of each class."""
+        rates: list[Rate] = []
+        for label in classes.tolist():
+            tp, fp, fn = joint_rates(label, Taken(self.on or None))
+            rates += [tp * 2.0, tp * 2.0 + fp + fn]
+
+        def parts(u: Float) -> tuple[Float, Float]:
+            return u[::2], np.maximum(u[1::2], np.finfo(np.float64).tiny)
+
+        def function(u: Float) -> Float:
+            numerator, denominator = parts(u)
+            return np.asarray(np.mean(numerator / denominator, axis=0))
+
+        def derivative(u: Float) -> Float:
+            numerator, denominator = parts(u)
+            gradient = np.empty(u.size)
+            gradient[::2] = 1.0 / denominator
+            gradient[1::2] = -numerator / denominator**2
+            return gradient / classes.size
+
+        return BoundMetric(self, tuple(rates), function, derivative, "other", takes_columns=True)
+
+    def __str__(self) -> str:
+        return name_with_rows("f1_macro", Taken(self.on or None))
+
+
+@make_factory
+def f_beta(beta: float = 1.0, label: Hashable | None = None, *, on: Any = None) -> FBeta:
+    r"""F-measure of one class, :math:`(1+\beta^2) TP / ((1+\beta^2) TP + \beta^2 FN + FP)`.
+
+    Parameters
+    ----------
+    beta : float, default=1.0
+        Weight of recall against precision, positive.
+    label : hashable, default=None
+        The class; the positive class of the classifier by default.
+    on : label(...), dataset(...), dict, bool array, ..., default=None
+        Rows that are counted; all rows by default.
+
+    Returns
+    -------
+    FBeta
+
+    Raises
+    ------
+    ValueError
+        If `beta` is not a positive finite number.
+    """
+    if not is_number(beta) or not is_finite(beta) or beta <= 0:
+        raise ValueError(f"beta must be a positive number, got {beta!r}: 1 gives F1.")
+    return FBeta(float(beta), None if label is None else to_python_scalar(label), as_selectors(on))
+
+
+@make_factory
+def f1_micro(default: Hashable | None = None, *, on: Any = None) -> MicroF1:
+    r"""Micro F1, :math:`2 \sum_{i \ne d} C_{ii} / (2 - \sum_i C_{di} - \sum_i C_{id})`.
+
+    Parameters
+    ----------
+    default : hashable, default=None
+        The class d that is not counted as found; the most frequent one by default.
+    on : label(...), dataset(...), dict, bool array, ..., default=None
+        As in :func:`f_beta`.
+
+    Returns
+    -------
+    MicroF1
+    """
+    default = None if default is None else to_python_scalar(default)
+    return MicroF1(default, as_selectors(on))
+
+
+@make_factory
+def f1_macro(*, on: Any = None) -> MacroF1:
+    r"""Mean over classes of :math:`2 C_{ii} / (\sum_j C_{ij} + \sum_j C_{ji})`.
+
+    No solver finds its optimum for certain: the fit reports a local one.
+
+    Parameters
+    ----------
+    on : label(...), dataset(...), dict, bool array, ..., default=None
+        As in :func:`f_beta`.
+
+    Returns
+    -------
+    MacroF1
+    """
+    return MacroF1(as_selectors(on))
+
+
+# Recall at which gradients of the G-mean and the H-mean are taken where a recall is smaller: they
+# grow without bound at zero.
+SMALLEST_RECALL = 1e-9
+
+
+def _g_mean(u: Float) -> Float:
+    return np.asarray(np.prod(np.maximum(u, 0.0), axis=0) ** (1.0 / len(u)))
+
+
+def _g_mean_gradient(u: Float) -> Float:
+    u = np.maximum(u, SMALLEST_RECALL)
+    return np.asarray(_g_mean(u) / (u.size * u))
+
+
+def _h_mean(u: Float) -> Float:
+    smallest = len(u) * np.finfo(np.float64).tiny  # The sum stays finite.
+    mean = len(u) / np.sum(1.0 / np.maximum(u, smallest), axis=0)
+    return np.where((u > 0.0).all(axis=0), mean, 0.0)
+
+
+def _h_mean_gradient(u: Float) -> Float:
+    u = np.maximum(u, SMALLEST_RECALL)
+    return np.asarray(_h_mean(u) ** 2 / (u.size * u**2))
+
+
+def _q_mean(u: Float) -> Float:
+    return np.asarray(1.0 - np.sqrt(np.mean((1.0 - u) ** 2, axis=0)))
+
+
+def _q_mean_gradient(u: Float) -> Float:
+    norm = float(np.linalg.norm(1.0 - u))
+    return np.asarray((1.0 - u) / (norm * np.sqrt(u.size)) if norm > 0.0 else np.zeros(u.size))
+
+
+def _min_recall(u: Float) -> Float:
+    return np.asarray(u.min(axis=0))
+
+
+def _min_recall_gradient(u: Float) -> Float:
+    return np.asarray((np.arange(u.size) == u.argmin()).astype(np.float64))
+
+
+_MEANS: dict[str, tuple[Callable[[Float], Float], Callable[[Float], Float], Kind]] = {
+    "g_mean": (_g_mean, _g_mean_gradient, "smooth"),
+    "h_mean": (_h_mean, _h_mean_gradient, "smooth"),
+    "q_mean": (_q_mean, _q_mean_gradient, "smooth"),
+    "min_recall": (_min_recall, _min_recall_gradient, "convex"),
+}
+
+
+def _check_several(name: str, classes: NDArray[np.generic]) -> None:
+    if classes.size < 2:
+        raise ValueError(f"{name} needs two or more classes in y, which has {classes.tolist()}.")
+
+
+@dataclass(frozen=True, repr=False)
+class MeanOfRecalls(Metric):
+    """A concave mean of the recalls of all classes.
+
+    Parameters
+    ----------
+    name : {"g_mean", "h_mean", "q_mean", "min_recall"}
+        Which mean.
+    on : tuple of Selector
+        Rows that the recalls are taken over.
+    """
+
+    name: str
+    on: tuple[Any, ...] = ()
+
+    @property
+    def form(self) -> Form:  # type: ignore[override]
+        """Form of the rows of a bound: the worst recall has one of each class."""
+        return "worst" if self.name == "min_recall" else "curved"
+
+    def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
+        """Name the recall of each class."""
+        _check_several(self.name, classes)
+        function, derivative, kind = _MEANS[self.name]
+        rates = tuple(recall(label, on=self.on or None) for label in classes.tolist())
+        return BoundMetric(self, rates, function, derivative, kind, takes_columns=True)
+
+    def __str__(self) -> str:
+        return name_with_rows(self.name, Taken(self.on or None))
+
+
+@dataclass(frozen=True, repr=False)
+class BalancedAccuracy(Metric):
+    """The mean of the recalls of all classes."""
+
+    form = "linear"
+
+    on: tuple[Any, ...] = ()
+
+    def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
+        """Name the sum of the recalls."""
+        _check_several("balanced_accuracy", classes)
+        total = Rate(())
+        for label in classes.tolist():
+            total = total + recall(label, on=self.on or None)
+        return bind_linear(self, total / classes.size)
+
+    def __str__(self) -> str:
+        return name_with_rows("balanced_accuracy", Taken(self.on or None))
+
+
+@make_factory
+def g_mean(*, on: Any = None) -> MeanOfRecalls:
+    r"""Geometric mean of the recalls, :math:`(\prod_i u_i)^{1/n}`.
+
+    Parameters
+    ----------
+    on : label(...), dataset(...), dict, bool array, ..., default=None
+        Rows that the recalls are taken over; all rows by default.
+
+    Returns
+    -------
+    MeanOfRecalls
+    """
+    return MeanOfRecalls("g_mean", as_selectors(on))
+
+
+@make_factory
+def h_mean(*, on: Any = None) -> MeanOfRecalls:
+    r"""Harmonic mean of the recalls, :math:`n / \sum_i u_i^{-1}`.
+
+    Parameters
+    ----------
+    on : label(...), dataset(...), dict, bool array, ..., default=None
+        As in :func:`g_mean`.
+
+    Returns
+    -------
+    MeanOfRecalls
+    """
+    return MeanOfRecalls("h_mean", as_selectors(on))
+
+
+@make_factory
+def q_mean(*, on: Any = None) -> MeanOfRecalls:
+    r"""One minus the quadratic mean of the class errors, :math:`1 - \sqrt{\sum_i (1-u_i)^2/n}`.
+
+    Parameters
+    ----------
+    on : label(...), dataset(...), dict, bool array, ..., default=None
+        As in :func:`g_mean`.
+
+    Returns
+    -------
+    MeanOfRecalls
+    """
+    return MeanOfRecalls("q_mean", as_selectors(on))
+
+
+@make_factory
+def min_recall(*, on: Any = None) -> MeanOfRecalls:
+    r"""Worst recall of a class, :math:`\min_i u_i`.
+
+    Parameters
+    ----------
+    on : label(...), dataset(...), dict, bool array, ..., default=None
+        As in :func:`g_mean`.
+
+    Returns
+    -------
+    MeanOfRecalls
+    """
+    return MeanOfRecalls("min_recall", as_selectors(on))
+
+
+@make_factory
+def balanced_accuracy(*, on: Any = None) -> BalancedAccuracy:
+    r"""Mean of the recalls, :math:`\sum_i u_i / n`, as scikit-learn's.
+
+    Parameters
+    ----------
+    on : label(...), dataset(...), dict, bool array, ..., default=None
+        As in :func:`g_mean`.
+
+    Returns
+    -------
+    BalancedAccuracy
+    """
+    return BalancedAccuracy(as_selectors(on))

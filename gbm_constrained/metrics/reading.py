@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.base import Expression
-from gbm_constrained.constraints.expressions import Quotient, Rate
-from gbm_constrained.constraints.factories import Factory
+from gbm_constrained.constraints.base import Expression, Factory, Quotient, Rate
 from gbm_constrained.metrics.base import BoundMetric, Metric, bind_linear, bind_quotient
 from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.metrics.callables import FunctionMetric

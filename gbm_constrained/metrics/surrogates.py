@@ -1,4 +1,9 @@
-"""Surrogates of a black-box metric: mean losses over selected rows.
+r"""Surrogates of a black-box metric: mean losses over selected rows.
+
+A margin is :math:`m_i = y_i f_i`, with labels :math:`y_i = \pm 1` and scores :math:`f_i`. Each
+loss has its value :math:`\phi(m)`, its slope :math:`\phi'(m)` and a bound of its curvature
+:math:`|\phi''(m)|`, all of the shape of the margins. A shift :math:`\delta` of all margins moves
+the weighted mean :math:`\sum_i w_i \phi(m_i + \delta)` to a target.
 
 See Jiang et al., "Optimizing Black-box Metrics with Adaptive Surrogates" (ICML 2020). A metric is
 read as a function of few losses that are easy to train for, its surrogates.
@@ -6,27 +11,293 @@ read as a function of few losses that are easy to train for, its surrogates.
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
-from gbm_constrained._typing import Bool, Float
-from gbm_constrained.constraints.selectors import (
-    Column,
-    Columns,
-    Selector,
-    as_selectors,
-    label,
-)
+from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.constraints.selectors import Column, Columns, Selector, as_selectors, label
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import check_choice, check_share
-from gbm_constrained.metrics.margin_losses import MARGIN_LOSSES, LossName
-from gbm_constrained.metrics.surrogate_parts import MeanLoss, QuantileLoss
+
+LossName: TypeAlias = Literal["log_loss", "hinge", "sigmoid", "squared", "quantile"]
+LARGEST_SHIFT = 2.0**20  # A loss that is still off its target there has no root in reach.
+
+
+class MarginLoss(ABC):
+    """A loss of margins that falls as they grow."""
+
+    supremum: ClassVar[float] = math.inf
+
+    @abstractmethod
+    def value(self, margins: Float) -> Float:
+        """Compute the loss of each margin."""
+
+    @abstractmethod
+    def slope(self, margins: Float) -> Float:
+        """Compute the derivative at each margin; a subgradient at kinks."""
+
+    @abstractmethod
+    def curvature(self, margins: Float) -> Float:
+        """Compute the second derivative's absolute value at each margin; zero at kinks."""
+
+    def find_shift(self, margins: Float, weights: Float, target: float) -> float:
+        r"""Solve :math:`\sum_i w_i \phi(m_i + \delta) = u` for the shift :math:`\delta`.
+
+        Parameters
+        ----------
+        margins : ndarray of shape (n_samples,)
+            Margins.
+        weights : ndarray of shape (n_samples,)
+            Weights, whose sum is one.
+        target : float
+            Target u of the mean.
+
+        Returns
+        -------
+        float
+            The shift; NaN where no shift reaches the target.
+        """
+        if not 0.0 < target < self.supremum:
+            return math.nan
+
+        def excess(shift: float) -> float:
+            return float(weights @ self.value(margins + shift)) - target
+
+        at_zero = excess(0.0)
+        if at_zero == 0.0:
+            return 0.0
+        step = math.copysign(1.0, at_zero)
+        while excess(step) * at_zero > 0.0:
+            step *= 2.0
+            if abs(step) > LARGEST_SHIFT:
+                return math.nan
+        return float(brentq(excess, 0.0, step, xtol=1e-14))
+
+
+class LogLoss(MarginLoss):
+    r"""The cross-entropy, :math:`\log(1 + e^{-m})`."""
+
+    def value(self, margins: Float) -> Float:
+        """Compute the loss of each margin."""
+        return np.asarray(np.logaddexp(0.0, -margins))
+
+    def slope(self, margins: Float) -> Float:
+        """Compute minus the probability of the wrong class."""
+        return np.asarray(-expit(-margins))
+
+    def curvature(self, margins: Float) -> Float:
+        """Compute the product of both probabilities."""
+        return np.asarray(expit(margins) * expit(-margins))
+
+
+class Hinge(MarginLoss):
+    r"""The hinge, :math:`\max(0, 1 - m)`, which is neither smooth nor bounded."""
+
+    def value(self, margins: Float) -> Float:
+        """Compute the loss of each margin."""
+        return np.maximum(1.0 - margins, 0.0)
+
+    def slope(self, margins: Float) -> Float:
+        """Return -1 below a margin of one, and 0 from there."""
+        return np.where(margins < 1.0, -1.0, 0.0)
+
+    def curvature(self, margins: Float) -> Float:
+        """Return zeros: the loss is linear on both sides of its kink."""
+        return np.zeros_like(margins)
+
+
+class Sigmoid(MarginLoss):
+    r"""The sigmoid, :math:`1 / (1 + e^m)`, which is bounded and not convex."""
+
+    supremum = 1.0
+
+    def value(self, margins: Float) -> Float:
+        """Compute the probability of the wrong class."""
+        return np.asarray(expit(-margins))
+
+    def slope(self, margins: Float) -> Float:
+        """Compute minus the product of both probabilities."""
+        return np.asarray(-expit(margins) * expit(-margins))
+
+    def curvature(self, margins: Float) -> Float:
+        """Compute the absolute value of the second derivative."""
+        return np.asarray(expit(margins) * expit(-margins) * np.abs(np.tanh(margins / 2.0)))
+
+
+class Squared(MarginLoss):
+    r"""The squared error :math:`(1 - m)^2`, which rises again beyond a margin of one."""
+
+    def value(self, margins: Float) -> Float:
+        """Compute the loss of each margin."""
+        return np.square(1.0 - margins)
+
+    def slope(self, margins: Float) -> Float:
+        """Compute the derivative at each margin."""
+        return 2.0 * (margins - 1.0)
+
+    def curvature(self, margins: Float) -> Float:
+        """Return twos."""
+        return np.full_like(margins, 2.0)
+
+    def find_shift(self, margins: Float, weights: Float, target: float) -> float:
+        """Solve the quadratic equation on the side of its minimum where no shift is zero."""
+        mean = float(weights @ margins)
+        least = float(weights @ np.square(margins - mean))
+        if target < least:
+            return math.nan
+        return (1.0 - mean) - math.copysign(math.sqrt(target - least), 1.0 - mean)
+
+
+MARGIN_LOSSES: dict[LossName, MarginLoss] = {
+    "log_loss": LogLoss(),
+    "hinge": Hinge(),
+    "sigmoid": Sigmoid(),
+    "squared": Squared(),
+}
+
+
+ROUNDING = 1e-12  # Share of the positive rows by which a recall may fall short, from rounding.
+
+
+@dataclass(frozen=True)
+class MeanLoss:
+    """The weighted mean of a loss of margins.
+
+    Parameters
+    ----------
+    loss : MarginLoss
+        Loss of a margin.
+    rows : ndarray of int of shape (n,)
+        Rows of the surrogate among all rows.
+    signs : ndarray of shape (n,)
+        Labels, -1 or 1.
+    weights : ndarray of shape (n,)
+        Weights, whose sum is one.
+    """
+
+    loss: MarginLoss
+    rows: Codes
+    signs: Float
+    weights: Float
+
+    @property
+    def loss_rows(self) -> Codes:
+        """Rows whose losses are averaged."""
+        return self.rows
+
+    @property
+    def shares(self) -> Float:
+        """Share of each of these rows in the mean."""
+        return self.weights
+
+    def _margins(self, scores: Float, threshold: float = 0.0) -> Float:
+        return np.asarray(self.signs * (scores[self.rows] - threshold))
+
+    def value(self, scores: Float, threshold: float = 0.0) -> float:
+        """Compute the mean loss; scores count from a threshold."""
+        return float(self.weights @ self.loss.value(self._margins(scores, threshold)))
+
+    def add_gradient(
+        self, scores: Float, coefficient: float, out: Float, threshold: float = 0.0
+    ) -> float:
+        """Add a multiple of the gradient in the scores, and return the sum of what was added."""
+        slope = self.loss.slope(self._margins(scores, threshold))
+        added = coefficient * self.weights * self.signs * slope
+        out[self.rows] += added
+        return float(added.sum())
+
+    def add_curvature(
+        self, scores: Float, coefficient: float, out: Float, threshold: float = 0.0
+    ) -> None:
+        """Add a multiple of the bound of the Hessian's diagonal."""
+        curvature = self.loss.curvature(self._margins(scores, threshold))
+        out[self.rows] += coefficient * self.weights * curvature
+
+    def find_shift(self, scores: Float, target: float, threshold: float = 0.0) -> float:
+        """Find the shift of all margins that makes the mean a target; NaN without one."""
+        return self.loss.find_shift(self._margins(scores, threshold), self.weights, target)
+
+    def shift(self, scores: Float, shift: float) -> None:
+        """Shift the margins in place."""
+        scores[self.rows] += self.signs * shift
+
+
+@dataclass(frozen=True)
+class QuantileLoss:
+    """The mean loss of negative rows, with a threshold that positive rows make.
+
+    The threshold is the score of one positive row, so that the gradient has an entry there.
+
+    Parameters
+    ----------
+    positive : ndarray of int of shape (n_positive,)
+        Positive rows.
+    weights : ndarray of shape (n_positive,)
+        Weights of the positive rows, whose sum is one.
+    negatives : MeanLoss
+        Loss of the negative rows.
+    recall : float
+        Share of the positive rows at or above the threshold.
+    """
+
+    positive: Codes
+    weights: Float
+    negatives: MeanLoss
+    recall: float
+
+    @property
+    def rows(self) -> Codes:
+        """Rows of the surrogate among all rows."""
+        return np.concatenate([self.positive, self.negatives.rows])
+
+    @property
+    def loss_rows(self) -> Codes:
+        """Rows whose losses are averaged, which are the negative ones."""
+        return self.negatives.rows
+
+    @property
+    def shares(self) -> Float:
+        """Share of each of these rows in the mean."""
+        return self.negatives.weights
+
+    def _threshold_row(self, scores: Float) -> int:
+        """Find the positive row whose score is the largest threshold with the recall."""
+        order = np.argsort(-scores[self.positive], kind="stable")
+        reached = np.cumsum(self.weights[order])
+        return int(self.positive[order[np.searchsorted(reached, self.recall - ROUNDING)]])
+
+    def value(self, scores: Float) -> float:
+        """Compute the mean loss of the negative rows."""
+        return self.negatives.value(scores, scores[self._threshold_row(scores)])
+
+    def add_gradient(self, scores: Float, coefficient: float, out: Float) -> None:
+        """Add a multiple of the gradient in the scores, that of the threshold included."""
+        row = self._threshold_row(scores)
+        out[row] -= self.negatives.add_gradient(scores, coefficient, out, scores[row])
+
+    def add_curvature(self, scores: Float, coefficient: float, out: Float) -> None:
+        """Add a multiple of the bound of the Hessian's diagonal, at a fixed threshold."""
+        row = self._threshold_row(scores)
+        self.negatives.add_curvature(scores, coefficient, out, scores[row])
+
+    def find_shift(self, scores: Float, target: float) -> float:
+        """Find the shift of the negative rows' margins that makes the mean a target."""
+        return self.negatives.find_shift(scores, target, scores[self._threshold_row(scores)])
+
+    def shift(self, scores: Float, shift: float) -> None:
+        """Shift the margins of the negative rows in place."""
+        self.negatives.shift(scores, shift)
+
 
 MOST_SURROGATES = 32
 ROWS_PER_SURROGATE = 50  # Validation rows that the sensitivity to a surrogate is estimated from.

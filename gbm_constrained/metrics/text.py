@@ -1,4 +1,4 @@
-r"""Metrics as text: what stands on a command line, in a saved model, or for ``maximize=``.
+"""Metrics as text: what stands on a command line, in a saved model, or for ``maximize=``.
 
 The text is that of constraints (:mod:`gbm_constrained.constraints.text`) without a bound.
 
@@ -15,37 +15,42 @@ import ast
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar
 
-from gbm_constrained.constraints.base import NotTextError, write_expression, write_number
-from gbm_constrained.constraints.expressions import Quotient, Rate
+from gbm_constrained.constraints.base import (
+    NotTextError,
+    Quotient,
+    Rate,
+    write_expression,
+    write_number,
+)
+from gbm_constrained.constraints.text import (
+    FUNCTIONS,
+    RATES,
+    Function,
+    Reader,
+    make_error,
+    write_call,
+    write_selectors,
+    write_value,
+)
 from gbm_constrained.constraints.text import format_constraint as format_constraint
 from gbm_constrained.constraints.text import parse_constraint as parse_constraint
 from gbm_constrained.constraints.text import parse_constraints as parse_constraints
-from gbm_constrained.constraints.text import write_selectors
-from gbm_constrained.constraints.text_mask import make_error
-from gbm_constrained.constraints.text_reader import FUNCTIONS, RATES, Function, Reader
-from gbm_constrained.constraints.text_values import (
-    write_call,
-    write_value,
-)
-from gbm_constrained.metrics.base import Metric
-from gbm_constrained.metrics.f_measures import (
+from gbm_constrained.metrics.base import Metric, MetricValue
+from gbm_constrained.metrics.callables import (
+    BalancedAccuracy,
     FBeta,
     MacroF1,
+    MeanOfRecalls,
     MicroF1,
+    balanced_accuracy,
     f1_macro,
     f1_micro,
     f_beta,
-)
-from gbm_constrained.metrics.recalls import (
-    BalancedAccuracy,
-    MeanOfRecalls,
-    balanced_accuracy,
     g_mean,
     h_mean,
     min_recall,
     q_mean,
 )
-from gbm_constrained.metrics.values import MetricValue
 
 NAMES: dict[str, Callable[..., Metric]] = {
     make.__name__: make

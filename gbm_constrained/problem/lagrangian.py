@@ -1,4 +1,24 @@
-r"""The Lagrangian of a constrained problem as a function of the scores of the training rows.
+r"""The Lagrangian of a classification as a function of the scores of the training rows.
+
+The coefficient of a row is the sum of entries of its cells in all views, and these look-ups are
+most of the cost of a dual step with many constraints. A hundred constraints are in ten views, but
+only some dozens are active, that is, have a multiplier above zero. The entries of a view then
+differ only by the attributes of its active constraints. Several views share one partition by these
+attributes, with the sum of their entries, and one look-up.
+
+Shared partitions need weights of cells in one proportion to those that constraints were compiled
+against. In folds the proportions differ, and each view is looked up by itself. On a graphics card
+a look-up costs less than a partition, and each view is looked up by itself as well. So are views
+beside one whose rows count for amounts, by which their entries are multiplied.
+
+A statistic sums a quantity of the rows of each cell. A fit computes a statistic only if a
+constraint or the objective depends on it: predicted fractions for rates and for the 0-1 error of
+the history, mean losses for the objective and for constraints on losses, tables of pairs for pair
+rates, tables of mean residuals for calibration errors.
+
+A further statistic, such as the mean margin, is one more implementation of :class:`CellStatistic`
+in :func:`make_statistics`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
+matrix and a name in :class:`~gbm_constrained.problem.linear_constraints.LinearConstraints`.
 
 .. math:: \mathcal{L}(F, y) = f(F) + \langle y, g(F) \rangle + \frac{1}{\tau} D(F, \bar F)
 
@@ -19,25 +39,1166 @@ Rows are visited in blocks that stay in cache; nothing of size n x m is ever mad
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from itertools import compress
+from math import prod
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
-from gbm_constrained._typing import Array, Float
-from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.selectors import Key
+from gbm_constrained.data.cells import (
+    VIEW_CELLS,
+    Cells,
+    CellStatistics,
+    View,
+    array_module,
+    look_up,
+    to_host,
+)
+from gbm_constrained.data.splits import hash_numbers
+from gbm_constrained.problem.blocks import largest_by_cell
+from gbm_constrained.problem.kernels import (
+    PROXIES,
+    BinaryRowTables,
+    Block,
+    KernelTables,
+    ProxyName,
+    RowTables,
+    loss_lipschitz,
+    over_classes,
+    rate_lipschitz,
+)
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.lipschitz import ProblemConstants
-from gbm_constrained.problem.point import Point
-from gbm_constrained.problem.problem_rows import ProblemRows
-from gbm_constrained.problem.row_coefficients import RowCoefficients
-from gbm_constrained.problem.statistics_of_cells import make_statistics
+from gbm_constrained.problem.pairs import STEEPEST, PairRows, pair_sensitivities
+from gbm_constrained.problem.rows import ProblemRows, ResidualRows, find_probabilities
+
+# Relative difference of proportions that is due to weights in single precision.
+PROPORTION = 1e-6
+# Constraints that partitions are made for, over the active ones, above which they are made anew.
+MAX_PACKED_RATIO = 2
+
+
+@dataclass(eq=False)
+class _SharedPartition:
+    """One partition for several views.
+
+    Attributes
+    ----------
+    keys : Attributes that the rows are divided by.
+    members : Positions of the views.
+    view : The partition, once it is made.
+    representatives : For each member, one of its cells for each cell of the partition.
+    matrices : (n_cells of the partition, m). Sums of the members' entries; empty while outdated.
+    """
+
+    keys: list[Key] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+    view: View | None = None
+    representatives: dict[int, Codes] = field(default_factory=dict)
+    matrices: list[Any] = field(default_factory=list)
+
+
+class ViewCache:
+    """Partitions that rows are looked up in, shared by several views where possible.
+
+    Parameters
+    ----------
+    cells : Partitions of the rows, with their views.
+    weight : (n_cells,). Weight of each cell.
+    matrices : (n_cells, m). What a unit multiplier of each row of constraints adds to coefficients
+        of each cell.
+    owner : (m,). Constraint of each of these rows.
+
+    Attributes
+    ----------
+    packed : Constraints that the partitions are made for, in order.
+    """
+
+    def __init__(self, cells: Cells, weight: Float, matrices: Sequence[Any], owner: Codes) -> None:
+        self.cells = cells
+        self.packed: list[int] = []
+        self._matrices = matrices
+        self._owner = owner
+        self._filled = weight > 0
+        self._active_keys: dict[int, list[Key]] = {}  # of each view
+        # A cell of a view for each combination of these; that of each of its own cells.
+        self._representatives: dict[int, tuple[Codes, Codes]] = {}
+        self._shared: list[_SharedPartition] = []
+        is_on_host = isinstance(cells.views[0].small_codes, np.ndarray)
+        self._are_shared = is_on_host and not cells.has_amounts and self._is_in_proportion(weight)
+        self._alone = [
+            (view, [matrix[view.cells] for matrix in matrices])
+            for view in ([] if self._are_shared else cells.views)
+        ]
+
+    def _is_in_proportion(self, weight: Float) -> bool:
+        """Whether weights of cells of one label are in one proportion to those when compiled."""
+        cells, filled = self.cells, self._filled
+        proportion = weight[filled] / cells.whole_weight[filled]
+        kind = 2 * (cells.labels[filled] + 1) + cells.in_objective[filled]
+        largest = np.zeros(kind.max(initial=0) + 1)
+        np.maximum.at(largest, kind, proportion)
+        return bool((proportion >= largest[kind] * (1.0 - PROPORTION)).all())
+
+    def look_up(self, multipliers: Float) -> Iterator[tuple[View, list[Float]]]:
+        """Iterate over partitions and tables whose entries add up to the coefficients of a row.
+
+        The multipliers are k vectors, (m, k); each matrix has a table, (n_cells, k).
+        """
+        if self._are_shared:
+            self._include(self._owner[multipliers.any(axis=1)])
+        shared = ((s.view, s.matrices) for s in self._shared)
+        for view, matrices in [*self._alone, *shared]:
+            tables = [np.asarray(matrix @ multipliers) for matrix in matrices]
+            if any(table.any() for table in tables):
+                assert view is not None
+                yield view, tables
+
+    def pack(self, constraints: Sequence[int]) -> None:
+        """Make partitions for constraints in this order, as if they became active one by one."""
+        self.packed, self._active_keys, self._representatives, self._shared = [], {}, {}, []
+        for j in constraints:
+            self._place(j)
+        self._make()
+
+    def _include(self, active: Codes) -> None:
+        """Add the attributes of active constraints to the partitions."""
+        now = set(active.tolist())
+        if new := sorted(now.difference(self.packed)):
+            for j in new:
+                self._place(j)
+            self._make()
+        elif len(self.packed) > MAX_PACKED_RATIO * len(now):
+            self.pack(sorted(now))
+
+    def _place(self, j: int) -> None:
+        """Find a partition for the view of a constraint, and add the constraint's attributes."""
+        cells = self.cells
+        self.packed.append(j)
+        v = cells.view_of[j]
+        keys = list(dict.fromkeys([*self._active_keys.get(v, cells.base), *cells.needs[j]]))
+        if keys == self._active_keys.get(v):
+            return
+        self._active_keys[v] = keys
+        self._representatives.pop(v, None)
+        place = next((s for s in self._shared if v in s.members), None)
+        if place is not None and not self._fits(place, keys):
+            place.members.remove(v)
+            place.matrices = []
+            self._shared = [s for s in self._shared if s.members]
+            place = None
+        if place is None:
+            place = next((s for s in self._shared if self._fits(s, keys)), None)
+        if place is None:
+            place = _SharedPartition()
+            self._shared.append(place)
+        if v not in place.members:
+            place.members.append(v)
+        place.keys = list(dict.fromkeys([*place.keys, *keys]))
+        place.matrices = []
+
+    def _fits(self, place: _SharedPartition, keys: Sequence[Key]) -> bool:
+        """Whether a partition by further attributes is small enough."""
+        union = list(dict.fromkeys([*place.keys, *keys]))
+        return prod(self.cells.shape_of(union)) <= VIEW_CELLS
+
+    def _make(self) -> None:
+        """Make partitions that are outdated."""
+        for place in self._shared:
+            if place.matrices:
+                continue
+            place.view = self.cells.divide(place.keys, place.view)
+            place.representatives = {
+                v: self._find_representatives(v)[0][self._combination(place.view, v)]
+                for v in place.members
+            }
+            n = len(place.view)
+            at = np.stack(list(place.representatives.values()), axis=1)
+            ends = np.arange(n + 1) * len(place.members)
+            sums = sparse.csr_array(
+                (np.ones(at.size), at.ravel(), ends), shape=(n, len(self.cells))
+            )
+            place.matrices = [sums @ matrix for matrix in self._matrices]
+
+    def _combination(self, view: View, v: int) -> Codes:
+        """Find the combination of a view's active attributes of each cell of a partition."""
+        keys = self._active_keys[v]
+        levels = tuple(view.levels[key] for key in keys)
+        return np.ravel_multi_index(levels, self.cells.shape_of(keys))
+
+    def _find_representatives(self, v: int) -> tuple[Codes, Codes]:
+        """Find a cell with rows for each combination of a view's active attributes.
+
+        The second array is the representative of each cell of the view. The first cell of the view
+        represents combinations without rows.
+        """
+        if v not in self._representatives:
+            view = self.cells.views[v]
+            combination = self._combination(view, v)
+            filled = np.flatnonzero(self._filled[view.cells])
+            shape = self.cells.shape_of(self._active_keys[v])
+            found = np.full(prod(shape), view.cells.start)
+            found[combination[filled]] = filled + view.cells.start
+            self._representatives[v] = found, found[combination]
+        return self._representatives[v]
+
+    def largest(self, table: NDArray[Any]) -> Iterator[tuple[View, NDArray[Any]]]:
+        """Iterate over partitions and tables whose largest entry is that of a row's cells.
+
+        A view whose entries differ by other attributes than active ones is looked up by itself.
+        """
+        members = (v for place in self._shared for v in place.members)
+        shared = {v for v in members if self._depends_on_active_keys(v, table)}
+        for v, view in enumerate(self.cells.views):
+            if v not in shared:
+                yield view, table[view.cells]
+        for place in self._shared:
+            parts = [table[at] for v, at in place.representatives.items() if v in shared]
+            if parts:
+                assert place.view is not None
+                yield place.view, reduce(np.maximum, parts)
+
+    def _depends_on_active_keys(self, v: int, table: NDArray[Any]) -> bool:
+        """Whether entries of cells with rows differ by active attributes of a view alone."""
+        view = self.cells.views[v]
+        differs = table[self._find_representatives(v)[1]] != table[view.cells]
+        return not (differs & self._filled[view.cells]).any()
+
+
+def _rank_entries(table: Float) -> tuple[Array, Array]:
+    """Find the sorted distinct entries of a table, and the rank of each, in the smallest type."""
+    low, high = table.min(), table.max()
+    is_high = table == high
+    if (is_high | (table == low)).all():  # The usual case needs no sorting.
+        return np.array([low, high]), is_high.view(np.uint8)
+    levels, ranks = np.unique(table, return_inverse=True)
+    return levels, ranks.astype(np.min_scalar_type(levels.size))
+
+
+class RowCoefficients:
+    """Tables of coefficients that the kernels of all rows look up."""
+
+    def __init__(self, problem: ProblemRows) -> None:
+        self.problem = problem
+        self._row_tables: BinaryRowTables | None = None
+        self._ranks: list[tuple[View, bytes, Array]] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all tables, whose precision has changed."""
+        self._tables: tuple[Float, Any] | None = None
+        self._row_tables = None
+        self._entries: tuple[bytes, Array] | None = None
+
+    def tables(self, multipliers: Float) -> Any:
+        """Compute the coefficients of the row kernels of ``W (f + <y, g>)``."""
+        if self._tables is None or not np.array_equal(multipliers, self._tables[0]):
+            self._tables = (multipliers.copy(), self._make_tables(multipliers))
+        return self._tables[1]
+
+    def _make_tables(self, multipliers: Float) -> KernelTables | BinaryRowTables:
+        problem = self.problem
+        if problem.has_several_views:
+            binary = problem.n_classes == 2
+            return (self._binary_row_tables if binary else self._several_row_tables)(multipliers)
+        first = problem.cells.views[0].cells  # Views of idle constraints follow.
+        shape = (len(problem.cells), problem.n_classes)
+        costs: dict[ProxyName, Array] = {}
+        with_proxy: dict[ProxyName, Bool] = {
+            "logistic": ~problem.is_bounded,
+            problem.bounded_proxy: problem.is_bounded,
+        }
+        for name, rows in with_proxy.items():
+            of_proxy = problem.constraints.costs(np.where(rows, multipliers, 0.0)).reshape(shape)
+            costs[name] = (problem.density[:, None] * of_proxy)[first]
+        loss = problem.density * problem.constraints.loss_costs(multipliers)
+        labels = np.maximum(problem.cells.labels, 0)
+        in_objective = problem.cells.in_objective[first]
+        return self._kernel_tables(KernelTables, costs, loss[first], labels[first], in_objective)
+
+    def _kernel_tables(
+        self,
+        kind: type[KernelTables],
+        costs: Mapping[ProxyName, Array],
+        loss: Array,
+        labels: Array,
+        in_objective: Array,
+    ) -> KernelTables:
+        """Make tables of cells, or of rows that are each its own cell, from costs by proxy."""
+        clipped = loss if np.isfinite(self.problem.cap) else np.zeros_like(loss)
+        positions = array_module(loss).arange(labels.size)
+        parts = [PROXIES[name].coefficients(of_proxy) for name, of_proxy in costs.items()]
+        target, cost = (reduce(np.add, tables) for tables in zip(*parts, strict=True))
+        target[positions, labels] += in_objective + loss - clipped
+        return kind(target, cost, clipped, labels, self.problem.dtype)
+
+    def _several_row_tables(self, multipliers: Float) -> KernelTables:
+        """Make tables of more than two classes and several views."""
+        problem, K = self.problem, self.problem.n_classes
+        width = 2 * K + 1
+        xp = problem.array_module
+        sums = xp.empty((problem.n_samples, width), dtype=problem.dtype)
+        for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
+            sums[rows] = total
+        costs: dict[ProxyName, Array] = {
+            "logistic": sums[:, :K],
+            problem.bounded_proxy: sums[:, K:-1],
+        }
+        in_objective = xp.asarray(problem.cells.in_objective)[problem.cells.codes]
+        return self._kernel_tables(
+            RowTables, costs, sums[:, -1], problem.label_of_row, in_objective
+        )
+
+    def _binary_row_tables(self, multipliers: Float) -> BinaryRowTables:
+        """Make tables of two classes and several views, in place of the last ones."""
+        problem = self.problem
+        if self._row_tables is None:
+            self._row_tables = BinaryRowTables(problem.labels)
+        t, clips = self._row_tables, bool(np.isfinite(problem.cap))
+        at_work = multipliers != 0
+        present = [
+            bool((at_work & ~problem.is_bounded).any()),
+            bool((at_work & problem.is_bounded).any()),
+            bool(problem.has_loss_by_cell and at_work.any()),
+        ]
+        parts = self._parts(multipliers, present)
+        # The other label is a target only where predicting the row's own label has a cost.
+        has_other = present[0] and any(
+            (table[:, 0] * np.where(view.levels["label"] == 1, 1, -1) > 0).any()
+            for view, table in parts
+        )
+        t.begin((has_other, present[1], present[2] and clips))
+        for rows, total in self._sum_by_block(parts, sum(present)):
+            found = iter(total.T)
+            rate, bounded, losses = (next(found) if is_there else None for is_there in present)
+            own = 1.0 if problem.row_in_objective is None else problem.row_in_objective[rows]
+            if losses is not None and not clips:
+                own = own + losses
+            t.fill(rows, own, rate, bounded, losses if clips else None)
+        return t
+
+    @cached_property
+    def views(self) -> ViewCache:
+        """Views with what a unit multiplier adds to the coefficients of a cell.
+
+        There is a matrix for the cost of each class (for their difference if there are two), and
+        one for the loss.
+        """
+        problem = self.problem
+        scale = sparse.diags_array(problem.density)
+        A, K = problem.constraints.A, problem.n_classes
+        costs = [A[:, k::K] for k in range(K)]
+        added = [costs[1] - costs[0]] if K == 2 else costs
+        if problem.has_loss_by_cell:
+            added.append(problem.constraints.B)
+        matrices = [sparse.csr_array(scale @ of_rows.T) for of_rows in added]
+        return ViewCache(problem.cells, problem.cell_weight, matrices, problem.constraints.owner)
+
+    def _parts(self, multipliers: Float, wanted: Sequence[bool]) -> list[tuple[View, Array]]:
+        """Compute tables of coefficients by partition, with the columns that are wanted.
+
+        The columns are costs under the logistic proxy (of each class, or the difference of two),
+        the same under the bounded proxy, and the coefficient of the loss.
+        """
+        problem, parts = self.problem, []
+        of_proxy = np.column_stack([~problem.is_bounded, problem.is_bounded])
+        by_proxy = of_proxy * multipliers[:, None]
+        for view, tables in self.views.look_up(by_proxy):
+            has_loss = problem.has_loss_by_cell
+            loss = tables.pop().sum(axis=1) if has_loss else np.zeros(len(view))
+            columns = [*(costs[:, proxy] for proxy in (0, 1) for costs in tables), loss]
+            table = np.column_stack(list(compress(columns, wanted)))
+            parts.append((view, table.astype(problem.dtype)))
+        return parts
+
+    def _sum_by_block(
+        self, parts: Sequence[tuple[View, Array]], width: int
+    ) -> Iterator[tuple[slice, Array]]:
+        """Sum `width` columns of coefficients over partitions, block by block."""
+        xp = self.problem.array_module
+        for rows in self.problem.blocks():
+            total = xp.empty((rows.stop - rows.start, width), dtype=self.problem.dtype)
+            found = np.empty_like(total)
+            if not parts:
+                total.fill(0.0)
+            for i, (view, table) in enumerate(parts):
+                if i == 0:
+                    total = view.weigh(view.look_up(table, rows, total), rows)
+                else:
+                    total += view.weigh(view.look_up(table, rows, found), rows)
+            yield rows, total
+
+    def codes(self, rows: slice) -> Any:
+        """Find the keys by which kernels look up a block of rows."""
+        if self.problem.has_several_views:
+            return rows
+        return self.problem.cells.views[0].small_codes[rows]
+
+    def per_row(self, table: Float) -> Array:
+        """Look up a table of cells for each row, shaped to multiply scores.
+
+        In several views a row has the largest entry of its cells.
+        """
+        key = table.tobytes()
+        if self._entries is None or self._entries[0] != key:
+            levels, ranks = _rank_entries(table)
+            largest = self._largest(ranks)
+            levels = levels.astype(self.problem.dtype)
+            low, step = levels[0], levels[-1] - levels[0]
+            if levels.size == 2 and low + step == levels[1]:  # Faster than a look-up.
+                found = np.multiply(largest, step, dtype=self.problem.dtype)
+                found += low
+            else:
+                found = look_up(levels, largest)
+            self._entries = (key, np.broadcast_to(found, (self.problem.n_samples,)))
+        entries = self._entries[1]
+        return entries if self.problem.n_classes == 2 else entries[:, None]
+
+    def _largest(self, ranks: Array) -> Array:
+        """Find the largest rank of each row's cells; one entry if all rows agree.
+
+        Ranks by row are kept for views whose table has not changed since the last iteration.
+        """
+        found, xp = [], self.problem.array_module
+        for view, part in self.views.largest(ranks):
+            key = part.tobytes()
+            known = [kept for of, was, kept in self._ranks if of is view and was == key]
+            of_rows = known[0] if known else xp.asarray(part[:1])
+            if not known and (part != part[0]).any():
+                of_rows = xp.empty(self.problem.n_samples, dtype=ranks.dtype)
+                for rows in self.problem.blocks():
+                    view.look_up(part, rows, of_rows[rows])
+            found.append((view, key, of_rows))
+        self._ranks = found
+        largest = reduce(np.maximum, (of_rows for _, _, of_rows in found))
+        return largest[:1] if (largest == largest[:1]).all() else largest
+
+
+# Cross-entropy above which a row counts as this, in nats, where several machines add losses.
+LARGEST_LOSS = 64.0
+
+
+class CellStatistic(Protocol):
+    """A statistic of the rows of each cell, as sums over blocks of rows and over machines."""
+
+    name: ClassVar[str]
+
+    def begin(self, margin: Array) -> Float:
+        """Make the table of sums, to which those of blocks of rows are added."""
+
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Compute the sums of a block of rows, given their scores; None where there are none."""
+
+    def values(self, sums: Float) -> dict[str, Float]:
+        """Compute fields of ``CellStatistics`` from the sums over all machines."""
+
+    def exact(self) -> CellStatistic:
+        """Return the statistic as reports show it, without approximation."""
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Collect what the scores seen so far have changed, for :meth:`restore`."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of an equal statistic."""
+        return
+
+
+class PredictedFractions(CellStatistic):
+    """Weighted fraction of each cell's rows that are predicted as each class, exact."""
+
+    name: ClassVar[str] = "predicted"
+
+    def __init__(self, rows: ProblemRows) -> None:
+        self.rows = rows
+
+    def begin(self, margin: Array) -> Float:
+        """Make a table of zeros for each class but the first, (n_classes - 1, n_cells)."""
+        return np.zeros((self.rows.n_classes - 1, len(self.rows.cells)))
+
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Sum the weights of the rows that are predicted as each class but the first."""
+        rows = self.rows
+        predicted, sums = rows.kernel.predict(margin), []
+        for k in range(1, rows.n_classes):
+            chosen = predicted if predicted.dtype == np.bool_ else predicted == k
+            if rows.decision_weight is not None:  # Sums in single precision are off by 1e-7.
+                chosen = np.multiply(chosen, rows.decision_weight[block], dtype=np.float64)
+            sums.append(rows.cells.sum_by_cell(chosen, block))
+        return np.stack(sums)
+
+    def values(self, sums: Float) -> dict[str, Float]:
+        """Divide by the weights of the cells; the first class has the rest."""
+        predicted = np.empty((len(self.rows.cells), self.rows.n_classes))
+        np.divide(sums.T, self.rows.divisor[:, None], out=predicted[:, 1:])
+        predicted[:, 0] = 1.0 - over_classes(np.add, predicted[:, 1:])
+        return {"predicted": predicted}
+
+
+class TrackedFractions(PredictedFractions):
+    """Predicted fractions in several views, of which only the changes are computed.
+
+    Few decisions change from one outer iteration to the next.
+
+    Attributes
+    ----------
+    decided : (n_samples,). Predicted class of each row at the last scores.
+    sums : (n_classes - 1, n_cells). Weights of the decisions by cell.
+    """
+
+    def __init__(self, rows: ProblemRows) -> None:
+        super().__init__(rows)
+        self.decided: Array | None = None
+        self.sums = np.zeros((rows.n_classes - 1, len(rows.cells)))
+
+    def begin(self, margin: Array) -> Float:
+        """Move the decisions that other scores change; return the sums of all rows."""
+        problem = self.rows
+        decided = problem.kernel.predict(margin).astype(np.min_scalar_type(problem.n_classes))
+        before = np.zeros_like(decided) if self.decided is None else self.decided
+        moved = np.flatnonzero(decided != before)
+        came, left = moved[decided[moved] > 0], moved[before[moved] > 0]
+        rows = np.concatenate([came, left])
+        classes = np.concatenate([decided[came], before[left]]).astype(np.intp) - 1
+        weight = np.repeat([1.0, -1.0], [came.size, left.size])
+        if problem.decision_weight is not None:
+            weight *= problem.decision_weight[rows]
+        for view in problem.cells.views:
+            codes = view.small_codes[rows].astype(np.intp)
+            codes += classes * len(view)
+            sums = self.sums[:, view.cells]
+            weighed = view.weigh(weight, rows)
+            sums += np.bincount(codes, weighed, sums.size).reshape(sums.shape)
+        self.decided = decided
+        return self.sums
+
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Return nothing: the sums hold all rows from the beginning."""
+        return None
+
+    def state(self) -> dict[str, Any]:
+        """Collect the decisions at the last scores, and their sums."""
+        return {"decided": self.decided, "sums": self.sums}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the decisions of an equal statistic."""
+        self.decided, self.sums = state["decided"], state["sums"]
+
+
+class MeanLosses(CellStatistic):
+    """Weighted mean cross-entropy: of each cell, or of all rows where no constraint needs cells.
+
+    Under a cap, the losses of cells are summed a second time, clipped.
+    """
+
+    name: ClassVar[str] = "loss"
+
+    def __init__(self, rows: ProblemRows) -> None:
+        self.rows = rows
+        self.is_by_cell = self.name in rows.constraints.statistics
+        self.is_clipped = self.is_by_cell and bool(np.isfinite(rows.cap))
+
+    def begin(self, margin: Array) -> Float:
+        """Make a table of zeros: losses, and clipped losses if there is a cap."""
+        return np.zeros((1 + self.is_clipped, len(self.rows.cells) if self.is_by_cell else 1))
+
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Sum the losses of a block of rows, times their weights in the objective."""
+        rows = self.rows
+        loss = rows.kernel.loss(rows.probability[block], margin, rows.labels[block])
+        if rows.sums.are_rounded:
+            np.minimum(loss, LARGEST_LOSS, out=loss)
+        clipped = np.minimum(loss, rows.cap) if self.is_clipped else None
+        loss = self._weigh(loss, block)
+        if self.is_by_cell:
+            sums = [rows.cells.sum_by_cell(loss, block)]
+        else:
+            inside = rows.row_in_objective
+            total = float((loss if inside is None else loss * inside[block]).sum())
+            sums = [np.array([total])]
+        if clipped is not None:
+            sums.append(rows.cells.sum_by_cell(self._weigh(clipped, block), block))
+        return np.stack(sums)
+
+    def _weigh(self, loss: Array, block: slice) -> Array:
+        """Multiply losses by weights, in place, and round them to what machines add exactly."""
+        rows = self.rows
+        bound = LARGEST_LOSS * rows.largest_weight
+        weighted: Array = rows.sums.round(rows.apply_weights(loss, block), bound)
+        return weighted
+
+    def values(self, sums: Float) -> dict[str, Float]:
+        """Divide by the weights of the cells, or by that of all rows."""
+        if self.is_by_cell:
+            means = sums / self.rows.divisor
+        else:
+            means = np.broadcast_to(sums / self.rows.total_weight, (1, len(self.rows.cells)))
+        return {"loss": means[0], "clipped_loss": means[-1]}
+
+
+class PairTables(CellStatistic):
+    """Tables of pairs: how often a row of one cell scores above a row of another.
+
+    A table is no sum over blocks of rows. It is computed from all rows at once, from scores in
+    bins where rows are many (:mod:`gbm_constrained.problem.pairs`) unless it `is_exact`.
+    """
+
+    name: ClassVar[str] = "pairs"
+
+    def __init__(self, pairs: PairRows, *, is_exact: bool = False) -> None:
+        self.pairs, self.is_exact = pairs, is_exact
+
+    def begin(self, margin: Array) -> Float:
+        """Compute the tables."""
+        return self.pairs.tables(margin, is_exact=self.is_exact)
+
+    def exact(self) -> PairTables:
+        """Return the statistic without bins."""
+        return PairTables(self.pairs, is_exact=True)
+
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Return nothing: the tables are of all rows from the beginning."""
+        return None
+
+    def values(self, sums: Float) -> dict[str, Float]:
+        """Return the tables."""
+        return {"pairs": sums}
+
+
+class ResidualTables(CellStatistic):
+    """Tables of mean residuals: labels less probabilities of each cell, by bin of probability."""
+
+    name: ClassVar[str] = "residuals"
+
+    def __init__(self, residuals: ResidualRows) -> None:
+        self.residuals = residuals
+
+    def begin(self, margin: Array) -> Float:
+        """Compute the tables."""
+        return self.residuals.tables(find_probabilities(margin))
+
+    def sum_block(self, margin: Array, block: slice) -> Float | None:
+        """Return nothing: the tables are of all rows from the beginning."""
+        return None
+
+    def values(self, sums: Float) -> dict[str, Float]:
+        """Return the tables."""
+        return {"residuals": sums}
+
+
+STATISTICS = (PredictedFractions.name, MeanLosses.name, PairTables.name, ResidualTables.name)
+
+
+def make_statistics(rows: ProblemRows) -> tuple[CellStatistic, ...]:
+    """Make the statistics that constraints, objective and history of a problem depend on."""
+    # On a graphics card, counting all rows takes less time than finding those that change.
+    is_tracked = rows.has_several_views and rows.array_module is np
+    fractions = TrackedFractions if is_tracked else PredictedFractions
+    found: list[CellStatistic] = [fractions(rows), MeanLosses(rows)]
+    if rows.pairs is not None:
+        found.append(PairTables(rows.pairs))
+    if rows.residuals is not None:
+        found.append(ResidualTables(rows.residuals))
+    return tuple(found)
+
+
+def compute_statistics(
+    rows: ProblemRows, statistics: Sequence[CellStatistic], margin: Array
+) -> CellStatistics:
+    """Compute statistics at scores whose probabilities `rows` hold, in one pass over the rows."""
+    tables = [statistic.begin(margin) for statistic in statistics]
+
+    def sum_block(block: slice) -> list[Float | None]:
+        of_block = margin[block]
+        return [statistic.sum_block(of_block, block) for statistic in statistics]
+
+    for parts_of_block in rows.sum_blocks(sum_block):
+        for sums, part in zip(tables, parts_of_block, strict=True):
+            if part is not None:
+                sums += part
+    total = rows.reduce_sum(np.concatenate([sums.ravel() for sums in tables]))
+    parts = np.split(total, np.cumsum([sums.size for sums in tables])[:-1])
+    values: dict[str, Float] = {}
+    for statistic, sums, part in zip(statistics, tables, parts, strict=True):
+        values |= statistic.values(part.reshape(sums.shape))
+    return CellStatistics(**values)
+
+
+class Point:
+    """A Lagrangian at fixed scores, whose probabilities `problem` holds."""
+
+    def __init__(
+        self,
+        problem: ProblemRows,
+        coefficients: RowCoefficients,
+        statistics: Sequence[CellStatistic],
+        margin: Array,
+    ) -> None:
+        self.problem = problem
+        self.coefficients = coefficients
+        self._statistics = statistics
+        self.margin = margin
+
+    def statistics(self) -> CellStatistics:
+        """Compute cell statistics: exact 0-1 fractions and mean losses."""
+        return compute_statistics(self.problem, self._statistics, self.margin)
+
+    def exact_statistics(self) -> CellStatistics:
+        """Compute cell statistics as reports show them: no table of pairs is from bins."""
+        exact = tuple(one.exact() for one in self._statistics)
+        return compute_statistics(self.problem, exact, self.margin)
+
+    def losses(self) -> Float:
+        """Compute the cross-entropy of each row."""
+        problem = self.problem
+
+        def loss(rows: slice) -> Array:
+            p, labels = problem.probability[rows], problem.labels[rows]
+            return to_host(problem.kernel.loss(p, self.margin[rows], labels))
+
+        return np.concatenate([np.zeros(0), *problem.sum_blocks(loss)], dtype=np.float64)
+
+    def value(
+        self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
+    ) -> float:
+        """Compute the Lagrangian with proxies for 0-1 rates and pair rates, up to a constant.
+
+        Mean residuals have no proxy, and their bins are those of the scores. The gradient of this
+        function is :meth:`gradient`, divided by W.
+        """
+        problem = self.problem
+        t = self.coefficients.tables(multipliers)
+
+        total = problem.mean(lambda rows: problem.kernel.value(self._block(rows, t)))
+        if problem.pairs is not None:
+            total += problem.pairs.value(multipliers, self.margin)
+        if problem.residuals is not None:
+            total += problem.residuals.value(multipliers, self.margin)
+        if anchor is not None and inverse_tau > 0:
+            total += inverse_tau * problem.bregman(self.margin, anchor)
+        return total
+
+    def gradient(
+        self,
+        multipliers: Float,
+        anchor: Array | None = None,
+        inverse_tau: float | Float = 0.0,
+        *,
+        learning_rate: float = 0.0,
+    ) -> tuple[Array, Array]:
+        """Compute gradient and Hessian majoriser of each row, multiplied by W.
+
+        The centre `anchor` is by default the scores; ``1 / tau`` is one number or one by cell.
+        A positive `learning_rate` bounds the Hessian from below for steps of that share
+        (:mod:`gbm_constrained.problem.kernels`). The next call but one overwrites the arrays.
+        """
+        problem = self.problem
+        gradient, hessian = problem.take_buffers()
+        t = self.coefficients.tables(multipliers)
+        proximal = self._proximal_table(inverse_tau)
+
+        def fill(rows: slice) -> None:
+            grad, hess = gradient[rows], hessian[rows]
+            if grad.dtype != problem.dtype:  # round once, at the end
+                grad, hess = np.empty_like(grad, problem.dtype), np.empty_like(hess, problem.dtype)
+            block = self._block(rows, t)
+            problem.kernel.gradient(block, grad, hess, learning_rate)
+            if proximal is not None:
+                pull = problem.kernel.look_up(block, proximal)
+                if grad.ndim == 2 and pull.ndim == 1:
+                    pull = pull[:, None]
+                if anchor is not None:
+                    distance = self.margin[rows] - anchor[rows]
+                    distance *= pull
+                    grad += distance
+                hess += pull
+            elif problem.hessian_floor > 0:
+                hess += problem.hessian_floor
+            problem.apply_weights(grad, rows)
+            problem.apply_weights(hess, rows)
+            if grad.dtype != gradient.dtype:
+                gradient[rows], hessian[rows] = grad, hess
+
+        problem.write_blocks(fill)
+        if problem.pairs is not None and multipliers.any():
+            out = gradient, hessian
+            problem.pairs.add_gradient(multipliers, self.margin, problem.probability, out)
+        if problem.residuals is not None:
+            problem.residuals.add_gradient(multipliers, self.margin, (gradient, hessian))
+        return gradient, hessian
+
+    def _proximal_table(self, inverse_tau: float | Float) -> Array | None:
+        """Make the table of proximal weights that rows look up; None without a term."""
+        problem = self.problem
+        table = np.empty(len(problem.cells), dtype=problem.dtype)
+        table[...] = inverse_tau
+        if not table.any():
+            return None
+        if problem.has_several_views:
+            return self.coefficients.per_row(table).reshape(-1)
+        of_cells: Array = table[problem.cells.views[0].cells]
+        return of_cells
+
+    def _block(self, rows: slice, tables: Any) -> Block:
+        """Collect the arguments of the kernels for a block of rows."""
+        problem = self.problem
+        return Block(
+            problem.probability[rows],
+            self.margin[rows],
+            problem.labels[rows],
+            self.coefficients.codes(rows),
+            tables,
+            problem.cap,
+        )
+
+    def hessian_product(self, multipliers: Float, u: Array, inverse_tau: float = 0.0) -> Array:
+        """Compute the exact Hessian, with proxies for rates, times `u` and W."""
+        problem = self.problem
+        t = self.coefficients.tables(multipliers)
+        product = np.empty_like(u)
+        for rows in problem.blocks():
+            of_block = problem.kernel.hessian_product(self._block(rows, t), u[rows])
+            product[rows] = problem.apply_weights(of_block + inverse_tau * u[rows], rows)
+        if problem.pairs is not None:
+            problem.pairs.add_hessian_product(
+                multipliers, self.margin, problem.probability, u, product
+            )
+        if problem.residuals is not None:
+            problem.residuals.add_hessian_product(multipliers, self.margin, u, product)
+        return product
+
+
+# Numbers of rows, about, that mean slopes of cells are estimated from. In several views each row
+# is in several cells, and half as many rows are enough.
+SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
+SAMPLE_SEED = 1 << 40  # Not that of a split, whose parts would be in the sample or not as a whole.
+# Factor on slopes observed on a path, because rates become steeper while their multipliers rise.
+SLOPE_FACTOR = 1.5
+MIN_SLOPE = 0.15  # Smallest slope of a rate that a dual step on a path is computed from.
+# Smallest slope of a mean loss or a pair rate that a dual step of an exact learner trusts.
+MIN_EXACT_SLOPE = 0.05
+LARGEST_SQUARE = 1.0 / 8.0  # Largest sum over classes of squared slopes, of two classes at 1/2.
+
+
+class Units(NamedTuple):
+    """Sizes that residuals of a solution are relative to.
+
+    Parameters
+    ----------
+    rows : (m,). Unit of each row of constraints.
+    objective, score : Units of the objective and of the scores.
+    """
+
+    rows: Float
+    objective: float
+    score: float
+
+
+def norms_of(sensitivities: Any, views: Sequence[View]) -> tuple[Float, float]:
+    """Compute the norms of rows of sensitivities, (m,), and that of all rows scaled to norm one.
+
+    The second is one where no two rows share a cell; squares are added over views.
+    """
+    reaction = sparse.csr_array(sensitivities)
+    own: Float = np.asarray(sparse.linalg.norm(reaction, axis=1), dtype=np.float64)
+    inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
+    scaled: Any = sparse.csr_array(sparse.diags_array(inverse) @ reaction)
+    square = 0.0
+    for view in views:
+        part = scaled[:, view.cells]
+        part = part[np.diff(part.indptr) > 0]
+        gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
+        square += float(np.linalg.eigvalsh(gram.toarray())[-1]) if gram.shape[0] else 0.0
+    return own, float(np.sqrt(max(square, 1.0)))
+
+
+class ProblemConstants:
+    """Sensitivities, slopes and curvatures of the constraints of a problem.
+
+    Attributes
+    ----------
+    are_global : Whether Lipschitz constants hold for any scores, and not near the last ones.
+    strong_convexity : Strong convexity of the loss, relative to the distance of scores.
+    """
+
+    are_global: ClassVar[bool] = True
+    strong_convexity: ClassVar[float] = 0.0
+
+    def __init__(self, rows: ProblemRows) -> None:
+        self.rows = rows
+
+    @cached_property
+    def sensitivities(self) -> Any:
+        r"""Lipschitz constants of each row in the scores of each cell: csr_array (m, n_cells).
+
+        With :math:`D(F, F') = \frac{1}{2W} \sum_i w_i \|F_i - F'_i\|^2` and a row kernel that is
+        :math:`\kappa`-Lipschitz, Jensen's inequality within each cell gives
+        :math:`\|g(F) - g(F')\| \le L_g \sqrt{2 D}` with :math:`L_g` the spectral norm of
+        :math:`|A| \mathrm{diag}(\kappa / \sqrt{\pi_c})`, :math:`\pi_c` the cell's fraction of the
+        weight, or of amounts an effective one. This is that matrix; the norms of its rows are the
+        constraints' own constants.
+        """
+        rates, losses, pairs = self.reactions
+        return sparse.csr_array(rates + loss_lipschitz(self.rows.n_classes) * losses + pairs)
+
+    @cached_property
+    def reactions(self) -> tuple[Any, Any, Any]:
+        """Parts of the sensitivities: of rates and residuals, mean losses, and pair rates.
+
+        Those of mean losses are for a slope of one.
+        """
+        scale = sparse.diags_array(np.sqrt(self.rows.effective_density))
+        # Predicted fractions sum to one, so that a common shift of a cell's costs changes nothing:
+        # the range of the coefficients counts and not their size.
+        constraints = self.rows.constraints
+        ranges = constraints.cost_range
+        if constraints.residual_blocks:  # Probabilities are as steep as proxies of rates.
+            ranges = ranges + sparse.csr_array(self._ranges_of_residuals(constraints.D.toarray()))
+        rates = rate_lipschitz(self.rows.n_classes) * ranges
+        return rates @ scale, abs(self.rows.constraints.B) @ scale, self._reactions_of_pairs()
+
+    def _ranges_of_residuals(self, coefficients: Float) -> Float:
+        """Find the size of the largest coefficient of each cell in its mean residuals."""
+        blocks = self.rows.constraints.residual_blocks
+        return largest_by_cell(blocks, coefficients, len(self.rows.cells))
+
+    def _reactions_of_pairs(self) -> Any:
+        """Compute the sensitivities of pair rates, csr_array (m, n_cells)."""
+        constraints, n_cells = self.rows.constraints, len(self.rows.cells)
+        total = self.rows.total_weight
+        found: Any = sparse.csr_array((len(constraints), n_cells))
+        for block in constraints.pair_blocks:
+            weight = block.sum(self.rows.cell_weight)
+            density = np.divide(total, weight, out=np.zeros_like(weight), where=weight > 0)
+            of_parts = pair_sensitivities(constraints.C[:, block.entries], density)
+            # A cell has its share of a part's square.
+            share = np.sqrt(self.rows.cell_weight[block.cells] * density[block.parts] / total)
+            at = block.parts, block.cells
+            found = found + of_parts @ sparse.csr_array(
+                (share, at), shape=(block.n_parts, n_cells)
+            )
+        return sparse.csr_array(found)
+
+    def lipschitz(self, loss_slope: float | None = None) -> tuple[Float, float]:
+        """Compute Lipschitz constants of the rows, (m,), and of all rows scaled to constant one.
+
+        The second is one where no two rows share a cell; squares are added over views. The slope
+        of the cross-entropy is by default the largest that it can have.
+        """
+        rates, losses, pairs = self.reactions
+        slope = loss_lipschitz(self.rows.n_classes) if loss_slope is None else loss_slope
+        return norms_of(rates + slope * losses + pairs, self.rows.cells.views)
+
+    def observe_lipschitz(self, point: Point) -> Float:
+        """Compute constants of the rows from root mean square slopes at the scores, (m,).
+
+        The slope of a mean loss is that of the rows of a cell, instead of the largest one.
+        """
+        problem = self.rows
+        rows, _ = point.gradient(np.zeros(len(problem.constraints)))
+        squares = (rows.reshape(problem.n_samples, -1) ** 2).sum(axis=1)
+        weight = problem.apply_weights(np.ones(problem.n_samples), slice(None))
+        per_row = np.divide(squares, weight, out=np.zeros_like(squares), where=weight > 0)
+        total, mass = problem.cells.total(per_row, power=2), problem.square_weight
+        slope = np.sqrt(np.divide(total, mass, out=total, where=mass > 0))
+        rates, losses, pairs = self.reactions
+        reaction = rates + losses @ sparse.diags_array(np.maximum(slope, MIN_EXACT_SLOPE))
+        if problem.pairs is not None:
+            steepness = np.maximum(problem.pairs.slopes(point.margin), MIN_EXACT_SLOPE) / STEEPEST
+            reaction = reaction + pairs @ sparse.diags_array(steepness)
+        return np.asarray(sparse.linalg.norm(reaction, axis=1))
+
+    @property
+    def units(self) -> Units:
+        """Units of rows of constraints, objective and scores: all are numbers near one."""
+        return Units(np.ones(len(self.rows.constraints)), 1.0, 1.0)
+
+    @property
+    def slope_on_path(self) -> float:
+        """Slope of the cross-entropy that dual steps of a booster assume.
+
+        On a booster's path the mean slope of losses is 0.3 and not 1, near that of rates.
+        """
+        return rate_lipschitz(self.rows.n_classes)
+
+    @property
+    def primal_step(self) -> float:
+        """One over the smoothness of the cross-entropy in the score."""
+        return 4.0 if self.rows.n_classes == 2 else 2.0
+
+    def lipschitz_at(self, slopes: Float, of_pairs: Float) -> Float:
+        """Compute Lipschitz constants of the rows with slopes observed on a path, (m,).
+
+        `slopes` are those of the class probabilities, and `of_pairs` of pair rates, by cell.
+        """
+        steepest, slopes = rate_lipschitz(self.rows.n_classes), self.relative_slopes(slopes)
+        rates, losses, pairs = self._squared_reactions
+        square = rates @ slopes**2 + losses * steepest**2
+        if (at := self.rows.pairs) is not None and of_pairs.size:
+            of_pairs = np.minimum(SLOPE_FACTOR * of_pairs, at.steepest) / STEEPEST
+            square = square + pairs @ of_pairs**2
+        return np.asarray(np.sqrt(square))
+
+    def relative_slopes(self, slopes: Float) -> Float:
+        """Give slopes observed on a path as shares of the largest slope of a rate."""
+        steepest = rate_lipschitz(self.rows.n_classes)
+        return np.asarray(np.maximum(SLOPE_FACTOR * slopes, MIN_SLOPE) / steepest)
+
+    @cached_property
+    def _squared_reactions(self) -> tuple[Any, Float, Any]:
+        rates, losses, pairs = self.reactions
+        of_losses = np.asarray(losses.power(2).sum(axis=1)).ravel()
+        return rates.power(2), of_losses, pairs.power(2)
+
+    def loss_curvature(self, slopes: Float) -> float:
+        """Compute the root mean square of slopes by cell, near the mean curvature of the loss."""
+        cells = self.rows.cells
+        first = cells.views[0].cells  # The other views hold the same rows.
+        square = np.average(slopes[first] ** 2, weights=cells.weight[first])
+        return float(np.sqrt(square))
+
+    def curve_lipschitz(
+        self, lipschitz: Float, derivatives: Float, slopes: Float | None = None
+    ) -> Float:
+        """Replace the constants of directions of curves by those of the curves' tangents.
+
+        Parameters
+        ----------
+        lipschitz : ndarray of shape (m,)
+            Constants of all linear rows.
+        derivatives : ndarray of shape (m,)
+            Multipliers of the directions under a price of one.
+        slopes : ndarray of shape (n_cells,), default=None
+            Slopes of rates in each cell, as a share of the largest one.
+        """
+        constraints, n_cells = self.rows.constraints, len(self.rows.cells)
+        found, steepest = lipschitz.copy(), rate_lipschitz(self.rows.n_classes)
+        scale = np.sqrt(self.rows.effective_density) * (1.0 if slopes is None else slopes)
+        for curve in constraints.curves.items:
+            costs = curve.combine(derivatives) @ constraints.U[curve.at]
+            width = np.ptp(np.reshape(costs, (n_cells, -1)), axis=1)
+            # Derivatives in mean residuals are one in size. They change signs, and average less.
+            residuals = abs(constraints.S[curve.at]).sum(axis=0)
+            width += self._ranges_of_residuals(np.asarray(residuals).ravel())
+            found[curve.rows] = steepest * float(np.linalg.norm(width * scale))
+        return found
+
+    @cached_property
+    def _sample(self) -> tuple[Array, Array | None, list[View], Float]:
+        """About as many rows of each cell, with their weights and their views.
+
+        The last entry is the sampled weight of each cell, times squared amounts.
+        """
+        views = self.rows.cells.views
+        rows = self._choose_rows()
+        at = self.rows.array_module.asarray(rows)
+        weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
+        sampled = [view.take(at).to_host() for view in views]
+        mass = np.concatenate([view.sum(weight, power=2) for view in sampled])
+        return at, weight, sampled, mass
+
+    def _choose_rows(self) -> Codes:
+        """Choose rows of each cell: evenly spaced ones, or on several machines by their hashes.
+
+        A hash stands for a uniform number, so that a cell has about as many rows as are wanted.
+        """
+        cells = self.rows.cells
+        codes = to_host(cells.views[0].small_codes)
+        sampled = SAMPLED_OF_SEVERAL if self.rows.has_several_views else SAMPLED
+        count = cells.count[cells.views[0].cells].astype(np.intp)  # of all machines
+        wanted = max(sampled // int(np.count_nonzero(count)), 1)
+        if self.rows.sums.are_rounded:
+            numbers = cells.rows.machine.numbers
+            assert numbers is not None, "rows of several machines have numbers"
+            share = np.divide(wanted, count, out=np.zeros(count.size), where=count > 0)
+            return np.flatnonzero(hash_numbers(numbers, SAMPLE_SEED) * 2.0**-64 < share[codes])
+        order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
+        start = count.cumsum() - count
+        every = -(-count // wanted)
+        chosen = [order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)]
+        return np.sort(np.concatenate(chosen))
+
+    def slopes(self) -> Float:
+        """Estimate the root mean square slope of class probabilities in each cell.
+
+        A sample of the rows at the last scores is used; other cells have the largest slope.
+        """
+        problem = self.rows
+        rows, weight, views, mass = self._sample
+        p = problem.probability if rows.size == problem.n_samples else problem.probability[rows]
+        p = to_host(p).astype(np.float64)
+        square = np.subtract(1.0, p)
+        square *= p
+        square *= square
+        square = square if square.ndim == 1 else over_classes(np.add, square)
+        square = square if weight is None else square * weight
+        square = problem.sums.round(square, LARGEST_SQUARE * problem.largest_weight)
+        total = np.concatenate([view.sum(square, power=2) for view in views])
+        total, mass = np.split(problem.reduce_sum(np.concatenate([total, mass])), 2)
+        slopes = np.full(mass.size, rate_lipschitz(problem.n_classes))
+        inside = mass > 0
+        slopes[inside] = np.sqrt(total[inside] / mass[inside])
+        return slopes
+
+    @cached_property
+    def constant_curvature(self) -> float:
+        """Curvature of the mean loss in the score at the best constant model.
+
+        ``pi_0 pi_1`` for a binary margin, with pi the classes' fractions of the weight; twice the
+        mean of ``pi_k (1 - pi_k)`` for softmax scores, an upper bound as in XGBoost.
+        """
+        pi = self._class_fractions
+        return float(pi[0] * pi[1] if pi.size == 2 else 2.0 * np.mean(pi * (1.0 - pi)))
+
+    @cached_property
+    def constant_slope(self) -> float:
+        """Norm over classes of ``pi_k (1 - pi_k)``: the slope at the best constant model."""
+        pi = self._class_fractions
+        return float(np.linalg.norm(pi * (1.0 - pi)))
+
+    @property
+    def _class_fractions(self) -> Float:
+        labels = np.maximum(self.rows.cells.labels[self.rows.cells.views[0].cells], 0)
+        total = np.bincount(labels, self.rows.objective_weight, self.rows.n_classes)
+        return np.asarray(total / self.rows.total_weight)
+
+    @property
+    def constant_scores(self) -> float | Float:
+        """Scores of the best constant model: the logit of the class fractions, or centred logs."""
+        logs = np.log(np.maximum(self._class_fractions, np.finfo(float).tiny))
+        return float(logs[1] - logs[0]) if logs.size == 2 else np.asarray(logs - logs.mean())
+
+    def concavity(self, multipliers: Float) -> Float:
+        r"""Bound the negative curvature of the constraints' Lagrangian in each cell.
+
+        The bounds :math:`\rho_c` make :math:`\sum_j y_j g_j + \sum_c \rho_c D_c` convex, with
+        D_c the cell's part of the Bregman distance. A mean loss with a negative coefficient is
+        concave, with curvature at most 1/4 in a binary margin and 1/2 in softmax scores. The
+        bounded proxies of a rate are neither convex nor concave, and the logistic one is convex.
+        """
+        n_classes = self.rows.n_classes
+        constraints = self.rows.constraints
+        of_loss = 0.25 if n_classes == 2 else 0.5
+        total = of_loss * np.maximum(-constraints.loss_costs(multipliers), 0.0)
+        bounded = np.where(self.rows.is_bounded, multipliers, 0.0)
+        of_rate = PROXIES[self.rows.bounded_proxy].concavity(n_classes)
+        total = total + of_rate * (bounded @ constraints.cost_range)
+        if self.rows.cells.has_amounts:
+            total = total * np.concatenate([v.largest_amount for v in self.rows.cells.views])
+        return np.asarray(total * self.rows.density)
 
 
 class Lagrangian:
     """Objective, constraints and proximal term over one set of rows.
 
-    The arguments are those of :class:`~gbm_constrained.problem.problem_rows.ProblemRows`.
+    The arguments are those of :class:`~gbm_constrained.problem.rows.ProblemRows`.
 
     Attributes
     ----------

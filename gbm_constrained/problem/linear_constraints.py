@@ -1,35 +1,370 @@
-"""Linear rows of constraints, and the values that users bounded."""
+r"""Linear rows of constraints, and the values that users bounded.
+
+The rate of a group of few rows is mostly chance. Where multipliers and decisions would follow it,
+the whole model pays for noise. So a comparison of groups acts on credible rates,
+
+.. math:: f'_g = Z_g f_g + (1 - Z_g) \bar f, \qquad Z_g = \frac{n_g}{n_g + k (G - 2)} ,
+
+with :math:`n_g` the number of rows that the rate of group g of G is taken over, and
+:math:`\bar f` the mean of all rows, or the reference that groups are compared with. This is the
+credibility of Bühlmann ("Experience rating and credibility", ASTIN Bulletin, 1967), the best
+linear estimate of the rate of a group. Its constant grows with the number of groups, since the
+largest of many differences is more often chance. As with the estimator of James and Stein (1961),
+there is nothing to gain from others where there are two. The map is linear, so that gradients,
+searches and standard errors see functionals as any others. Reports, verdicts and certificates are
+about the rates as they are.
+
+A curved row bounds a function :math:`\psi(f)` of functionals. Each functional that it depends on
+has rows :math:`\pm f_k` here, its *directions*. With the price :math:`\nu` of the curved row, the
+gradient of the Lagrangian is that of
+
+.. math:: \nu \sum_k \frac{\partial \psi}{\partial f_k} f_k ,
+
+by the chain rule. The multiplier of a direction is therefore the price times the part of the
+derivative that has its sign, at the current functionals. Prices move by the values of
+:math:`\psi`, which are the left-hand sides of all directions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.optimize import linprog
 
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING, Constraint
-from gbm_constrained.constraints.row_means import RowFunction, row_functions_of
+from gbm_constrained.constraints.base import ROUNDING, Constraint, CurvedRow
+from gbm_constrained.constraints.comparisons import Grouped
+from gbm_constrained.constraints.rates import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.problem.credibility import mix_groups
-from gbm_constrained.problem.curved_rows import NO_CURVES, Curves
+from gbm_constrained.problem.blocks import PairBlock, ResidualBlock, pair_matrix, residual_matrix
 from gbm_constrained.problem.functionals import (
+    Group,
     MeanResidual,
     RatePart,
+    SmallGroup,
     WeightedFraction,
     WeightedPairs,
     fractions_of,
+    name_functionals,
+    unique_names,
 )
-from gbm_constrained.problem.groups import Group, SmallGroup
-from gbm_constrained.problem.names import name_functionals, unique_names
-from gbm_constrained.problem.pair_blocks import PairBlock, pair_matrix
-from gbm_constrained.problem.residual_blocks import ResidualBlock, residual_matrix
-from gbm_constrained.problem.row_functions import has_concave_means, has_steps
-from gbm_constrained.problem.sparse_products import find_opposites, keep_rows, product_with
+from gbm_constrained.problem.losses import has_concave_means, has_steps
+
+CREDIBLE_ROWS = 25.0
+"""Rows, for each group beyond two, at which the rate of a group by itself counts one half."""
+
+
+def mix_groups(
+    constraints: Sequence[Constraint],
+    rows_of: Sequence[Float],
+    masses: Sequence[Float],
+    half: Float | None = None,
+) -> Any:
+    """Find the coefficients of stated functionals in credible ones.
+
+    Parameters
+    ----------
+    constraints : sequence of Constraint
+        The constraints.
+    rows_of : sequence of ndarray
+        Rows that each functional of a constraint is taken over.
+    masses : sequence of ndarray
+        Weight of these rows.
+    half : ndarray of shape (n_functionals,), default=None
+        Rows at which the value of a group and the mean of all groups count alike;
+        :data:`CREDIBLE_ROWS` for each group beyond two by default. At zero, groups are held at any
+        price.
+
+    Returns
+    -------
+    sparse array of shape (n_functionals, n_functionals), or None
+        None where all functionals stay as they are.
+    """
+    blocks: list[Any] = []
+    is_identity, start = True, 0
+    for constraint, n_rows, mass in zip(constraints, rows_of, masses, strict=True):
+        size, n_rates = n_rows.size, max(len(constraint.rates), 1)
+        n_groups = size // n_rates
+        rows = find_half(constraint, size) if half is None else half[start : start + size]
+        start += size
+        if n_groups < 2 or not acts_by_credibility(constraint) or not rows.any():
+            blocks.append(sparse.eye_array(size))
+            continue
+        is_identity = False
+        block = np.zeros((size, size))
+        for position in range(n_rates):
+            at = np.arange(position, n_groups * n_rates, n_rates)
+            block[np.ix_(at, at)] = _credible_means(
+                n_rows[at], mass[at], rows[at], has_reference=constraint.expression.has_reference
+            )
+        blocks.append(sparse.csr_array(block))
+    return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))
+
+
+def find_half(constraint: Constraint, size: int) -> Float:
+    """Find the rows at which a group and the mean of all count alike, by functional."""
+    n_groups = size // max(len(constraint.rates), 1)
+    return np.full(size, CREDIBLE_ROWS * (n_groups - 2))
+
+
+def acts_by_credibility(constraint: Constraint) -> bool:
+    """Whether a constraint compares groups that are not held at any price."""
+    expression = constraint.expression
+    return isinstance(expression, Grouped) and expression.small_groups != "hold"
+
+
+def _credible_means(n_rows: Float, mass: Float, half: Float, *, has_reference: bool) -> Float:
+    """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
+    own = 1.0 / (1.0 + half / np.maximum(n_rows, 1.0))
+    if has_reference:
+        own[-1] = 1.0
+        towards = np.zeros(own.size)
+        towards[-1] = 1.0
+    else:
+        towards = mass / mass.sum() if mass.any() else mass
+    return np.diag(own) + (1.0 - own)[:, None] * towards
+
+
+# Entries up to which scipy's checks of a product cost more than the product (a timing of both).
+SMALL_MATRIX = 10_000
+
+
+def product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], Float]:
+    """Make a function that multiplies vectors by a sparse matrix, or by its transpose.
+
+    A small matrix is multiplied without scipy's checks, in the same order of additions.
+    """
+    if matrix.nnz > SMALL_MATRIX:
+        large = matrix.T if transposed else matrix
+        return lambda vector: np.asarray(large @ vector)
+    n_rows = matrix.shape[transposed]
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    # The entries are copied, because scipy may sort those of a matrix in place.
+    columns, values = matrix.indices.astype(np.intp), matrix.data.copy()
+    if transposed:
+        rows, columns = columns, rows
+    return lambda vector: np.asarray(
+        np.bincount(rows, values * vector[columns], n_rows), dtype=np.float64
+    )
+
+
+def keep_rows(table: Any, is_kept: Bool) -> Any:
+    """Empty the other rows of a sparse matrix."""
+    kept = sparse.csr_array(table.multiply(is_kept[:, None]))
+    kept.eliminate_zeros()  # A stored zero times NaN would be NaN.
+    return kept
+
+
+def find_opposites(matrix: Any, is_compared: Bool) -> list[tuple[int, int]]:
+    """List the pairs of rows of a sparse matrix with opposite coefficients, each row once."""
+    pairs, alone = list[tuple[int, int]](), dict[tuple[bytes, bytes], int]()
+    ordered = matrix.sorted_indices()
+    for j, (start, end) in enumerate(pairwise(ordered.indptr)):
+        if not is_compared[j]:
+            continue
+        at, value = ordered.indices[start:end].tobytes(), ordered.data[start:end]
+        i = alone.pop((at, (-value).tobytes()), None)
+        if i is None:
+            alone[at, value.tobytes()] = j
+        else:
+            pairs.append((i, j))
+    return pairs
+
+
+# By default programmes are solved to 1e-7, and smaller violations are traded for the objective.
+OPTIONS: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+# The dual simplex may end so at these tolerances; the interior-point method does not.
+NUMERICAL_DIFFICULTIES = 4
+
+
+def solve_linear_programme(cost: Any, rows: Any, right: Any, bounds: Any, **equations: Any) -> Any:
+    """Minimise ``cost @ x`` with ``rows @ x <= right``; ``x`` is None if nothing is feasible."""
+    given: Any = {"A_ub": rows, "b_ub": right, "bounds": bounds, **equations}
+    found = linprog(cost, method="highs-ds", options=OPTIONS, **given)
+    if found.status == NUMERICAL_DIFFICULTIES:
+        found = linprog(cost, method="highs-ipm", options=OPTIONS, **given)
+    return found
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curved row, and its directions among the linear rows.
+
+    Parameters
+    ----------
+    row : CurvedRow
+        The curved row.
+    first : int
+        Position of the first direction; the others follow.
+    directions : tuple of (int, float)
+        Functional of each direction, as a position in `row`, and its sign.
+    """
+
+    row: CurvedRow
+    first: int
+    directions: tuple[tuple[int, float], ...]
+
+    @classmethod
+    def of(cls, row: CurvedRow, first: int) -> Curve:
+        """Find the directions of a row: both ways where a derivative may have either sign."""
+        directions = [
+            (i, sign)
+            for i, known in enumerate(row.function.signs)
+            for sign in (1.0, -1.0)
+            if known in (0, sign)
+        ]
+        return cls(row, first, tuple(directions))
+
+    @property
+    def rows(self) -> slice:
+        """Positions of the directions among the linear rows."""
+        return slice(*self.span)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First position of the directions, and that after the last."""
+        return self.first, self.first + len(self.directions)
+
+    @property
+    def at(self) -> Codes:
+        """Positions of the functionals."""
+        return np.array(self.row.at, dtype=np.intp)
+
+    def value(self, functionals: Float) -> float:
+        """Compute the value of the function, given all functionals; NaN where one is unknown.
+
+        A function without a value at known functionals, as a quotient of zeros is, holds.
+        """
+        return float(self.values(functionals[None])[0])
+
+    def values(self, functionals: Float) -> Float:
+        """Compute the same of several choices of functionals, shape (n, n_functionals)."""
+        own = functionals[:, self.at].T
+        found = self.row.function.values(own)
+        is_undefined = np.isnan(found) & ~np.isnan(own).any(axis=0)
+        return np.where(is_undefined, self.row.bound, found)
+
+    def gradient(self, functionals: Float) -> Float:
+        """Compute the gradient in the functionals of the row; zero where it is undefined."""
+        own = functionals[self.at]
+        is_undefined = np.isnan(self.row.function.values(own[:, None])[0])
+        return np.zeros(own.size) if is_undefined else self.row.function.gradient(own)
+
+    def combine(self, derivatives: Float) -> Float:
+        """Add up the parts of the derivatives of the directions, by functional of the row."""
+        at, sign = np.array(self.directions).T
+        weight = sign * derivatives[self.rows]
+        return np.bincount(at.astype(np.intp), weight, len(self.row.at)).astype(np.float64)
+
+    def derivatives(self, functionals: Float) -> Float:
+        """Compute the part of the derivative that each direction has."""
+        at, sign = np.array(self.directions).T
+        found = sign * self.gradient(functionals)[at.astype(np.intp)]
+        return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curved rows of constraints.
+
+    Parameters
+    ----------
+    n_rows : int, default=0
+        Number of linear rows, directions among them.
+    items : tuple of Curve, default=()
+        The curved rows.
+    """
+
+    n_rows: int = 0
+    items: tuple[Curve, ...] = ()
+
+    @cached_property
+    def is_curved(self) -> Bool:
+        """Whether each linear row is a direction of a curve, shape (n_rows,)."""
+        found = np.zeros(self.n_rows, dtype=bool)
+        for curve in self.items:
+            found[curve.rows] = True
+        return found
+
+    @cached_property
+    def opposites(self) -> list[tuple[int, int]]:
+        """Pairs of directions of two curves that differ in which group is ahead.
+
+        At most one of the two curves binds, and the other has no price beside it.
+        """
+        known = {(curve.row.function, curve.row.at): curve for curve in self.items}
+        found = []
+        for curve in self.items:
+            function, at = curve.row.function, curve.row.at
+            other = known.get((function, function.opposite(at) or at))
+            if other is not None and curve.first < other.first:
+                found += [(i, i - curve.first + other.first) for i in range(*curve.span)]
+        return found
+
+    def keep(self, kept: Bool) -> Curves:
+        """Keep the curves whose directions are kept, at their places among the rows left."""
+        before: Codes = np.cumsum(kept) - kept
+        items = tuple(
+            replace(curve, first=int(before[curve.first]))
+            for curve in self.items
+            if kept[curve.first]
+        )
+        return Curves(int(kept.sum()), items)
+
+    def without(self, left_out: Bool) -> Curves:
+        """Leave out curves whose directions bind nothing, and keep the places of others."""
+        return replace(self, items=tuple(c for c in self.items if not left_out[c.first]))
+
+    def derivatives(self, functionals: Float) -> Float:
+        """Compute the multiplier of each row under a price of one, shape (n_rows,).
+
+        It is one for straight rows, and the part of the derivative for directions of curves.
+        """
+        found = np.ones(self.n_rows)
+        for curve in self.items:
+            found[curve.rows] = curve.derivatives(functionals)
+        return found
+
+    def prices(self, multipliers: Float, derivatives: Float) -> Float:
+        """Find the price of each row from its multiplier; directions of a curve share theirs.
+
+        Multipliers of a curve are its price times its derivatives, by least squares: derivatives
+        may have changed since, as those of bins do that were empty.
+        """
+        found = multipliers.copy()
+        for curve in self.items:
+            slopes = derivatives[curve.rows]
+            square = float(slopes @ slopes)
+            found[curve.rows] = multipliers[curve.rows] @ slopes / square if square > 0.0 else 0.0
+        return found
+
+    def find_tangents(
+        self, R: Any, b: Float, functionals: Float, constant: Float
+    ) -> tuple[Any, Float]:
+        """Replace the directions of each curve by its tangent, in one row each.
+
+        `constant` holds the parts of the functionals that the right-hand sides have been reduced
+        by.
+        """
+        table, right = R.tolil(), b.copy()
+        for curve in self.items:
+            slope, at = curve.gradient(functionals), curve.at
+            moved = slope @ (np.nan_to_num(functionals[at]) - constant[at])
+            for row in range(*curve.span):
+                table[row] = 0.0
+                for k, a in zip(at, slope, strict=True):
+                    table[row, k] += a
+                right[row] = curve.row.bound - curve.value(functionals) + moved
+        return sparse.csr_array(table), right
+
+
+NO_CURVES = Curves()
 
 
 @dataclass(frozen=True)
@@ -470,3 +805,52 @@ class LinearConstraints:
         if functions := self.row_functions:
             return not has_concave_means(self.A, functions)
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
+
+
+def find_levels(compiled: LinearConstraints) -> list[Bool]:
+    """Find the rows of constraints of each priority, (m,) each, those that come first ahead."""
+    priority = _priorities(compiled)
+    return [priority == level for level in np.unique(priority)]
+
+
+def find_first(compiled: LinearConstraints) -> Bool:
+    """Find the rows of constraints of the priority that comes first, shape (m,)."""
+    priority = _priorities(compiled)
+    return np.asarray(priority == min(priority.tolist(), default=1))
+
+
+def find_first_constraints(compiled: LinearConstraints) -> Bool:
+    """Find the constraints of the priority that comes first, shape (n_constraints,)."""
+    first = min(_priorities(compiled).tolist(), default=1)
+    return np.array([constraint.priority <= first for constraint in compiled.constraints], bool)
+
+
+def violation_weights(compiled: LinearConstraints) -> Float:
+    """Return the factor on the violation of each row of constraints, shape (m,)."""
+    weights = np.array([c.violation_weight for c in compiled.constraints], dtype=np.float64)
+    return weights[compiled.owner]
+
+
+def compares_groups(compiled: LinearConstraints) -> Bool:
+    """Find the rows of constraints that belong to a gap or a ratio of groups, shape (m,)."""
+    kinds = [c.expression.compares_pairs for c in compiled.constraints]
+    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+
+
+def is_priced(compiled: LinearConstraints) -> Bool:
+    """Find the rows of comparisons of groups that have a price, and are not held at any."""
+    kinds = [
+        c.expression.compares_pairs and getattr(c.expression, "small_groups", "keep") != "hold"
+        for c in compiled.constraints
+    ]
+    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+
+
+def acts_in_full(compiled: LinearConstraints) -> Bool:
+    """Find the rows of constraints that compare no groups, or hold them at any price, (m,)."""
+    kinds = [not acts_by_credibility(c) for c in compiled.constraints]
+    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+
+
+def _priorities(compiled: LinearConstraints) -> Codes:
+    return np.array([c.priority for c in compiled.constraints], dtype=np.intp)[compiled.owner]

@@ -36,18 +36,22 @@ from gbm_constrained.evaluation.audit import (
     GROUP_COLUMNS,
     METRIC_COLUMNS,
     MODEL_COLUMNS,
+    PERIOD_COLUMNS,
     VERDICTS,
     AuditRows,
     AuditTables,
+    drifting,
+    is_of_numbers,
     measure_classifier,
+    measure_regressor,
     set_column_types,
+    set_period_types,
     to_float,
 )
-from gbm_constrained.evaluation.findings import findings_of_audit
-from gbm_constrained.evaluation.periods import PERIOD_COLUMNS, drifting, set_period_types
-from gbm_constrained.evaluation.regression_audit import is_of_numbers, measure_regressor
+from gbm_constrained.evaluation.verdicts import findings_of_audit
 
 __all__ = ["Audit", "audit"]
+
 
 FORMAT = "gbm_constrained.audit/2"
 INTEGERS = ("iteration", "rounds")  # Integer columns of a history.
@@ -331,7 +335,7 @@ def audit(
     See Also
     --------
     gbm_constrained.statistics.intervals : How the intervals of rates are made.
-    gbm_constrained.statistics.pair_intervals : The same for pair rates.
+    gbm_constrained.statistics.pairs : The same for pair rates.
 
     Notes
     -----

@@ -9,9 +9,8 @@ from sklearn import get_config
 from sklearn.utils import estimator_html_repr
 
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.positive_class import name_positive_class
-from gbm_constrained.training.model_note import constraints_of
+from gbm_constrained.constraints.checking import check_constraints, name_positive_class
+from gbm_constrained.fit.model_note import constraints_of
 
 
 def html_of(estimator: Any) -> str:

@@ -5,13 +5,11 @@ The rates of several data sets, in the objective and in the constraints, are a
 """
 
 from gbm_constrained.solvers.abpp import ABPP, ABPPSolver
-from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates
-from gbm_constrained.solvers.auto import AutoSolver
-from gbm_constrained.solvers.cbpr import CBPR, CBPRSolver
+from gbm_constrained.solvers.base import Reduction
+from gbm_constrained.solvers.black_box import AdaptiveSurrogates
+from gbm_constrained.solvers.cbpr import CBPR, AutoSolver, CBPRSolver
 from gbm_constrained.solvers.cutting_plane import CuttingPlane
-from gbm_constrained.solvers.dataset_rates import RateProblem
-from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization
-from gbm_constrained.solvers.reduction import Reduction
+from gbm_constrained.solvers.dataset_rates import MajorizationMinimization, RateProblem
 
 __all__ = [
     "ABPP",

@@ -42,7 +42,7 @@ multipliers of a slow booster grow too large while its rates lag behind. With ex
 p = 1.
 
 **Boosters.** Their step sizes are adapted to the path in ways that are no part of Algorithm 1: see
-:mod:`gbm_constrained.solvers.step_sizes`.
+:mod:`gbm_constrained.solvers.outer_loop`.
 
 **Control flow.** The learner calls the solver with its current scores, and the solver computes
 gradients and Hessians. A booster calls the solver once in each boosting round of its own ``fit``;
@@ -57,12 +57,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.lagrangian import Lagrangian, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.point import Point
 from gbm_constrained.solvers.base import SolverMethod
-from gbm_constrained.solvers.outer_loop import ROUNDING, OuterLoop
-from gbm_constrained.solvers.step_sizes import (
+from gbm_constrained.solvers.outer_loop import (
+    ROUNDING,
+    OuterLoop,
     PathSlopes,
     Strides,
     cancel_opposites,

@@ -1,4 +1,4 @@
-r"""CBPR, the constrained Bregman proximal regularised method.
+r"""CBPR, the constrained Bregman proximal regularised method, and the choice between solvers.
 
 Algorithm 2 (= 4) of Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained
 Learning" (2023), for ``min f(x) s.t. g_j(x) - h_j(x) <= eta_j`` with f, g_j, h_j convex in the
@@ -76,11 +76,10 @@ from scipy.optimize import nnls
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_integer
-from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.lagrangian import Lagrangian, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.point import Point
-from gbm_constrained.solvers.abpp import DualAscent, make_dual_ascent
-from gbm_constrained.solvers.base import DualMethod, SolverMethod, check_positive
+from gbm_constrained.solvers.abpp import ABPP, DualAscent, make_dual_ascent
+from gbm_constrained.solvers.base import DualMethod, Solver, SolverMethod, check_positive
 from gbm_constrained.solvers.outer_loop import OuterLoop
 
 FEASIBLE = 1e-9  # Largest violation of a start that counts as feasible.
@@ -362,3 +361,40 @@ class CBPRSolver(OuterLoop):
         return (
             self.compute_proximal_weights(1.0 / self.dual.tau_k) if self.multipliers.any() else 0.0
         )
+
+
+CANDIDATES: tuple[type[SolverMethod], ...] = (ABPP, CBPR)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class AutoSolver(SolverMethod):
+    """Options of the method that ``solver="auto"`` chooses by the constraints.
+
+    CBPR is taken for differences of mean losses, and ABPP for all other constraints. The sigmoid
+    proxy of a rate is not convex either. Its curvature, 0.06 per unit of a multiplier, is less
+    than that of ABPP's own proximal term, which makes the subproblems convex.
+
+    Parameters
+    ----------
+    tau, sigma, mu, proxy, rounds_per_iteration, outlier_clip, initial_multipliers : default=...
+        As in :class:`ABPP`.
+    """
+
+    def begin(self, lagrangian: Lagrangian, **running: Any) -> Solver:
+        """Make the solver of a problem; `running` are parameters of the solver that is chosen."""
+        return self.choose(lagrangian.constraints).begin(lagrangian, **running)
+
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why no method covers a problem; None where one does."""
+        return self.choose(constraints, iterate).supports(constraints, iterate)
+
+    def choose(self, constraints: LinearConstraints, iterate: str = "last") -> SolverMethod:
+        """Choose the first method whose theory covers a problem, or the last one."""
+        methods = [candidate(**self.get_params()) for candidate in CANDIDATES]
+        covering = (one for one in methods if one.supports(constraints, iterate) is None)
+        return next(covering, methods[-1])
+
+    @property
+    def abpp(self) -> ABPP:
+        """ABPP with these options."""
+        return ABPP(**self.get_params())

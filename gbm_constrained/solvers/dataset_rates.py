@@ -1,4 +1,4 @@
-r"""Rates of data sets: as decisions, as ramps, and as convex upper bounds of ramps.
+r"""Rates of data sets as ramps, and majorisation and minimisation under constraints on them.
 
 Problem 1 of Goh et al. (2016) bounds non-negative combinations of rates of positive and of
 negative decisions on data sets. With the ramp :math:`\sigma(z) = \max(0, \min(1, \tfrac12 + z))`
@@ -19,17 +19,56 @@ References
 ----------
 .. [1] Goh, Cotter, Gupta and Friedlander, "Satisfying Real-world Goals with Dataset Constraints",
    2016, Problems 1 to 3 and equations (1) to (5).
+
+Algorithm 1 of Goh et al. (2016) minimises Problem 2, an objective and constraints that are
+combinations of ramp rates (:mod:`gbm_constrained.solvers.dataset_rates`), plus a penalty of
+coefficients. Each step puts the convex upper bounds (4) at the present scores in the place of the
+ramps, and solves the convex Problem 3 by cutting planes over its multipliers. A bound is no less
+than its ramp, and equal to it at the present scores. Therefore a point that meets the constraints
+of Problem 3 meets those of Problem 2, and one that costs no more than the present point in Problem
+3 costs no more in Problem 2.
+
+The present point is the first cut of each Problem 3, and the returned one is a convex combination
+of cuts (:mod:`gbm_constrained.solvers.cutting_plane`). So both promises are kept by every iterate,
+however inexact the cuts are, and the differences of the bounds say how much a step has left.
+
+References
+----------
+.. [1] Goh, Cotter, Gupta and Friedlander, "Satisfying Real-world Goals with Dataset Constraints",
+   2016, Algorithm 1.
+
+Algorithm 1 of Goh et al. (2016) is given coefficients whose ramp rates meet all constraints. Here
+they are, in this order,
+
+- given ones, as of a deployed model, multiplied by a factor. A row whose score is beyond
+  :math:`\pm\tfrac12` on the side of its cost has a constant bound, and a start where all rows are
+  such is a fixed point. The factor nearest to one is taken with which the ramp constraints are met
+  and enough rows are between;
+- a constant score :math:`p - \tfrac12`. The violation of each constraint is linear in p, and of
+  the interval that meets all constraints the p nearest to :math:`\tfrac12` is taken;
+- what Algorithm 1 itself finds, started at the constant of the least largest violation, without an
+  objective and with a limit of the multipliers in its place, so that it lowers the largest
+  violation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from itertools import islice
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 from gbm_constrained._typing import Array, Float
+from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.exceptions import InfeasibleConstraintsError
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.solvers.cutting_plane import FEASIBLE, Cut, CuttingPlane, Saddle
 
 Loss: TypeAlias = Literal["ramp", "hinge"]
 
@@ -272,3 +311,508 @@ class Losses:
     def values(self, problem: RateProblem, z: Float) -> Float:
         """Compute all functions at scores z, where their bounds are tight; (1 + m,)."""
         return self.bound_values(problem, z, z)
+
+
+def rate_problem_of(
+    cells: Cells, constraints: LinearConstraints, class_factor: Array | None = None
+) -> RateProblem:
+    """Write the error rate under compiled constraints as Problem 1 of Goh et al. (2016).
+
+    Parameters
+    ----------
+    cells : Cells
+        Partitions of the rows, those of further data sets with them.
+    constraints : LinearConstraints
+        Constraints that are linear in the shares of rows decided positively.
+    class_factor : ndarray of shape (2,), default=None
+        Factor of each class in the objective; ones by default.
+
+    Returns
+    -------
+    RateProblem
+        Its objective is the error rate of the rows that are in the objective.
+
+    Raises
+    ------
+    ValueError
+        If there are more than two classes, or a constraint is on something other than decisions.
+    """
+    if cells.classes.size != 2:
+        raise ValueError(
+            f"ramp rates are of a positive and a negative decision, and y has "
+            f"{cells.classes.size} classes: fit one class against all others."
+        )
+    refuse_other_statistics(constraints)
+    of_constraints = np.reshape(constraints.A.toarray(), (-1, len(cells), 2))
+    of_errors = _error_costs(cells, np.ones(2) if class_factor is None else class_factor)
+    costs = np.concatenate([of_errors[None], of_constraints])
+    return RateProblem.of(_shares(cells), costs, constraints.b, constraints.rows)
+
+
+def refuse_other_statistics(constraints: LinearConstraints) -> None:
+    """Refuse constraints on mean losses, or on pairs of rows, by name."""
+    for matrix, what in ((constraints.B, "a mean loss"), (constraints.C, "pairs of scores")):
+        found = np.flatnonzero(np.diff(matrix.indptr))
+        if found.size:
+            raise ValueError(
+                f"{constraints.rows[found[0]]} bounds {what}, which no ramp of decisions "
+                f"approximates: use ConstrainedLogisticRegression, or leave it out."
+            )
+
+
+def _error_costs(cells: Cells, class_factor: Array) -> Float:
+    """Compute the share of each cell of the first view in the errors; (n_cells, 2)."""
+    costs = np.zeros((len(cells), 2))
+    inside = np.flatnonzero(cells.labelled)
+    labels = cells.labels[inside]
+    weight = cells.weight[inside] * class_factor[labels]
+    costs[inside, 1 - labels] = weight / weight.sum()
+    return costs
+
+
+def _shares(cells: Cells) -> Any:
+    """Compute the share of each row in the weight of its cell of each view."""
+    n = cells.codes.size
+    weight = np.ones(n) if cells.rows.weight is None else cells.rows.weight
+    weighed = np.concatenate([view.weigh(weight) for view in cells.views])
+    codes = np.concatenate([view.codes for view in cells.views])
+    rows = np.tile(np.arange(n), len(cells.views))
+    total = cells.weight[codes]
+    share = np.divide(weighed, total, out=np.zeros(codes.size), where=total > 0)
+    return sparse.csr_array((share, (codes, rows)), shape=(len(cells), n))
+
+
+N_TRIED = 200  # Shifts with which decisions meet all constraints, and whose ramps are looked at.
+
+
+def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> float | None:
+    """Find the least shift of scores with which decisions and ramps meet all constraints.
+
+    Parameters
+    ----------
+    problem : RateProblem
+        The constraints.
+    z : ndarray of shape (n_samples,)
+        Scores whose ramps meet the constraints.
+    losses : Losses
+        What stands for decisions in the constraints.
+
+    Returns
+    -------
+    float or None
+        Zero where the decisions meet the constraints already; None if no shift was found.
+    """
+
+    def meets(shift: float) -> bool:
+        hard = problem.violations(problem.hard_values(z + shift))
+        soft = problem.violations(losses.values(problem, z + shift))
+        return bool((hard <= ROUNDING).all() and (soft <= FEASIBLE).all())
+
+    if meets(0.0):
+        return 0.0
+    shifts = _find_shifts_of_decisions(problem, z)
+    nearest = shifts[np.argsort(np.abs(shifts))[:N_TRIED]]
+    return next((float(shift) for shift in nearest if meets(shift)), None)
+
+
+def _find_shifts_of_decisions(problem: RateProblem, z: Float) -> Float:
+    """Find the middles between two scores at which decisions meet all constraints.
+
+    Rows become positive one after the other as the shift grows, and each adds its costs.
+    """
+    order = np.argsort(-z)
+    ends = -z[order]
+    is_met = ends[1:] > ends[:-1]
+    for j, bound in enumerate(problem.bounds, start=1):
+        none = problem.negative[j] @ problem.total + problem.constant[j]
+        added = problem.shares.T @ (problem.positive[j] - problem.negative[j])
+        is_met &= none + np.cumsum(added[order])[:-1] - bound <= ROUNDING
+    return np.asarray((ends[1:] + ends[:-1])[is_met] / 2)
+
+
+PROMISE_ROUNDING = 1e-7  # By how much an iterate may break its promises.
+NEGLIGIBLE = 0.1  # Share of the progress of a step that the next may leave to its bounds.
+MAX_KEPT = 30  # Points of one search that the next starts with.
+
+
+class Solution(Protocol):
+    """A minimum with a proof of how good it is."""
+
+    @property
+    def coefficients(self) -> Float:
+        """Coefficients at which the value is at most the asked gap above `dual`."""
+
+    @property
+    def dual(self) -> float:
+        """Lower bound of the minimum."""
+
+    @property
+    def n_steps(self) -> int:
+        """Iterations that it took."""
+
+
+class ScoreModel(Protocol):
+    """Scores that are linear in coefficients, the last of which is added to all scores.
+
+    :class:`~gbm_constrained.linear_model.hinge.WeightedSVM` is one.
+    """
+
+    n_features: int
+
+    def scores(self, coefficients: Float) -> Float:
+        """Compute the scores of the rows; (n_samples,)."""
+
+    def penalty(self, coefficients: Float) -> float:
+        """Compute the convex, non-negative penalty of the coefficients."""
+
+    def minimize(
+        self, positive: Float, negative: Float, gap: float, start: Float | None = None
+    ) -> Solution:
+        """Minimise hinge losses of costs of positive and negative decisions, and the penalty."""
+
+
+class ConvexProblem:
+    """Problem 3 at the scores of some coefficients: the oracle of the cutting planes.
+
+    Parameters
+    ----------
+    problem : RateProblem
+        The objective and the constraints.
+    model : ScoreModel
+        Scores of the problem's rows.
+    reference : ndarray of shape (n_features + 1,)
+        Coefficients at whose scores the bounds are tight.
+    losses : Losses, default=Losses()
+        Ramps, or hinges in the place of bounds that are tight at the reference.
+    """
+
+    def __init__(
+        self,
+        problem: RateProblem,
+        model: ScoreModel,
+        reference: Float,
+        losses: Losses = Losses(),
+    ) -> None:
+        self.problem, self.model, self.losses = problem, model, losses
+        self.coefficients, self.reference = reference, model.scores(reference)
+        self.n_steps = 0
+
+    def at(self, coefficients: Float, lower: float = -np.inf) -> Cut:
+        """Compute the objective and the violations of the constraints at coefficients."""
+        z = self.model.scores(coefficients)
+        values = self.losses.bound_values(self.problem, z, self.reference)
+        objective = float(values[0] + self.model.penalty(coefficients))
+        return Cut(coefficients, objective, self.problem.violations(values), lower)
+
+    def start(self) -> Cut:
+        """Compute the cut of the reference, and the costs that no coefficients avoid."""
+        weights = np.eye(len(self.problem) + 1)[0]
+        _, _, saturated = self._costs(weights)
+        return self.at(self.coefficients, saturated + float(self.problem.constant[0]))
+
+    def minimize(self, multipliers: Float, tolerance: float) -> Cut:
+        """Minimise the Lagrangian, whose losses are hinges where they are not saturated."""
+        weights = np.append(1.0, multipliers)
+        positive, negative, saturated = self._costs(weights)
+        found = self.model.minimize(positive, negative, tolerance, self.coefficients)
+        self.coefficients = found.coefficients
+        self.n_steps += found.n_steps
+        constant = saturated + weights @ self.problem.constant - multipliers @ self.problem.bounds
+        return self.at(found.coefficients, found.dual + float(constant))
+
+    def _costs(self, weights: Float) -> tuple[Float, Float, float]:
+        """Compute costs of hinge losses of each row, and the sum of those that are saturated."""
+        positive, negative = np.zeros((2, self.reference.size))
+        saturated = 0.0
+        is_objective = np.arange(weights.size) == 0
+        references = self.losses.references(self.reference)
+        for part, reference in zip((is_objective, ~is_objective), references, strict=True):
+            of_positive, of_negative = self.problem.row_costs(weights * part)
+            is_up, is_down = reference > 0.5, reference < -0.5
+            saturated += float(of_positive[is_up].sum() + of_negative[is_down].sum())
+            positive += np.where(is_up, 0.0, of_positive)
+            negative += np.where(is_down, 0.0, of_negative)
+        return positive, negative, saturated
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of majorisation and minimisation, and what is certain of it.
+
+    Parameters
+    ----------
+    coefficients : (n_features + 1,). The iterate.
+    objective : Objective and penalty of the iterate, of ramps unless hinges stand for them.
+    violation : Largest violation of the iterate, at most zero where all constraints are met.
+    multipliers : (m,). Multipliers of Problem 3.
+    lower, upper : Bounds of the optimum of Problem 3 at the iterate before.
+    asked : Difference of these bounds that the search was to end with.
+    n_cuts : Multipliers that were tried.
+    n_steps : Steps of the model's own solver.
+    seconds : Time since the start.
+    """
+
+    coefficients: Float = field(repr=False)
+    objective: float
+    violation: float
+    multipliers: Float
+    lower: float = np.nan
+    upper: float = np.nan
+    asked: float = np.inf
+    n_cuts: int = 0
+    n_steps: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class MajorizationMinimization:
+    """Options of Algorithm 1.
+
+    Parameters
+    ----------
+    losses : Losses, default=Losses()
+        Ramps, or hinges in the place of them. With hinges in both places the first step is the
+        last.
+    max_iter : int, default=8
+        Most steps. The authors' code takes eight. The objective may still fall by a few tenths of
+        a percent in the last of them, which on held-out rows is worth nothing to decisions by the
+        sign of the score.
+    tol : float, default=1e-4
+        Progress of the objective, relative to it, at which the steps end.
+    gap : float, default=1e-6
+        Least difference of the bounds of Problem 3 that a step asks for. That is `tol` times the
+        objective where it is larger, since no end needs less.
+    first_gap : float, default=1e-3
+        The difference that the first step asks for. Later ones ask for a tenth of the last
+        progress.
+    search : CuttingPlane, default=CuttingPlane()
+        Options of the search for multipliers, whose tolerance is replaced.
+    """
+
+    losses: Losses = field(default_factory=Losses)
+    max_iter: int = 8
+    tol: float = 1e-4
+    gap: float = 1e-6
+    first_gap: float = 1e-3
+    search: CuttingPlane = field(default_factory=CuttingPlane)
+
+    def solve(self, problem: RateProblem, model: ScoreModel, start: Float) -> list[Step]:
+        """Take steps until the progress is small, and list them with the start.
+
+        Parameters
+        ----------
+        problem : RateProblem
+            Objective and constraints.
+        model : ScoreModel
+            Scores of the problem's rows.
+        start : ndarray of shape (n_features + 1,)
+            Coefficients whose ramp rates meet the constraints.
+        """
+        steps: list[Step] = []
+        for step in self.iterate(problem, model, start):
+            steps.append(step)
+            if self.is_over(steps):
+                break
+        return steps
+
+    def is_over(self, steps: Sequence[Step]) -> bool:
+        """Say whether there are enough steps, or the progress of the last one is small.
+
+        Progress that is small for the roughness of the bounds does not count.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+            The start and all steps so far.
+        """
+        if len(steps) == 1:
+            return False
+        last, step = steps[-2:]
+        small = self.tol * abs(step.objective)
+        is_still = last.objective - step.objective <= small
+        is_still &= step.upper - step.lower <= max(small, self.gap)
+        return is_still or len(steps) > self.max_iter
+
+    def iterate(self, problem: RateProblem, model: ScoreModel, start: Float) -> Iterator[Step]:
+        """Yield the start, and one step after the other without end.
+
+        Parameters
+        ----------
+        problem : RateProblem
+            Objective and constraints.
+        model : ScoreModel
+            Scores of the problem's rows.
+        start : ndarray of shape (n_features + 1,)
+            Coefficients whose ramp rates meet the constraints.
+        """
+        began = time.monotonic()
+        step = self._measure(problem, model, start, np.zeros(len(problem)))
+        gap = max(self.gap, self.first_gap)
+        points: list[Float] = []
+        while True:
+            yield step
+            convex = ConvexProblem(problem, model, step.coefficients, self.losses)
+            # Points of the last search are cuts of this one, whose bounds differ in few rows.
+            known = [convex.start(), *map(convex.at, points)]
+            saddle = replace(self.search, tolerance=gap).solve(convex, known)
+            points = [cut.point for cut in saddle.cuts[1:]][-MAX_KEPT:]
+            found = self._measure(problem, model, saddle.point, saddle.multipliers)
+            _check_promises(step, found, saddle)
+            progress, asked = step.objective - found.objective, gap
+            least = max(self.gap, self.tol * abs(found.objective))
+            gap = max(least, min(gap, NEGLIGIBLE * progress))
+            step = replace(
+                found,
+                asked=asked,
+                lower=saddle.lower,
+                upper=saddle.upper,
+                n_cuts=saddle.n_cuts,
+                n_steps=convex.n_steps,
+                seconds=time.monotonic() - began,
+            )
+
+    def _measure(
+        self, problem: RateProblem, model: ScoreModel, coefficients: Float, multipliers: Float
+    ) -> Step:
+        """Compute the objective and the largest violation."""
+        values = self.losses.values(problem, model.scores(coefficients))
+        violation = float(np.max(problem.violations(values), initial=-np.inf))
+        objective = float(values[0] + model.penalty(coefficients))
+        return Step(coefficients, objective, violation, multipliers)
+
+
+def _check_promises(last: Step, step: Step, saddle: Saddle) -> None:
+    """Check that no constraint is violated more than before, and that the objective has not risen.
+
+    Where constraints were violated before, the objective pays for what is less violated.
+    """
+    paid = saddle.limit * max(last.violation, 0.0)
+    paid -= saddle.limit * max(step.violation, 0.0)
+    scale = 1.0 + abs(last.objective) + saddle.limit * max(last.violation, 0.0)
+    if step.objective > last.objective + paid + PROMISE_ROUNDING * scale:
+        raise RuntimeError(
+            f"a step of majorisation and minimisation raised the objective from {last.objective} "
+            f"to {step.objective}: scale the features, for doubles are too coarse for these."
+        )
+    if last.violation <= PROMISE_ROUNDING < step.violation:
+        raise RuntimeError(
+            f"a step of majorisation and minimisation violates a constraint by "
+            f"{step.violation}, which the one before met: scale the features, for doubles are too "
+            f"coarse for these."
+        )
+
+
+FACTORS = 2.0 ** np.linspace(-12, 12, 385)  # Neighbours differ by 4.4 %.
+MOVING_SHARE = 0.1  # Share of rows within the ramp at which a given start moves.
+MAX_STEPS = 100  # Steps that lower the largest violation.
+PRICE = 1000.0  # Limit of the multipliers where violations are all there is to pay for.
+IN_CONFLICT = 1e-3  # Least share of the multipliers of a constraint that is named in a conflict.
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Coefficients that meet the ramp constraints.
+
+    Parameters
+    ----------
+    coefficients : (n_features + 1,). The coefficients.
+    factor : Factor of the given coefficients; NaN where the start is not one of them.
+    n_iter : Steps that lowered the largest violation.
+    """
+
+    coefficients: Float
+    factor: float = np.nan
+    n_iter: int = 0
+
+
+def find_start(
+    problem: RateProblem,
+    model: ScoreModel,
+    method: MajorizationMinimization,
+    given: Float | None = None,
+) -> Start:
+    """Find coefficients whose ramp rates meet the constraints.
+
+    Parameters
+    ----------
+    problem : RateProblem
+        Objective and constraints.
+    model : ScoreModel
+        Scores of the problem's rows.
+    method : MajorizationMinimization
+        Options of the steps that lower the largest violation.
+    given : ndarray of shape (n_features + 1,), default=None
+        Coefficients to start from, if a multiple of them meets the constraints.
+
+    Raises
+    ------
+    InfeasibleConstraintsError
+        If no coefficients were found, with the constraints in conflict.
+    """
+    if given is not None:
+        factor = find_factor(problem, model.scores(given), method.losses)
+        if factor is not None:
+            return Start(factor * given, factor)
+    constant = np.zeros(model.n_features + 1)
+    interval = problem.feasible_shares()
+    if interval is not None:
+        constant[-1] = np.clip(0.5, *interval) - 0.5
+        return Start(constant)
+    constant[-1] = problem.least_violating_share() - 0.5
+    return _lower_violation(problem, model, method, constant)
+
+
+def find_factor(problem: RateProblem, scores: Float, losses: Losses) -> float | None:
+    """Find the factor of given scores that a start is multiplied by; None if there is none."""
+    best, most_moving = None, 0.0
+    for factor in sorted(FACTORS, key=lambda factor: abs(np.log(factor))):
+        z = factor * scores
+        if (problem.violations(losses.values(problem, z)) > FEASIBLE).any():
+            continue
+        moving = float((np.abs(z) <= 0.5).mean())
+        if moving >= MOVING_SHARE:
+            return float(factor)
+        if moving > most_moving:
+            best, most_moving = float(factor), moving
+    return best
+
+
+def _lower_violation(
+    problem: RateProblem, model: ScoreModel, method: MajorizationMinimization, constant: Float
+) -> Start:
+    """Take steps without an objective until the constraints are met, or the violation is still."""
+    search = replace(method.search, limit=PRICE, max_limit=PRICE)
+    priced = replace(
+        method, search=search, gap=PRICE * method.gap, first_gap=PRICE * method.first_gap
+    )
+    steps = priced.iterate(problem.without_objective(), model, constant)
+    last = next(steps)
+    for n_iter, step in enumerate(islice(steps, MAX_STEPS), 1):
+        if step.violation <= 0:
+            return Start(step.coefficients, n_iter=n_iter)
+        is_still = last.violation - step.violation <= method.tol * step.violation
+        last = step
+        if search.is_over():
+            raise InfeasibleConstraintsError(
+                f"no linear scores were found in time whose expected rates meet all constraints: "
+                f"the largest violation is {step.violation:.3g}. Give more time, relax the "
+                f"constraints, or give coefficients that meet them to start from."
+            )
+        if is_still:
+            break
+    raise InfeasibleConstraintsError(_explain(problem, last))
+
+
+def _explain(problem: RateProblem, step: Step) -> str:
+    """Name the constraints whose multipliers say that they are in conflict."""
+    shares = step.multipliers / PRICE
+    named = [
+        name for name, share in zip(problem.names, shares, strict=True) if share > IN_CONFLICT
+    ]
+    conflict = " and ".join(named or problem.names)
+    return (
+        f"no linear scores were found whose expected rates meet all constraints: the largest "
+        f"violation is {step.violation:.3g}, with {conflict} in conflict. Relax one of them, "
+        f"weaken the penalty of the coefficients or scale the features up, or give coefficients "
+        f"that meet them to start from."
+    )

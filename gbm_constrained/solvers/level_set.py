@@ -1,11 +1,96 @@
-r"""The feasible level-set method under pair rules, one batch of rows at a time.
+r"""The feasible level-set method under constraints on pair rates.
+
+A pair rate is AUC(U, V) = Pr(score of a row of U > score of a row of V), half of the ties added,
+for two sets of rows U and V. A set is a column of a matrix `members`: the weight of each row in
+the set, zero outside. Its first two columns are the positives and the negatives, whose AUC is the
+objective. A row may be in several sets, and a set may be compared with itself.
+
+Yao, Lin and Yang, "Stochastic Methods for AUC Optimization subject to AUC-based Fairness
+Constraints" (2023). Each indicator of a pair is replaced by :math:`\ell(u) = c_1 (u - c_2)^2`, as
+in (3) to (6), and :math:`L_{U,V} = E[\ell(h - h') \mid z \in U, z' \in V]` depends on the means m
+and the variances V of the scores in the two sets alone,
+
+.. math:: L_{U,V} = c_1 \big[ V_U + V_V + (m_U - m_V - c_2)^2 \big].
+
+**Rules.** A term :math:`s \, AUC(U, V)` is replaced by :math:`s L_{V,U}` where s > 0, and by
+:math:`|s| (L_{U,V} - 1)` where s < 0. A rule :math:`\sum_j s_j AUC_j \le b` becomes
+
+.. math:: f_o = \sum_j |s_j| L_j \;\le\; b + \sum_{s_j < 0} |s_j|,
+
+which is (6) for a difference of two pair rates: :math:`f_o \le 1 + \kappa`. The objective is
+:math:`f_0 = L_{D+,D-}`.
+
+**Saddle form (Lemma 1).** With :math:`c_k = |s_k| c_1` and :math:`e_U = 1_U / \Pr(U)`,
+
+.. math::
+
+   |s_k| L_k &= \min_{a,b} \max_{\alpha} E[F_k + \alpha G_k] - \alpha^2, \qquad
+   G_k = 2 \sqrt{c_k} \, h (e_U - e_V), \\
+   F_k &= c_k \big[ c_2^2 - 2 c_2 h (e_U - e_V) + (h - a)^2 e_U + (h - b)^2 e_V \big],
+
+with the optimum :math:`a = m_U`, :math:`b = m_V`, :math:`\alpha = \sqrt{c_k} (m_U - m_V)`. The
+paper prints :math:`2 c_1` in the place of :math:`2 \sqrt{c_1}`, which is right for
+:math:`c_1 = 1` alone: the maximum over :math:`\alpha` must give :math:`c_k (m_U - m_V)^2`, and
+would give :math:`c_k^2 (m_U - m_V)^2`. Expectations of F and G are means over single rows, so that
+one row is an unbiased sample of each.
+
+**Feasibility.** The surrogate values of a rule and of its opposite add up to
+:math:`\sum_j |s_j| (L_{U,V} + L_{V,U}) \ge 2 c_1 c_2^2 \sum_j |s_j|`, with equality at constant
+scores. Two bounds :math:`\pm\kappa` on a difference of two pair rates can therefore be met by some
+scores if and only if :math:`2 c_1 c_2^2 \le 1 + \kappa`.
+
+For :math:`h = X w` every function of the surrogate
+(:mod:`gbm_constrained.solvers.level_set`) is a convex quadratic, with the means
+:math:`\mu` and the covariances C of the features in the sets,
+
+.. math::
+
+   f_o(w) = w' Q_o w - 2 q_o' w + k_o, \qquad
+   Q_o = \sum_k c_k \big[ C_U + C_V + (\mu_U - \mu_V)(\mu_U - \mu_V)' \big], \quad
+   q_o = \sum_k c_k c_2 (\mu_U - \mu_V),
+
+so that problem (10) of Yao, Lin and Yang (2023) has a dual in one multiplier for each rule,
+
+.. math::
+
+   g(\lambda) = \min_w f_0(w) + \sum_i \lambda_i (f_i(w) - b_i), \qquad
+   w(\lambda) = \Big( Q_0 + \sum_i \lambda_i Q_i \Big)^{-1} \Big( q_0 + \sum_i \lambda_i q_i \Big).
+
+The gradient of g is :math:`f_i(w(\lambda)) - b_i`, and its Hessian :math:`-\frac12 J M^{-1} J'`
+with J the gradients of the rules and M the matrix above. Each step maximises the quadratic model
+of g over :math:`\lambda \ge 0`, a non-negative least squares problem, and is halved until g grows.
+
+Algorithm 2 of Yao, Lin and Yang (2023), with the saddle form of
+:mod:`~gbm_constrained.solvers.level_set`. At the level r it solves
+
+.. math::
+
+   H(r) = \min_x \max_{y \in Y} \; \sum_o \tilde y_o \big( E[F_o] - b_o \big)
+   + \sum_k \tilde \alpha_k E[G_k] - \sum_k \frac{\tilde \alpha_k^2}{\tilde y_{o(k)}}
+   + \frac{\hat \rho}{2} \|x - \tilde x\|^2,
+
+where x has the parameters of the score and all a, b, the shares :math:`\tilde y` of the functions
+lie in the simplex, :math:`\tilde \alpha_k = \tilde y_{o(k)} \alpha_k` with :math:`|\alpha_k| \le
+I`, and the limit of the objective is r. A step takes one row, or the mean of a few.
+
+**The distance of the dual, (28).** With p scalars :math:`\alpha` of one function at most,
+
+.. math::
+
+   V_y(y, y') = C \sum_o \tilde y_o \ln \frac{\tilde y_o}{\tilde y_o'}
+   + \sum_k \tilde y_{o(k)} (\alpha_k - \alpha_k')^2, \qquad C = 2 (1 + \sqrt p I)^2 .
+
+The paper has p = 2. By :math:`d\tilde\alpha = \tilde y \, d\alpha + \alpha \, d\tilde y` and
+:math:`\tilde y \le 1`, strong convexity in :math:`\|\tilde y\|_1` and :math:`\|\tilde\alpha\|_2`
+needs :math:`C \ge 1 + 2 p I^2`, which holds for any p. State is kept in :math:`(\tilde y,
+\alpha)`, in which both the distance and the steps are closed forms.
 
 Algorithm 1 of Yao, Lin and Yang (2023) finds the root f* of
 
 .. math:: H(r) = \min_x \max \{ f_0(x) - r, \; f_1(x) - b_1, \dots, f_m(x) - b_m \},
 
 which is convex and does not increase. From a level above f*, the oracle
-(:class:`~gbm_constrained.solvers.stochastic_mirror_descent.MirrorDescent`) gives an upper bound U
+(:class:`~gbm_constrained.solvers.level_set.MirrorDescent`) gives an upper bound U
 of H(r) and a point x, and the next level is :math:`r + U / (2 \theta)`. The slope of H lies in
 [-1, 0], so that no level falls below f* while U bounds H(r) from above; and a level with U < 0 has
 a point that is strictly feasible. Each level starts from the averages of the one before, the dual
@@ -22,17 +107,669 @@ that is nearly stationary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy import sparse
+from scipy.optimize import nnls
+from scipy.special import rel_entr, softmax
 
-from gbm_constrained._typing import Array, Float
-from gbm_constrained.solvers.stochastic_mirror_descent import (
-    MirrorDescent,
-    Primal,
-    SaddleProblem,
-)
+from gbm_constrained._typing import Array, Codes, Float
+
+POSITIVES, NEGATIVES = 0, 1  # Columns of `members` whose AUC is the objective.
+
+
+class PairTerm(NamedTuple):
+    """Multiple of the pair rate AUC(U, V).
+
+    Parameters
+    ----------
+    coefficient : The factor, not zero.
+    upper : Column of U in `members`.
+    lower : Column of V in `members`.
+    """
+
+    coefficient: float
+    upper: int
+    lower: int
+
+
+@dataclass(frozen=True)
+class PairRule:
+    """One-sided constraint ``sum of terms <= bound``.
+
+    Parameters
+    ----------
+    terms : Multiples of pair rates.
+    bound : Largest value of their sum.
+    name : How the rule is called in reports.
+    """
+
+    terms: tuple[PairTerm, ...]
+    bound: float
+    name: str = ""
+
+    def negated_terms(self) -> frozenset[PairTerm]:
+        """Negate the terms: those of a rule that bounds the same sum from below."""
+        return frozenset(PairTerm(-c, upper, lower) for c, upper, lower in self.terms)
+
+
+def bound_difference(
+    first: tuple[int, int], second: tuple[int, int], bound: float, name: str = ""
+) -> list[PairRule]:
+    """Write ``|AUC(first) - AUC(second)| <= bound`` as two rules; (2) of the paper.
+
+    Parameters
+    ----------
+    first, second : (U, V). Columns of `members`.
+    bound : Largest absolute difference.
+    name : How the difference is called in reports.
+    """
+    return [
+        PairRule((PairTerm(sign, *first), PairTerm(-sign, *second)), bound, name)
+        for sign in (1.0, -1.0)
+    ]
+
+
+def density_ratios(members: Float) -> Float:
+    """Divide the weights of rows in sets by their mean, so that each column has the mean one.
+
+    Parameters
+    ----------
+    members : ndarray of shape (n_samples, n_sets), float64
+        Weight of each row in each set.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_sets), float64
+        ``1_U(i) / Pr(U)`` of the paper, for each set U.
+
+    Raises
+    ------
+    ValueError
+        If a set has no row of positive weight.
+    """
+    mean = members.mean(axis=0)
+    empty = np.flatnonzero(mean <= 0)
+    if empty.size:
+        raise ValueError(
+            f"set {empty[0]} of the pair rules has no row of positive weight, so that its pair "
+            f"rates are undefined: leave out the rule, or give rows of that set."
+        )
+    return np.asarray(members / mean)
+
+
+OBJECTIVE = PairRule((PairTerm(-1.0, POSITIVES, NEGATIVES),), 0.0)
+
+
+class Moments(NamedTuple):
+    """Moments of scores in each set, means over rows of ``e_U h^j``; (n_sets,) each.
+
+    Over all rows `mass` is one. Over a batch it is not.
+    """
+
+    mass: Float
+    first: Float
+    second: Float
+
+    @property
+    def variance(self) -> Float:
+        """Variance of the scores in each set, given all rows."""
+        return self.second - self.first**2
+
+
+class Scalars(NamedTuple):
+    """Auxiliary scalars of the saddle form, (n_pairs,) each."""
+
+    a: Float
+    b: Float
+    alpha: Float
+
+
+@dataclass(frozen=True, eq=False)
+class SquareSurrogate:
+    """Square surrogates of an objective and of rules, by pairs of sets.
+
+    Pair k belongs to the function `owner[k]`: 0 is the objective, o > 0 is rule o - 1. A pair loss
+    is that of ``(upper[k], lower[k])``, multiplied by the coefficient of its term.
+
+    Parameters
+    ----------
+    upper, lower : (n_pairs,). Columns of U and V in the matrix of members.
+    owner : (n_pairs,). Function that the pair belongs to, in ascending order.
+    curvature : (n_pairs,). ``c_k = |s_k| c1``.
+    c2 : Margin of the surrogate.
+    limits : (n_functions,). Right-hand sides of the functions; zero for the objective.
+    n_sets : Number of columns of the matrix of members.
+    """
+
+    upper: Codes
+    lower: Codes
+    owner: Codes
+    curvature: Float
+    c2: float
+    limits: Float
+    n_sets: int
+
+    @classmethod
+    def of(
+        cls, rules: Sequence[PairRule], n_sets: int, c1: float = 0.5, c2: float = 1.0
+    ) -> SquareSurrogate:
+        """Write the surrogate of maximum AUC under rules.
+
+        Parameters
+        ----------
+        rules : The rules, each bounded from above.
+        n_sets : Number of columns of the matrix of members.
+        c1, c2 : Parameters of the surrogate ``c1 (u - c2)^2``.
+        """
+        functions = [OBJECTIVE, *rules]
+        pairs = [(o, *term) for o, rule in enumerate(functions) for term in rule.terms]
+        owner, coefficient, upper, lower = (
+            np.array(column) for column in zip(*pairs, strict=True)
+        )
+        is_positive = coefficient > 0
+        size = np.abs(coefficient)
+        refund = np.bincount(owner, np.where(is_positive, 0.0, size), len(functions))
+        bounds = [rule.bound for rule in functions]
+        limits = np.asarray(bounds + refund, dtype=np.float64)
+        limits[0] = 0.0  # The level takes the place of a limit.
+        return cls(
+            np.where(is_positive, lower, upper).astype(np.intp),
+            np.where(is_positive, upper, lower).astype(np.intp),
+            owner.astype(np.intp),
+            size * c1,
+            c2,
+            limits,
+            n_sets,
+        )
+
+    @property
+    def n_functions(self) -> int:
+        """Number of functions, the objective and the rules."""
+        return self.limits.size
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs of sets."""
+        return self.owner.size
+
+    def sum_by_function(self, values: Float) -> Float:
+        """Add up values of pairs for each function; (n_pairs,) to (n_functions,)."""
+        return np.bincount(self.owner, values, self.n_functions).astype(np.float64)
+
+    def moments(self, scores: Float, ratios: Float) -> Moments:
+        """Compute the moments of scores in each set.
+
+        Parameters
+        ----------
+        scores : (n,). Score of each row.
+        ratios : (n, n_sets). Density ratios ``e_U`` of the rows.
+        """
+        powers = np.stack([np.ones_like(scores), scores, scores**2])
+        return Moments(*(powers @ ratios / scores.size))
+
+    def values(self, moments: Moments) -> Float:
+        """Compute the functions at the best scalars, given moments of all rows; (n_functions,)."""
+        mean, variance = moments.first, moments.variance
+        shift = mean[self.upper] - mean[self.lower] - self.c2
+        spread = variance[self.upper] + variance[self.lower]
+        return self.sum_by_function(self.curvature * (spread + shift**2))
+
+    def best_scalars(self, moments: Moments) -> Scalars:
+        """Compute the optimal scalars of Lemma 1, given moments of all rows."""
+        a, b = moments.first[self.upper], moments.first[self.lower]
+        return Scalars(a, b, np.sqrt(self.curvature) * (a - b))
+
+    def saddle_terms(self, moments: Moments, a: Float, b: Float) -> tuple[Float, Float]:
+        """Compute F of each function, and G of each pair, as means over rows; (26).
+
+        Returns
+        -------
+        tuple of (n_functions,) and (n_pairs,)
+            F minus the limits of the functions, and G.
+        """
+        mass, first, second = moments
+        U, V, c2 = self.upper, self.lower, self.c2
+        difference = first[U] - first[V]
+        squares = second[U] - 2 * a * first[U] + a**2 * mass[U]
+        squares += second[V] - 2 * b * first[V] + b**2 * mass[V]
+        F = self.curvature * (c2**2 - 2 * c2 * difference + squares)
+        G = 2 * np.sqrt(self.curvature) * difference
+        return self.sum_by_function(F) - self.limits, G
+
+    def row_gradient(self, scores: Float, ratios: Float, share: Float, scalars: Scalars) -> Float:
+        """Compute the derivative of the saddle function by each score, times the rows; (n,).
+
+        At :meth:`best_scalars` the result is the gradient of ``share @ values``.
+
+        Parameters
+        ----------
+        scores : (n,). Score of each row.
+        ratios : (n, n_sets). Density ratios of the rows.
+        share : (n_functions,). Weight of each function.
+        scalars : Scalars of the saddle form.
+        """
+        a, b, alpha = scalars
+        weight = share[self.owner]
+        slope = 2 * weight * self.curvature
+        dual = 2 * weight * np.sqrt(self.curvature) * alpha
+        n = self.n_sets
+        curvature = np.bincount(self.upper, slope, n) + np.bincount(self.lower, slope, n)
+        constant = np.bincount(self.upper, dual - slope * (a + self.c2), n)
+        constant -= np.bincount(self.lower, dual + slope * (b - self.c2), n)
+        return scores * (ratios @ curvature) + ratios @ constant
+
+    def scalar_gradient(self, moments: Moments, share: Float, scalars: Scalars) -> Float:
+        """Compute the derivatives by a and b, one after the other; (2 * n_pairs,)."""
+        slope = -2 * share[self.owner] * self.curvature
+        by_a = slope * (moments.first[self.upper] - scalars.a * moments.mass[self.upper])
+        by_b = slope * (moments.first[self.lower] - scalars.b * moments.mass[self.lower])
+        return np.concatenate([by_a, by_b])
+
+
+MAX_STEPS = 200  # Newton steps; a few dozen reach the precision of doubles.
+MAX_HALVINGS = 40
+MAX_VIOLATION = 1e-6  # Rules that the dual optimum violates by more cannot be met.
+
+
+class Optimum(NamedTuple):
+    """Solution of the surrogate problem.
+
+    Parameters
+    ----------
+    weights : (n_features,). The weights w.
+    multipliers : (n_rules,). Multipliers of the rules.
+    values : (n_functions,). The functions at w.
+    """
+
+    weights: Float
+    multipliers: Float
+    values: Float
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratics:
+    """Functions ``w' Q_o w - 2 q_o' w + k_o`` of weights w.
+
+    Parameters
+    ----------
+    Q : (n_functions, n, n).
+    q : (n_functions, n).
+    k : (n_functions,).
+    """
+
+    Q: Float
+    q: Float
+    k: Float
+
+    @classmethod
+    def of(cls, surrogate: SquareSurrogate, X: Any, ratios: Float) -> Quadratics:
+        """Compute the functions of a linear score from the moments of features in the sets.
+
+        Parameters
+        ----------
+        surrogate : SquareSurrogate
+            Functions of the scores.
+        X : ndarray or sparse array of shape (n_samples, n_features)
+            Features. Those that are not sparse are centred.
+        ratios : ndarray of shape (n_samples, n_sets)
+            Density ratios.
+        """
+        X = X if sparse.issparse(X) else X - X.mean(axis=0)
+        n, d = X.shape
+        mean = (X.T @ ratios).T / n
+        Q = np.zeros((surrogate.n_functions, d, d))
+        q = np.zeros((surrogate.n_functions, d))
+        covariance = [
+            _second_moment(X, column) / n - np.outer(m, m)
+            for column, m in zip(ratios.T, mean, strict=True)
+        ]
+        pairs = (surrogate.owner, surrogate.upper, surrogate.lower, surrogate.curvature)
+        for o, upper, lower, c in zip(*pairs, strict=True):
+            difference = mean[upper] - mean[lower]
+            outer = np.outer(difference, difference)
+            Q[o] += c * (covariance[upper] + covariance[lower] + outer)
+            q[o] += c * surrogate.c2 * difference
+        return cls(Q, q, surrogate.sum_by_function(surrogate.curvature) * surrogate.c2**2)
+
+    def values(self, w: Float) -> Float:
+        """Compute the functions at weights w; (n_functions,)."""
+        return np.asarray(self.Q @ w @ w - 2 * self.q @ w + self.k)
+
+    def change_coordinates(self, T: Float) -> Quadratics:
+        """Write the functions in coordinates z of ``w = T z``."""
+        return Quadratics(T.T @ self.Q @ T, self.q @ T, self.k)
+
+
+def _second_moment(X: Any, weight: Float) -> Float:
+    """Add up the outer products of weighted rows."""
+    is_sparse = bool(sparse.issparse(X))
+    weighted = X.multiply(weight[:, None]) if is_sparse else X * weight[:, None]
+    moment = weighted.T @ X
+    return np.asarray(moment.todense() if is_sparse else moment)
+
+
+def find_optimum(surrogate: SquareSurrogate, X: Any, ratios: Float) -> Optimum:
+    """Solve the surrogate problem of a linear score.
+
+    Parameters
+    ----------
+    surrogate : SquareSurrogate
+        Functions of the scores, and their limits.
+    X : ndarray or sparse array of shape (n_samples, n_features)
+        Features. Columns that others determine change nothing.
+    ratios : ndarray of shape (n_samples, n_sets)
+        Density ratios of the rows.
+
+    Returns
+    -------
+    Optimum
+
+    Raises
+    ------
+    ValueError
+        If no weights meet the surrogate rules.
+    """
+    quadratics = Quadratics.of(surrogate, X, ratios)
+    # In these coordinates Q_0 is the identity. It has the range of all Q_o, for every row is in
+    # one of the sets of the objective.
+    values, vectors = np.linalg.eigh(quadratics.Q[0])
+    is_kept = values > values.size * np.finfo(float).eps * values[-1]
+    T = vectors[:, is_kept] / np.sqrt(values[is_kept])
+    in_z = quadratics.change_coordinates(T)
+    multipliers = np.zeros(surrogate.n_functions - 1)
+    if multipliers.size:
+        multipliers = _maximise_dual(in_z, surrogate.limits)
+    w = T @ _Dual.at(in_z, surrogate.limits, multipliers).z
+    return Optimum(w, multipliers, quadratics.values(w))
+
+
+class _Dual(NamedTuple):
+    """The dual function at some multipliers, with its derivatives."""
+
+    z: Float
+    value: float
+    gradient: Float
+    curvature: Float
+
+    @classmethod
+    def at(cls, quadratics: Quadratics, limits: Float, multipliers: Float) -> _Dual:
+        """Minimise the Lagrangian, and differentiate its minimum."""
+        weight = np.append(1.0, multipliers)
+        M = np.tensordot(weight, quadratics.Q, axes=1)
+        z = np.asarray(np.linalg.solve(M, weight @ quadratics.q), dtype=np.float64)
+        violation = quadratics.values(z) - limits
+        J = 2 * (quadratics.Q[1:] @ z - quadratics.q[1:])
+        curvature = np.asarray(J @ np.linalg.solve(M, J.T) / 2, dtype=np.float64)
+        return cls(z, float(weight @ violation), violation[1:], curvature)
+
+
+def _maximise_dual(quadratics: Quadratics, limits: Float) -> Float:
+    """Maximise the dual function over non-negative multipliers."""
+    multipliers = np.zeros(limits.size - 1)
+    current = _Dual.at(quadratics, limits, multipliers)
+    for _ in range(MAX_STEPS):
+        target = _maximise_model(multipliers, current)
+        step, best = 1.0, None
+        for _ in range(MAX_HALVINGS):
+            tried = multipliers + step * (target - multipliers)
+            found = _Dual.at(quadratics, limits, tried)
+            if found.value > current.value:
+                best = tried, found
+                break
+            step /= 2
+        if best is None:  # No step grows the dual function beyond rounding.
+            break
+        multipliers, current = best
+    if current.gradient.max() > MAX_VIOLATION:
+        raise ValueError(
+            f"no linear score meets the surrogate rules, whose limits are {limits[1:].tolist()}: "
+            f"relax the bounds of the rules."
+        )
+    return multipliers
+
+
+def _maximise_model(multipliers: Float, dual: _Dual) -> Float:
+    """Maximise the quadratic model of the dual function over non-negative multipliers."""
+    S = dual.curvature
+    ridge = np.finfo(float).eps * max(np.trace(S), np.finfo(float).tiny)
+    root = np.linalg.cholesky(S + 10 * S.shape[0] * ridge * np.eye(S.shape[0])).T
+    aim = root @ multipliers + np.linalg.solve(root.T, dual.gradient)
+    return np.asarray(nnls(root, aim)[0])
+
+
+MIN_SHARE = 1e-12  # A share of zero would never grow again.
+
+
+class ScoreFunction(Protocol):
+    """Scores of rows as a differentiable function of parameters."""
+
+    def scores(self, parameters: Float, X: Array) -> Float:
+        """Compute the score of each row; (n,)."""
+
+    def pull_back(self, parameters: Float, X: Array, rows: Float) -> Float:
+        """Compute the sum over rows of ``rows[i]`` times the gradient of score i."""
+
+
+class Dual(NamedTuple):
+    """Dual variable y: shares of the functions, and scalars alpha of the pairs."""
+
+    share: Float
+    alpha: Float
+
+
+@dataclass(frozen=True, eq=False)
+class DualGeometry:
+    """The set Y with its distance, in which dual steps have a closed form.
+
+    Parameters
+    ----------
+    owner : (n_pairs,). Function of each pair, in ascending order.
+    n_functions : Number of functions, the objective included.
+    interval : Largest absolute value I of the scalars alpha.
+    """
+
+    owner: Codes
+    n_functions: int
+    interval: float
+
+    @cached_property
+    def entropy_weight(self) -> float:
+        """Coefficient C of the entropy."""
+        p = np.bincount(self.owner).max()
+        return float(2 * (1 + np.sqrt(p) * self.interval) ** 2)
+
+    def start(self) -> Dual:
+        """Make the centre of Y: equal shares, and scalars of zero."""
+        share = np.full(self.n_functions, 1 / self.n_functions)
+        return Dual(share, np.zeros(self.owner.size))
+
+    def distance(self, y: Dual, other: Dual) -> float:
+        """Compute the Bregman divergence V_y(y, other); (28)."""
+        squares = y.share[self.owner] * (y.alpha - other.alpha) ** 2
+        entropy = rel_entr(y.share, other.share).sum()
+        return float(self.entropy_weight * entropy + squares.sum())
+
+    def ascend(self, y: Dual, u: Float, v: Float, step: float) -> Dual:
+        """Maximise ``<(u, v), y> - d_y(y) - V_y(y, y_t) / step``; (29), Lemma 3.
+
+        Parameters
+        ----------
+        y : Current point y_t.
+        u : (n_functions,). Coefficients of the shares.
+        v : (n_pairs,). Coefficients of ``share * alpha``.
+        step : Step size tau.
+        """
+        best = (step * v / 2 + y.alpha) / (1 + step)
+        alpha = np.clip(best, -self.interval, self.interval)
+        gain = alpha * v - alpha**2 - (alpha - y.alpha) ** 2 / step
+        total = np.bincount(self.owner, gain, self.n_functions) + u
+        share = softmax(np.log(y.share) + total * step / self.entropy_weight)
+        share = np.maximum(share, MIN_SHARE)
+        return Dual(share / share.sum(), alpha)
+
+    def largest_value(self, u: Float, v: Float) -> float:
+        """Compute the maximum over Y of ``<(u, v), y> - d_y(y)``; Lemma 4."""
+        alpha = np.clip(v / 2, -self.interval, self.interval)
+        gain = np.bincount(self.owner, alpha * v - alpha**2, self.n_functions)
+        return float((u + gain).max())
+
+
+@dataclass(frozen=True)
+class StepSizes:
+    """Step sizes, which fall with the root of the number of steps; (31).
+
+    Steps are counted in rows, so that batches of any size can be mixed: a step of b rows after n
+    others is ``b / batch_size / sqrt(n / batch_size + 1)`` times the first step of a full batch.
+    The sum of all steps, and the variance that they add, then depend on the rows alone.
+
+    Parameters
+    ----------
+    primal : Step size of the first full batch in a, b and normalised parameters.
+    dual : Dual step size of the first full batch, in units of the entropy's coefficient.
+    scale : Divisor of the primal step in the parameters of the score: the mean squared norm of the
+        score's gradient. A common factor of all features then changes nothing.
+    batch_size : Rows of a full batch.
+    """
+
+    primal: float
+    dual: float
+    scale: float
+    batch_size: int
+
+    def decay(self, n_rows: int, n_before: int) -> float:
+        """Compute the factor of the step sizes for a step of `n_rows` after `n_before` rows."""
+        return n_rows / self.batch_size / float(np.sqrt(n_before / self.batch_size + 1))
+
+
+@dataclass(frozen=True, eq=False)
+class SaddleProblem:
+    """The functions, the score and the geometry of a saddle problem.
+
+    Parameters
+    ----------
+    surrogate : Functions of the scores.
+    score : Scores as a function of parameters.
+    geometry : Geometry of the dual.
+    steps : Step sizes.
+    proximal_weight : Weight rho of ``||x - centre||^2 / 2``, zero where the problem is convex.
+    """
+
+    surrogate: SquareSurrogate
+    score: ScoreFunction
+    geometry: DualGeometry
+    steps: StepSizes
+    proximal_weight: float = 0.0
+
+
+class Primal(NamedTuple):
+    """Primal variable x: parameters of the score, and all a and b one after the other."""
+
+    parameters: Float
+    scalars: Float
+
+
+class MirrorDescent:
+    """Oracle of the level-set method: steps at one level, averages, and an upper bound.
+
+    Parameters
+    ----------
+    problem : SaddleProblem
+        Functions, score and step sizes.
+    level : float
+        The level r.
+    start : Primal
+        First iterate.
+    centre : Primal
+        Centre of the proximal term.
+    dual : Dual, default=None
+        First dual iterate, such as the average of the level before; the centre of Y by default.
+    """
+
+    def __init__(
+        self,
+        problem: SaddleProblem,
+        level: float,
+        start: Primal,
+        centre: Primal,
+        dual: Dual | None = None,
+    ) -> None:
+        self.problem, self.level, self.centre = problem, level, centre
+        self.x, self.y = start, problem.geometry.start() if dual is None else dual
+        self.n_rows = 0
+        self._total = self._distance = 0.0
+        self._sum = Primal(np.zeros_like(start.parameters), np.zeros_like(start.scalars))
+        self._u = np.zeros(problem.surrogate.n_functions)
+        self._v = np.zeros(problem.surrogate.n_pairs)
+        self._y = Dual(np.zeros_like(self._u), np.zeros_like(self._v))
+
+    def step(self, X: Array, ratios: Float) -> None:
+        """Take one step on some rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_features)
+            Features of the rows.
+        ratios : ndarray of shape (n, n_sets)
+            Their density ratios.
+        """
+        problem, x, y = self.problem, self.x, self.y
+        surrogate, steps = problem.surrogate, problem.steps
+        a, b = x.scalars.reshape(2, -1)
+        scores = problem.score.scores(x.parameters, X)
+        moments = surrogate.moments(scores, ratios)
+        u, v = surrogate.saddle_terms(moments, a, b)
+        u[0] -= self.level
+        rows = surrogate.row_gradient(scores, ratios, y.share, Scalars(a, b, y.alpha))
+        by_parameters = problem.score.pull_back(x.parameters, X, rows) / scores.size
+        by_scalars = surrogate.scalar_gradient(moments, y.share, Scalars(a, b, y.alpha))
+
+        decay = steps.decay(scores.size, self.n_rows)
+        self._add_to_averages(u, v, decay)
+        primal = steps.primal * decay
+        parameters = self._descend(0, by_parameters, primal / steps.scale)
+        scalars = self._descend(1, by_scalars, primal)
+        interval = problem.geometry.interval
+        self.x = Primal(parameters, np.clip(scalars, -interval, interval))
+        dual = steps.dual * problem.geometry.entropy_weight * decay
+        self.y = problem.geometry.ascend(y, u, v, dual)
+        self.n_rows += scores.size
+
+    def _descend(self, part: int, gradient: Float, step: float) -> Float:
+        """Take the proximal step of one part of x; (29)."""
+        weight = self.problem.proximal_weight * step
+        return (self.x[part] - step * gradient + weight * self.centre[part]) / (1 + weight)
+
+    def _add_to_averages(self, u: Float, v: Float, weight: float) -> None:
+        """Add the present point to the averages, which weight all by their step sizes; (30)."""
+        self._total += weight
+        self._u += weight * u
+        self._v += weight * v
+        for total, part in zip((*self._sum, *self._y), (*self.x, *self.y), strict=True):
+            total += weight * part
+        if self.problem.proximal_weight:
+            parts = zip(self.x, self.centre, strict=True)
+            self._distance += weight * sum(((x - c) ** 2).sum() for x, c in parts)
+
+    @property
+    def average(self) -> Primal:
+        """Average of the iterates, the point that the oracle returns."""
+        return Primal(*(part / self._total for part in self._sum))
+
+    @property
+    def average_dual(self) -> Dual:
+        """Average of the dual iterates, of the shares and of the scalars."""
+        return Dual(*(part / self._total for part in self._y))
+
+    @property
+    def upper_bound(self) -> float:
+        """Stochastic upper bound U of H(r); (30), Lemma 4."""
+        value = self.problem.geometry.largest_value(self._u / self._total, self._v / self._total)
+        return value + self.problem.proximal_weight / 2 * self._distance / self._total
 
 
 @dataclass(frozen=True)

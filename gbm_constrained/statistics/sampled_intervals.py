@@ -10,11 +10,14 @@ import numpy as np
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.calibration_intervals import CalibrationIntervals
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import LossIntervals
-from gbm_constrained.statistics.pair_constraints import PairIntervals
+from gbm_constrained.statistics.intervals import (
+    CalibrationIntervals,
+    LossIntervals,
+    constraint_intervals,
+    functional_intervals,
+)
+from gbm_constrained.statistics.pairs import PairIntervals
 
 
 @dataclass(frozen=True, eq=False)

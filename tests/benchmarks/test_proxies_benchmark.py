@@ -9,7 +9,7 @@ import pytest
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.kernels.ramp import END
+from gbm_constrained.problem.kernels import END
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers import ABPP
 

@@ -6,9 +6,9 @@ from black_box_fits import LIBRARIES, draw, make, mean_g_mean_loss
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.fit.black_box_fit import PENALTY, RuledLoss, Rules
 from gbm_constrained.metrics import BlackBox
 from gbm_constrained.solvers import AdaptiveSurrogates
-from gbm_constrained.training.black_box_rules import PENALTY, RuledLoss, Rules
 
 TRAINING, VALIDATION, TEST = draw(2, 1500, 0.8), draw(102, 600), draw(3, 3000)
 RULE = gc.gap(gc.fpr(), by="group") <= 0.02

@@ -298,7 +298,7 @@ def test_partitions_do_not_matter(library, problem, monkeypatch):
     floor of slopes is one of cells.
     """
     X, y, _ = problem
-    monkeypatch.setattr("gbm_constrained.problem.lipschitz.MIN_SLOPE", 0.0)
+    monkeypatch.setattr("gbm_constrained.problem.lagrangian.MIN_SLOPE", 0.0)
     masks = np.random.default_rng(7).random((6, y.size)) < 0.5
     rules = [(gc.fnr if j % 2 else gc.error_rate)(on=mask) <= 0.1 for j, mask in enumerate(masks)]
     options = {"n_iterations": 25} if library == "logistic" else {"n_estimators": 25}

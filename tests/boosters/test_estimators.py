@@ -15,8 +15,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import gbm_constrained as gc
-from gbm_constrained.boosters.xgboost.native import find_intercept
 from gbm_constrained.datasets import load_credit
+from gbm_constrained.scorers.xgboost.parameters import find_intercept
 
 
 @BOTH

@@ -23,7 +23,7 @@ from saved_models import (
 )
 
 import gbm_constrained as gc
-from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
+from gbm_constrained.fit.fitted_report import FITTED_ATTRIBUTES
 
 
 @pytest.fixture

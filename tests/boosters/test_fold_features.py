@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 import xgboost as xgb
 
-from gbm_constrained.boosters.xgboost import fold_features
-from gbm_constrained.boosters.xgboost.fold_features import (
-    CardFeatures,
-    HostFeatures,
-    read_features,
-)
+from gbm_constrained.scorers.xgboost import fits
+from gbm_constrained.scorers.xgboost.fits import CardFeatures, HostFeatures, read_features
 
 
 @pytest.fixture
@@ -50,7 +46,7 @@ def test_several_batches_hold_all_rows_in_order(rows):
     X, y, *_ = rows
     index = np.arange(599, 0, -3)
     features, batches = X[index], []
-    iterator = fold_features._Batches(X, index, {"label": y[index]}, np)
+    iterator = fits._Batches(X, index, {"label": y[index]}, np)
     iterator.reset()
     while iterator.next(lambda **given: batches.append(given)):
         pass

@@ -11,7 +11,7 @@ from helpers import quiet
 from regressor_fits import EACH, HAVE_LOG_LINK, REGRESSORS, make, make_problem, score_of
 
 import gbm_constrained as gc
-from gbm_constrained.training.group_decisions import warn_of_groups
+from gbm_constrained.fit.fit import warn_of_groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:group_shifts=True lets the group")
 RULE = gc.gap(gc.mean_prediction(), by="g") <= 0.5

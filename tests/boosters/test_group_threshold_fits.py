@@ -12,7 +12,7 @@ import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, margins_of
 
 import gbm_constrained as gc
-from gbm_constrained.training.group_decisions import warn_of_groups
+from gbm_constrained.fit.fit import warn_of_groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:group_thresholds=True lets the group")
 OPTIONS = {

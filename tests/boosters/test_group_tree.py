@@ -13,11 +13,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from shift_problems import random
 
-from gbm_constrained.boosters.group_tree import GroupTree, edges
-from gbm_constrained.boosters.lightgbm.group_tree import append_group_tree as append_to_lightgbm
-from gbm_constrained.boosters.xgboost.group_tree import append_group_tree as append_to_xgboost
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.group_shifts import GroupOffsets
+from gbm_constrained.decision.groups import GroupOffsets
+from gbm_constrained.scorers.lightgbm.models import append_group_tree as append_to_lightgbm
+from gbm_constrained.scorers.trained_models import GroupTree, edges
+from gbm_constrained.scorers.xgboost.models import append_group_tree as append_to_xgboost
 
 COLUMNS = pytest.mark.parametrize("columns", [("g",), ("k",), ("g", "k"), ("k", "g")])
 N = 600

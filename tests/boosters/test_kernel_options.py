@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from gbm_constrained.boosters.xgboost.kernel_options import choose_array_module, kernel_options
-from gbm_constrained.data.devices import find_cupy
+from gbm_constrained.data.cells import find_cupy
+from gbm_constrained.scorers.xgboost.parameters import choose_array_module, kernel_options
 
 without_card = pytest.mark.skipif(find_cupy() is not None, reason="there is a graphics card")
 

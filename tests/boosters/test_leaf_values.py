@@ -6,8 +6,8 @@ import pytest
 import xgboost as xgb
 from black_box_fits import LIBRARIES, draw, make, mean_g_mean_loss
 
-from gbm_constrained.boosters.lightgbm.leaf_values import LGBMLeafValues
-from gbm_constrained.boosters.xgboost.leaf_values import XGBLeafValues
+from gbm_constrained.scorers.lightgbm.models import LGBMLeafValues
+from gbm_constrained.scorers.xgboost.models import XGBLeafValues
 from gbm_constrained.solvers import AdaptiveSurrogates
 
 X, Y, GROUP = draw(0, 500)

@@ -9,9 +9,9 @@ import pytest
 import xgboost as xgb
 from scipy.special import expit, softmax
 
-from gbm_constrained.boosters.lightgbm import merging as of_lightgbm
-from gbm_constrained.boosters.lightgbm.model_text import read_file
-from gbm_constrained.boosters.xgboost import merging as of_xgboost
+from gbm_constrained.scorers.lightgbm import models as of_lightgbm
+from gbm_constrained.scorers.lightgbm.models import read_file
+from gbm_constrained.scorers.xgboost import models as of_xgboost
 
 N_ROWS = 900
 

@@ -15,6 +15,7 @@ from sklearn.metrics import recall_score
 from sklearn.model_selection import GridSearchCV
 
 import gbm_constrained as gc
+from gbm_constrained.fit.model_note import dumps, loads
 from gbm_constrained.metrics import (
     cost,
     f1_micro,
@@ -27,7 +28,6 @@ from gbm_constrained.metrics import (
 )
 from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.presets import Coverage
-from gbm_constrained.training.note_json import dumps, loads
 
 # A shift in the model, a shift beside it, rules beside it, one rule, a mixture, rules of groups.
 SCENARIOS = {

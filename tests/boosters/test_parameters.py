@@ -25,9 +25,9 @@ from parent_pairs import (
 from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
-from gbm_constrained.boosters.lightgbm.classifier import ALIASES
+from gbm_constrained.fit.options import SOLVER_PARAMETERS, check_spelling
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
-from gbm_constrained.training.options import SOLVER_PARAMETERS, check_spelling
+from gbm_constrained.scorers.lightgbm.estimators import ALIASES
 
 # A value of each constructor parameter, with others that let it do something.
 CONSTRUCTOR = {

@@ -8,7 +8,7 @@ from conforming import OPTIONS
 from conforming_regressors import OWN, PARENTS, estimators, library_of_regressor
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-from gbm_constrained.constraints.row_means import mean_prediction
+from gbm_constrained.constraints.rates import mean_prediction
 
 COUNTS = (
     "LightGBM counts rows, not weights, in its leaves: its own models differ as well. Sampling "

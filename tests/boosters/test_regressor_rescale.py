@@ -18,9 +18,9 @@ from regressor_fits import (
 )
 
 import gbm_constrained as gc
-from gbm_constrained.boosters.lightgbm.model_text import rescale as rescale_lightgbm
-from gbm_constrained.boosters.xgboost.rescaling import rescale as rescale_xgboost
-from gbm_constrained.decision.affine import Affine
+from gbm_constrained.decision.regression import Affine
+from gbm_constrained.scorers.lightgbm.models import rescale as rescale_lightgbm
+from gbm_constrained.scorers.xgboost.models import rescale as rescale_xgboost
 
 ALL = [(library, name) for library, names in OBJECTIVES.items() for name in names]
 SHRUNK = Affine(0.7, -0.35)

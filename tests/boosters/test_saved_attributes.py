@@ -22,8 +22,8 @@ from saved_models import (
 from sklearn.dummy import DummyClassifier
 
 import gbm_constrained as gc
+from gbm_constrained.fit.fitted_report import FITTED_ATTRIBUTES
 from gbm_constrained.solvers import AutoSolver
-from gbm_constrained.training.fitted_report import FITTED_ATTRIBUTES
 
 
 @pytest.fixture

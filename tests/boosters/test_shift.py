@@ -14,8 +14,8 @@ import xgboost as xgb
 from scipy.special import expit, softmax
 
 import gbm_constrained as gc
-from gbm_constrained.boosters.lightgbm import model_text as lightgbm_model
-from gbm_constrained.boosters.xgboost import model as xgboost_model
+from gbm_constrained.scorers.lightgbm import models as lightgbm_model
+from gbm_constrained.scorers.xgboost import models as xgboost_model
 
 ROUNDS = 12
 SHIFTS = {2: np.array([-1.3]), 3: np.array([0.7, -1.1, 0.4])}

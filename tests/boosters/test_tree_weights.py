@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 import xgboost as xgb
 
-from gbm_constrained.boosters.group_tree import GroupTree
-from gbm_constrained.boosters.lightgbm import tree_weights as of_lightgbm
-from gbm_constrained.boosters.lightgbm.group_tree import append_group_tree as append_to_lightgbm
-from gbm_constrained.boosters.xgboost import tree_weights as of_xgboost
-from gbm_constrained.boosters.xgboost.group_tree import append_group_tree as append_to_xgboost
-from gbm_constrained.decision.group_shifts import GroupOffsets
+from gbm_constrained.decision.groups import GroupOffsets
+from gbm_constrained.scorers.lightgbm import models as of_lightgbm
+from gbm_constrained.scorers.lightgbm.models import append_group_tree as append_to_lightgbm
+from gbm_constrained.scorers.trained_models import GroupTree
+from gbm_constrained.scorers.xgboost import models as of_xgboost
+from gbm_constrained.scorers.xgboost.models import append_group_tree as append_to_xgboost
 
 N_ROWS = 600
 RANDOM = np.random.default_rng(0)

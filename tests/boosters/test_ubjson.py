@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from saved_models import table_of
 
-from gbm_constrained.boosters.ubjson import read, write
+from gbm_constrained.scorers.ubjson import read, write
 
 X, Y = table_of("binary", np.random.default_rng(5))
 

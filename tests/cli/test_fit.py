@@ -14,8 +14,7 @@ from helpers import BOTH, CLASSIFIERS
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained as gc
-from gbm_constrained.cli.classifiers import LabelledXGBClassifier
-from gbm_constrained.cli.model_files import open_model
+from gbm_constrained.cli.model_files import LabelledXGBClassifier, open_model
 
 
 @BOTH

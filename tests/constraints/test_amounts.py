@@ -6,8 +6,8 @@ import pytest
 from pasted import paste
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.amounts import Amount
-from gbm_constrained.training.note_json import dumps, loads
+from gbm_constrained.constraints.selectors import Amount
+from gbm_constrained.fit.model_note import dumps, loads
 
 RATES = [
     gc.error_rate, gc.accuracy, gc.selection_rate, gc.tpr, gc.recall, gc.fnr, gc.fpr, gc.tnr,

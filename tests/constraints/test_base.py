@@ -13,8 +13,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.factories import FACTORIES
-from gbm_constrained.training.note_json import dumps
+from gbm_constrained.constraints.base import FACTORIES
+from gbm_constrained.fit.model_note import dumps
 
 MASK = np.array([True, False, True, True, False])
 OLD = [0, 1, 1, 0, 1]

@@ -10,8 +10,8 @@ from pasted import paste
 
 import gbm_constrained as gc
 from gbm_constrained import calibration_error, each, gap
-from gbm_constrained.constraints.calibration import AbsoluteSums
-from gbm_constrained.constraints.positive_class import name_positive_class
+from gbm_constrained.constraints.checking import name_positive_class
+from gbm_constrained.constraints.rates import AbsoluteSums
 
 RULES = [
     (calibration_error() <= 0.05, "calibration_error <= 0.05", "calibration_error <= 0.05"),

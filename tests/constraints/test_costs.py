@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pasted import paste
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.amounts import Amount
+from gbm_constrained.constraints.selectors import Amount
+from gbm_constrained.fit.model_note import dumps, loads
 from gbm_constrained.reporting.mathml import formula_of
-from gbm_constrained.training.note_json import dumps, loads
 
 MISSED, ALARM = [[0, 0], [1, 0]], [[0, 3], [0, 3]]
 

@@ -13,13 +13,13 @@ from scipy import stats
 from scipy.optimize import approx_fprime
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.positive_class import resolve_positive_class
+from gbm_constrained.constraints.checking import resolve_positive_class
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.fit.model_note import dumps, loads
 from gbm_constrained.presets import Coverage, Quantification
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals
-from gbm_constrained.training.note_json import dumps, loads
 
 CLASSES = np.array(["a", "b", "c"])
 TARGETS = {"a": 0.5, "b": 0.3, "c": 0.2}

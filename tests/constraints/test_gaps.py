@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.curves import DifferenceNorm
+from gbm_constrained.constraints.base import DifferenceNorm
 
 RATES = {"fpr": gc.fpr(), "tpr": gc.tpr(), "accuracy": gc.accuracy()}
 QUOTIENTS = {"precision": gc.precision(), "f1": gc.f1(), "odds": gc.tpr() / gc.accuracy()}

@@ -7,7 +7,7 @@ from pasted import paste
 
 import gbm_constrained as gc
 from gbm_constrained import auc, cross_auc, each, gap, mean_rank, ratio
-from gbm_constrained.constraints.positive_class import name_positive_class
+from gbm_constrained.constraints.checking import name_positive_class
 from gbm_constrained.constraints.text import format_constraint, parse_constraint
 
 F, M = {"sex": "F"}, {"sex": "M"}

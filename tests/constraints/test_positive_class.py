@@ -14,8 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.auc_presets import SubgroupAUC
-from gbm_constrained.constraints.positive_class import (
+from gbm_constrained.constraints.checking import (
     find_positive_class,
     name_positive_class,
     resolve_positive_class,
@@ -26,6 +25,7 @@ from gbm_constrained.constraints.presets import (
     EqualOpportunity,
     FourFifths,
     NeymanPearson,
+    SubgroupAUC,
 )
 from gbm_constrained.plotting import GroupRatesDisplay, plot_np_roc
 from gbm_constrained.reporting.notebook import html_of

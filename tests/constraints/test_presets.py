@@ -15,7 +15,6 @@ from regressions import build
 import gbm_constrained as gc
 from gbm_constrained import presets
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.fairlearn import from_fairlearn
 from gbm_constrained.constraints.presets import (
     BoundedGroupLoss,
     Churn,
@@ -26,9 +25,10 @@ from gbm_constrained.constraints.presets import (
     NeymanPearson,
     TruePositiveRateParity,
     UtilityParity,
+    from_fairlearn,
 )
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.validation import columns_of
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.row_means import (
+from gbm_constrained.constraints.rates import (
     LOSSES,
     coverage,
     mean_loss,

@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
 from gbm_constrained import presets
-from gbm_constrained.constraints.expressions import Rate
-from gbm_constrained.constraints.gaps import Gap, Ratio
+from gbm_constrained.constraints.base import Rate
+from gbm_constrained.constraints.comparisons import Gap, Ratio
 
 F, M = {"sex": "F"}, {"sex": "M"}
 TABLE = {

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import gbm_constrained as gc
 from gbm_constrained import presets
-from gbm_constrained.constraints import pair_rates, rates
+from gbm_constrained.constraints import rates
 
 
 def test_the_language_has_every_rate_preset_and_parameter():
     of_presets = set(presets.__all__) - {"from_fairlearn"}
-    for name in (*rates.__all__, *pair_rates.__all__, *of_presets):
+    for name in (*rates.__all__, *rates.__all__, *of_presets):
         function = getattr(presets if name in of_presets else gc, name)
         parameters = set(inspect.signature(function).parameters) - {"options"}
         if name in ("each", "gap", "ratio"):
@@ -174,7 +174,7 @@ def test_the_mark_is_on_the_line_of_the_error():
 
 
 PIECES = [
-    *rates.__all__, *pair_rates.__all__, *presets.__all__,
+    *rates.__all__, *rates.__all__, *presets.__all__,
     *"()[]{}:,=+-*/;.\n\"'\\<>%#", "<=", ">=", "==", " ", "  ", "0", "1",
     "0.05", "1e400", "-1e308", "nan", "inf", "9" * 30, "007", "true", "None", "overall", "label(",
     "on={", "dataset(m)", "by=", "reference=", "min_group_size=", "sex", "F", "é", "\ud800",

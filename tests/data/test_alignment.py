@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 import gbm_constrained as gc
-from gbm_constrained.data.alignment import RowAlignment, check_alignment
+from gbm_constrained.data.validation import RowAlignment, check_alignment
 from gbm_constrained.evaluation.np_roc import np_roc_band
+from gbm_constrained.fit.model_note import dumps, loads
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 from gbm_constrained.plotting import (
     GroupConfusionDisplay,
@@ -19,7 +20,6 @@ from gbm_constrained.plotting import (
     plot_threshold_curve,
 )
 from gbm_constrained.tradeoff import tradeoff_curve
-from gbm_constrained.training.note_json import dumps, loads
 
 N = 240
 RNG = np.random.default_rng(0)

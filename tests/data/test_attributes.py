@@ -15,8 +15,7 @@ from grouped_fits import fitted, problem
 import gbm_constrained as gc
 from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.validation import as_groups, check_labels, check_weight
+from gbm_constrained.data.validation import as_groups, check_labels, check_weight, columns_of
 from gbm_constrained.problem.compiler import compile_constraints
 
 DAY = datetime.date(2020, 1, 1)

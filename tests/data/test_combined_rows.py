@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from gbm_constrained.data.combined_rows import CombinedRows, encode
+from gbm_constrained.data.fit_data import CombinedRows, encode
 
 X = np.arange(12.0).reshape(6, 2)
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import run_on_machines
 
-from gbm_constrained.data.communicator import Machine, SingleMachine
-from gbm_constrained.data.exact_sums import BITS, ExactSums, round_weights
+from gbm_constrained.data.exact_sums import BITS, ExactSums, Machine, SingleMachine, round_weights
 from gbm_constrained.data.rows import Rows
 
 MOST_ROWS = 1 << 27

@@ -16,9 +16,8 @@ from sklearn.model_selection import (
     TimeSeriesSplit,
 )
 
-from gbm_constrained.data.given_folds import GivenFolds, check_splitter
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.times import Times
+from gbm_constrained.data.splits import GivenFolds, Times, check_splitter
 
 N = 24
 X = np.arange(2.0 * N).reshape(N, 2)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gbm_constrained.data.row_hash import hash_numbers
+from gbm_constrained.data.splits import hash_numbers
 
 
 def test_hashes_are_those_of_splitmix64():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from group_values import AGE, PREDICTED, SEX, N, expected_of, groups_of
 
-from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.validation import columns_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from machines import run_on_machines
 
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import parts_by_hash
 

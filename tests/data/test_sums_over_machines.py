@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import run_on_machines
 
-from gbm_constrained.data.communicator import SingleMachine
-from gbm_constrained.data.exact_sums import sum_over_machines
+from gbm_constrained.data.exact_sums import SingleMachine, sum_over_machines
 
 SEEDS = st.integers(0, 2**32 - 1)
 

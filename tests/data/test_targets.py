@@ -5,15 +5,14 @@ import pandas as pd
 import pytest
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.row_means import (
+from gbm_constrained.constraints.rates import (
     coverage,
     mean_loss,
     mean_prediction,
     row_functions_of,
 )
 from gbm_constrained.constraints.selectors import dataset
-from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.data.targets import TargetData, check_targets
+from gbm_constrained.data.fit_data import FitArguments, TargetData, check_targets
 
 
 @pytest.mark.parametrize(

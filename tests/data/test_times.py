@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.data.times import Times
+from gbm_constrained.data.splits import Times
+from gbm_constrained.data.validation import columns_of
 
 
 def rows_of(n, **columns):

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from predicted_rows import hold_out
 
 import gbm_constrained as gc
-from gbm_constrained.decision.affine import (
+from gbm_constrained.decision.regression import (
     Affine,
     Criterion,
     choose_affine,
     credible_rows,
     standard_errors,
 )
-from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.problem.losses import RegressionObjective
 
 
 def draw(n=600, seed=0):

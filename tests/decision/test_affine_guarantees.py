@@ -10,12 +10,12 @@ from predicted_rows import hold_out
 from scipy import stats
 
 import gbm_constrained as gc
-from gbm_constrained.decision.affine_guarantees import (
+from gbm_constrained.decision.guarantees import (
     certify_affine,
     check_observed,
     tighten_for_certificate,
 )
-from gbm_constrained.statistics.bounded_means import BoundedMeans
+from gbm_constrained.statistics.p_values import BoundedMeans
 
 MEAN = gc.mean_prediction(range=(-1, 2))
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gbm_constrained as gc
-from gbm_constrained.decision.threshold_search import ShiftSearch, threshold_curve
+from gbm_constrained.decision.search import ShiftSearch, threshold_curve
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.p_values import constraint_p_values, hoeffding_bentkus_p_value
 

@@ -15,8 +15,7 @@ from shift_problems import EXACT, Problem, measured, random, seeds
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.bias_search import BiasSearch
-from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.decision.search import BiasSearch, ShiftSearch
 from gbm_constrained.problem.compiler import compile_constraints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gbm_constrained.decision.cell_scores import OTHER_DATA, CellScores
-from gbm_constrained.decision.cost_rule import CostRule, decide_by_costs, probabilities_of
+from gbm_constrained.decision.rules import (
+    OTHER_DATA,
+    CellScores,
+    CostRule,
+    decide_by_costs,
+    probabilities_of,
+)
 
 LABELS = np.array([0, 0, 1, 1, 2])  # of five cells: the last class has no groups
 

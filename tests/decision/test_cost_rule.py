@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from gbm_constrained.decision.cost_rule import (
+from gbm_constrained.decision.rules import (
     CostRule,
+    MarginShift,
+    Mixture,
     decide_by_costs,
     mixture_shares,
     probabilities_of,
 )
-from gbm_constrained.decision.rule import MarginShift, Mixture
 
 
 @settings(max_examples=50, deadline=None)

@@ -12,23 +12,23 @@ from small_fits import clopper_pearson, make
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.choose import VIOLATION_PRICE
-from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.prefix_choice import (
+from gbm_constrained.decision.choose import (
     MAX_ERROR_INCREASE,
+    VIOLATION_PRICE,
     Prefixes,
     choose_prefix,
     choose_with_room,
     cross_fitted_decisions,
     tightened_bounds,
 )
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.row_owners import is_priced
-from gbm_constrained.statistics.between_folds import (
+from gbm_constrained.problem.linear_constraints import is_priced
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.influence import (
     estimate_between_fold_deviation,
     prediction_intervals,
 )
-from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.merits import FEWEST_ROWS
-from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.decision.search import ShiftSearch
+from gbm_constrained.decision.violations import FEWEST_ROWS
 from gbm_constrained.metrics import f1_macro, g_mean
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of

@@ -12,8 +12,8 @@ import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision import guarantees
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.lines import RESOLUTION
-from gbm_constrained.decision.rule import Choice
+from gbm_constrained.decision.histograms import RESOLUTION
+from gbm_constrained.decision.rules import Choice
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.order_statistics import (
     expected_rank,

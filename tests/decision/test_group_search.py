@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from shift_problems import Problem, random, seeds
 
 import gbm_constrained as gc
-from gbm_constrained.decision.group_search import GroupSearch
-from gbm_constrained.decision.group_thresholds import GroupThresholds
-from gbm_constrained.decision.separable_search import best_pair
+from gbm_constrained.decision.groups import GroupThresholds
+from gbm_constrained.decision.search import GroupSearch, best_pair
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")

@@ -13,12 +13,8 @@ from references import best_shift
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
-from gbm_constrained.decision.group_thresholds import (
-    MAX_GROUPS,
-    MIN_GROUP_ROWS,
-    GroupThresholds,
-)
+from gbm_constrained.data.validation import columns_of
+from gbm_constrained.decision.groups import MAX_GROUPS, MIN_GROUP_ROWS, GroupThresholds
 from gbm_constrained.problem.compiler import compile_constraints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")

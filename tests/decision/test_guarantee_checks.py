@@ -14,11 +14,9 @@ from small_fits import ROUNDS, certified, make
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.choose import Prefixes
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
-from gbm_constrained.decision.prefix_choice import (
-    Prefixes,
-)
+from gbm_constrained.decision.guarantees import GuaranteeRequest, check_guarantee
 from gbm_constrained.problem.compiler import compile_constraints
 
 

@@ -12,15 +12,12 @@ from small_fits import certified, make
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.validation import columns_of
 from gbm_constrained.decision import guarantees
+from gbm_constrained.decision.choose import Prefixes, choose_prefix
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.guarantees import control_risk, count_sequences
-from gbm_constrained.decision.prefix_choice import (
-    Prefixes,
-    choose_prefix,
-)
-from gbm_constrained.decision.rule import Choice
+from gbm_constrained.decision.rules import Choice
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.p_values import constraint_p_values
 

@@ -8,7 +8,7 @@ from references import best_shift
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision import merits, score_counts
+from gbm_constrained.decision import histograms, violations
 from gbm_constrained.problem.compiler import compile_constraints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
@@ -31,8 +31,8 @@ def test_of_all_pairs_the_extremes_decide(rule, pairs):
     columns = {"g": np.array([f"g{k}" for k in group])}
     rules = [rule, gc.fpr(on={"g": "g1"}) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
-    decisions = score_counts.DecisionCounts(cells)
-    found = merits.ErrorAndViolations(decisions, compiled, compiled.b)
+    decisions = histograms.DecisionCounts(cells)
+    found = violations.ErrorAndViolations(decisions, compiled, compiled.b)
     assert len(found.pairs) == pairs
     for share in (0.0, 0.1, 0.5, 1.0):
         decided = (rng.random(600) < share).astype(np.intp)
@@ -41,7 +41,7 @@ def test_of_all_pairs_the_extremes_decide(rule, pairs):
         excess = compiled.rows_of(functionals) - compiled.b
         assert found.measure(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
     tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
-    assert not merits.ErrorAndViolations(decisions, compiled, tighter).pairs
+    assert not violations.ErrorAndViolations(decisions, compiled, tighter).pairs
 
 
 @pytest.mark.filterwarnings("error")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from references import solve_mixture
 
-from gbm_constrained.decision.mixtures import find_best_prefix, find_last_prefix, find_mixture
+from gbm_constrained.decision.rules import find_best_prefix, find_last_prefix, find_mixture
 
 
 @st.composite

@@ -23,7 +23,7 @@ from prefix_problem import (
 from references import solve_mixture
 
 import gbm_constrained as gc
-from gbm_constrained.decision.mixtures import find_mixture
+from gbm_constrained.decision.rules import find_mixture
 from gbm_constrained.solvers import AutoSolver
 
 

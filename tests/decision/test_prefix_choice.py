@@ -11,11 +11,10 @@ from small_fits import make
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.choose import VIOLATION_PRICE
+from gbm_constrained.decision.choose import N_PREFIXES, VIOLATION_PRICE, Prefixes, choose_prefix
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.prefix_choice import N_PREFIXES, Prefixes, choose_prefix
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.row_owners import compares_groups
+from gbm_constrained.problem.linear_constraints import compares_groups
 
 CLOSE = {"xgboost": 2e-6, "lightgbm": 1e-12}
 

@@ -10,15 +10,15 @@ from machines import run_on_machines
 from tabled_rows import Dealt
 
 import gbm_constrained as gc
-from gbm_constrained.data.row_hash import hash_numbers
-from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.group_thresholds import GroupThresholds
-from gbm_constrained.decision.prefix_choice import (
+from gbm_constrained.data.splits import hash_numbers
+from gbm_constrained.decision.choose import (
     Prefixes,
     choose_prefix,
     choose_with_room,
     cross_fitted_decisions,
 )
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.groups import GroupThresholds
 
 GROUPS = list("abcdef")  # With two labels, 12 cells.
 RULES = [gc.fpr() <= 0.1, gc.gap(gc.fnr(), by="group") <= 0.05]

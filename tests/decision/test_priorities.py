@@ -12,11 +12,10 @@ from tabled_rows import Dealt
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.choose import Prefixes, choose_prefix
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix
-from gbm_constrained.decision.priorities import PriorityLevels
-from gbm_constrained.decision.standard_errors import anticipate_standard_errors
-from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.decision.search import ShiftSearch
+from gbm_constrained.decision.violations import PriorityLevels, anticipate_standard_errors
 from gbm_constrained.problem.compiler import compile_constraints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")

@@ -9,7 +9,7 @@ from scipy.special import expit
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.probability_map import choose_map
+from gbm_constrained.decision.regression import choose_map
 from gbm_constrained.problem.compiler import compile_constraints
 
 

@@ -11,14 +11,10 @@ from helpers import BOTH, CLASSIFIERS, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.group_shifts import GroupOffsets
-from gbm_constrained.decision.refit_transfer import (
-    FoldScores,
-    match_positive_rate,
-    rows_to_match,
-)
+from gbm_constrained.decision.choose import FoldScores, match_positive_rate, rows_to_match
+from gbm_constrained.decision.groups import GroupOffsets
+from gbm_constrained.fit.fit import transfer_offsets
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.training.group_decisions import transfer_offsets
 
 OPTIONS = {
     "xgboost": {"max_depth": 4, "n_jobs": 1},

@@ -10,7 +10,7 @@ from scipy import stats
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.refit_transfer import (
+from gbm_constrained.decision.choose import (
     correct_training_values,
     estimate_optimism,
     estimate_optimism_of_decisions,

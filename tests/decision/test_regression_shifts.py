@@ -12,10 +12,15 @@ from predicted_rows import hold_out
 from shift_problems import random
 
 import gbm_constrained as gc
-from gbm_constrained.decision.affine import Criterion, choose_affine, find_largest_multipliers
-from gbm_constrained.decision.group_shifts import GroupOffsets
-from gbm_constrained.decision.regression_shifts import find_prices, list_group_shifts
-from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.decision.groups import GroupOffsets
+from gbm_constrained.decision.regression import (
+    Criterion,
+    choose_affine,
+    find_largest_multipliers,
+    find_prices,
+    list_group_shifts,
+)
+from gbm_constrained.problem.losses import RegressionObjective
 
 
 def draw(seed=0, n=300, n_groups=2):

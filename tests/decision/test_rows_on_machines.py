@@ -10,23 +10,26 @@ from dealt_rows import assert_close, assert_identical, measure_deals
 from machines import run_on_machines
 
 import gbm_constrained as gc
-from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.data.sensitive_features import columns_of
+from gbm_constrained.data.validation import columns_of
 from gbm_constrained.decision import guarantees
-from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.guarantee_checks import GuaranteeRequest, check_guarantee
-from gbm_constrained.decision.guarantees import conformal_bounds, count_sequences
-from gbm_constrained.decision.lines import RESOLUTION
-from gbm_constrained.decision.outcome import Outcome
-from gbm_constrained.decision.prefix_choice import Prefixes
-from gbm_constrained.decision.refit_transfer import (
+from gbm_constrained.decision.choose import (
     FoldScores,
+    Prefixes,
     estimate_optimism_of_decisions,
     match_positive_rate,
     rows_to_match,
 )
-from gbm_constrained.decision.rule import Scores
+from gbm_constrained.decision.evaluation_set import EvaluationSet, Outcome
+from gbm_constrained.decision.guarantees import (
+    GuaranteeRequest,
+    check_guarantee,
+    conformal_bounds,
+    count_sequences,
+)
+from gbm_constrained.decision.histograms import RESOLUTION
+from gbm_constrained.decision.rules import Scores
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.order_statistics import expected_threshold, umbrella_threshold
 

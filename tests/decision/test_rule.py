@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gbm_constrained.decision.rule import MarginShift, Mixture, Scores, shift_scores
+from gbm_constrained.decision.rules import MarginShift, Mixture, Scores, shift_scores
 
 N = 400
 

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from machines import run_on_machines
 from shift_problems import EXACT, Problem, random, seeds
 
-from gbm_constrained.data.communicator import SingleMachine
-from gbm_constrained.data.exact_sums import round_weights
-from gbm_constrained.decision.line_tables import MarginTable
-from gbm_constrained.decision.lines import Line
-from gbm_constrained.decision.merits import ErrorAndViolations
-from gbm_constrained.decision.score_counts import DecisionCounts
-from gbm_constrained.decision.score_tables import ScoredKinds, ScoreTable, edges_between
+from gbm_constrained.data.exact_sums import SingleMachine, round_weights
+from gbm_constrained.decision.histograms import (
+    DecisionCounts,
+    Line,
+    MarginTable,
+    ScoredKinds,
+    ScoreTable,
+    edges_between,
+)
+from gbm_constrained.decision.violations import ErrorAndViolations
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
 

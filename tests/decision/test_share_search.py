@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbm_constrained.decision import share_search
-from gbm_constrained.decision.lines import threshold_line
-from gbm_constrained.decision.share_search import SORTED_ROWS, shift_for_share
+from gbm_constrained.decision import search
+from gbm_constrained.decision.histograms import threshold_line
+from gbm_constrained.decision.search import SORTED_ROWS, shift_for_share
 
 
 @given(
@@ -58,6 +58,6 @@ def test_many_rows_give_the_threshold_of_a_sort(share, kind):
 def test_few_of_many_rows_are_sorted():
     """The window of scores holds a small part of the rows."""
     margin = np.random.default_rng(0).normal(size=SORTED_ROWS + 1)
-    low, high = next(share_search._surround(margin, 0.3, np.ones(margin.size)))
+    low, high = next(search._surround(margin, 0.3, np.ones(margin.size)))
     assert ((margin >= low) & (margin <= high)).mean() < 0.01
     assert low < np.quantile(margin, 0.7) < high

@@ -11,10 +11,10 @@ from references import best_shift
 from shift_problems import EXACT, Problem, measured, random, seeds
 
 import gbm_constrained as gc
-from gbm_constrained.boosters.xgboost.model import shift_intercept
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.threshold_search import threshold_curve
+from gbm_constrained.decision.search import threshold_curve
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.scorers.xgboost.models import shift_intercept
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
 

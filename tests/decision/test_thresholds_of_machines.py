@@ -11,11 +11,14 @@ from tabled_rows import Dealt
 
 import gbm_constrained as gc
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.group_thresholds import GroupThresholds
-from gbm_constrained.decision.line_tables import MarginTable
-from gbm_constrained.decision.share_search import shift_for_share
-from gbm_constrained.decision.threshold_grid import spread_thresholds
-from gbm_constrained.decision.threshold_search import ShiftSearch, threshold_curve
+from gbm_constrained.decision.groups import GroupThresholds
+from gbm_constrained.decision.histograms import MarginTable
+from gbm_constrained.decision.search import (
+    ShiftSearch,
+    shift_for_share,
+    spread_thresholds,
+    threshold_curve,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
 

@@ -11,10 +11,10 @@ from scipy.special import softmax
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.decision.violation_bound import ViolationBound
+from gbm_constrained.decision.search import ShiftSearch
+from gbm_constrained.decision.violations import ViolationBound
 from gbm_constrained.metrics import g_mean
-from gbm_constrained.metrics.values import MetricValue
+from gbm_constrained.metrics.base import MetricValue
 from gbm_constrained.problem.compiler import compile_constraints
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import run_on_collective, run_on_star
 
-from gbm_constrained.data.communicator import is_any
-from gbm_constrained.distributed.traffic import MeasuredCommunicator
+from gbm_constrained.data.exact_sums import is_any
+from gbm_constrained.distributed.networks import MeasuredCommunicator
 
 NETWORKS = pytest.mark.parametrize("run", [run_on_star, run_on_collective])
 SIZES = pytest.mark.parametrize("n", [1, 2, 4])

@@ -14,9 +14,8 @@ from clusters import dask_cluster
 from distributed import futures_of, wait
 from engine_ranks import boost, describe, table
 
-from gbm_constrained.distributed.dask import train
-from gbm_constrained.distributed.dask_rows import DaskRows
-from gbm_constrained.distributed.rank import Plan
+from gbm_constrained.distributed.dask import DaskRows, train
+from gbm_constrained.distributed.ranks import Plan
 from gbm_constrained.exceptions import MachineError
 
 ROWS = table()

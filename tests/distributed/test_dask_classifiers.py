@@ -17,7 +17,7 @@ from sklearn.base import clone
 import gbm_constrained
 from gbm_constrained import MissedConstraintsWarning, fpr, gap
 from gbm_constrained.dask import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
-from gbm_constrained.distributed.rank import Plan, Shard, train_rank
+from gbm_constrained.distributed.ranks import Plan, Shard, train_rank
 from gbm_constrained.exceptions import MachineError
 
 ROWS = table(2000)

@@ -8,8 +8,8 @@ import pytest
 from clusters import dask_cluster
 from engine_ranks import table
 
-from gbm_constrained.distributed.dask_rows import DaskRows, PlacedRows
-from gbm_constrained.distributed.shards import join_shards, make_shard, renumber, without_rows
+from gbm_constrained.distributed.dask import DaskRows, PlacedRows
+from gbm_constrained.distributed.ranks import join_shards, make_shard, renumber, without_rows
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from networks import KEY, in_threads, listen, outcomes_on_star
 
-from gbm_constrained.distributed.sockets import TCPStar, accept_peers, connect_to_peer
+from gbm_constrained.distributed.networks import TCPStar, accept_peers, connect_to_peer
 from gbm_constrained.exceptions import MachineError
 
 HOST = socket.gethostname()

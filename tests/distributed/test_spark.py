@@ -14,7 +14,7 @@ from engine_ranks import boost, describe, table
 from networks import run_on_collective
 
 from gbm_constrained import fpr, gap
-from gbm_constrained.distributed.rank import Plan, Shard, train_rank
+from gbm_constrained.distributed.ranks import Plan, Shard, train_rank
 from gbm_constrained.exceptions import MachineError
 
 pyspark = pytest.importorskip("pyspark")
@@ -25,8 +25,11 @@ import engine_ranks  # noqa: E402 - of use where Spark is
 from pyspark import cloudpickle  # noqa: E402
 from pyspark.ml.feature import VectorAssembler  # noqa: E402
 
-from gbm_constrained.distributed.spark import train  # noqa: E402
-from gbm_constrained.distributed.spark_rows import FeatureColumns, SparkRows  # noqa: E402
+from gbm_constrained.distributed.spark import (  # noqa: E402
+    FeatureColumns,
+    SparkRows,
+    train,
+)
 from gbm_constrained.spark import ConstrainedXGBClassifier  # noqa: E402
 
 ROWS = table(1000).assign(id=lambda rows: np.arange(len(rows))[::-1])

@@ -12,21 +12,20 @@ import pytest
 from sklearn.datasets import load_svmlight_file
 from sklearn.metrics import roc_auc_score
 
-from gbm_constrained.linear_model.score_functions import LinearScore
+from gbm_constrained.linear_model.auc_scorer import LinearScore
 from gbm_constrained.solvers.level_set import (
+    DualGeometry,
     LevelSchedule,
     LevelSetSearch,
-    follow_levels,
-    shuffled_batches,
-)
-from gbm_constrained.solvers.pair_rules import bound_difference, density_ratios
-from gbm_constrained.solvers.square_dual import find_optimum
-from gbm_constrained.solvers.square_surrogate import SquareSurrogate
-from gbm_constrained.solvers.stochastic_mirror_descent import (
-    DualGeometry,
     Primal,
     SaddleProblem,
+    SquareSurrogate,
     StepSizes,
+    bound_difference,
+    density_ratios,
+    find_optimum,
+    follow_levels,
+    shuffled_batches,
 )
 
 FEMALE = 71  # Column of X; the 72nd of the file. The 39th is an education bin.

@@ -10,7 +10,7 @@ import pytest
 from grouped_fits import fitted, problem
 
 from gbm_constrained import audit, fnr, fpr
-from gbm_constrained.constraints.grouped import overall
+from gbm_constrained.constraints.comparisons import overall
 from gbm_constrained.constraints.rates import each, gap, ratio, selection_rate, tpr
 from gbm_constrained.constraints.selectors import dataset
 

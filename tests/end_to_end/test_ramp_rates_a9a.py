@@ -10,9 +10,12 @@ from a9a import FEMALE, MALE, load_a9a
 from scipy import sparse
 
 from gbm_constrained.linear_model.hinge import WeightedSVM
-from gbm_constrained.solvers.dataset_rates import RateProblem, ramp
-from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization
-from gbm_constrained.solvers.ramp_starts import find_start
+from gbm_constrained.solvers.dataset_rates import (
+    MajorizationMinimization,
+    RateProblem,
+    find_start,
+    ramp,
+)
 
 
 class Linear:

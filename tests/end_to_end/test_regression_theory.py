@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from regressions import LOSS_OF_OBJECTIVE, PARAMETERS, build, loss_of
 
-from gbm_constrained.constraints.rates import gap
-from gbm_constrained.constraints.row_means import mean_loss, mean_prediction
+from gbm_constrained.constraints.rates import gap, mean_loss, mean_prediction
 from gbm_constrained.linear_model import DictionaryLearner, LinearLearner, leaf_indicators
-from gbm_constrained.problem.regression_objectives import RegressionObjective
+from gbm_constrained.problem.losses import RegressionObjective
 
 CASES = [
     (objective, kind, l2)

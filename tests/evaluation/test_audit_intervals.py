@@ -7,7 +7,7 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.gaps import Ratio
+from gbm_constrained.constraints.comparisons import Ratio
 
 
 def test_intervals_of_rates_are_exact(unseen, binary):

@@ -9,15 +9,16 @@ from references import best_shift
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.bias_search import BiasSearch
-from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.outcome import Outcome
-from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix
-from gbm_constrained.decision.refit_transfer import SIGNIFICANCE
-from gbm_constrained.decision.rule import Choice, Scores
-from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.evaluation.assessment import ReturnedModel, assess
-from gbm_constrained.evaluation.conflicts import DecisionPool, _smallest_cover
+from gbm_constrained.decision.choose import SIGNIFICANCE, Prefixes, choose_prefix
+from gbm_constrained.decision.evaluation_set import EvaluationSet, Outcome, ScoredRows
+from gbm_constrained.decision.rules import Choice, Scores
+from gbm_constrained.decision.search import BiasSearch, ShiftSearch
+from gbm_constrained.evaluation.assessment import (
+    DecisionPool,
+    ReturnedModel,
+    _smallest_cover,
+    assess,
+)
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.p_values import find_violated_rows

@@ -11,8 +11,8 @@ from helpers import BOTH, CLASSIFIERS
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.evaluation.costs import MAX_EXCESS_ERROR, Cost, measure_cost
-from gbm_constrained.evaluation.messages import describe_cost
+from gbm_constrained.evaluation.assessment import describe_cost
+from gbm_constrained.evaluation.verdicts import MAX_EXCESS_ERROR, Cost, measure_cost
 from gbm_constrained.problem.compiler import compile_constraints
 
 OPTIONS = {

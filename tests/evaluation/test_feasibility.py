@@ -14,7 +14,7 @@ from helpers import BOTH
 import gbm_constrained as gc
 from gbm_constrained.datasets import load_adult, load_credit
 from gbm_constrained.evaluation.verdicts import gravest
-from gbm_constrained.training.note_json import dumps
+from gbm_constrained.fit.model_note import dumps
 
 
 def noisy(n=2500, flipped=0.2):

@@ -13,7 +13,7 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.evaluation.metric_value import MetricOnRows, measure_metric
+from gbm_constrained.evaluation.audit import MetricOnRows, measure_metric
 from gbm_constrained.metrics import f1_macro, f_beta, g_mean, h_mean, metric
 from gbm_constrained.metrics.reading import read_metric
 

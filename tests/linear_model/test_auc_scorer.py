@@ -17,9 +17,7 @@ import gbm_constrained as gc
 from gbm_constrained._findings import collect_warnings
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
 from gbm_constrained.linear_model import ConstrainedAUCScorer
-from gbm_constrained.solvers.pair_rules import density_ratios
-from gbm_constrained.solvers.square_dual import find_optimum
-from gbm_constrained.solvers.square_surrogate import SquareSurrogate
+from gbm_constrained.solvers.level_set import SquareSurrogate, density_ratios, find_optimum
 
 QUICK = {"n_steps": 200, "theta": 1.0}
 

@@ -10,8 +10,10 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from gbm_constrained import audit, fpr, gap
-from gbm_constrained.linear_model.black_box import LinearParameters
-from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
+from gbm_constrained.linear_model.logistic_regression import (
+    ConstrainedLogisticRegression,
+    LinearParameters,
+)
 from gbm_constrained.metrics import BlackBox
 from gbm_constrained.solvers import AdaptiveSurrogates
 

@@ -16,8 +16,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.linear_model import LinearLearner
 from gbm_constrained.metrics import g_mean, h_mean, metric
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.statistics_of_cells import MeanLosses, PredictedFractions
+from gbm_constrained.problem.lagrangian import Lagrangian, MeanLosses, PredictedFractions
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
 

@@ -110,7 +110,7 @@ def test_large_dictionaries_take_the_same_steps(monkeypatch):
     """Without factorised second moments: the same iterates, the same constants."""
     expected = [_learner(4, "leaves", metric) for metric in ("scores", "weights")]
     states = [learner.solve(4) for learner in expected]
-    monkeypatch.setattr("gbm_constrained.linear_model.linear_scores.MAX_DENSE", 3)
+    monkeypatch.setattr("gbm_constrained.linear_model.exact.MAX_DENSE", 3)
     for before, state, metric in zip(expected, states, ("scores", "weights"), strict=True):
         learner = _learner(4, "leaves", metric)
         assert learner.smoothness == pytest.approx(before.smoothness)

@@ -7,10 +7,10 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.positive_class import resolve_positive_class
+from gbm_constrained.constraints.checking import resolve_positive_class
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.linear_model.pair_sets import PairSets
-from gbm_constrained.solvers.pair_rules import NEGATIVES, POSITIVES
+from gbm_constrained.solvers.level_set import NEGATIVES, POSITIVES
 
 CLASSES = np.array([0, 1])
 

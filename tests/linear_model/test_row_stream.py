@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import chi2
 
-from gbm_constrained.linear_model.level_choice import LogOdds
-from gbm_constrained.linear_model.pair_sets import PairSample
-from gbm_constrained.linear_model.row_stream import Reservoir
+from gbm_constrained.linear_model.auc_scorer import LogOdds
+from gbm_constrained.linear_model.pair_sets import PairSample, Reservoir
 
 
 def rows(first, last):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pair_problems import PairProblem
 
-from gbm_constrained.linear_model.score_functions import LinearScore, SigmoidNetwork
+from gbm_constrained.linear_model.auc_scorer import LinearScore, SigmoidNetwork
 
 
 @pytest.mark.parametrize("kind", ["linear", "network"])

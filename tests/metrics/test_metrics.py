@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.evaluation.metric_value import measure_metric
+from gbm_constrained.evaluation.audit import measure_metric
 from gbm_constrained.metrics import (
     balanced_accuracy,
     cost,

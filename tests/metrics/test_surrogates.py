@@ -10,9 +10,9 @@ from scipy.optimize import approx_fprime
 from gbm_constrained.constraints.selectors import label
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.metrics import surrogate
-from gbm_constrained.metrics.margin_losses import MARGIN_LOSSES
 from gbm_constrained.metrics.surrogates import (
     LOSSES,
+    MARGIN_LOSSES,
     SurrogateLosses,
     check_surrogates,
     default_surrogates,

@@ -11,8 +11,7 @@ from sklearn import metrics as sk
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.bias_search import BiasSearch
-from gbm_constrained.decision.threshold_search import ShiftSearch
+from gbm_constrained.decision.search import BiasSearch, ShiftSearch
 from gbm_constrained.metrics import (
     balanced_accuracy,
     cost,

@@ -10,8 +10,8 @@ from lagrangians import build
 from machines import run_on_machines
 
 import gbm_constrained as gc
-from gbm_constrained.data.communicator import Machine
-from gbm_constrained.data.devices import to_host
+from gbm_constrained.data.cells import to_host
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 CLASS_COUNTS = [2, 3]

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gbm_constrained as gc
-from gbm_constrained.decision.threshold_search import ShiftSearch
-from gbm_constrained.evaluation.measured_rows import MeasuredRows
+from gbm_constrained.decision.search import ShiftSearch
+from gbm_constrained.evaluation.audit import MeasuredRows
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 

@@ -10,18 +10,18 @@ from machines import run_on_machines
 from predicted_rows import hold_out
 
 import gbm_constrained as gc
-from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.affine import credible_rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.standard_errors import standard_errors
+from gbm_constrained.decision.regression import credible_rows
+from gbm_constrained.decision.violations import standard_errors
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import FitProblem, LibrarySettings
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.credibility import CREDIBLE_ROWS
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import CREDIBLE_ROWS
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import FitProblem, LibrarySettings
 
 OF_NINE = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
 EXACT = {"rtol": 0.0, "atol": 1e-12}

@@ -15,9 +15,7 @@ from kernel_rows import (
 )
 from scipy.special import softmax
 
-from gbm_constrained.problem.kernels.base import Block
-from gbm_constrained.problem.kernels.binary import BinaryKernel
-from gbm_constrained.problem.kernels.tables import KernelTables
+from gbm_constrained.problem.kernels import BinaryKernel, Block, KernelTables
 
 
 @pytest.mark.parametrize("parts", PARTS)

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import gbm_constrained as gc
 from gbm_constrained import presets
-from gbm_constrained.constraints.row_means import row_functions_of
+from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.joint_cells import JointCells
+from gbm_constrained.problem.compiler import JointCells, compile_constraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of_weights
 
 CONSTRAINTS = [

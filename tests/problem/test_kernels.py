@@ -16,9 +16,7 @@ from kernel_rows import (
 )
 from scipy.special import expit, log_softmax, softmax
 
-from gbm_constrained.problem.kernels.base import Block, clip_cap
-from gbm_constrained.problem.kernels.binary import BinaryKernel
-from gbm_constrained.problem.kernels.tables import KernelTables
+from gbm_constrained.problem.kernels import BinaryKernel, Block, KernelTables, clip_cap
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

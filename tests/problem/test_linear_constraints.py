@@ -12,7 +12,7 @@ from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.sparse_products import SMALL_MATRIX, product_with
+from gbm_constrained.problem.linear_constraints import SMALL_MATRIX, product_with
 
 
 def part_with_empty_cells():

@@ -14,7 +14,7 @@ from lagrangians import (
 )
 
 import gbm_constrained as gc
-from gbm_constrained.problem.kernels.proxies import PROXIES
+from gbm_constrained.problem.kernels import PROXIES
 
 
 @pytest.mark.parametrize("weighted", [False, True])

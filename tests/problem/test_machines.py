@@ -10,13 +10,11 @@ from machines import run_on_machines
 from scipy.special import expit
 
 import gbm_constrained as gc
-from gbm_constrained.data.communicator import Machine
-from gbm_constrained.data.devices import to_host
+from gbm_constrained.data.cells import to_host
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.joint_cells import JointCells
-from gbm_constrained.problem.lipschitz import SAMPLED
-from gbm_constrained.problem.statistics_of_cells import LARGEST_LOSS
+from gbm_constrained.problem.compiler import JointCells, compile_constraints
+from gbm_constrained.problem.lagrangian import LARGEST_LOSS, SAMPLED
 
 N = 150
 EVERY = np.arange(N)

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 import gbm_constrained as gc
 from gbm_constrained import auc, cross_auc, each, gap, mean_rank, ratio
-from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.problem.compiler import compile_constraints
 
 SMALL = {"min_group_size": 1}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pair_references import count_pairs
 from sklearn.metrics import roc_auc_score
 
-from gbm_constrained.problem.pair_statistics import pair_rate, pair_table
+from gbm_constrained.problem.pairs import pair_rate, pair_table
 
 EXACT = 1e-12
 
@@ -34,7 +34,7 @@ def test_every_entry_is_the_count_of_all_pairs(case, entries):
     scores, cells, weight, n_cells = case
     with pytest.MonkeyPatch.context() as patch:
         # Blocks of few scores: what one block leaves to the next is part of the sum.
-        patch.setattr("gbm_constrained.problem.pair_statistics.ENTRIES", entries)
+        patch.setattr("gbm_constrained.problem.pairs.ENTRIES", entries)
         table = pair_table(scores, cells, weight, n_cells)
     counted = [
         [count_pairs(scores, cells == c, cells == d, weight) for d in range(n_cells)]

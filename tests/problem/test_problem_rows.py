@@ -25,9 +25,8 @@ from lagrangians import (
 )
 
 import gbm_constrained as gc
-from gbm_constrained.problem.kernels.binary import BinaryKernel
-from gbm_constrained.problem.kernels.softmax import SoftmaxKernel
-from gbm_constrained.problem.problem_rows import BLOCK
+from gbm_constrained.problem.kernels import BinaryKernel, SoftmaxKernel
+from gbm_constrained.problem.rows import BLOCK
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

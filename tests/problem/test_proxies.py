@@ -12,9 +12,7 @@ from kernel_rows import (
 )
 from scipy.special import softmax
 
-from gbm_constrained.problem.kernels.base import loss_lipschitz, rate_lipschitz
-from gbm_constrained.problem.kernels.proxies import PROXIES
-from gbm_constrained.problem.kernels.tables import KernelTables
+from gbm_constrained.problem.kernels import PROXIES, KernelTables, loss_lipschitz, rate_lipschitz
 
 
 @pytest.mark.parametrize("n_classes", CLASS_COUNTS)

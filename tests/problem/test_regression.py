@@ -7,7 +7,7 @@ from references import random, seeds
 from regressions import MEANS, OBJECTIVES, SQUARED, build, draw, mixed_rules
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.row_means import (
+from gbm_constrained.constraints.rates import (
     coverage,
     mean_loss,
     mean_prediction,
@@ -15,8 +15,7 @@ from gbm_constrained.constraints.row_means import (
     share_above,
 )
 from gbm_constrained.constraints.selectors import dataset
-from gbm_constrained.problem.row_functions import row_values
-from gbm_constrained.problem.smooth_functions import smooth_function
+from gbm_constrained.problem.losses import row_values, smooth_function
 
 STEP = 1e-6
 IDENTITY = [objective for objective in OBJECTIVES if not objective.has_log_link]

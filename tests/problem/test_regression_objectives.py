@@ -7,8 +7,7 @@ import xgboost as xgb
 from regressions import OBJECTIVES
 from sklearn import metrics
 
-from gbm_constrained.problem.regression_objectives import RegressionObjective
-from gbm_constrained.problem.row_functions import KINK_WIDTH
+from gbm_constrained.problem.losses import KINK_WIDTH, RegressionObjective
 
 STEP = 1e-6
 IDS = [objective.name for objective in OBJECTIVES]

@@ -8,19 +8,17 @@ from references import random
 from regressions import LOSSES, MEANS, OBJECTIVES
 from sklearn import metrics
 
-from gbm_constrained.constraints.row_means import mean_loss, row_functions_of
-from gbm_constrained.problem.row_functions import (
+from gbm_constrained.constraints.rates import mean_loss, row_functions_of
+from gbm_constrained.problem.losses import (
     KINK_WIDTH,
     STEP_WIDTH,
     curvature_range,
     row_derivatives,
     row_values,
-    unit_of,
-)
-from gbm_constrained.problem.smooth_functions import (
     smooth_function,
     smooth_loss,
     smooth_objective,
+    unit_of,
 )
 
 SCALE, WIDTH, STEP = 1.3, 0.05, 1e-6

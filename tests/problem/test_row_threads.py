@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from lagrangians import build, kinds
 
-from gbm_constrained.problem.row_threads import MIN_ROWS, count_threads, map_in_order
+from gbm_constrained.problem.rows import MIN_ROWS, count_threads, map_in_order
 
 
 @pytest.mark.parametrize("kind", ["mixed", "several"])

@@ -9,8 +9,7 @@ import pytest
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.problem_rows import ProblemRows
-from gbm_constrained.problem.statistics_of_cells import (
+from gbm_constrained.problem.lagrangian import (
     STATISTICS,
     CellStatistic,
     MeanLosses,
@@ -18,6 +17,7 @@ from gbm_constrained.problem.statistics_of_cells import (
     TrackedFractions,
     make_statistics,
 )
+from gbm_constrained.problem.rows import ProblemRows
 
 N = 500
 

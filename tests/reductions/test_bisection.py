@@ -9,8 +9,8 @@ import pytest
 from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
 from reference_losses import Ratio, micro_f1
 
-from gbm_constrained.reductions.base import Programme
-from gbm_constrained.reductions.bisection import ZeroDenominatorError, solve_by_bisection
+from gbm_constrained.reductions.methods import ZeroDenominatorError, solve_by_bisection
+from gbm_constrained.reductions.mixtures import Programme
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors

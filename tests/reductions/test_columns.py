@@ -8,8 +8,8 @@ from atoms import AtomOracle, coverage_rows, paper_fairness, paper_synthetic, re
 from reference_losses import GMean, HMean, KullbackLeibler, MinMax, QMean, micro_f1
 from scipy.stats import norm
 
-from gbm_constrained.reductions.base import FEASIBLE, LinearObjective, Programme
-from gbm_constrained.reductions.solve import solve
+from gbm_constrained.reductions.methods import solve
+from gbm_constrained.reductions.mixtures import FEASIBLE, LinearObjective, Programme
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from reference_losses import GMean, HMean, MinMax, QMean, balanced_error, micro_f1
 
-from gbm_constrained.reductions.base import LinearObjective, Programme
-from gbm_constrained.reductions.solve import solve
+from gbm_constrained.reductions.methods import solve
+from gbm_constrained.reductions.mixtures import LinearObjective, Programme
 
 CONVEX = {
     "balanced": balanced_error,

@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 from reference_losses import KullbackLeibler, MacroF1, QMean, micro_f1
 from scipy.optimize import linprog, minimize_scalar
 
-from gbm_constrained.reductions.base import FEASIBLE, LinearObjective, Programme
-from gbm_constrained.reductions.master import Master
-from gbm_constrained.reductions.segments import polish
-from gbm_constrained.reductions.solve import solve
+from gbm_constrained.reductions.methods import solve
+from gbm_constrained.reductions.mixtures import (
+    FEASIBLE,
+    LinearObjective,
+    Master,
+    Programme,
+    polish,
+)
 
 FREE = np.zeros((0, 6)), np.zeros(0)
 PRIORS = np.array([0.5, 0.3, 0.2])

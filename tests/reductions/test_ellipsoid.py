@@ -7,10 +7,13 @@ import pytest
 from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
 from reference_losses import GMean, HMean, KullbackLeibler, MinMax, QMean
 
-from gbm_constrained.reductions.base import Programme
-from gbm_constrained.reductions.ellipsoid import cut_ellipsoid, solve_by_ellipsoid
-from gbm_constrained.reductions.lagrangian import SplitLagrangian
-from gbm_constrained.reductions.solve import solve
+from gbm_constrained.reductions.methods import (
+    SplitLagrangian,
+    cut_ellipsoid,
+    solve,
+    solve_by_ellipsoid,
+)
+from gbm_constrained.reductions.mixtures import Programme
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors

@@ -15,15 +15,14 @@ from reference_losses import (
     micro_f1,
 )
 
-from gbm_constrained.reductions.base import Programme
-from gbm_constrained.reductions.columns import solve_by_columns
-from gbm_constrained.reductions.frank_wolfe import (
+from gbm_constrained.reductions.methods import (
     run_frank_wolfe,
+    solve,
+    solve_by_columns,
     solve_by_frank_wolfe,
     solve_by_split_frank_wolfe,
 )
-from gbm_constrained.reductions.search import Search
-from gbm_constrained.reductions.solve import solve
+from gbm_constrained.reductions.mixtures import Programme, Search
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors

@@ -8,13 +8,13 @@ from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
 from reference_losses import KullbackLeibler, MinMax, QMean
 from scipy.optimize import minimize
 
-from gbm_constrained.reductions.base import Programme
-from gbm_constrained.reductions.gradient_descent_ascent import (
+from gbm_constrained.reductions.methods import (
     project_on_ball,
     project_on_corner,
+    solve,
     solve_by_gradient_descent_ascent,
 )
-from gbm_constrained.reductions.solve import solve
+from gbm_constrained.reductions.mixtures import Programme
 
 SYNTHETIC = paper_synthetic(500)
 PRIORS = SYNTHETIC.priors

@@ -7,8 +7,8 @@ import pytest
 from atoms import AtomOracle, coverage_rows, recalls, shares
 from reference_losses import GMean, HMean, MinMax, QMean
 
-from gbm_constrained.reductions.base import FEASIBLE, Programme
-from gbm_constrained.reductions.solve import solve
+from gbm_constrained.reductions.methods import solve
+from gbm_constrained.reductions.mixtures import FEASIBLE, Programme
 
 W = np.random.default_rng(0).dirichlet(np.full(60, 0.3)).reshape(20, 3)
 EFFECT = np.concatenate([recalls(W), shares(W)])

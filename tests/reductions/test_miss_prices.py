@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gbm_constrained.problem.joint_cells import Coefficients, JointCells
-from gbm_constrained.reductions.miss_prices import improve_rule
-from gbm_constrained.reductions.plug_in import PlugIn
+from gbm_constrained.problem.compiler import Coefficients, JointCells
+from gbm_constrained.reductions.plug_in import PlugIn, improve_rule
 
 
 def make_oracle(P, y, amount, matrix):

@@ -7,9 +7,8 @@ import pytest
 from atoms import AtomOracle, coverage_rows, recalls, shares, solve_exactly
 from reference_losses import GMean, MinMax, QMean, micro_f1
 
-from gbm_constrained.reductions.base import FEASIBLE, Programme
-from gbm_constrained.reductions.columns import mix_rules
-from gbm_constrained.reductions.solve import SOLVERS, solve
+from gbm_constrained.reductions.methods import SOLVERS, mix_rules, solve
+from gbm_constrained.reductions.mixtures import FEASIBLE, Programme
 
 RNG = np.random.default_rng(0)
 W = RNG.dirichlet(np.full(60, 0.3)).reshape(20, 3)

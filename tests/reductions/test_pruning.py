@@ -7,8 +7,12 @@ import pytest
 from reference_losses import GMean, HMean, KullbackLeibler, MacroF1, MinMax, QMean, micro_f1
 from scipy.optimize import minimize
 
-from gbm_constrained.reductions.base import LinearObjective, Programme
-from gbm_constrained.reductions.pruning import find_best_mixture, reduce_support
+from gbm_constrained.reductions.mixtures import (
+    LinearObjective,
+    Programme,
+    find_best_mixture,
+    reduce_support,
+)
 
 N = 30
 

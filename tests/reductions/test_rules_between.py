@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbm_constrained.problem.joint_cells import Coefficients, JointCells
-from gbm_constrained.reductions.plug_in import PlugIn
-from gbm_constrained.reductions.rules_between import MAX_SEGMENT_RULES, list_rules_between
+from gbm_constrained.problem.compiler import Coefficients, JointCells
+from gbm_constrained.reductions.plug_in import MAX_SEGMENT_RULES, PlugIn, list_rules_between
 
 N_CLASSES = 3
 

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_losses import GMean, HMean, QMean
 
-from gbm_constrained.reductions.base import Programme
-from gbm_constrained.reductions.master import Master
-from gbm_constrained.reductions.simplicial import mix_smoothly
+from gbm_constrained.reductions.mixtures import Master, Programme, mix_smoothly
 
 
 class Distance:

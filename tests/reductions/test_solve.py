@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from atoms import AtomOracle
 
-from gbm_constrained.reductions.base import LinearObjective, Programme
-from gbm_constrained.reductions.search import Search
-from gbm_constrained.reductions.solve import check_reduction, solve
+from gbm_constrained.reductions.methods import check_reduction, solve
+from gbm_constrained.reductions.mixtures import LinearObjective, Programme, Search
 
 FREE = np.zeros((0, 2)), np.zeros(0)
 LINEAR = LinearObjective(np.array([-1.0, -0.5]), 1.0)

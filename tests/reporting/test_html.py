@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import gbm_constrained as gc
 from gbm_constrained.evaluation.verdicts import KINDS
 from gbm_constrained.reporting.html import SYMBOLS, decimal
-from gbm_constrained.reporting.plotting.intervals import LOOKS
+from gbm_constrained.reporting.plotting.tradeoff import LOOKS
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 

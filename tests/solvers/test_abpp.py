@@ -5,7 +5,7 @@ import pytest
 from solver_problems import HALF, NONE, QUARTER, Y, build, draw, run
 
 import gbm_constrained as gc
-from gbm_constrained.problem.kernels.base import rate_lipschitz
+from gbm_constrained.problem.kernels import rate_lipschitz
 from gbm_constrained.solvers import ABPPSolver
 
 

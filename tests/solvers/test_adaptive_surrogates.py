@@ -9,8 +9,12 @@ from black_box_problems import Quadratics, draw_rows, on_parameters, on_rows
 from gbm_constrained.constraints.selectors import label
 from gbm_constrained.metrics import surrogate
 from gbm_constrained.metrics.surrogates import SurrogateLosses
-from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates, minimize_black_box
-from gbm_constrained.solvers.parameter_spaces import BlackBoxProblem, LinearSpace
+from gbm_constrained.solvers.black_box import (
+    AdaptiveSurrogates,
+    BlackBoxProblem,
+    LinearSpace,
+    minimize_black_box,
+)
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])
 

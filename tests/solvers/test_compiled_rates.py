@@ -8,7 +8,7 @@ from references import Problem
 
 import gbm_constrained as gc
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.solvers.compiled_rates import rate_problem_of
+from gbm_constrained.solvers.dataset_rates import rate_problem_of
 
 N_DECISIONS = 1000
 

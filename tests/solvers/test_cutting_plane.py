@@ -7,9 +7,15 @@ import pytest
 from dataset_rate_problems import RateProblemDraw
 from scipy.optimize import minimize
 
-from gbm_constrained.solvers.cutting_plane import Cut, CuttingPlane, UpperModel
-from gbm_constrained.solvers.hypograph import find_centroid, find_volume, hypograph_of
-from gbm_constrained.solvers.majorization_minimization import ConvexProblem
+from gbm_constrained.solvers.cutting_plane import (
+    Cut,
+    CuttingPlane,
+    UpperModel,
+    find_centroid,
+    find_volume,
+    hypograph_of,
+)
+from gbm_constrained.solvers.dataset_rates import ConvexProblem
 
 CHOOSERS = ["maximum", "centroid"]
 

@@ -7,8 +7,7 @@ import pytest
 from dataset_rate_problems import RateProblemDraw
 from scipy import sparse
 
-from gbm_constrained.solvers.dataset_rates import Losses, RateProblem
-from gbm_constrained.solvers.hard_rates import find_intercept_shift
+from gbm_constrained.solvers.dataset_rates import Losses, RateProblem, find_intercept_shift
 
 
 def test_least_shift_that_meets_all_rules():

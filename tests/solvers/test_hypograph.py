@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from references import random, seeds
 
-from gbm_constrained.solvers.hypograph import (
-    Body,
-    find_centroid,
-    find_volume,
-    hypograph_of,
-)
+from gbm_constrained.solvers.cutting_plane import Body, find_centroid, find_volume, hypograph_of
 
 
 def cone(m, limit, height):

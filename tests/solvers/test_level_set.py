@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 from pair_problems import N_SETS, PairProblem, members_of, rules_of
 
-from gbm_constrained.linear_model.score_functions import LinearScore, SigmoidNetwork
+from gbm_constrained.linear_model.auc_scorer import LinearScore, SigmoidNetwork
 from gbm_constrained.solvers.level_set import (
+    DualGeometry,
     LevelSchedule,
     LevelSetSearch,
+    Primal,
+    SaddleProblem,
+    SquareSurrogate,
+    StepSizes,
+    density_ratios,
+    find_optimum,
     follow_levels,
     follow_proximal_points,
     shuffled_batches,
-)
-from gbm_constrained.solvers.pair_rules import density_ratios
-from gbm_constrained.solvers.square_dual import find_optimum
-from gbm_constrained.solvers.square_surrogate import SquareSurrogate
-from gbm_constrained.solvers.stochastic_mirror_descent import (
-    DualGeometry,
-    Primal,
-    SaddleProblem,
-    StepSizes,
 )
 
 N, BATCH = 500, 100

@@ -16,12 +16,14 @@ import gbm_constrained.solvers
 from gbm_constrained.exceptions import InfeasibleConstraintsError
 from gbm_constrained.linear_model.hinge import WeightedSVM
 from gbm_constrained.solvers.cutting_plane import CuttingPlane
-from gbm_constrained.solvers.dataset_rates import Losses, RateProblem
-from gbm_constrained.solvers.majorization_minimization import (
+from gbm_constrained.solvers.dataset_rates import (
     ConvexProblem,
+    Losses,
     MajorizationMinimization,
+    RateProblem,
+    find_factor,
+    find_start,
 )
-from gbm_constrained.solvers.ramp_starts import find_factor, find_start
 
 EXACT = MajorizationMinimization(tol=-1.0, gap=1e-9, first_gap=1e-9, max_iter=4)
 

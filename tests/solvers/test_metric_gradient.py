@@ -7,8 +7,9 @@ from scipy.stats import norm
 
 from gbm_constrained.metrics import surrogate
 from gbm_constrained.metrics.surrogates import SurrogateLosses
-from gbm_constrained.solvers.metric_gradient import (
+from gbm_constrained.solvers.black_box import (
     ESTIMATORS,
+    BlackBoxProblem,
     Perturbation,
     count_calls,
     difference,
@@ -16,7 +17,6 @@ from gbm_constrained.solvers.metric_gradient import (
     interpolate,
     solve_least_norm,
 )
-from gbm_constrained.solvers.parameter_spaces import BlackBoxProblem
 
 WEIGHTS = np.array([0.7, -0.3])
 PARAMETERS = np.array([0.3, -0.5, 0.2, 0.1])

@@ -8,7 +8,7 @@ from black_box_problems import Loss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gbm_constrained.solvers.post_shift import find_group_shifts, find_shift
+from gbm_constrained.solvers.black_box import find_group_shifts, find_shift
 
 
 def draw(seed, n=60):

@@ -8,8 +8,7 @@ from dataset_rate_problems import RateProblemDraw
 from scipy import sparse
 
 from gbm_constrained.linear_model.hinge import WeightedSVM
-from gbm_constrained.solvers.dataset_rates import RateProblem
-from gbm_constrained.solvers.majorization_minimization import MajorizationMinimization
+from gbm_constrained.solvers.dataset_rates import MajorizationMinimization, RateProblem
 
 GAP, L2 = 1e-8, 0.1
 METHOD = MajorizationMinimization(tol=0.0, gap=GAP, first_gap=GAP, max_iter=2)

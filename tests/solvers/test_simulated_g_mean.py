@@ -13,9 +13,13 @@ from sklearn.linear_model import LogisticRegression
 from gbm_constrained.constraints.selectors import label
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.metrics import BlackBox, surrogate
-from gbm_constrained.solvers.adaptive_surrogates import AdaptiveSurrogates, minimize_black_box
-from gbm_constrained.solvers.parameter_spaces import BlackBoxProblem, LinearSpace
-from gbm_constrained.solvers.post_shift import find_shift
+from gbm_constrained.solvers.black_box import (
+    AdaptiveSurrogates,
+    BlackBoxProblem,
+    LinearSpace,
+    find_shift,
+    minimize_black_box,
+)
 
 CLASSES = np.array([0, 1])
 

@@ -11,7 +11,7 @@ from lagrangians import build
 from machines import run_on_machines
 
 import gbm_constrained as gc
-from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.solvers import ABPP, CBPR
 
 ROUNDS = 40

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from pair_problems import METRICS, N_SETS, PairProblem, rules_of
 
-from gbm_constrained.solvers.pair_rules import PairRule
-from gbm_constrained.solvers.square_dual import Quadratics, find_optimum
-from gbm_constrained.solvers.square_surrogate import SquareSurrogate
+from gbm_constrained.solvers.level_set import PairRule, Quadratics, SquareSurrogate, find_optimum
 
 
 def solve_with_cvxpy(surrogate, X, ratios):

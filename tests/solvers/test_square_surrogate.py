@@ -15,8 +15,14 @@ from pair_problems import (
 )
 from references import random, seeds
 
-from gbm_constrained.solvers.pair_rules import PairRule, PairTerm, density_ratios
-from gbm_constrained.solvers.square_surrogate import Moments, Scalars, SquareSurrogate
+from gbm_constrained.solvers.level_set import (
+    Moments,
+    PairRule,
+    PairTerm,
+    Scalars,
+    SquareSurrogate,
+    density_ratios,
+)
 
 C1 = [0.3, 0.5, 1.0, 2.0]
 cases = pytest.mark.parametrize("metric", METRICS)

@@ -6,7 +6,7 @@ from solver_problems import HALF, NONE, QUARTER, Y, build, with_groups
 
 import gbm_constrained as gc
 from gbm_constrained.solvers import ABPPSolver
-from gbm_constrained.solvers.step_sizes import cancel_opposites
+from gbm_constrained.solvers.outer_loop import cancel_opposites
 
 
 @pytest.mark.parametrize("keep", [True, False])

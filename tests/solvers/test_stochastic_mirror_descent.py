@@ -10,16 +10,16 @@ from references import random, seeds
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from gbm_constrained.linear_model.score_functions import LinearScore
-from gbm_constrained.solvers.square_dual import find_optimum
-from gbm_constrained.solvers.square_surrogate import SquareSurrogate
-from gbm_constrained.solvers.stochastic_mirror_descent import (
+from gbm_constrained.linear_model.auc_scorer import LinearScore
+from gbm_constrained.solvers.level_set import (
     Dual,
     DualGeometry,
     MirrorDescent,
     Primal,
     SaddleProblem,
+    SquareSurrogate,
     StepSizes,
+    find_optimum,
 )
 
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize
 
-from gbm_constrained.solvers.parameter_spaces import LinearSpace
-from gbm_constrained.solvers.surrogate_projection import ACCURACY, excess, project
+from gbm_constrained.solvers.black_box import ACCURACY, LinearSpace, excess, project
 
 CASES = [(0, 2, 2), (1, 2, 5), (2, 3, 4), (3, 3, 2)]
 

@@ -8,12 +8,12 @@ from scipy import stats
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics.between_folds import (
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.influence import (
     _by_fold,
     estimate_between_fold_deviation,
     prediction_intervals,
 )
-from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals
 
 FOLDS = 5

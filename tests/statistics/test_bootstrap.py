@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbm_constrained.statistics.bootstrap import RowGroups
+from gbm_constrained.statistics.influence import RowGroups
 
 
 def test_groups_hold_all_rows_and_weights():

@@ -8,9 +8,8 @@ from predicted_rows import hold_out
 from scipy import stats
 
 import gbm_constrained as gc
-from gbm_constrained.statistics.bounded_means import BoundedMeans
-from gbm_constrained.statistics.p_values import hoeffding_bentkus_p_value
-from gbm_constrained.statistics.two_proportions import Binomial, sum_p_value
+from gbm_constrained.statistics.binomial import Binomial, sum_p_value
+from gbm_constrained.statistics.p_values import BoundedMeans, hoeffding_bentkus_p_value
 
 N = 200
 RNG = np.random.default_rng(0)

@@ -10,10 +10,10 @@ from scipy.special import expit, logit
 import gbm_constrained as gc
 from gbm_constrained import calibration_error, each, gap
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.evaluation.measured_rows import MeasuredRows
+from gbm_constrained.evaluation.audit import MeasuredRows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.residual_rows import find_bins
-from gbm_constrained.statistics.calibration_intervals import estimate_error
+from gbm_constrained.problem.rows import find_bins
+from gbm_constrained.statistics.intervals import estimate_error
 from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 
 # Probability of the positive class, given the probability of the model.

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 import gbm_constrained as gc
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics.between_folds import estimate_between_fold_deviation
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.intervals import constraint_intervals, functional_intervals
-from gbm_constrained.statistics.loss_intervals import LossIntervals
+from gbm_constrained.statistics.influence import estimate_between_fold_deviation
+from gbm_constrained.statistics.intervals import (
+    LossIntervals,
+    constraint_intervals,
+    functional_intervals,
+)
 from gbm_constrained.statistics.p_values import constraint_p_values
 from gbm_constrained.statistics.sampled_intervals import Sampled
 

@@ -7,7 +7,7 @@ import pytest
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.standard_errors import standard_errors
+from gbm_constrained.decision.violations import standard_errors
 from gbm_constrained.metrics import f1_macro, g_mean, metric
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of

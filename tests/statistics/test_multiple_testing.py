@@ -10,8 +10,8 @@ from scipy import stats
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.binomial import learn_then_test
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.multiple_testing import learn_then_test
 from gbm_constrained.statistics.p_values import constraint_p_values
 
 

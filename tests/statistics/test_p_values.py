@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import gbm_constrained as gc
-from gbm_constrained.statistics.binomial import clopper_pearson
+from gbm_constrained.statistics.binomial import Binomial, clopper_pearson, sum_p_value
 from gbm_constrained.statistics.intervals import constraint_intervals
 from gbm_constrained.statistics.p_values import (
     constraint_p_values,
     hoeffding_bentkus_p_value,
     row_p_values,
 )
-from gbm_constrained.statistics.two_proportions import Binomial, sum_p_value
 
 
 @random(30)

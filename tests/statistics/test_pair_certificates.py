@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gbm_constrained.problem.pair_statistics import PairRates, pair_table
-from gbm_constrained.statistics.pair_certificates import pair_deviation, rows_needed
-from gbm_constrained.statistics.pair_moments import CellSizes
+from gbm_constrained.problem.pairs import PairRates, pair_table
+from gbm_constrained.statistics.pairs import CellSizes, pair_deviation, rows_needed
 
 DELTA = 0.1
 EACH = np.eye(4, dtype=bool)

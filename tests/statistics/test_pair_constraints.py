@@ -9,13 +9,14 @@ from scipy.special import softmax
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.pair_statistics import PairRates
-from gbm_constrained.statistics.pair_constraints import PairIntervals, log_odds_of_class
-from gbm_constrained.statistics.pair_intervals import (
+from gbm_constrained.problem.pairs import PairRates
+from gbm_constrained.statistics.pairs import (
+    PairIntervals,
+    PairMoments,
     estimate_pair_rates,
+    log_odds_of_class,
     pair_constraint_interval,
 )
-from gbm_constrained.statistics.pair_moments import PairMoments
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*min_group_size=30")
 EACH = np.eye(4, dtype=bool)

@@ -10,13 +10,13 @@ from scipy import stats
 from scipy.special import expit, logit
 
 import gbm_constrained as gc
-from gbm_constrained.problem.pair_statistics import PairRates
-from gbm_constrained.statistics.pair_intervals import (
+from gbm_constrained.problem.pairs import PairRates
+from gbm_constrained.statistics.intervals import level_of_all
+from gbm_constrained.statistics.pairs import (
+    PairMoments,
     estimate_pair_rates,
     pair_constraint_interval,
 )
-from gbm_constrained.statistics.pair_moments import PairMoments
-from gbm_constrained.statistics.worst_intervals import level_of_all
 
 EACH = np.eye(4, dtype=bool)
 # Cells are (group, label) in the order of (0, 0), (0, 1), (1, 0), (1, 1).

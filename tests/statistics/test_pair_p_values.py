@@ -11,11 +11,14 @@ from scipy.stats import norm
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.pair_rows import PairRows
-from gbm_constrained.problem.pair_statistics import PairRates
-from gbm_constrained.statistics.pair_certificates import pair_deviation, pair_p_value
-from gbm_constrained.statistics.pair_moments import CellSizes
-from gbm_constrained.statistics.pair_p_values import pair_p_values, rows_to_certify
+from gbm_constrained.problem.pairs import PairRates, PairRows
+from gbm_constrained.statistics.pairs import (
+    CellSizes,
+    pair_deviation,
+    pair_p_value,
+    pair_p_values,
+    rows_to_certify,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*min_group_size=30")
 DELTA = 0.1

@@ -9,8 +9,11 @@ from dealt_rows import measure_deals
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbm_constrained.statistics.order_statistics import expected_threshold, umbrella_threshold
-from gbm_constrained.statistics.selection import kth_smallest
+from gbm_constrained.statistics.order_statistics import (
+    expected_threshold,
+    kth_smallest,
+    umbrella_threshold,
+)
 
 
 def draw(seed, n=80):

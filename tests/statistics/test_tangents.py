@@ -8,14 +8,16 @@ import pytest
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import Estimate
-from gbm_constrained.decision.standard_errors import standard_errors
+from gbm_constrained.decision.violations import standard_errors
 from gbm_constrained.evaluation.verdicts import Verdict
 from gbm_constrained.metrics import g_mean, metric
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics.between_folds import estimate_between_fold_deviation
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.influence import (
+    estimate_between_fold_deviation,
+    find_violated_curves,
+)
 from gbm_constrained.statistics.intervals import constraint_intervals
-from gbm_constrained.statistics.tangents import find_violated_curves
 
 
 def fowlkes_mallows(C):

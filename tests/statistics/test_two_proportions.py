@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gbm_constrained.statistics.binomial import clopper_pearson
-from gbm_constrained.statistics.two_proportions import GAMMA, Binomial, sum_p_value
+from gbm_constrained.statistics.binomial import GAMMA, Binomial, clopper_pearson, sum_p_value
 
 DELTAS = (0.005, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)
 

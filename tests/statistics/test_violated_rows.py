@@ -10,10 +10,9 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.statistics.binomial import clopper_pearson
+from gbm_constrained.statistics.binomial import clopper_pearson, sum_p_value
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.p_values import find_violated_rows, row_p_values
-from gbm_constrained.statistics.two_proportions import sum_p_value
 
 
 def unseen(rules, y, sensitive=None, classes=None, weight=None):

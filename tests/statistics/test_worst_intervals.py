@@ -13,9 +13,7 @@ import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.binomial import clopper_pearson
-from gbm_constrained.statistics.intervals import constraint_intervals
-from gbm_constrained.statistics.loss_intervals import LossIntervals
-from gbm_constrained.statistics.worst_intervals import level_of_all
+from gbm_constrained.statistics.intervals import LossIntervals, constraint_intervals, level_of_all
 
 
 def test_intervals_of_the_worst_group_by_hand():

@@ -9,15 +9,14 @@ from helpers import CLASSIFIERS
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import folds_of
-from gbm_constrained.decision.cell_scores import OTHER_DATA
-from gbm_constrained.decision.score_calibration import calibrate_scores
+from gbm_constrained.decision.rules import OTHER_DATA, calibrate_scores
+from gbm_constrained.fit.callbacks import SearchNotifier
+from gbm_constrained.fit.metric_fit import HeldOutBoosters
+from gbm_constrained.fit.metric_problem import MetricProblem
+from gbm_constrained.fit.native_models import NativeGrowth
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import g_mean
-from gbm_constrained.training.held_out_boosters import HeldOutBoosters
-from gbm_constrained.training.metric_problem import MetricProblem
-from gbm_constrained.training.native_growth import NativeGrowth
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import LibrarySettings
-from gbm_constrained.training.search_notifier import SearchNotifier
 
 N = 600
 GAP = gc.gap(gc.tpr(), by="g") <= 0.03

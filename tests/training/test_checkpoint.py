@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import gbm_constrained as gc
+from gbm_constrained.fit.checkpoint import CheckpointFile, describe_fit
 from gbm_constrained.solvers import ABPP
-from gbm_constrained.training.checkpoint import CheckpointFile, describe_fit
 
 N = 600
 RNG = np.random.default_rng(3)

@@ -7,12 +7,12 @@ import pytest
 from machines import run_on_machines
 
 import gbm_constrained as gc
-from gbm_constrained.data.communicator import Machine, SingleMachine
+from gbm_constrained.data.exact_sums import Machine, SingleMachine
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.solvers import ABPP, CBPR
-from gbm_constrained.training.fit import ConstrainedFit
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import LibrarySettings
 
 ROUNDS = 40
 N_ROWS = 900

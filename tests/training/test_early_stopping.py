@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import gbm_constrained as gc
 from gbm_constrained.decision.choose import VIOLATION_PRICE
-from gbm_constrained.training.early_stopping import RoundMerit, StoppingByConstraints, find_merit
+from gbm_constrained.fit.options import RoundMerit, StoppingByConstraints, find_merit
 
 N, PATIENCE = 60, 5
 RNG = np.random.default_rng(7)

@@ -9,10 +9,10 @@ from measured_fits import draw_table, make
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.training.fit import ConstrainedFit
-from gbm_constrained.training.measurement import resolve_measurement
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import MIN_ROWS_FOR_HOLDOUT, LibrarySettings
+from gbm_constrained.fit.cross_fit import resolve_measurement
+from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import MIN_ROWS_FOR_HOLDOUT, LibrarySettings
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit, TimeSeriesS
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.training.fold_boosters import _find_compared
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import FitProblem, LibrarySettings
+from gbm_constrained.fit.cross_fit import _find_compared
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import FitProblem, LibrarySettings
 
 RULES = [gc.fpr() <= 0.1]
 

@@ -12,8 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import cross_val_predict
 
 import gbm_constrained as gc
-from gbm_constrained.training.decision_choice import choose_decision
-from gbm_constrained.training.training_evidence import find_refit_violation
+from gbm_constrained.fit.finalize import choose_decision, find_refit_violation
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from sklearn.datasets import make_classification
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.outcome import Outcome
+from gbm_constrained.decision.evaluation_set import Outcome
+from gbm_constrained.fit.metric_report import _find_conflict
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.training.metric_report import _find_conflict
 
 
 @BOTH

@@ -10,10 +10,10 @@ from scipy.special import log_softmax
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.fit.metric_fit import MetricFit
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import f1_micro, g_mean, h_mean, min_recall, q_mean
-from gbm_constrained.training.metric_fit import MetricFit
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import LibrarySettings
 
 N = 400
 METRICS = {

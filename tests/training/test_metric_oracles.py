@@ -10,15 +10,14 @@ from helpers import BOTH, CLASSIFIERS, PARENTS, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.fit.metric_fit import MAX_ROWS_OF_AUTO, OracleSearch
+from gbm_constrained.fit.metric_problem import MetricProblem
+from gbm_constrained.fit.metric_search import MetricSearch
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import cost, g_mean, h_mean
-from gbm_constrained.problem.joint_cells import Coefficients, JointCells
-from gbm_constrained.reductions.cost_sensitive import CostSensitive, move_weights, weigh_cells
-from gbm_constrained.reductions.plug_in import PlugIn
-from gbm_constrained.training.metric_oracles import MAX_ROWS_OF_AUTO, OracleSearch
-from gbm_constrained.training.metric_problem import MetricProblem
-from gbm_constrained.training.metric_search import MetricSearch
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import LibrarySettings
+from gbm_constrained.problem.compiler import Coefficients, JointCells
+from gbm_constrained.reductions.plug_in import CostSensitive, PlugIn, move_weights, weigh_cells
 
 OPTIONS = {
     "xgboost": {"max_depth": 2, "n_estimators": 12, "n_jobs": 1},

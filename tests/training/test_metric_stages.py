@@ -11,14 +11,14 @@ from sklearn.base import clone
 
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import folds_of
-from gbm_constrained.decision.score_calibration import calibrate_scores
+from gbm_constrained.decision.rules import calibrate_scores
+from gbm_constrained.fit.callbacks import SearchNotifier
+from gbm_constrained.fit.metric_fit import HeldOutBoosters
+from gbm_constrained.fit.metric_problem import MetricProblem
+from gbm_constrained.fit.native_models import NativeGrowth
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import cost, h_mean
-from gbm_constrained.training.held_out_boosters import HeldOutBoosters
-from gbm_constrained.training.metric_problem import MetricProblem
-from gbm_constrained.training.native_growth import NativeGrowth
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import LibrarySettings
-from gbm_constrained.training.search_notifier import SearchNotifier
 
 OPTIONS = {
     "xgboost": {"max_depth": 2, "n_estimators": 12, "n_jobs": 1},

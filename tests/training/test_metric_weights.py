@@ -10,11 +10,11 @@ from helpers import BOTH, CLASSIFIERS
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.fit.metric_fit import MetricFit
+from gbm_constrained.fit.metric_problem import WeightSearch
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import balanced_accuracy, g_mean, min_recall
-from gbm_constrained.training.metric_fit import MetricFit
-from gbm_constrained.training.metric_weights import WeightSearch
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import LibrarySettings
 
 FAST = {"xgboost": {"max_depth": 3}, "lightgbm": {"num_leaves": 8, "verbose": -1}}
 

@@ -17,10 +17,9 @@ from sklearn.dummy import DummyClassifier
 
 import gbm_constrained as gc
 from gbm_constrained import presets
-from gbm_constrained.constraints.expressions import Quotient
-from gbm_constrained.constraints.gaps import Gap, Ratio
-from gbm_constrained.constraints.grouped import Each
-from gbm_constrained.training.note_json import dumps, loads
+from gbm_constrained.constraints.base import Quotient
+from gbm_constrained.constraints.comparisons import Each, Gap, Ratio
+from gbm_constrained.fit.model_note import dumps, loads
 
 floats = st.floats(allow_nan=False)
 labels = st.one_of(

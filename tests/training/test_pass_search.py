@@ -7,12 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gbm_constrained.training.pass_search import (
-    AFFORDABLE,
-    BUDGET,
-    START,
-    PassSearch,
-)
+from gbm_constrained.fit.cross_fit import AFFORDABLE, BUDGET, START, PassSearch
 
 # --- which passes are made ----------------------------------------------------------------------
 

@@ -11,12 +11,12 @@ from helpers import BOTH, CLASSIFIERS, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.choose import Prefixes, choose_prefix, choose_with_room
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.prefix_choice import Prefixes, choose_prefix, choose_with_room
-from gbm_constrained.decision.standard_errors import standard_errors
+from gbm_constrained.decision.violations import standard_errors
+from gbm_constrained.fit.cross_fit import measure_curved_excess, measure_pass, measure_swing
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.training.passes import measure_curved_excess, measure_pass, measure_swing
 
 OPTIONS = {
     "xgboost": {"n_jobs": 1, "max_depth": 3},

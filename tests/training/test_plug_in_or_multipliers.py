@@ -11,8 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained as gc
-from gbm_constrained.training.growth import measure_optimism
-from gbm_constrained.training.plug_in import choose_by_held_out, tighten_bounds
+from gbm_constrained.fit.cross_fit import choose_by_held_out, measure_optimism, tighten_bounds
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from small_fits import make
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.choose import VIOLATION_PRICE
+from gbm_constrained.fit.cross_fit import AttainableBounds
 from gbm_constrained.metrics import BlackBox
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.training.attainable_bounds import AttainableBounds
 
 BUDGET, RECALL = gc.selection_rate() <= 0.08, gc.recall() >= 0.7
 BUDGET_FIRST = [BUDGET, RECALL.with_priority(2)]

@@ -13,7 +13,7 @@ from helpers import BOTH
 from watched_fits import FOLDS, ROUNDS, R, make, split
 
 import gbm_constrained as gc
-from gbm_constrained.training.progress import Progress
+from gbm_constrained.fit.callbacks import Progress
 
 
 @pytest.fixture

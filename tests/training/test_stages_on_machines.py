@@ -11,15 +11,15 @@ from dealt_rows import measure_deals, take_rows
 from machines import run_on_machines
 
 import gbm_constrained as gc
-from gbm_constrained.data.communicator import Machine
+from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import Fold
+from gbm_constrained.fit.callbacks import MeasuringClock, TimeLimit
+from gbm_constrained.fit.cross_fit import FoldBoosters
+from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.training.fit import ConstrainedFit
-from gbm_constrained.training.fold_boosters import FoldBoosters
-from gbm_constrained.training.options import SolverOptions
-from gbm_constrained.training.problem import LibrarySettings
-from gbm_constrained.training.time_limit import MeasuringClock, TimeLimit
 
 N_ROUNDS = 20
 

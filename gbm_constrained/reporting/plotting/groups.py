@@ -1,32 +1,54 @@
-"""Rates of groups with their intervals, next to what a constraint allows."""
+"""Figures of groups and scores: rates, confusion matrices, ROC curves and thresholds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_curve
+from sklearn.utils.multiclass import unique_labels
 
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint, Expression
-from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.positive_class import resolve_positive_class
-from gbm_constrained.data.alignment import check_alignment
-from gbm_constrained.data.validation import labels_and_decisions
-from gbm_constrained.evaluation.audit import AuditRows, measure_classifier
-from gbm_constrained.evaluation.classifiers import positive_of
-from gbm_constrained.reporting.plotting.allowed import find_allowed
+from gbm_constrained.constraints.checking import check_constraints, resolve_positive_class
+from gbm_constrained.data.validation import (
+    as_labels,
+    check_alignment,
+    check_choice,
+    check_share,
+    check_weight,
+    labels_and_decisions,
+)
+from gbm_constrained.evaluation.audit import (
+    AuditRows,
+    measure_classifier,
+    positive_of,
+    repeatable_decisions,
+)
+from gbm_constrained.evaluation.np_roc import np_roc_band
+from gbm_constrained.problem.functionals import Group, quote_lookalikes
+from gbm_constrained.problem.pairs import PairRates
 from gbm_constrained.reporting.plotting.style import (
+    COLOURS,
+    GREY,
+    check_columns,
     colour_and_marker,
     document_plot,
+    find_allowed,
     find_unit,
     finish_axes,
     get_axes,
+    groups_of,
     literal,
     matplotlib,
+    scores_of,
+    shorten,
 )
+from gbm_constrained.statistics.pairs import PairMoments, estimate_pair_rates
 
 GID = "group_rates"  # Marks the points of a model, so that the next one goes beside them.
 APART = 0.22  # Distance between two models, where groups are 1 apart.
@@ -39,7 +61,7 @@ class GroupRatesDisplay:
     Each group has a line with its rate and the interval of the rate. The interval is Clopper and
     Pearson's where the rate is a fraction of rows (see
     :mod:`gbm_constrained.statistics.intervals`), and that of
-    :mod:`gbm_constrained.statistics.pair_intervals` where it is a pair rate. A constraint
+    :mod:`gbm_constrained.statistics.pairs` where it is a pair rate. A constraint
     ``each(...)`` is drawn as its bound, and one between groups as a band. A gap is met if all
     rates are within a band as wide as the bound, drawn around the middle of the rates or around
     the reference. A ratio is met if all rates are above so much of the largest. Rates of several
@@ -308,3 +330,750 @@ def _with_vacuous_bound(expression: Expression) -> Constraint:
     sense = expression.senses[-1]
     bound = expression.least_bound if sense == ">=" else expression.range[1]
     return Constraint(expression, sense, bound if math.isfinite(bound) else 1.0)
+
+
+Normalize = Literal["true", "pred", "all"] | None
+UNITS = {
+    "true": "fraction of the true class",
+    "pred": "fraction of the predicted class",
+    "all": "fraction of the group",
+    None: "rows",
+}
+NOTHING = "\N{EN DASH}"  # Stands where no rows make a fraction.
+SCALE_WIDTH = 0.2  # Largest width of the colour scale, in inches.
+HEADING = 0.7  # Height of a group's name, where a row of the matrix has height 1.
+
+
+class GroupConfusionDisplay:
+    """Confusion matrix of each group, true classes down and predicted ones across.
+
+    Parameters
+    ----------
+    confusion_matrix : ndarray of shape (n_groups, n_classes, n_classes)
+        Number of rows of each group, true class and predicted class: integers, or sums of weights.
+    groups : sequence of str
+        Names of the groups.
+    display_labels : sequence, default=None
+        Names of the classes; their positions by default.
+
+    Attributes
+    ----------
+    shown_ : ndarray of shape (n_groups, n_classes, n_classes)
+        The numbers as they are drawn, normalised.
+    text_ : ndarray of matplotlib Text of that shape, or None
+        Texts in the cells.
+    colorbar_ : matplotlib Colorbar or None
+        The scale of the colours.
+    ax_ : matplotlib Axes
+        Axes of the figure.
+    figure_ : matplotlib Figure
+        The figure.
+
+    See Also
+    --------
+    sklearn.metrics.ConfusionMatrixDisplay : The confusion matrix of all rows.
+    """
+
+    shown_: NDArray[Any]
+    text_: NDArray[Any] | None
+    colorbar_: Any
+    ax_: Any
+    figure_: Any
+
+    def __init__(
+        self,
+        confusion_matrix: NDArray[Any],
+        groups: Sequence[str],
+        *,
+        display_labels: Sequence[Any] | None = None,
+    ) -> None:
+        shape = np.shape(confusion_matrix)
+        if len(shape) != 3 or shape[1] != shape[2] or shape[0] != len(groups):
+            raise ValueError(
+                f"confusion_matrix must be of shape (n_groups, n_classes, n_classes) for "
+                f"{len(groups)} groups, got {shape}."
+            )
+        self.confusion_matrix = np.asarray(confusion_matrix)
+        self.groups = tuple(groups)
+        self.display_labels = list(range(shape[1]) if display_labels is None else display_labels)
+        if len(self.display_labels) != shape[1]:
+            raise ValueError(
+                f"display_labels must name each of the {shape[1]} classes, got "
+                f"{self.display_labels}."
+            )
+
+    @classmethod
+    @document_plot
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        by: Any = None,
+        sensitive_features: Any = None,
+        sample_weight: Any = None,
+        labels: Any = None,
+        display_labels: Any = None,
+        ax: Any = None,
+        **options: Any,
+    ) -> GroupConfusionDisplay:
+        """Draw the confusion matrices of a fitted classifier, constrained or not.
+
+        Parameters
+        ----------
+        estimator : fitted classifier
+            Anything with ``predict``; one fitted with ``iterate="randomized"`` is asked with
+            ``random_state=0``.
+        by : str or list of str, default=None
+            Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
+            make intersections. All sensitive features by default.
+
+        Raises
+        ------
+        ValueError
+            If there are no such columns, labels, weights and columns are not equally many, or
+            `labels` repeat themselves or are none of those here.
+        """
+        matplotlib("axes")
+        answer = f"{type(estimator).__name__}.predict"
+        decisions = repeatable_decisions(estimator, X, sensitive_features)
+        true, decided = labels_and_decisions(y, decisions, ("y", answer))
+        given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+        check_alignment({"X": X, "y": y, **given})
+        groups = groups_of(by, sensitive_features, X, true.size)
+        display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
+        return display.plot(ax, **options)
+
+    @classmethod
+    @document_plot
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_pred: Any,
+        *,
+        by: Any = None,
+        sensitive_features: Any,
+        sample_weight: Any = None,
+        labels: Any = None,
+        display_labels: Any = None,
+        ax: Any = None,
+        **options: Any,
+    ) -> GroupConfusionDisplay:
+        """Draw the confusion matrices of given decisions.
+
+        Parameters
+        ----------
+        by : str or list of str, default=None
+            Columns of `sensitive_features` that make the groups; several make intersections. All
+            of them by default.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`from_estimator`.
+        """
+        matplotlib("axes")
+        true, decided = labels_and_decisions(y_true, y_pred)
+        given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+        check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
+        groups = groups_of(by, sensitive_features, None, true.size)
+        display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
+        return display.plot(ax, **options)
+
+    @classmethod
+    def _count(
+        cls,
+        true: NDArray[Any],
+        decided: NDArray[Any],
+        groups: tuple[Codes, list[Group]],
+        sample_weight: Any,
+        labels: Any,
+        display_labels: Any,
+    ) -> GroupConfusionDisplay:
+        """Count rows by group, true class and predicted class."""
+        weight = check_weight(sample_weight, true.size)
+        found = unique_labels(true, decided)
+        classes = found if labels is None else np.asarray(labels)
+        if np.unique(classes).size < classes.size or not np.isin(classes, found).any():
+            raise ValueError(
+                f"labels must be different ones, some of which are here, got {classes.tolist()}: "
+                f"there are {found.tolist()}."
+            )
+        group, levels = groups
+        known = pd.Index(classes)
+        at = group, known.get_indexer(true), known.get_indexer(decided)
+        is_counted = (at[1] >= 0) & (at[2] >= 0)  # Rows of the classes that were asked for.
+        one = np.ones(true.size, dtype=np.int64) if weight is None else weight
+        counts = np.zeros((len(levels), classes.size, classes.size), dtype=one.dtype)
+        np.add.at(counts, tuple(each[is_counted] for each in at), one[is_counted])
+        sizes = np.bincount(group[is_counted], minlength=len(levels))
+        names = [
+            f"{level} (n={n:,})" for level, n in zip(quote_lookalikes(levels), sizes, strict=True)
+        ]
+        shown = map(literal, classes) if display_labels is None else display_labels
+        return cls(counts, names, display_labels=list(shown))
+
+    @document_plot
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        normalize: Normalize = "true",
+        include_values: bool = True,
+        values_format: str | None = None,
+        cmap: Any = "Blues",
+        colorbar: bool = True,
+    ) -> GroupConfusionDisplay:
+        """Draw the matrices.
+
+        Parameters
+        ----------
+        normalize : {"true", "pred", "all"}, default="true"
+            Numbers as fractions of the rows of a group: of the true class, of the predicted
+            class, or of all; None for the numbers themselves.
+        include_values : bool, default=True
+            Whether the numbers are written into the cells.
+        values_format : str, default=None
+            Format of the numbers; by default three decimals for fractions, ``",d"`` for numbers of
+            rows and ``",.6g"`` for sums of weights.
+        cmap : str or matplotlib Colormap, default="Blues"
+            Colours of the cells.
+        colorbar : bool, default=True
+            Whether there is a scale of the colours.
+
+        Returns
+        -------
+        GroupConfusionDisplay
+            The display itself.
+
+        Raises
+        ------
+        ValueError
+            If `normalize` is something else.
+        """
+        n_groups, n, _ = self.confusion_matrix.shape
+        self.shown_ = _normalize(self.confusion_matrix, normalize)
+        height = n_groups * (n + HEADING)
+        classes = [str(label) for label in self.display_labels]
+        name, group = (max(map(len, of), default=0) for of in (classes, self.groups))
+        wide = max(n * max(0.9, 0.11 * name), 0.08 * group)  # so that names are apart
+        colours = matplotlib("cm").ScalarMappable(
+            matplotlib("colors").Normalize(0.0, _largest(self.shown_, normalize)), cmap
+        )
+        ax = get_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
+        tops = np.arange(n_groups) * (n + HEADING) + HEADING
+        self.text_ = np.empty(self.shown_.shape, dtype=object) if include_values else None
+        counted = ",d" if self.shown_.dtype.kind in "iu" else ",.6g"
+        spec = values_format or (counted if normalize is None else ".3f")
+        for i, top in enumerate(tops):
+            edges = np.arange(n + 1) - 0.5, top + np.arange(n + 1)
+            ax.pcolormesh(
+                *edges, self.shown_[i], norm=colours.norm, cmap=colours.cmap,
+                edgecolors="white", linewidth=1.0,
+            )  # fmt: skip
+            ax.text(
+                -0.5, top - 0.12, literal(self.groups[i]), ha="left", va="bottom",
+                fontweight="bold", fontsize="small",
+            )  # fmt: skip
+            if self.text_ is not None:
+                self._write(ax, colours, i, top, spec)
+        ax.set_yticks(np.add.outer(tops, np.arange(n) + 0.5).ravel(), classes * n_groups)
+        ax.set_xticks(np.arange(n), classes)
+        ax.set_xlim(-0.5, n - 0.5)
+        ax.set_ylim(height, 0.0)
+        ax.set_xlabel("predicted class")
+        ax.set_ylabel("true class")
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        self.colorbar_ = None
+        if colorbar:
+            # By itself a high scale is as wide, and there is no room left for its label.
+            inches = ax.get_window_extent().height / ax.figure.dpi
+            slender = max(20.0, inches / SCALE_WIDTH)
+            self.colorbar_ = ax.figure.colorbar(
+                colours, ax=ax, label=UNITS[normalize], aspect=slender
+            )
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _write(self, ax: Any, colours: Any, i: int, top: float, spec: str) -> None:
+        """Write the numbers of a group into its cells, in a colour that is seen."""
+        assert self.text_ is not None
+        for (k, j), value in np.ndenumerate(self.shown_[i]):
+            written, seen = NOTHING, None  # on no colour: as the other texts of the figure
+            if not np.isnan(value):
+                red, green, blue, _ = colours.to_rgba(value)
+                bright = 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
+                written, seen = format(value, spec), "black" if bright else "white"
+            self.text_[i, k, j] = ax.text(
+                j, top + k + 0.5, written, ha="center", va="center", color=seen
+            )
+
+
+def _normalize(counts: NDArray[Any], normalize: Normalize) -> NDArray[np.float64]:
+    """Divide counts by the rows of a class or group; NaN where there are none."""
+    axes: dict[str, Any] = {"true": 2, "pred": 1, "all": (1, 2)}
+    if normalize is None:
+        return counts
+    if normalize not in axes:
+        raise ValueError(f"normalize must be one of {[*axes, None]}, got {normalize!r}.")
+    total = counts.sum(axis=axes[normalize], keepdims=True)
+    nothing = np.full(counts.shape, np.nan)
+    return np.asarray(np.divide(counts, total, out=nothing, where=total > 0))
+
+
+def _largest(shown: NDArray[Any], normalize: Normalize) -> float:
+    if normalize in ("true", "pred"):
+        return 1.0
+    return float(max(np.nanmax(shown, initial=0.0), 1e-12))
+
+
+Kind = Literal["within", "cross"]
+ROC_COLUMNS = ("group", "positives", "negatives", "auc", "low", "high")
+DASHES = {"within": "-", "cross": (0, (4, 1.5))}
+MAX_CHARACTERS = 34  # Most characters of a constraint above the small axes of the AUCs.
+
+
+class GroupROCDisplay:
+    """ROC curve of each group on held-out rows, with its AUC and the interval of the AUC.
+
+    A curve within a group is that of the group's own positives and negatives. A cross curve has
+    the group's positives and the negatives of all other rows, as ``cross_auc``. Small axes show
+    the AUCs as points with their intervals, and what a constraint allows as a band. A gap is met
+    if all AUCs are within a band as wide as the bound.
+
+    Parameters
+    ----------
+    curves : dict from str to DataFrame
+        By the name of a group, the points of its curve: ``fpr`` and ``tpr``.
+    aucs : DataFrame
+        One row for each group: ``group``, the numbers ``positives`` and ``negatives`` of rows,
+        ``auc``, and the interval ``low`` to ``high``; NaN without positives or negatives.
+    kind : {"within", "cross"}, default="within"
+        Kind of the curves.
+    constraint : Constraint, default=None
+        The constraint on the AUCs whose band is drawn.
+    reference : float, default=None
+        The AUC that groups are compared with, for a constraint with a reference.
+    level : float, default=0.95
+        Level of the intervals.
+
+    Attributes
+    ----------
+    allowed : tuple of float or None
+        Ends of the band that the constraint allows, infinite where there is none.
+    lines_ : list of matplotlib Line2D
+        Curves.
+    auc_ax_ : matplotlib Axes or None
+        Small axes with the AUCs, where there is a constraint.
+    ax_ : matplotlib Axes
+        Axes of the figure.
+    figure_ : matplotlib Figure
+        The figure.
+    """
+
+    lines_: list[Any]
+    auc_ax_: Any
+    ax_: Any
+    figure_: Any
+
+    def __init__(
+        self,
+        curves: Mapping[str, pd.DataFrame],
+        aucs: pd.DataFrame,
+        *,
+        kind: Kind = "within",
+        constraint: Constraint | None = None,
+        reference: float | None = None,
+        level: float = 0.95,
+    ) -> None:
+        check_choice("kind", kind, get_args(Kind))
+        check_columns(aucs, **{name: name for name in ROC_COLUMNS})
+        self.curves, self.aucs, self.kind = dict(curves), aucs, kind
+        self.constraint, self.level = constraint, level
+        self.allowed = None
+        if constraint is not None:
+            known = aucs["auc"].dropna().to_numpy()
+            self.allowed = find_allowed(constraint.expression, constraint, known, reference)
+
+    @classmethod
+    @document_plot
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        constraint: Constraint | None = None,
+        *,
+        by: Any = None,
+        kind: Kind = "within",
+        positive: Hashable | None = None,
+        sensitive_features: Any = None,
+        sample_weight: Any = None,
+        level: float = 0.95,
+        ax: Any = None,
+    ) -> GroupROCDisplay:
+        """Draw the ROC curves of a fitted classifier, constrained or not, of two classes.
+
+        Parameters
+        ----------
+        estimator : fitted classifier
+            Anything with ``decision_function`` or ``predict_proba``.
+        by : str or list of str, default=None
+            Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
+            make intersections. All sensitive features by default.
+        kind : {"within", "cross"}, default="within"
+            Whether the positives of a group meet the negatives of the group or those of all
+            other rows.
+        constraint : Constraint, default=None
+            Constraint between these groups on the AUCs of this kind, whose band is drawn.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there are no scores to be had, there are no such columns, labels are not of two
+            classes, or no group has a curve.
+        """
+        matplotlib("axes")
+        positive = positive_of(estimator) if positive is None else positive
+        scores = scores_of(estimator, X, positive)
+        given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+        check_alignment({"X": X, "y": y, **given})
+        rows = _Rows(scores, y, sample_weight, positive)
+        groups = groups_of(by, sensitive_features, X, rows.scores.size)
+        return cls._measure(rows, groups, kind, constraint, level).plot(ax)
+
+    @classmethod
+    @document_plot
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_score: Any,
+        constraint: Constraint | None = None,
+        *,
+        by: Any = None,
+        kind: Kind = "within",
+        positive: Hashable | None = None,
+        sensitive_features: Any,
+        sample_weight: Any = None,
+        level: float = 0.95,
+        ax: Any = None,
+    ) -> GroupROCDisplay:
+        """Draw the ROC curves of given scores.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            Labels of two classes.
+        y_score : array-like of shape (n_samples,)
+            Scores or probabilities of the positive class.
+        by : str or list of str, default=None
+            Columns of `sensitive_features` that make the groups; several make intersections. All
+            of them by default.
+        kind : {"within", "cross"}, default="within"
+            As in :meth:`from_estimator`.
+        constraint : Constraint, default=None
+            As in :meth:`from_estimator`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`from_estimator`.
+        """
+        matplotlib("axes")
+        given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
+        check_alignment({"y_true": y_true, "y_score": y_score, **given})
+        rows = _Rows(scores_of(y_score, None, positive), y_true, sample_weight, positive)
+        groups = groups_of(by, sensitive_features, None, rows.scores.size)
+        return cls._measure(rows, groups, kind, constraint, level).plot(ax)
+
+    @classmethod
+    def _measure(
+        cls,
+        rows: _Rows,
+        groups: tuple[Codes, list[Group]],
+        kind: Kind,
+        constraint: Constraint | None,
+        level: float,
+    ) -> GroupROCDisplay:
+        """Compute the curves, and the AUCs with their intervals."""
+        check_choice("kind", kind, get_args(Kind))
+        check_share("level", level)
+        if not isinstance(constraint, Constraint | None):
+            raise TypeError(
+                f"constraint must be a constraint such as gap(auc(), by='sex') <= 0.05, or None, "
+                f"got {constraint!r}: columns that make groups are given as by=."
+            )
+        codes, levels = groups
+        names = [str(name) for name in quote_lookalikes(levels)]
+        sides = _sides(len(levels), kind)
+        cells = 2 * codes + rows.is_positive
+        moments = PairMoments.of(rows.scores, cells, rows.weight, 2 * len(levels))
+        found = estimate_pair_rates(moments, sides)
+        sizes = [(inside @ moments.sizes.count).astype(np.int64) for inside in sides]
+        of_groups = [x[:-1] for x in (*sizes, found.rates, *found.intervals(level).T)]
+        aucs = pd.DataFrame(dict(zip(ROC_COLUMNS, (names, *of_groups), strict=True)))
+        curves = {
+            name: rows.curve((sides.first[k] | sides.second[k])[cells])
+            for k, name in enumerate(names)
+            if not math.isnan(found.rates[k])
+        }
+        if not curves:
+            raise ValueError(
+                f"by= makes {len(levels)} groups, and none has positives and "
+                f"{'' if kind == 'within' else 'other rows that are '}negatives: no ROC curve can "
+                f"be drawn. Give other columns, or more rows."
+            )
+        reference = _find_reference(constraint, levels, found.rates)
+        return cls(
+            curves, aucs, kind=kind, constraint=constraint, reference=reference, level=level
+        )
+
+    def plot(self, ax: Any = None) -> GroupROCDisplay:
+        """Draw the curves.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw into; a new figure by default. Curves within groups and cross curves can
+            share axes.
+
+        Returns
+        -------
+        GroupROCDisplay
+            The display itself.
+        """
+        ax = get_axes(ax, (7.4, max(4.6, 0.7 + 0.33 * len(self.aucs))))
+        self.lines_ = []
+        for i, record in enumerate(self.aucs.to_dict("records")):
+            name, colour = str(record["group"]), COLOURS[i % len(COLOURS)]
+            label = self._describe(record)
+            if name not in self.curves:
+                ax.plot([], [], color=colour, linestyle="none", marker="x", label=label)
+                continue
+            curve = self.curves[name]
+            style = {"color": colour, "linestyle": DASHES[self.kind], "linewidth": 1.6}
+            self.lines_ += ax.plot(curve["fpr"], curve["tpr"], label=label, **style)
+        ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=0.8, linestyle=":")
+        ax.set_xlim(-0.01, 1.01)
+        ax.set_ylim(-0.01, 1.01)
+        title = f"AUC [{100 * self.level:g}% interval],\npositives / negatives"
+        ax.legend(
+            title=title, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
+            fontsize="small", title_fontsize="small", alignment="left",
+        )  # fmt: skip
+        finish_axes(ax, "false positive rate (fraction)", "true positive rate (fraction)")
+        self.auc_ax_ = None if self.allowed is None else self._draw_aucs(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _describe(self, record: Mapping[Any, Any]) -> str:
+        """Write the line of a group in the legend."""
+        name = literal(record["group"])
+        if self.kind == "cross":
+            name += " against others"
+        counts = f"{record['positives']:,} / {record['negatives']:,}"
+        if math.isnan(record["auc"]):
+            return f"{name}\nno curve, {counts}"
+        return f"{name}\n{record['auc']:.3f} [{record['low']:.3f}, {record['high']:.3f}], {counts}"
+
+    def _draw_aucs(self, ax: Any) -> Any:
+        """Draw the AUCs of the groups and the band that the constraint allows."""
+        assert self.allowed is not None
+        n = len(self.aucs)
+        inset = ax.inset_axes([0.48, 0.1, 0.48, min(0.08 + 0.06 * n, 0.5)])
+        for i, record in enumerate(self.aucs.to_dict("records")):
+            colour = COLOURS[i % len(COLOURS)]
+            inset.plot([record["low"], record["high"]], [i, i], color=colour, linewidth=1.6)
+            inset.plot([record["auc"]], [i], "o", color=colour, markersize=5)
+        left, right = inset.get_xlim()
+        low, high = np.clip(self.allowed, left, right)
+        inset.axvspan(low, high, color=GREY, alpha=0.2, linewidth=0, zorder=0)
+        for end in self.allowed:
+            if math.isfinite(end):
+                inset.axvline(end, color=GREY, linewidth=1.0, linestyle=":", zorder=1)
+        inset.set_title(literal(shorten(str(self.constraint), MAX_CHARACTERS)), fontsize="small")
+        inset.set_ylim(n - 0.5, -0.5)
+        inset.set_yticks([])
+        inset.tick_params(labelsize="small")
+        inset.spines[["left", "right", "top"]].set_visible(False)
+        return inset
+
+
+class _Rows:
+    """Scores, labels and weights of rows of two classes."""
+
+    def __init__(
+        self, scores: NDArray[Any], y: Any, sample_weight: Any, positive: Hashable | None
+    ) -> None:
+        labels = as_labels(y)
+        classes = np.unique(labels)
+        if scores.shape != labels.shape:
+            raise ValueError(
+                f"Scores have shape {scores.shape}, and there are {labels.size} labels: give one "
+                f"score of the positive class for each row."
+            )
+        if classes.size != 2 or (positive is not None and positive not in classes.tolist()):
+            raise ValueError(
+                f"ROC curves need two classes, one of which is positive; y has "
+                f"{classes.tolist()}, and positive is {positive!r}. Of several classes, give "
+                f"y == one of them."
+            )
+        self.scores = scores
+        self.is_positive = labels == (classes[1] if positive is None else positive)
+        self.weight = check_weight(sample_weight, labels.size)
+
+    def curve(self, inside: NDArray[np.bool_]) -> pd.DataFrame:
+        """Compute the ROC curve of some rows."""
+        weight = None if self.weight is None else self.weight[inside]
+        fpr, tpr, _ = roc_curve(
+            self.is_positive[inside], self.scores[inside], sample_weight=weight
+        )
+        return pd.DataFrame({"fpr": fpr, "tpr": tpr})
+
+
+def _sides(n_groups: int, kind: Kind) -> PairRates:
+    """Find the cells of positives and negatives of each group, and of all rows at the end."""
+    own = np.vstack([np.eye(n_groups, dtype=bool), np.ones((1, n_groups), dtype=bool)])
+    other = own if kind == "within" else ~own
+    other[-1] = True
+    return PairRates(np.kron(own, [False, True]), np.kron(other, [True, False]))
+
+
+def _find_reference(
+    constraint: Constraint | None, groups: list[Group], rates: Float
+) -> float | None:
+    """Find the AUC that a constraint compares groups with; that of all rows is the last."""
+    expression = None if constraint is None else constraint.expression
+    if getattr(expression, "compares_with_overall", False):
+        return float(rates[-1])
+    reference = getattr(expression, "reference_group", None)
+    if reference is None:
+        return None
+    found = [k for k, group in enumerate(groups) if group.name == reference]
+    if not found:
+        raise ValueError(
+            f"constraint={constraint} has the reference {reference}, which is none of the groups "
+            f"{[str(group) for group in groups]}: name one of them."
+        )
+    return float(rates[found[0]])
+
+
+def plot_threshold_curve(
+    y_true: ArrayLike,
+    score: ArrayLike,
+    ax: Any = None,
+    *,
+    label: str = "all thresholds",
+    **line: Any,
+) -> Any:
+    """Plot false alarm rate against miss rate for every threshold on a score, binary.
+
+    The line goes through the rates of every threshold, and between two of them by the worse rates.
+    So some threshold reaches each point above and to the right, or a better one.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels; 1 is the positive class.
+    score : array-like of shape (n_samples,)
+        Scores or probabilities of the positive class.
+    ax : matplotlib axes, default=None
+        Axes to draw into; a new figure by default. Names that its axes have already stay.
+    label : str
+        Name of the curve in a legend.
+    **line
+        Properties of the line, such as ``color``.
+
+    Returns
+    -------
+    matplotlib axes
+    """
+    check_alignment({"y_true": y_true, "score": score})
+    false_alarms, hits, _ = roc_curve(y_true, score, drop_intermediate=False)
+    ax = get_axes(ax)
+    # Of tied scores all or none are decided as positive. Misses run down, so that "pre" is the
+    # corner of more of both errors.
+    style = {"color": GREY, "linewidth": 1.2, "drawstyle": "steps-pre", "zorder": 1.5, **line}
+    ax.plot(1.0 - hits, false_alarms, label=label, **style)
+    ylabel = ax.get_ylabel() or "false alarm rate (fraction)"
+    finish_axes(ax, ax.get_xlabel() or "miss rate (fraction)", ylabel)
+    return ax
+
+
+def plot_np_roc(
+    model_or_scores: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    delta: float = 0.05,
+    positive: Hashable | None = None,
+    ax: Any = None,
+    label: str | None = None,
+) -> Any:
+    """Plot the Neyman-Pearson ROC band of a score next to its empirical ROC curve.
+
+    Across, the bound of the type I error (false positive rate); up, one minus the type II error,
+    the true positive rate, that the threshold for this bound has: with probability ``1 - delta``
+    the false positive rate is below the bound, and with that probability the true positive rate
+    is in the band. The empirical curve (dotted) has its false positive rate on these rows across,
+    which promises nothing. It, too, is of thresholds, which decide tied scores alike.
+
+    Parameters
+    ----------
+    model_or_scores : fitted classifier or array-like of shape (n_samples,)
+        A model with ``decision_function`` or ``predict_proba``, or its scores.
+    X : array-like of shape (n_samples, n_features) or None
+        Features of rows that the model was not trained on; not looked at when scores are given.
+    y : array-like of shape (n_samples,)
+        Labels of two classes.
+    delta : float, default=0.05
+        Probability of failure, for each bound by itself.
+    positive : label, default=None
+        The positive class, which given scores are of. By default the one that the model was
+        trained with (its parameter ``positive``), else the last of the sorted labels.
+    ax : matplotlib axes, default=None
+        Axes to draw into; a new figure by default. Several bands can share axes.
+    label : str, default=None
+        Name of the model in the legend; its class by default.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are no scores to be had, or these and the labels do not fit together.
+
+    See Also
+    --------
+    gbm_constrained.np_roc_band : The numbers.
+    """
+    positive = positive_of(model_or_scores) if positive is None else positive
+    scores = scores_of(model_or_scores, X, positive)
+    check_alignment({"X": X, "scores": model_or_scores, "y": y})
+    band = np_roc_band(scores, y, delta, positive=positive)
+    if label is None:
+        given = hasattr(model_or_scores, "predict")
+        label = type(model_or_scores).__name__ if given else "scores"
+    ax = get_axes(ax)
+    bands = sum(line.get_gid() == "np_roc" for line in ax.get_lines())
+    colour = COLOURS[bands % len(COLOURS)]
+    alpha = np.append(band["alpha"], 1.0)
+    low, high = (1.0 - np.append(band[c], band[c].iloc[-1]) for c in ("fnr_upper", "fnr_lower"))
+    step = {"color": colour, "linewidth": 1.4, "drawstyle": "steps-post", "gid": "np_roc"}
+    name = f"{label}, band at {1.0 - delta:g}"
+    ax.fill_between(alpha, low, high, step="post", color=colour, alpha=0.2, label=name)
+    ax.plot(alpha, low, **step)
+    ax.plot(alpha, high, **{**step, "gid": None})
+    labels = np.asarray(y)
+    is_positive = labels == (np.unique(labels)[1] if positive is None else positive)
+    alarms, hits, _ = roc_curve(is_positive, scores, drop_intermediate=False)
+    empirical = {"linewidth": 1.2, "linestyle": ":", "label": f"{label}, empirical"}
+    ax.plot(alarms, hits, color=colour, drawstyle="steps-post", **empirical)
+    ax.legend(loc="lower right", framealpha=0.9)
+    xlabel = "bound of the type I error (false positive rate)"
+    finish_axes(ax, xlabel, "1 - type II error (true positive rate)")
+    return ax

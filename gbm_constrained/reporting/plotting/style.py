@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Hashable, Iterable
+from functools import singledispatch
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained._optional import import_optional
+from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.comparisons import Each, Gap, Ratio
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.validation import columns_of
+from gbm_constrained.problem.functionals import Group
 
 # Okabe and Ito's palette differs for any colour vision. Tol's wine is in the place of its black,
 # which dark styles hide, and its yellow is left out, which light styles hide.
@@ -117,3 +129,64 @@ def _unit(constraint: str) -> str:
     if " / " in outside or constraint.startswith("ratio("):
         return ""
     return " (nats)" if "log_loss" in constraint else " (fraction)"
+
+
+def groups_of(by: Any, sensitive_features: Any, X: Any, n: int) -> tuple[Codes, list[Group]]:
+    """Find the group of each row, and all groups."""
+    columns = columns_of(sensitive_features, n)
+    by = columns if by is None else by
+    names = tuple(by) if pd.api.types.is_list_like(by) else (by,)  # A name may be a number.
+    no_labels = np.zeros(n, dtype=np.intp)
+    attribute = Rows(no_labels, no_labels[:1], None, columns, [X]).attribute(names)
+    groups = [Group(names, frozenset([i]), level) for i, level in enumerate(attribute.levels)]
+    return attribute.codes.astype(np.intp), groups
+
+
+def scores_of(model_or_scores: Any, X: Any, positive: Hashable | None) -> NDArray[np.float64]:
+    """Read or compute the scores of the positive class, by default the last of two."""
+    for method in ("decision_function", "predict_proba"):
+        score = getattr(model_or_scores, method, None)
+        if score is not None:
+            found = np.asarray(score(X), dtype=np.float64)
+            is_first = positive is not None and positive == model_or_scores.classes_[0]
+            if found.ndim == 2 and found.shape[1] == 2:
+                return found[:, 0 if is_first else 1]
+            return -found if is_first and found.ndim == 1 else found
+    if hasattr(model_or_scores, "predict"):
+        raise TypeError(
+            f"{type(model_or_scores).__name__} has neither decision_function nor predict_proba: "
+            f"give its scores instead of the model."
+        )
+    return np.asarray(model_or_scores, dtype=np.float64)
+
+
+Ends: TypeAlias = tuple[float, float]
+
+
+@singledispatch
+def find_allowed(e: Any, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
+    """Find the ends between which a constraint allows the rates of groups to be."""
+    raise TypeError(f"A {type(e).__name__} compares no groups.")
+
+
+@find_allowed.register
+def _(e: Each, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
+    b = constraint.bound
+    return (-math.inf, b) if constraint.sense == "<=" else (b, math.inf)
+
+
+@find_allowed.register
+def _(e: Gap, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
+    b = constraint.bound
+    if reference is not None:
+        return reference - b, reference + b
+    middle = (float(rates.min()) + float(rates.max())) / 2
+    return middle - b / 2, middle + b / 2
+
+
+@find_allowed.register
+def _(e: Ratio, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
+    b, high = constraint.bound, float(rates.max())
+    if reference is None:
+        return b * high - e.slack, high
+    return b * reference - e.slack, (reference + e.slack) / b if b > 0 else math.inf

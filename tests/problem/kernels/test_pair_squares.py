@@ -7,8 +7,7 @@ import pytest
 from pair_kernels import N_CELLS, draw, slow_gradient, slow_table
 from scipy import sparse
 
-from gbm_constrained.problem.kernels.pair_squares import SquareKernel, find_prices
-from gbm_constrained.problem.pair_statistics import pair_table
+from gbm_constrained.problem.pairs import SquareKernel, find_prices, pair_table
 
 
 def prices_of(coefficients):

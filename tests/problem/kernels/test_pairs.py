@@ -10,8 +10,7 @@ from pair_kernels import N_CELLS, draw, slow_gradient, slow_hessian_product, slo
 from scipy import sparse
 from scipy.special import expit
 
-from gbm_constrained.problem.kernels.pairs import DensityKernel, pair_sensitivities
-from gbm_constrained.problem.pair_statistics import pair_table
+from gbm_constrained.problem.pairs import DensityKernel, pair_sensitivities, pair_table
 
 
 def density(x):

@@ -6,10 +6,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from gbm_constrained.problem.kernels.base import Block, rate_lipschitz
-from gbm_constrained.problem.kernels.proxies import PROXIES
-from gbm_constrained.problem.kernels.ramp import END, KINK, RampKernel
-from gbm_constrained.problem.kernels.tables import KernelTables
+from gbm_constrained.problem.kernels import (
+    END,
+    KINK,
+    PROXIES,
+    Block,
+    KernelTables,
+    RampKernel,
+    rate_lipschitz,
+)
 from gbm_constrained.solvers import ABPP, CBPR, AutoSolver
 
 GRID = np.linspace(-12, 12, 4801)

@@ -1,0 +1,600 @@
+"""Comparisons of a rate between groups: gaps, ratios, and a bound for each group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, permutations, product
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+
+from gbm_constrained._messages import is_finite, is_number
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import (
+    ROUNDING,
+    Constraint,
+    CurvedRow,
+    DifferenceNorm,
+    Expression,
+    GroupT,
+    LinearRow,
+    Quotient,
+    Rate,
+    Sense,
+    refuse_uncalled,
+    shorten_number,
+)
+from gbm_constrained.constraints.selectors import Columns, LinearCombination, Missing
+
+__all__ = ["overall"]
+
+
+SmallGroups: TypeAlias = Literal["keep", "hold", "merge", "drop"]
+
+
+@dataclass(frozen=True, repr=False)
+class Overall:
+    """The rate of all groups together, as a reference of groups."""
+
+    def __repr__(self) -> str:
+        return "overall"
+
+
+overall = Overall()
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Grouped(Expression):
+    """Base of comparisons of rates between groups of rows; :func:`gap` describes the options."""
+
+    compares_groups: ClassVar[bool] = True
+
+    by: Columns | None  # None stands for all sensitive features.
+    missing: Missing = "group"
+    min_group_size: int = 30
+    small_groups: SmallGroups = "keep"
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("missing", self.missing, ("group", "raise")),
+            ("small_groups", self.small_groups, ("keep", "hold", "merge", "drop")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+        size = self.min_group_size
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+            raise ValueError(f"min_group_size must be an integer >= 1, got {size!r}.")
+
+    @property
+    def columns(self) -> Columns:
+        """Names of the columns whose groups are compared, without all sensitive features."""
+        return self.by or ()
+
+    @property
+    def min_groups(self) -> int:
+        """Smallest number of groups that can be compared."""
+        return 1
+
+    def functionals(
+        self, groups: Sequence[GroupT]
+    ) -> list[tuple[LinearCombination, GroupT | None]]:
+        """List the rates of each group, those of one group after those of another."""
+        return [(rate, group) for group in groups for rate in self.rates]
+
+    @property
+    def options(self) -> str:
+        """Options that differ from the defaults, as printed."""
+        by = self.by[0] if self.by is not None and len(self.by) == 1 else self.by
+        text = "" if by is None else f", by={list(by) if isinstance(by, tuple) else by!r}"
+        if self.missing != Grouped.missing:
+            text += f", missing={self.missing!r}"
+        if self.small_groups == "hold":
+            text += ", small_groups='hold'"
+        elif self.small_groups != Grouped.small_groups:
+            text += f", {self.small_groups} below {self.min_group_size}"
+        elif self.min_group_size != Grouped.min_group_size:
+            text += f", min_group_size={self.min_group_size}"
+        return text
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class GroupedRate(Grouped):
+    """Base of comparisons of one rate between groups."""
+
+    rate: Rate
+
+    def __post_init__(self) -> None:
+        refuse_uncalled(self.rate, type(self).__name__.lower())
+        if not isinstance(self.rate, Expression):
+            raise TypeError(
+                f"{type(self).__name__.lower()} compares a plain rate between groups, such as "
+                f"fpr(), got {self.rate!r}."
+            )
+        if not isinstance(self.rate, Rate):
+            raise TypeError(
+                f"{type(self).__name__.lower()} compares a plain rate between groups, got "
+                f"{self.rate!r}, whose groups' values are not linear in the predictions: bound "
+                f"it in each group by on={{column: value}}."
+            )
+        super().__post_init__()
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The rate that is compared."""
+        return (self.rate,)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of the comparison over all predictions."""
+        return self.rate.range
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__.lower()}({self.rate}{self.options})"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Each(GroupedRate):
+    """A rate in every group: the largest of them under ``<=``, the smallest under ``>=``."""
+
+    bounds_each_rate: ClassVar[bool] = True
+
+    @property
+    def least_bound(self) -> float:
+        """Smallest bound that is accepted, as for the rate itself."""
+        return self.rate.least_bound
+
+    @property
+    def bounds_accepted(self) -> str:
+        """Bounds that are accepted, in words."""
+        return self.rate.bounds_accepted
+
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the groups."""
+        return n_functionals
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write the bound as a linear row for each group."""
+        sign = 1.0 if sense == "<=" else -1.0
+        return [
+            LinearRow(f"{name} {sense} {bound:g}", {k: sign}, sign * bound)
+            for name, k in zip(names, at, strict=True)
+        ]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the rate of the worst group."""
+        if np.isnan(functionals).all():
+            return np.nan
+        return float(np.nanmax(functionals) if sense == "<=" else np.nanmin(functionals))
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Paired(Grouped):
+    """Base of comparisons of any two groups, or of each group with a reference."""
+
+    senses: ClassVar[tuple[Sense, ...]] = ("<=",)
+    compares_pairs: ClassVar[bool] = True
+
+    reference: Hashable | tuple[Hashable, ...] | Overall | None = None
+
+    @property
+    def has_reference(self) -> bool:  # type: ignore[override]
+        """Whether the last group is the reference of the others."""
+        return self.reference is not None
+
+    @property
+    def compares_with_overall(self) -> bool:  # type: ignore[override]
+        """Whether each group is compared with all rows together."""
+        return isinstance(self.reference, Overall)
+
+    @property
+    def reference_group(self) -> tuple[Hashable, ...] | None:
+        """Name of the group that all others are compared with, if there is one."""
+        if self.reference is None or self.compares_with_overall:
+            return None
+        return self.reference if isinstance(self.reference, tuple) else (self.reference,)
+
+    @property
+    def min_groups(self) -> int:
+        """Smallest number of groups that can be compared."""
+        return 2  # The one group that there is equals its reference, whatever the decisions.
+
+    def functionals(
+        self, groups: Sequence[GroupT]
+    ) -> list[tuple[LinearCombination, GroupT | None]]:
+        """List the rates of each group, and those of all rows where these are the reference."""
+        functionals = super().functionals(groups)
+        if self.compares_with_overall:
+            functionals += [(rate, None) for rate in self.rates]
+        return functionals
+
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the pairs of groups."""
+        n_groups = n_functionals // len(self.rates)
+        return n_groups * (n_groups - 1) // 2
+
+    def pairs(self, n_groups: int) -> list[tuple[int, int]]:
+        """List the ordered pairs of groups that are compared."""
+        if not self.has_reference:
+            return list(permutations(range(n_groups), 2))
+        last = n_groups - 1
+        return [pair for i in range(last) for pair in ((i, last), (last, i))]
+
+    def find_gap(self, values: Float) -> float:
+        """Find the largest difference of a value between groups; NaN without a known pair."""
+        is_known = ~np.isnan(values)
+        if self.has_reference:
+            if not (is_known[-1] and is_known[:-1].any()):
+                return np.nan
+            return float(np.nanmax(np.abs(values[:-1] - values[-1])))
+        if np.count_nonzero(is_known) < 2:
+            return np.nan
+        return float(np.nanmax(values) - np.nanmin(values))
+
+    @property
+    def options(self) -> str:
+        """Options that differ from the defaults, as printed."""
+        reference = "" if self.reference is None else f", reference={self.reference!r}"
+        return super().options + reference
+
+
+OPTIONS = ("by", "missing", "min_group_size", "small_groups", "reference")
+MOST_ROWS = 5000  # Rows of one constraint, each of which costs time in every iteration.
+REASON_AND_REMEDY = (
+    "gaps have sums with other gaps between the same groups, and multiples by positive numbers, "
+    "and no others are convex. Bound each by itself."
+)
+Part: TypeAlias = tuple[float, Rate | Quotient]
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Gap(GroupedRate, Paired):
+    """The largest difference of a rate between groups, or between any group and a reference."""
+
+    is_difference: ClassVar[bool] = True
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest difference that predictions can make."""
+        low, high = self.rate.range
+        return 0.0, high - low
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write the bound as a linear row for each ordered pair."""
+        is_sum = len(self.rate.terms) > 1 or self.rate.constant
+        subtracted = [f"({name})" if is_sum else name for name in names]
+        return [
+            LinearRow(
+                f"{names[i]} - {subtracted[j]} <= {bound:g}", {at[i]: 1.0, at[j]: -1.0}, bound
+            )
+            for i, j in self.pairs(len(at))
+        ]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the largest difference."""
+        return self.find_gap(functionals)
+
+    def __ge__(self, bound: Any) -> Constraint:
+        raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
+
+    @property
+    def reason_and_remedy(self) -> str:
+        """Why the gap has no other arithmetic, and what is written instead."""
+        return REASON_AND_REMEDY
+
+    def __add__(self, other: Any) -> GapNorm:
+        return self._as_sum(other)._plus(other)
+
+    def __mul__(self, factor: Any) -> GapNorm:
+        return self._as_sum(factor)._times(factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, factor: Any) -> GapNorm:
+        return self._as_sum(factor)._divided_by(factor)
+
+    def _as_sum(self, other: Any) -> GapNorm:
+        """Write the gap as a sum of one gap; ratios have no sums."""
+        if not self.is_difference:
+            self._refuse(other)
+        given = {name: getattr(self, name) for name in OPTIONS}
+        return GapNorm(parts=((1.0, self.rate),), **given)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Ratio(Gap):
+    """The smallest rate of a group divided by the largest, or to and from a reference.
+
+    With a `slack`, ``>= k`` means ``rate >= k * other rate - slack``.
+    """
+
+    senses: ClassVar[tuple[Sense, ...]] = (">=",)
+    is_difference: ClassVar[bool] = False
+
+    slack: float = 0.0
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest ratio that predictions can make."""
+        return 0.0, 1.0
+
+    @property
+    def bounds_accepted(self) -> str:
+        """Bounds that are accepted, in words."""
+        return "a ratio in [0, 1]: four fifths is written 0.8"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rate.range[0] < 0.0:
+            raise ValueError(
+                f"ratio({self.rate}) divides by a rate that can be negative: bound its gap."
+            )
+        if not is_number(self.slack) or not is_finite(self.slack) or self.slack < 0.0:
+            raise ValueError(
+                f"slack must be a non-negative number, got {shorten_number(self.slack)}."
+            )
+
+    @property
+    def options(self) -> str:
+        """Options that differ from the defaults, as printed."""
+        return super().options + (f", slack={self.slack:g}" if self.slack else "")
+
+    @property
+    def reason_and_remedy(self) -> str:
+        """Why the ratio has no arithmetic, and what is written instead."""
+        return Expression.reason_and_remedy.fget(self)  # type: ignore[attr-defined,no-any-return]
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write the bound as a linear row for each ordered pair, multiplied by the divisor."""
+        slack = f" - {self.slack:g}" if self.slack else ""
+        return [
+            LinearRow(
+                f"{names[i]} >= {bound:g} * ({names[j]}){slack}",
+                {at[i]: -1.0, at[j]: bound},
+                self.slack,
+            )
+            for i, j in self.pairs(len(at))
+        ]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the largest k with ``rate >= k * other rate - slack`` for all pairs."""
+        if np.isnan(self.find_gap(functionals)):
+            return np.nan
+        others = functionals[:-1] if self.has_reference else functionals
+        low, high = np.nanmin(others), np.nanmax(others)
+        pairs = [(low, high)]
+        if self.has_reference:
+            pairs = [(low, functionals[-1]), (functionals[-1], high)]
+        ratios = [(one + self.slack) / other if other > ROUNDING else 1.0 for one, other in pairs]
+        return float(min(1.0, *ratios))
+
+    def __le__(self, bound: Any) -> Constraint:
+        raise TypeError(f"{self} <= {bound}: a ratio of groups can only be bounded from below.")
+
+    def __ge__(self, bound: Any) -> Constraint:
+        return Constraint(self, ">=", bound)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class GapNorm(Paired):
+    r"""The p-norm of weighted gaps between the same groups, :math:`(\sum_i (w_i G_i)^p)^{1/p}`.
+
+    A sum of gaps has p = 1, and a gap of quotients is the norm of one gap. Norms of gaps of rates
+    are convex. For p of one and infinity their bounds are linear rows, one for each choice of a
+    pair of groups by each gap. Other bounds are curved rows.
+
+    Parameters
+    ----------
+    parts : tuple of (float, Rate or Quotient)
+        Weight and value of each gap.
+    p : float, default=1
+        Order of the norm, one or more; infinity is the largest gap.
+    """
+
+    parts: tuple[Part, ...]
+    p: float = 1.0
+
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """The rates of all gaps: two of each quotient."""
+        return tuple(rate for _, of in self.parts for rate in of.rates)
+
+    @property
+    def is_curved(self) -> bool:  # type: ignore[override]
+        """Whether a bound has curved rows."""
+        return 1.0 < self.p < math.inf or any(of.is_quotient for _, of in self.parts)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest norm that predictions can make."""
+        widths = [weight * (of.range[1] - of.range[0]) for weight, of in self.parts]
+        return 0.0, _norm(np.array(widths), self.p)
+
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the choices of pairs of groups."""
+        pairs, n = super().n_comparisons(n_functionals), len(self.parts)
+        return int(pairs * n if self.p == math.inf else min(pairs**n, MOST_ROWS))
+
+    def _by_part(self, items: Any, n_groups: int) -> list[list[Any]]:
+        """Collect what each part has of each group: one item of a rate, two of a quotient."""
+        starts = np.cumsum([0, *(len(of.rates) for _, of in self.parts)])
+        return [
+            [items[g * starts[-1] + first : g * starts[-1] + last] for g in range(n_groups)]
+            for first, last in pairwise(starts.tolist())
+        ]
+
+    def _choices(self, n_groups: int) -> list[tuple[tuple[int, int], ...]]:
+        """List the choices of an ordered pair of groups by each part that has rows together."""
+        pairs = self.pairs(n_groups)
+        n_rows = len(pairs) ** (1 if self.p == math.inf else len(self.parts))
+        if n_rows > MOST_ROWS:
+            raise ValueError(
+                f"it compares {n_groups} groups by {len(self.parts)} gaps, which makes {n_rows} "
+                f"rows, more than {MOST_ROWS}: put groups of few rows together with "
+                f"small_groups='merge', or bound each gap by itself."
+            )
+        return list(product(pairs, repeat=1 if self.p == math.inf else len(self.parts)))
+
+    def _rows(self, at: Sequence[int]) -> list[tuple[tuple[Part, ...], list[list[int]]]]:
+        """List the parts of each row, and the functionals of two groups that each part compares.
+
+        The largest gap has rows of each part alone, and other norms have rows of all parts.
+        """
+        n_groups = len(at) // len(self.rates)
+        by_part = self._by_part(at, n_groups)
+        alone = self.p == math.inf
+        together = (
+            [(i,) for i in range(len(self.parts))] if alone else [tuple(range(len(by_part)))]
+        )
+        return [
+            (
+                tuple(self.parts[i] for i in members),
+                [
+                    [*by_part[i][g], *by_part[i][h]]
+                    for i, (g, h) in zip(members, choice, strict=True)
+                ],
+            )
+            for members in together
+            for choice in self._choices(n_groups)
+        ]
+
+    def rows(
+        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
+    ) -> list[LinearRow]:
+        """Write a bound as linear rows, one for each choice of pairs; none if it is curved."""
+        if self.is_curved:
+            return []
+        name_of = dict(zip(at, names, strict=True))
+        found = []
+        for parts, compared in self._rows(at):
+            coefficients: dict[int, float] = {}
+            for (weight, _), (first, second) in zip(parts, compared, strict=True):
+                coefficients[first] = coefficients.get(first, 0.0) + weight
+                coefficients[second] = coefficients.get(second, 0.0) - weight
+            written = _write_differences(parts, compared, name_of)
+            found.append(LinearRow(f"{written} <= {bound:g}", coefficients, bound))
+        return found
+
+    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+        """Write a bound as rows of functions, one for each choice of pairs."""
+        return [
+            CurvedRow(
+                tuple(k for of_part in compared for k in of_part),
+                DifferenceNorm(
+                    tuple(weight for weight, _ in parts),
+                    tuple(of.is_quotient for _, of in parts),
+                    1.0 if self.p == math.inf else self.p,
+                ),
+                bound,
+            )
+            for parts, compared in self._rows(at)
+        ]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Compute the norm of the gaps, NaN where one of them is undefined."""
+        n_groups = functionals.size // len(self.rates)
+        gaps = []
+        for (weight, of), values in zip(
+            self.parts, self._by_part(functionals, n_groups), strict=True
+        ):
+            known = np.array([of.value(np.asarray(one), sense) for one in values])
+            gaps.append(weight * self.find_gap(known))
+        return _norm(np.array(gaps), self.p)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_number(self.p) or not self.p >= 1.0:
+            raise ValueError(
+                f"p must be a number >= 1, or numpy.inf, for no other power is a norm; got "
+                f"{self.p!r}."
+            )
+        object.__setattr__(self, "p", float(self.p))
+        if not self.parts:
+            raise ValueError("rates= is empty: name at least one rate, such as [fpr(), tpr()].")
+        for weight, of in self.parts:
+            refuse_uncalled(of, "gap_norm")
+            if not isinstance(of, (Rate, Quotient)):
+                raise TypeError(f"rates= takes rates such as [fpr(), tpr()], got {of!r}.")
+            if not is_number(weight) or not is_finite(weight) or weight <= 0.0:
+                raise ValueError(
+                    f"{shorten_number(weight)} * gap({of}): only positive finite numbers multiply "
+                    f"gaps, which no other multiple bounds from above."
+                )
+            if any(
+                term.event.is_pair or term.event.is_loss for r in of.rates for _, term in r.terms
+            ):
+                raise TypeError(
+                    f"gap({of}) is about scores, and sums and norms are of gaps of decisions: "
+                    f"bound it by a constraint of its own."
+                )
+
+    @property
+    def reason_and_remedy(self) -> str:
+        """Why norms of gaps have no other arithmetic, and what is written instead."""
+        return REASON_AND_REMEDY
+
+    def _plus(self, other: Any) -> GapNorm:
+        if isinstance(other, Gap):
+            other = other._as_sum(self)
+        if not isinstance(other, GapNorm) or self.p != 1.0 or other.p != 1.0:
+            self._refuse(other)
+        for name in OPTIONS:
+            if getattr(self, name) != getattr(other, name):
+                raise TypeError(
+                    f"{self} and {other} cannot be added: {name}={getattr(self, name)!r} and "
+                    f"{name}={getattr(other, name)!r} differ, and a sum compares the same groups "
+                    f"in each gap. Bound each by itself."
+                )
+        return replace(self, parts=self.parts + other.parts)
+
+    def _times(self, factor: Any) -> GapNorm:
+        if not is_number(factor):
+            self._refuse(factor)
+        return replace(self, parts=tuple((weight * factor, of) for weight, of in self.parts))
+
+    def _divided_by(self, factor: Any) -> GapNorm:
+        if not is_number(factor) or not factor:
+            self._refuse(factor)
+        return self._times(1.0 / factor)
+
+    __add__ = _plus
+    __mul__ = __rmul__ = _times
+    __truediv__ = _divided_by
+
+    def __ge__(self, bound: Any) -> Constraint:
+        raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
+
+    def __str__(self) -> str:
+        if self.p == 1.0:
+            return " + ".join(
+                f"{'' if weight == 1.0 else f'{weight:g} * '}gap({of}{self.options})"
+                for weight, of in self.parts
+            )
+        rates = [f"{'' if w == 1.0 else f'{w:g} * '}{of}" for w, of in self.parts]
+        return f"gap_norm([{', '.join(rates)}]{self.options}, p={self.p:g})"
+
+
+def _norm(values: Float, p: float) -> float:
+    """Compute a norm of numbers that are not negative; NaN if one of them is."""
+    return float(np.linalg.norm(values, p)) if not np.isnan(values).any() else np.nan
+
+
+def _write_differences(
+    parts: Sequence[Part], compared: Sequence[Sequence[int]], names: dict[int, str]
+) -> str:
+    """Write the weighted differences of a linear row."""
+    written = []
+    for (weight, rate), (first, second) in zip(parts, compared, strict=True):
+        is_sum = isinstance(rate, Rate) and (len(rate.terms) > 1 or rate.constant)
+        factor = "" if weight == 1.0 else f"{weight:g} * "
+        subtracted = f"({names[second]})" if is_sum else names[second]
+        difference = f"{names[first]} - {subtracted}"
+        written.append(f"{factor}({difference})" if factor else difference)
+    return " + ".join(written)

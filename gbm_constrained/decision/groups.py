@@ -1,0 +1,415 @@
+r"""Shifts of scores for each group, and the smallest error that thresholds of groups allow.
+
+A constraint costs errors even at best. With :math:`\lambda_{gt}` the share of the rows of group g
+that is decided as the candidate t decides, errors :math:`e_{gt}` and rates :math:`a_{gt}`:
+
+.. math:: \min_{\lambda \ge 0} \sum_{gt} \lambda_{gt} e_{gt} \quad \text{s.t.} \quad
+    \sum_{gt} \lambda_{gt} a_{gt} \le b, \; \sum_t \lambda_{gt} = 1 .
+
+The candidates are thresholds for two classes (Hardt, Price and Srebro, "Equality of opportunity in
+supervised learning", 2016, section 4), and biases of scores for several. A group is a set of rows
+with the same values of all attributes that the constraints look at, except for the label. A model
+that does not see the groups cannot decide like that, but boosters under multipliers come close.
+
+Bounds of comparisons are tightened, cross-fitted decisions are reported and room is left as for
+the common shift (:mod:`gbm_constrained.decision.choose`). The common shift stays where it
+meets the constraints at no more errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.constraints.selectors import MISSING, Columns
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.choose import (
+    MAX_ERROR_INCREASE,
+    VIOLATION_PRICE,
+    Prefixes,
+    choose_prefix,
+    leave_room,
+    tightened_bounds,
+)
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.histograms import JointRows, MarginTable
+from gbm_constrained.decision.rules import Choice, shift_scores
+from gbm_constrained.decision.search import GroupSearch, GroupShifts, spread_thresholds
+from gbm_constrained.decision.violations import standard_error_of
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+
+N_CANDIDATES = 120  # Thresholds, at quantiles of each class, or biases of several classes drawn.
+MIN_GROUP_ROWS = 30  # Rows of a group that has decisions of its own; smaller ones share theirs.
+MAX_GROUPS = 64  # Groups that have decisions of their own: the largest ones.
+
+
+class GroupThresholds:
+    """Find decisions of groups on some scores, under one right-hand side after another.
+
+    Constraints on mean losses are left out, since decisions do not move them. Biases of several
+    classes are drawn around `shift`, the best common shift that is known. Curved rows are replaced
+    by their tangents there.
+    """
+
+    def __init__(
+        self, cells: Cells, compiled: LinearConstraints, margin: Array, shift: Float
+    ) -> None:
+        self.compiled = compiled
+        if compiled.curves.items:
+            shifted = shift_scores(margin, shift)
+            decided = shifted.argmax(axis=1) if shifted.ndim > 1 else shifted > 0
+            decisions = CellCounts.of(cells, decided)
+            self.compiled = compiled.tangent(functionals_of(compiled, decisions))
+        self.moved = self.compiled.b - compiled.b  # By tangents.
+        self.of_decisions = compiled.is_known & ~compiled.has_scores
+        self.used = np.unique(compiled.R[self.of_decisions].indices)
+        cells, by_group = _count_by_group(cells, margin, shift)
+        n_classes = cells.classes.size
+        cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
+        total = cells.total(cells.rows.weight)
+        share = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+        wrong = cost[:, None] * (np.arange(n_classes) != cells.labels[:, None]) / (cost @ total)
+        # Each group has a table of the functionals and a list of the errors of its candidates.
+        self.rates: list[Any] = []
+        self.errors: list[Float] = []
+        for weight in by_group:
+            fractions = (weight * share[:, None]).reshape(len(weight), -1)
+            self.rates.append(sparse.csr_array(compiled.U[self.used] @ fractions.T))
+            self.errors.append((weight * wrong).sum(axis=(1, 2)))
+
+    def find_error(self, bounds: Float | None = None) -> float:
+        """Find the smallest weighted error that satisfies the constraints; NaN if none does."""
+        return self.find_error_and_prices(bounds)[0]
+
+    def find_error_and_prices(self, bounds: Float | None = None) -> tuple[float, Float]:
+        """Find the same, and the errors that a unit of each row of constraints costs, (m,)."""
+        compiled = self.compiled
+        right = compiled.b if bounds is None else bounds + self.moved
+        kept = np.flatnonzero(self.of_decisions & np.isfinite(right))
+        if not kept.size:  # Each group has its own best candidate.
+            return float(sum(each.min() for each in self.errors)), np.zeros(right.size)
+        # Rates are variables of their own, so that comparisons of many groups stay sparse.
+        combine = compiled.R[kept]
+        used = np.unique(combine.indices)
+        rates = sparse.hstack(self.rates, format="csr")[np.searchsorted(self.used, used)]
+        errors = np.concatenate(self.errors)
+        one_each: Any = sparse.block_diag([np.ones((1, each.size)) for each in self.errors])
+        equal: Any = sparse.block_array(
+            [[rates, -sparse.eye_array(used.size)], [one_each, None]], format="csc"
+        )
+        none: Any = sparse.csc_array((kept.size, errors.size))
+        free: Any = np.repeat([[0.0, np.inf], [-np.inf, np.inf]], [errors.size, used.size], axis=0)
+        found = linprog(
+            np.concatenate([errors, np.zeros(used.size)]),
+            A_ub=sparse.hstack([none, combine[:, used]], format="csc"),
+            b_ub=right[kept],
+            A_eq=equal,
+            b_eq=np.repeat([0.0, 1.0], [used.size, len(self.errors)]),
+            bounds=free,
+            method="highs",
+        )
+        prices = np.zeros(right.size)
+        if found.status:
+            return np.nan, prices
+        prices[kept] = np.maximum(-found.ineqlin.marginals, 0.0)
+        return float(found.fun or 0.0), prices
+
+
+def _count_by_group(cells: Cells, margin: Array, shift: Float) -> tuple[Cells, Iterator[Float]]:
+    """Count the candidates of each group by cell and class, (n_candidates, n_cells, n_classes).
+
+    Returned are the cells of the rows that were counted, which stand for those of all machines.
+    """
+    n_rows = None
+    if not cells.communicator.holds_all_rows:
+        if margin.ndim > 1:
+            return _count_joint_cells(JointRows(cells), margin, shift)
+        table = MarginTable.of(margin, cells)
+        cells, margin, n_rows = table.cells, table.scores, table.count
+    groups = encode_groups(cells, n_rows)
+    members = (np.flatnonzero(groups == group) for group in np.unique(groups))
+    counted = (_count_candidates(cells.take(inside), margin[inside], shift) for inside in members)
+    return cells, counted
+
+
+def _count_joint_cells(
+    rows: JointRows, margin: Float, shift: Float
+) -> tuple[Cells, Iterator[Float]]:
+    """Count biases of several classes on the rows of many machines."""
+    joint, biases = rows.joint, _draw_biases(shift)
+    n, k = len(joint), joint.n_classes
+    n_rows = rows.communicator.sum(np.bincount(joint.codes, minlength=n).astype(np.float64))
+    decided = ((margin + bias).argmax(axis=1) for bias in biases)
+    local = [np.bincount(joint.codes * k + one, rows.weight, n * k) for one in decided]
+    counts = rows.communicator.sum(np.array(local, dtype=np.float64)).reshape(-1, n, k)
+    cells = rows.stand_in(np.arange(n), counts[0].sum(axis=1))
+    groups = encode_groups(cells, n_rows)
+    counted = (
+        joint.spread(counts * (groups == group)[:, None], len(cells))
+        for group in np.unique(groups)
+    )
+    return cells, counted
+
+
+def encode_groups(cells: Cells, n_rows: Array | None = None) -> Codes:
+    """Encode the group of each row, which may stand for several; small groups are one.
+
+    What constraints that are only reported look at tells no groups apart.
+    """
+    group, count = np.zeros(len(cells.rows), dtype=np.intp), np.array([len(cells.rows)])
+    for view in cells.views[: cells.n_binding]:
+        of_cell = np.zeros(len(view), dtype=np.intp)
+        for key in view.levels:
+            if key != "label":
+                of_cell = of_cell * (view.levels[key].max() + 1) + view.levels[key]
+        group = group * (of_cell.max() + 1) + of_cell[view.small_codes]
+        _, group = np.unique(group, return_inverse=True)
+        count = np.bincount(group, n_rows)
+    return np.where(are_large(count, MAX_GROUPS), np.arange(count.size), -1)[group]
+
+
+def are_large(count: Array, most: int) -> Bool:
+    """Find about `most` groups to have decisions of their own, by the number of rows of each."""
+    least = max(MIN_GROUP_ROWS, int(np.sort(count)[::-1][:most][-1]))
+    return np.asarray(count >= least)
+
+
+def _count_candidates(cells: Cells, margin: Array, shift: Float) -> Float:
+    """Count each candidate by cell and class, shape (n_candidates, n_cells, n_classes)."""
+    if margin.ndim > 1:
+        decided = [(margin + bias).argmax(axis=1) for bias in _draw_biases(shift)]
+        return np.stack([CellCounts.of(cells, one).weight for one in decided])
+    at = spread_thresholds(margin, cells, N_CANDIDATES)
+    return CellCounts.at_thresholds(cells, margin, np.unique(np.append(at, 0.0))).weight
+
+
+def _draw_biases(shift: Float) -> Float:
+    """Draw biases of several classes: none, a shift, one class only, and random ones near it."""
+    rng, n_classes = np.random.default_rng(0), shift.size
+    drawn = rng.normal(size=(N_CANDIDATES, n_classes)) * rng.exponential(1.0, (N_CANDIDATES, 1))
+    nothing = np.zeros(n_classes)
+    return np.concatenate([[nothing, shift], 1e6 * np.eye(n_classes), shift + drawn])
+
+
+MAX_SHIFTED_GROUPS = 32  # Groups that have shifts of their own: all pairs of them are searched.
+
+
+def number_of(value: Any, categories: Any) -> float:
+    """Give the number that a value of a column is to the libraries: categories have positions."""
+    return float(value) if categories is None else float(categories.get_loc(value))
+
+
+def take_offsets(offsets: Float, groups: Codes) -> Float:
+    """Take the offset of each row's group; zero for groups without one.
+
+    Parameters
+    ----------
+    offsets : ndarray of shape (n_groups,)
+        Offset of each group.
+    groups : ndarray of int of shape (n_samples,)
+        Group of each row; rows of no group have numbers from ``n_groups`` on.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+    """
+    return np.append(offsets, 0.0)[np.minimum(groups, offsets.size)]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupOffsets:
+    """What is added to the scores of each group, beyond the shift of all rows.
+
+    Parameters
+    ----------
+    columns : tuple of column names
+        Columns that make the groups.
+    levels : tuple of tuple
+        Values of the columns in each group.
+    values : ndarray of shape (n_groups,)
+        Offset of each group; zero where a value is missing or rows are few.
+    """
+
+    columns: Columns
+    levels: tuple[tuple[object, ...], ...]
+    values: Float
+
+    @classmethod
+    def none(cls, columns: Columns, rows: Rows) -> GroupOffsets:
+        """Make offsets of zero for the groups of the training rows."""
+        levels = rows.attribute(columns).levels
+        return cls(columns, tuple(levels), np.zeros(len(levels)))
+
+    def as_attribute(self) -> dict[str, object]:
+        """Give the offsets as classifiers keep them beside their model."""
+        return {"columns": self.columns, "levels": list(self.levels), "offsets": self.values}
+
+    def groups_of(self, rows: Rows) -> Codes:
+        """Find the group of each row; ``n_groups`` or more for a group that training lacks."""
+        return rows.attribute(self.columns).codes.astype(np.intp)
+
+    def of(self, rows: Rows) -> Float:
+        """Find the offset of each row."""
+        return take_offsets(self.values, self.groups_of(rows))
+
+    def searchable(self, rows: Rows) -> Codes:
+        """Find the group of each row; -1 for rows of no known, whole and large enough group."""
+        groups, n = self.groups_of(rows), len(self.levels)
+        count = np.bincount(groups, minlength=n + 1)
+        is_whole = [not any(value is MISSING for value in level) for level in self.levels]
+        count = np.where(is_whole, count[:n], 0)
+        is_own = np.append(are_large(count, MAX_SHIFTED_GROUPS), False)
+        return np.where(is_own[np.minimum(groups, n)], groups, -1)
+
+
+def choose_prefix_for_groups(
+    scored: ScoredRows, prefixes: Prefixes, groups: GroupOffsets
+) -> tuple[Choice, GroupOffsets, Codes]:
+    """Choose prefix, shift and offsets of groups, and decide the held-out rows."""
+    choice, offsets = choose_for_groups(scored, prefixes, groups)
+    margin = scored.margins(choice.rounds)
+    if not offsets.values.any():
+        return choice, offsets, scored.rows.decisions(margin + choice.shift[0])
+    return _leave_room(scored.rows, margin, choice, offsets)
+
+
+def choose_for_groups(
+    scored: ScoredRows, prefixes: Prefixes, groups: GroupOffsets
+) -> tuple[Choice, GroupOffsets]:
+    """Choose prefix, shift and offsets of groups.
+
+    Of the prefixes that may be chosen, the one is taken whose errors and penalised violations are
+    smallest under offsets of groups.
+    """
+    candidates = prefixes.candidates if prefixes.has_free_choice else [prefixes.rounds]
+    found = []
+    for rounds in candidates:
+        common = choose_prefix(scored, Prefixes(rounds, rounds), found=scored.rows.choices)
+        found.append(choose_offsets(scored.rows, scored.margins(rounds), common, groups))
+    return min(found, key=lambda pair: (pair[0].loss, -pair[0].rounds))
+
+
+def choose_offsets(
+    rows: EvaluationSet, margin: Array, common: Choice, groups: GroupOffsets
+) -> tuple[Choice, GroupOffsets]:
+    """Choose offsets of groups for the scores of one prefix.
+
+    Parameters
+    ----------
+    rows : EvaluationSet
+        Held-out rows.
+    margin : ndarray of shape (n_samples,)
+        Their scores.
+    common : Choice
+        The best common shift.
+    groups : GroupOffsets
+        The groups.
+
+    Returns
+    -------
+    Choice, GroupOffsets
+        The choice with the errors under these offsets, whose common shift is zero where it does
+        not meet the constraints. Offsets are zero where no thresholds of groups meet the
+        constraints, or the common one does at no more errors.
+    """
+    compiled = rows.compiled
+    decisions = rows.decisions(margin + common.shift[0])
+    error = rows.error(decisions)
+    violation = float(rows.violations(margin, rows.counts(decisions)).max(initial=0.0))
+    loss = error + VIOLATION_PRICE * max(violation, 0.0)
+    common, none = replace(common, loss=loss), replace(groups, values=0.0 * groups.values)
+    # Rows of no group keep the model's own threshold, where no common one does what is asked.
+    kept = common if violation <= ROUNDING else replace(common, shift=np.zeros(1))
+    search = _search(rows, margin, kept, groups, np.arange(margin.size))
+    found, bounds = search.find(compiled.b), compiled.b
+    tightened = tightened_bounds(compiled, rows.counts(rows.decisions(margin)))
+    if (tightened < compiled.b).any():
+        inside = search.find(tightened)
+        if inside is not None and (
+            found is None or inside.error <= found.error + MAX_ERROR_INCREASE
+        ):
+            found, bounds = inside, tightened
+    if found is None or found.violation > 0.0 or found.error >= loss:
+        return common, none
+    return _moved(kept, groups, found, bounds)
+
+
+def _moved(
+    choice: Choice, groups: GroupOffsets, found: GroupShifts, bounds: Float
+) -> tuple[Choice, GroupOffsets]:
+    """Describe found shifts as offsets beyond the common one."""
+    moved = replace(
+        choice, error=found.error, loss=found.error, violation=0.0, bounds=bounds,
+        has_rate_violation=False,
+    )  # fmt: skip
+    return moved, replace(groups, values=found.values - choice.shift[0])
+
+
+def _search(
+    rows: EvaluationSet, margin: Array, choice: Choice, groups: GroupOffsets, index: Codes
+) -> GroupSearch:
+    """Search on some of the rows."""
+    cells = rows.cells.take(index)
+    own = groups.searchable(rows.cells.rows)[index]
+    common = np.full(len(groups.levels), choice.shift[0])
+    return GroupSearch(margin[index], cells, rows.compiled.on(cells), own, common)
+
+
+def _leave_room(
+    rows: EvaluationSet, margin: Array, choice: Choice, offsets: GroupOffsets
+) -> tuple[Choice, GroupOffsets, Codes]:
+    """Move offsets until cross-fitted decisions satisfy the constraints, too, at little cost."""
+    everyone = np.arange(margin.size)
+    others = [
+        _search(rows, margin, choice, offsets, np.setdiff1d(everyone, fold, assume_unique=True))
+        for fold in (rows.folds if len(rows.folds) > 1 else ())
+    ]
+    decisions = _cross_fit(rows, margin, choice, offsets, others)
+    violations = _violations(rows, margin, decisions)
+    if not others or violations.max(initial=0.0) <= ROUNDING:
+        return choice, offsets, decisions
+    bounds = rows.compiled.b if choice.bounds is None else choice.bounds
+    affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
+    search = _search(rows, margin, choice, offsets, everyone)
+
+    def move(tighter: Float) -> tuple[tuple[Choice, GroupOffsets, Codes], Float] | None:
+        found = search.find(tighter)
+        if found is None or found.error > affordable:
+            return None
+        moved, further = _moved(choice, offsets, found, tighter)
+        decided = _cross_fit(rows, margin, moved, further, others)
+        return (moved, further, decided), _violations(rows, margin, decided)
+
+    return leave_room((choice, offsets, decisions), bounds, violations, move)
+
+
+def _violations(rows: EvaluationSet, margin: Array, decisions: Codes) -> Float:
+    return np.maximum(rows.violations(margin, rows.counts(decisions)), 0.0)
+
+
+def _cross_fit(
+    rows: EvaluationSet,
+    margin: Array,
+    choice: Choice,
+    offsets: GroupOffsets,
+    others: Sequence[GroupSearch],
+) -> Codes:
+    """Decide each fold by the offsets that the other folds would have chosen."""
+    attributes = rows.cells.rows
+    decisions = rows.decisions(margin + choice.shift[0] + offsets.of(attributes))
+    bounds = rows.compiled.b if choice.bounds is None else choice.bounds
+    for search, fold in zip(others, rows.folds if others else (), strict=True):
+        found = search.find(bounds)
+        if found is not None:
+            own = replace(offsets, values=found.values - choice.shift[0]).of(attributes)[fold]
+            decisions[fold] = rows.decisions(margin[fold] + choice.shift[0] + own)
+    return decisions

@@ -1,0 +1,1068 @@
+r"""Searches for the thresholds and class biases of smallest error under constraints.
+
+A shift is added to the scores: a number to the margin of two classes, which moves the threshold,
+or one bias to each class's score. The error and every 0-1 rate are step functions of the shift:
+
+.. math:: \min_v e(v) \quad \text{s.t.} \quad A \, \text{predicted}(v) \le b .
+
+As a shift grows along a line, each row changes its decision once. Rows sorted by these changes
+give all values on the line as running sums. Shifts that decide alike are one candidate, put midway
+between its neighbours' scores. Two classes have one line, several are searched line by line.
+
+.. math:: \min_{t_1, \dots, t_G} \sum_g e_{g t_g} \quad \text{s.t.} \quad
+    \sum_g a_{g t_g} \le b
+
+Errors :math:`e_{gt}` and rates :math:`a_{gt}` are what the rows of group g add at the candidate t.
+Mixtures of candidates make this a linear programme, whose optimum is a lower bound.
+
+- **Two groups** are searched exactly. For a candidate of the first group, each constraint whose
+  rates rise or fall with the candidates of the second one leaves an interval of these. A table of
+  minima over intervals then finds the best one, at a cost of :math:`T \log T` for T candidates.
+  Where rates do both, as errors do, some candidates of each group are paired.
+- **More groups** start at the candidates nearest to the optimum of the linear programme. Two of
+  them at a time are then searched while the others keep theirs, until no pair improves.
+
+Of each group its thresholds are listed, with what its rows add to errors and rates at each.
+:mod:`gbm_constrained.decision.search` finds the best ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations, cycle
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.exact_sums import Communicator, SingleMachine, round_weights
+from gbm_constrained.decision.histograms import (
+    ENTRIES,
+    DecisionCounts,
+    FunctionalsAlongLine,
+    JointRows,
+    Line,
+    LineTable,
+    MarginTable,
+    ScoredKinds,
+    ScoreTable,
+    check_margin,
+    sort_along_line,
+    threshold_line,
+)
+from gbm_constrained.decision.violations import (
+    ErrorAndViolations,
+    PriorityLevels,
+    Step,
+    best_by_priority,
+    best_of,
+    keep_least,
+)
+from gbm_constrained.problem.linear_constraints import LinearConstraints, solve_linear_programme
+
+
+class ClassScores:
+    """Scores of several classes where one machine holds all rows.
+
+    Attributes
+    ----------
+    cells : Cells of the rows that decisions are first measured on.
+    n_rows : Number of rows.
+    reach : Difference of the largest and the smallest score.
+    """
+
+    def __init__(self, margin: Float, cells: Cells) -> None:
+        self.scores = np.ascontiguousarray(margin.T)
+        self.size = np.abs(self.scores).max(axis=0)
+        self.cells, self.n_rows = cells, len(margin)
+
+    @property
+    def reach(self) -> float:
+        """Difference of the largest and the smallest score."""
+        return float(np.ptp(self.scores))
+
+    def decide(self, value: Float, merits: ErrorAndViolations) -> tuple[ErrorAndViolations, Codes]:
+        """Decide rows under biases, and say how decisions on these rows are measured."""
+        return merits, self._decide(value)
+
+    def errors_saved(
+        self, value: Float, other: Float, merits: ErrorAndViolations
+    ) -> tuple[float, float]:
+        """Compute the errors that other biases make more, and the sum of their squares by row."""
+        errors = merits.linear.decisions.errors
+        fewer = errors(self._decide(other)) - errors(self._decide(value))
+        return float(fewer.sum()), float((fewer**2).sum())
+
+    def line(
+        self, value: Float, raised: Codes, merits: ErrorAndViolations
+    ) -> tuple[ErrorAndViolations, Line]:
+        """Raise some classes against all others, starting from biases."""
+        before, after, above = self._compare(value, raised)
+        return merits, sort_along_line(-above, self.size, before, after)
+
+    def _decide(self, value: Float) -> Codes:
+        return np.asarray((self.scores + value[:, None]).argmax(axis=0))
+
+    def _compare(self, value: Float, raised: Codes) -> tuple[Codes, Codes, Float]:
+        """Find the best class that is not raised, the best that is, and how far it is above."""
+        scores = self.scores + value[:, None]
+        after, high = _highest(scores[raised])
+        scores[raised] = -np.inf
+        before, low = _highest(scores)
+        return before, np.asarray(raised)[after], high - low
+
+
+class ClassScoreTables(ClassScores):
+    """Scores of several classes on this machine, where others hold further rows.
+
+    A line has a table of bins by joint cell and the classes between which rows change. It is not
+    refined: the next line has other bins.
+    """
+
+    def __init__(self, margin: Float, cells: Cells) -> None:
+        super().__init__(margin, cells)
+        self._rows, self.n_rows = JointRows(cells), cells.n_rows
+        kinds = np.arange(len(self._rows.joint))
+        self.cells = self._rows.stand_in(kinds, self._rows.add(self._rows.joint.codes, kinds.size))
+
+    @property
+    def reach(self) -> float:
+        """Difference of the largest and the smallest score."""
+        ends = np.min(self.scores, initial=np.inf), np.max(self.scores, initial=-np.inf)
+        low, high = zip(*self._rows.communicator.gather(ends), strict=True)
+        return float(max(high) - min(low))
+
+    def decide(self, value: Float, merits: ErrorAndViolations) -> tuple[ErrorAndViolations, Codes]:
+        """Count decisions under biases: each joint cell has a row of each class."""
+        joint, k = self._rows.joint, len(self.scores)
+        kinds = np.arange(len(joint) * k)
+        weight = self._rows.add(joint.codes * k + self._decide(value), kinds.size)
+        cells = self._rows.stand_in(kinds // k, weight)
+        return merits.on(DecisionCounts(cells)), kinds % k
+
+    def errors_saved(
+        self, value: Float, other: Float, merits: ErrorAndViolations
+    ) -> tuple[float, float]:
+        """Compute the errors that other biases make more, and the sum of their squares by row."""
+        rows, decisions, k = self._rows, merits.linear.decisions, len(self.scores)
+        at = (rows.joint.codes * k + self._decide(value)) * k + self._decide(other)
+        kinds = np.arange(len(rows.joint) * k * k)
+        cells, one, two = kinds // (k * k), kinds // k % k, kinds % k
+        labels, cost = rows.joint.labels[cells], decisions.cost[rows.joint.of_views[cells, 0]]
+        fewer = cost * ((two != labels) * 1.0 - (one != labels))
+        square = None
+        if rows.weight is not None:
+            square = round_weights(rows.weight**2, rows.communicator)
+        squares = rows.communicator.sum(np.bincount(at, square, kinds.size).astype(np.float64))
+        return float(fewer @ rows.add(at, kinds.size)), float(fewer**2 @ squares)
+
+    def line(
+        self, value: Float, raised: Codes, merits: ErrorAndViolations
+    ) -> tuple[ErrorAndViolations, Line]:
+        """Raise some classes against all others, starting from biases."""
+        before, after, above = self._compare(value, raised)
+        others = np.delete(np.arange(len(self.scores)), raised)
+        joint, pairs = self._rows.joint, others.size * raised.size
+        codes = joint.codes * pairs + np.searchsorted(others, before) * raised.size
+        kinds = np.arange(len(joint) * pairs)
+        of_rows = ScoredKinds(
+            above,
+            codes + np.searchsorted(raised, after),
+            joint.labels[kinds // pairs],
+            self._rows.weight,
+            self.size,
+            self._rows.communicator,
+            self.n_rows,
+        )
+        classes = others[kinds // raised.size % others.size], raised[kinds % raised.size]
+        table = LineTable(ScoreTable.of(of_rows), *classes)
+        cells = self._rows.stand_in(table.kinds // pairs, table.weight)
+        return merits.on(DecisionCounts(cells)), table.line
+
+
+def scores_of_classes(margin: Float, cells: Cells) -> ClassScores:
+    """Take the scores of several classes, of all rows or of those of one of many machines."""
+    of_rows = ClassScores if cells.communicator.holds_all_rows else ClassScoreTables
+    return of_rows(margin, cells)
+
+
+def _highest(scores: Float) -> tuple[Codes, Float]:
+    """Find the class of the highest score of each row, and the score."""
+    if len(scores) == 1:
+        return np.zeros(scores.shape[1], dtype=np.intp), scores[0]
+    highest = scores.argmax(axis=0)
+    return highest, scores[highest, np.arange(highest.size)]
+
+
+# Errors that a unit of violation is worth, phase by phase: small ones keep good trade-offs.
+PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)
+# Lines of a search, times rows, times classes and rows of constraints: about half a second.
+VISITS = 50_000_000
+FEWEST_LINES, MOST_LINES = 60, 1500  # Lines of a search, whatever the number of rows.
+RESTARTS = 4  # Starts in a row that find nothing better and end a search.
+PAIRS_UP_TO = 8  # Classes up to which two are raised together: there are 28 pairs of eight.
+# Standard errors of the errors saved by biases between classes that no constraint distinguishes.
+# Chance reaches less for probabilities, where there is nothing to gain (evidence, Decisions).
+SURELY = 4.0
+
+
+@dataclass(frozen=True)
+class _Biases:
+    """Biases, with the error and the violations under them."""
+
+    value: Float
+    error: float
+    violations: tuple[float, ...]  # Largest violation of each priority, that come first ahead.
+    total: float  # Sum of all violations, at the prices of their priorities.
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether no constraint is violated."""
+        return not any(self.violations)
+
+    def beats(self, other: _Biases) -> bool:
+        """Whether the first violation that differs is smaller, or none does and the error is."""
+        for own, others in zip(self.violations, other.violations, strict=True):
+            if abs(own - others) > ROUNDING:
+                return own < others
+        return self.error < other.error - ROUNDING
+
+
+class BiasSearch:
+    """Search for the biases of several classes, one line after the other.
+
+    A line raises one class, or two by the same amount, against all others. Classes that no
+    constraint distinguishes are one here, until feasible biases are found. A line is searched
+    exactly for the smallest error plus penalised violations. The penalty grows: small ones lead
+    along good trade-offs to the feasible biases, where the last phase lowers the error. The best
+    biases by largest violation and error are remembered on every line. Where no biases found are
+    feasible, and with a `violation_penalty` (errors per unit of violation), the best by the error
+    plus that are returned. Of constraints with priorities, the best by largest violation of each
+    in turn are returned.
+    """
+
+    def __init__(
+        self,
+        scores: ClassScores,
+        merits: ErrorAndViolations,
+        levels: PriorityLevels,
+        violation_penalty: float | None = None,
+    ) -> None:
+        self.scores, self.merits, self.levels = scores, merits, levels
+        self.parts = levels.split(merits)
+        self.steps = [Step(part) for part in self.parts[:-1]]
+        self.violation_penalty = None if levels.are_several else violation_penalty
+        self.n_classes = merits.linear.decisions.n_classes
+        visits = scores.n_rows * (self.n_classes + merits.right.size)
+        self.lines_left = int(np.clip(VISITS // visits, FEWEST_LINES, MOST_LINES))
+        self.best = self.penalised = self._measure(np.zeros(self.n_classes))
+
+    def _measure(self, value: Float) -> _Biases:
+        merits, decided = self.scores.decide(value, self.merits)
+        values = merits.linear.measure(decided)[:, None]
+        total, *violations = self._violations(values)[:, 0].tolist()
+        return _Biases(value, float(values[0, 0]), tuple(violations), total)
+
+    def _violations(self, values: Float) -> Float:
+        """Compute the sum of violations at their prices, and the largest of each priority.
+
+        The values are those of the linear map, and the result is (1 + n_priorities, candidates).
+        """
+        largest, total = zip(
+            *(part.largest_and_total_violation(values) for part in self.parts), strict=True
+        )
+        return np.array([self.levels.price(total), *largest])
+
+    def run(self) -> Float:
+        """Find the best biases, which sum to zero."""
+        classes = self.merits.indistinct_classes
+        if len(classes) > 1:
+            self._search(classes)
+            if self.best.is_feasible and len(classes) < self.n_classes:
+                together = self.best
+                self._search([(j,) for j in range(self.n_classes)])
+                if not self._is_surely_better(together):
+                    self.best = together
+        far = self.scores.reach + 1.0
+        for unit in np.eye(self.n_classes):
+            always = self._measure(far * unit)  # All rows are decided as one class.
+            if always.beats(self.best):
+                self.best = always
+        unmet = not self.best.is_feasible and self.violation_penalty is not None
+        value = (self.penalised if unmet else self.best).value
+        return np.asarray(value - value.mean())
+
+    def _is_surely_better(self, other: _Biases) -> bool:
+        """Whether the best biases make fewer errors than others, beyond chance."""
+        saved, square = self.scores.errors_saved(self.best.value, other.value, self.merits)
+        return bool(saved > SURELY * np.sqrt(square))
+
+    def _search(self, single: Sequence[tuple[int, ...]]) -> None:
+        """Search from the best biases, and from others near them, until it stalls."""
+        every = [*single]
+        if 4 <= len(single) <= PAIRS_UP_TO:  # To raise two of three is to lower the third.
+            every += [(*one, *other) for one, other in combinations(single, 2)]
+        rng = np.random.default_rng(0)
+        start, stalled = self.best, 0
+        while self.lines_left and stalled < RESTARTS:
+            before = self.best
+            for penalty in PENALTIES:
+                start = self._descend(start, penalty, single if self.best.is_feasible else every)
+            self._descend(self.best, None, every)
+            if self.violation_penalty is not None and not self.best.is_feasible:
+                self._descend(self.penalised, self.violation_penalty, every)
+            stalled = 0 if self.best.beats(before) else stalled + 1
+            noise = np.zeros(self.n_classes)
+            for group in single:
+                noise[list(group)] = rng.normal() * 2.0 * 0.5**stalled
+            start = self._measure(self.best.value + noise)
+
+    def _descend(
+        self, at: _Biases, penalty: float | None, directions: Sequence[tuple[int, ...]]
+    ) -> _Biases:
+        """Search lines in turn until none leads further."""
+        stalled = 0
+        for raised in cycle(directions):
+            if stalled == len(directions) or not self.lines_left:
+                break
+            found = self._along(at, raised, penalty)
+            stalled = 1 if found is not at else stalled + 1  # A searched line has no more to give.
+            at = found
+        return at
+
+    def _along(self, at: _Biases, raised: tuple[int, ...], penalty: float | None) -> _Biases:
+        """Find the best biases on a line; those it starts from unless others are better."""
+        self.lines_left -= 1
+        inside = np.array(raised)
+        merits, line = self.scores.line(at.value, inside, self.merits)
+        error, (total, *violations) = merits.measure_along(line, self._violations)
+
+        def biases(i: int) -> _Biases:
+            value = at.value.copy()
+            value[inside] += line.shift[i]
+            found = tuple(float(violation[i]) for violation in violations)
+            return _Biases(value, float(error[i]), found, float(total[i]))
+
+        best = biases(best_by_priority(self.steps, error, violations, line.shift))
+        if best.beats(self.best):
+            self.best = best
+        if self.violation_penalty is not None:
+            known = self.penalised
+            found = biases(int((error + self.violation_penalty * total).argmin()))
+            gained = known.error - found.error
+            gained += self.violation_penalty * (known.total - found.total)
+            self.penalised = found if gained > ROUNDING else known
+        if penalty is None:
+            return best if best.beats(at) else at
+        merit = error + penalty * total
+        i = int(merit.argmin())
+        return biases(i) if merit[i] < at.error + penalty * at.total - ROUNDING else at
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdAim:
+    """The smallest error under constraints, with a penalty (errors per unit of violation) or not.
+
+    Constraints that are penalised have the penalty also where they can be met, and the others,
+    which are `strict`, have it where they cannot. Both are of the `last` priority, and `steps`
+    limit the violations of those before.
+    """
+
+    merits: ErrorAndViolations
+    penalty: float | None
+    strict: ErrorAndViolations | None
+    last: ErrorAndViolations
+    steps: Sequence[Step]
+
+    @classmethod
+    def of(
+        cls,
+        merits: ErrorAndViolations,
+        penalty: float | None,
+        is_penalised: Bool | None,
+        levels: PriorityLevels,
+    ) -> ThresholdAim:
+        """Aim at few errors; rows of constraints may be penalised also where they can be met."""
+        last, strict = levels.split(merits)[-1], None
+        if is_penalised is not None and is_penalised.any():
+            assert penalty is not None
+            strict = last.with_bounds(np.where(is_penalised, np.inf, last.bounds))
+        steps = levels.list_steps(merits, penalty, is_penalised)
+        return cls(merits, penalty, strict, last, steps)
+
+    def on(self, decisions: DecisionCounts) -> ThresholdAim:
+        """Return the same aim of decisions on other rows, whose cells weigh the same."""
+        return replace(self, merits=self.merits.on(decisions))
+
+    def choose(self, line: Line) -> float:
+        """Find the best shift of a line of thresholds."""
+        penalty, shift = self.penalty, line.shift
+        error, violation, broken, *above = self._measure(line)
+        if above:
+            kept = keep_least(self.steps, error, above)
+            error, violation, broken, shift = (
+                of[kept] for of in (error, violation, broken, shift)
+            )
+        if self.strict is not None and (broken == 0.0).any():
+            assert penalty is not None
+            return float(shift[best_of(error + penalty * violation, broken, shift)])
+        return float(shift[best_of(error, violation, shift, penalty)])
+
+    def _measure(self, line: Line) -> tuple[Float, ...]:
+        """Measure errors, violations of the last priority, strict ones, and those of steps."""
+        above = [step.merits.largest_violation for step in self.steps]
+        if self.strict is None:
+            error, violation, *others = self.merits.measure_along(
+                line, self.last.largest_violation, *above
+            )
+            return error, violation, violation, *others
+        return self.merits.measure_along(
+            line, self.last.largest_violation, self.strict.largest_violation, *above
+        )
+
+    def find_open_bins(self, table: LineTable) -> Bool:
+        """Find the bins with rows inside of which a better threshold may lie than between bins.
+
+        The comparison is that of :func:`best_of`, whose error plus penalised violation is the
+        error alone where all constraints hold.
+        """
+        line, penalty = table.thresholds, self.penalty or 0.0
+        error, violation, broken, *above = self._measure(line)
+        kept = keep_least(self.steps, error, above)
+        merit, fewest = error + penalty * violation, broken[kept].min()
+        if fewest > 0.0 and self.penalty is not None:
+            good = kept
+        else:
+            good = kept & (broken <= (fewest + ROUNDING if fewest > 0.0 else 0.0))
+        least = merit[good].min()
+        nearest = np.abs(line.shift[good & (merit <= least + ROUNDING)]).min()
+
+        low, merit, broken, *inside = self._bound_inside(table)
+        is_better = merit < least - ROUNDING
+        is_better |= (merit <= least + ROUNDING) & (table.least_shift < nearest)
+        if fewest > 0.0 and self.penalty is not None:
+            is_better |= broken == 0.0
+        else:
+            is_better = (is_better & (broken <= fewest + ROUNDING)) | (broken < fewest)
+        found, may_be_left = np.zeros_like(is_better), np.ones_like(is_better)
+        for k, (step, of_bins) in enumerate(zip(self.steps, inside, strict=True)):
+            left = keep_least(self.steps[:k], error, above[:k])
+            found |= may_be_left & step.is_open(error[left], above[k][left], (low, of_bins))
+            may_be_left &= of_bins <= step.find_limit(error[left], above[k][left])
+        return np.asarray((found | (is_better & may_be_left)) & table.may_be_split)
+
+    def _bound_inside(self, table: LineTable) -> tuple[Float, ...]:
+        """Bound error and merit inside of each bin from below, strict violations and steps'."""
+        last, penalty = self.last, self.penalty or 0.0
+        strict = last if self.strict is None else self.strict
+        parts = [strict, *(step.merits for step in self.steps)]
+        bounds = [
+            (
+                low[0],
+                low[0] + penalty * last.least_violation(low, high),
+                *(part.least_violation(low, high) for part in parts),
+            )
+            for low, high in self.merits.linear.between(table.stops)
+        ]
+        return tuple(np.concatenate(part) for part in zip(*bounds, strict=True))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A shift of the scores, with the error and the violations under it."""
+
+    value: Float  # Shift of the margin (1,), or of the scores of each class, which sums to zero.
+    error: float  # Weighted 0-1 error of labelled rows that are in the objective.
+    functionals: Float  # Value of each functional; NaN for those with a mean loss.
+    shares: Float  # Share of each cell that is decided as each class, (n_cells, n_classes).
+    violation: float  # Largest violation of a row of constraints by its weight; 0 if all hold.
+    # Violation, or error plus penalised violations: smallest if none is feasible. Each priority
+    # has its price (decision.priorities).
+    loss: float
+    uncalibrated: tuple[int, ...] = ()  # Rows of constraints that were left out.
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether all rows of constraints hold that were not left out."""
+        return self.violation == 0.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Error and functionals of two classes as the threshold moves."""
+
+    shift: Float  # Shifts of the margin, ascending, (T,): from no row of class 1 to all.
+    n_positive: Codes  # Number of rows decided as class 1 at each.
+    error: Float  # Weighted 0-1 error of labelled rows that are in the objective.
+    functionals: Float  # Value of each functional, (T, n_functionals); NaN for mean losses.
+    _compiled: LinearConstraints = field(repr=False)
+
+    @cached_property
+    def violations(self) -> Float:
+        """Left-hand minus right-hand side of each row of constraints, shape (T, m)."""
+        compiled = self._compiled
+        return np.array([compiled.rows_of(f) - compiled.b for f in self.functionals])
+
+
+class ShiftSearch:
+    """Search for shifts of given scores, under one right-hand side of constraints after another.
+
+    The search is exact for two classes, where among equals the shift nearest to zero is taken.
+    Several classes are searched from several starts, and the outcome is never worse than no shift.
+
+    Classes that no constraint distinguishes keep their scores relative to each other, as long as
+    that costs no errors beyond chance. The best decisions under constraints on rates weigh the
+    probability of each class by its multipliers in the Lagrangian. Such classes have equal
+    weights, and biases between them mostly fit noise. Where scores are no probabilities, biases
+    between them may spare many errors: they are taken if the constraints hold under both and the
+    errors, compared row by row, fall by more than :data:`SURELY` standard errors.
+
+    Rows of constraints with a mean loss, or with a rate over none of the rows, are left out and
+    listed in the result. Where no other rows are left, no shift is applied.
+
+    Where machines hold different rows, all of them find the same shift. That of two classes is the
+    one that a sort of all scores finds, unless bins of a table are split at most `most_splits`
+    times: then it lies between two of them, and may not be the best one.
+    """
+
+    def __init__(
+        self,
+        margin: NDArray[Any],
+        cells: Cells,
+        compiled: LinearConstraints,
+        *,
+        most_splits: int | None = None,
+    ) -> None:
+        self.margin, self.cells = check_margin(margin, cells), cells
+        self.compiled, self.most_splits = compiled, most_splits
+        self.classes: ClassScores | None = None
+        self.table: MarginTable | None = None
+        if self.margin.ndim == 2:
+            self.classes = scores_of_classes(self.margin, cells)
+            cells = self.classes.cells
+        elif not cells.communicator.holds_all_rows:
+            self.table = MarginTable.of(margin, cells)
+            self.margin, cells = self.table.scores, self.table.cells
+        self.merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
+        self.levels = PriorityLevels.of(compiled, self.cells)
+
+    def find(
+        self,
+        *,
+        bounds: NDArray[Any] | None = None,
+        penalty: float | None = None,
+        is_penalised: Bool | None = None,
+    ) -> Shift:
+        """Find the shift with the smallest error that satisfies the constraints.
+
+        Where no shift satisfies them all, the largest violation is made smallest, and then the
+        error. With a penalty (errors per unit of violation), the error plus penalised violations
+        is made smallest instead: the largest violation of two classes, the sum of all violations
+        of several. Rows of constraints that are `is_penalised` are penalised also where they can
+        be met: a shift of two classes that violates them is taken if meeting them costs more
+        errors.
+
+        Of constraints with priorities, the violations of each are made smallest in turn, and the
+        above is about the last one (:mod:`gbm_constrained.decision.violations`).
+        """
+        compiled, merits = self.compiled, self.merits
+        if bounds is not None and np.shape(bounds) != (len(compiled),):
+            raise ValueError(
+                f"bounds has shape {np.shape(bounds)}, but there are {len(compiled)} rows of "
+                f"constraints: give one right-hand side for each."
+            )
+        if bounds is not None:
+            merits = merits.with_bounds(np.asarray(bounds, dtype=np.float64))
+        if self.classes is None:
+            aim = ThresholdAim.of(merits, penalty, is_penalised, self.levels)
+            value, merits = self._find_threshold(aim)
+            decided = (self.margin + value > 0).astype(np.intp)
+        else:
+            value = BiasSearch(self.classes, merits, self.levels, penalty).run()
+            merits, decided = self.classes.decide(value, merits)
+        error, largest, total = merits.measure(decided)
+        shares = merits.linear.decisions.fractions(decided)
+        functionals = compiled.U @ shares.ravel() + compiled.constant
+        functionals[compiled.is_of_scores] = np.nan
+        penalised = largest if self.classes is None else total
+        if self.levels.are_several:
+            violations = compiled.rows_of(np.nan_to_num(functionals)) - merits.bounds
+            violations[[*merits.uncalibrated]] = 0.0
+            penalised = float(self.levels.price_rows(violations))
+        loss = largest if penalty is None else error + penalty * penalised
+        return Shift(value, error, functionals, shares, largest, loss, merits.uncalibrated)
+
+    @cached_property
+    def _thresholds(self) -> Line:
+        return threshold_line(self.margin)
+
+    def _find_threshold(self, aim: ThresholdAim) -> tuple[Float, ErrorAndViolations]:
+        """Find the best shift of two classes, and what measures decisions about the rows."""
+        if aim.merits.uncalibrated and not aim.merits.right.size:
+            return np.zeros(1), aim.merits  # Decisions on these rows determine no constraint.
+        if self.table is None:
+            return np.array([aim.choose(self._thresholds)]), aim.merits
+        most = self.most_splits
+        for _ in itertools.count() if most is None else range(most):
+            if not (bins := aim.find_open_bins(self.table)).any():
+                break
+            self.table = self.table.split(bins)
+            self.margin, decisions = self.table.scores, DecisionCounts(self.table.cells)
+            self.merits, aim = self.merits.on(decisions), aim.on(decisions)
+        return np.array([aim.choose(self.table.thresholds)]), aim.merits
+
+
+def threshold_curve(
+    margin: NDArray[Any],
+    cells: Cells,
+    compiled: LinearConstraints,
+    *,
+    most: int | None = None,
+) -> Curve:
+    """Compute the error and functionals at every threshold of two classes.
+
+    With `most`, so many thresholds at most are kept, evenly spread over the rows. No shift, and a
+    shift to either side of all rows, are always among them. Where machines hold different rows,
+    the thresholds are those between the bins of a table.
+    """
+    margin = check_margin(margin, cells)
+    if margin.ndim == 2:
+        raise ValueError(
+            f"a threshold curve is for two classes, and there are {cells.classes.size}."
+        )
+    if most is not None and most < 3:
+        raise ValueError(f"most={most!r}: keep at least three thresholds.")
+    table = None
+    if cells.communicator.holds_all_rows:
+        line = threshold_line(margin)
+    else:
+        table = MarginTable.of(margin, cells)
+        line, cells = table.thresholds, table.cells
+    if most is not None and line.shift.size > most:
+        line = line.thin(most)
+    measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.U)
+    values = np.concatenate([block for _, block in measure.along(line)], axis=1)
+    constant = np.where(compiled.is_of_scores, np.nan, compiled.constant)
+    n_positive = line.flipped if table is None else table.count_rows(line)
+    return Curve(line.shift, n_positive, values[0], values[1:].T + constant, compiled)
+
+
+def spread_thresholds(margin: Array, cells: Cells, n: int) -> Float:
+    """Spread n thresholds over the quantiles of the scores of each class, and one below all.
+
+    Where machines hold different rows, these are quantiles of the bins of a table, which divide
+    the scores of each class evenly.
+    """
+    lowest = np.min(margin, initial=np.inf)
+    if not cells.communicator.holds_all_rows:
+        table = MarginTable.of(margin, cells)
+        margin, cells, lowest = table.scores, table.cells, table.table.low.min()
+    grid, labels = np.linspace(0.0, 1.0, n), cells.labels[cells.codes]
+    at = [np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)]
+    return np.unique(np.concatenate([*at, [lowest - 1.0]]))
+
+
+# Candidates of each group in the linear programme, of each of two groups whose rates neither rise
+# nor fall, and thresholds of each prefix that a guarantee tests.
+MOST_CANDIDATES = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Shifts of one group, and what its rows add to the error and to the constraints.
+
+    Parameters
+    ----------
+    shift : ndarray of shape (T,)
+        Shifts of the scores, ascending.
+    error : ndarray of shape (T,)
+        Errors at each shift.
+    rates : ndarray of shape (m, T)
+        Parts in the left-hand sides of the constraints.
+    """
+
+    shift: Float
+    error: Float
+    rates: Float
+
+    def take(self, index: Codes) -> Candidates:
+        """Take some of the shifts."""
+        return Candidates(self.shift[index], self.error[index], self.rates[:, index])
+
+    def spread(self, most: int) -> Codes:
+        """List positions of at most so many shifts, evenly spread."""
+        n = self.shift.size
+        return np.unique(np.linspace(0, n - 1, min(most, n)).round().astype(np.intp))
+
+    @cached_property
+    def is_monotone(self) -> bool:
+        """Whether the part in each constraint rises or falls with the shift."""
+        steps = np.diff(self.rates, axis=1)
+        rises, falls = (steps >= -ROUNDING).all(axis=1), (steps <= ROUNDING).all(axis=1)
+        return bool((rises | falls).all())
+
+    @cached_property
+    def rises(self) -> Bool:
+        """Whether each rate is at least as large at the last shift as at the first one."""
+        return np.asarray(self.rates[:, -1] >= self.rates[:, 0])
+
+    @cached_property
+    def ascending(self) -> Float:
+        """Rates in the order in which they rise, each at least as large as those before it."""
+        ordered = np.where(self.rises[:, None], self.rates, self.rates[:, ::-1])
+        return np.asarray(np.maximum.accumulate(ordered, axis=1))
+
+    @cached_property
+    def is_constant(self) -> Bool:
+        """Whether each rate is the same at all shifts."""
+        return np.asarray((self.rates == self.rates[:, :1]).all(axis=1))
+
+    @cached_property
+    def by_error(self) -> Codes:
+        """Positions by the error, and of equals by the size of the shift."""
+        return np.lexsort((np.abs(self.shift), np.round(self.error / ROUNDING)))
+
+
+@dataclass(frozen=True)
+class GroupShifts:
+    """A shift of each group, and the error and largest violation under them."""
+
+    values: Float  # (n_groups,)
+    error: float
+    violation: float
+
+
+class SeparableSearch:
+    """Search for shifts of groups, under one right-hand side of constraints after another.
+
+    Parameters
+    ----------
+    tables : list of Candidates
+        Candidates of each group that has some.
+    present : list of int
+        Numbers of these groups.
+    common : ndarray of shape (n_groups,)
+        Shifts, which groups without candidates keep.
+    fixed : ndarray of shape (1 + n_kept,)
+        Error of all other rows, and what they add to the constraints that are kept.
+    kept : ndarray of int of shape (n_kept,)
+        Rows of constraints that are searched under, in the order of the rates.
+    starts : sequence of int
+        Positions that all groups start a search at, beside the optimum of mixtures.
+    """
+
+    def __init__(
+        self,
+        tables: list[Candidates],
+        present: Sequence[int],
+        common: Float,
+        fixed: Float,
+        kept: Codes,
+        starts: Sequence[int],
+    ) -> None:
+        self.tables, self.present, self.common = tables, present, common
+        self.fixed, self.kept, self.starts = fixed, kept, starts
+
+    def find(self, bounds: Float) -> GroupShifts | None:
+        """Find the shifts of smallest error that satisfy the constraints; None if none are found.
+
+        Among equals the smaller shifts are taken.
+        """
+        right = bounds[self.kept] - self.fixed[1:]
+        if len(self.tables) <= 2:
+            none = Candidates(np.zeros(1), np.zeros(1), np.zeros((right.size, 1)))
+            first, second = [*self.tables, none, none][:2]
+            found = best_pair(first, second, right)
+            return None if found is None else self._describe(found[: len(self.tables)], right)
+        starts = [self._round(right), *([end] * len(self.tables) for end in self.starts)]
+        described = []
+        for start in starts:
+            at = [i % table.shift.size for i, table in zip(start, self.tables, strict=True)]
+            described.append(self._describe(self._improve(at, right), right))
+        feasible = [found for found in described if found.violation == 0.0]
+        return min(feasible, key=lambda found: found.error) if feasible else None
+
+    def _describe(self, at: Sequence[int], right: Float) -> GroupShifts:
+        """Collect the shifts at some positions."""
+        values, error, left = self.common.copy(), float(self.fixed[0]), -right
+        for g, table, i in zip(self.present, self.tables, at, strict=True):
+            values[g], error, left = (
+                table.shift[i],
+                error + table.error[i],
+                left + table.rates[:, i],
+            )
+        violation = float(left.max(initial=0.0))
+        return GroupShifts(values, float(error), violation if violation > ROUNDING else 0.0)
+
+    def _improve(self, at: list[int], right: Float) -> list[int]:
+        """Search two groups at a time while the others keep their thresholds."""
+        tables, at = self.tables, [*at]
+        total = sum((table.rates[:, i] for table, i in zip(tables, at, strict=True)), -right)
+        seen: set[tuple[int, ...]] = set()
+        while tuple(at) not in seen:
+            seen.add(tuple(at))
+            for g, h in combinations(range(len(tables)), 2):
+                own = tables[g].rates[:, at[g]] + tables[h].rates[:, at[h]]
+                found = best_pair(tables[g], tables[h], own - total)
+                if found is not None:
+                    at[g], at[h] = found
+                    total = total - own + tables[g].rates[:, at[g]] + tables[h].rates[:, at[h]]
+        return at
+
+    def _round(self, right: Float) -> list[int]:
+        """Round the best mixture of thresholds to the thresholds nearest to its rates."""
+        few = [table.take(table.spread(MOST_CANDIDATES)) for table in self.tables]
+        sizes = [table.shift.size for table in few]
+        rates = np.concatenate([table.rates for table in few], axis=1)
+        ones = np.repeat(np.eye(len(few)), sizes, axis=1)
+        errors = np.concatenate([table.error for table in few])
+        allowed, at = right.copy(), [0] * len(few)
+        is_bounded = np.isfinite(right)
+        for _ in self.tables:
+            found = solve_linear_programme(
+                errors, rates[is_bounded], allowed[is_bounded], (0, None),
+                A_eq=ones, b_eq=np.ones(len(few)),
+            )  # fmt: skip
+            if found.x is None:
+                return at
+            parts = np.split(found.x, np.cumsum(sizes)[:-1])
+            wanted = [table.rates @ part for table, part in zip(few, parts, strict=True)]
+            at = [_nearest(*pair) for pair in zip(self.tables, wanted, strict=True)]
+            left = sum(table.rates[:, i] for table, i in zip(self.tables, at, strict=True))
+            excess = np.maximum(left - right, 0.0)
+            if excess.max(initial=0.0) <= ROUNDING:
+                return at
+            allowed = allowed - excess
+        return at
+
+
+def _nearest(table: Candidates, wanted: Float) -> int:
+    """Find the threshold whose rates are nearest to wanted ones."""
+    return int(np.abs(table.rates - wanted[:, None]).sum(axis=0).argmin())
+
+
+def best_pair(first: Candidates, second: Candidates, right: Float) -> tuple[int, int] | None:
+    """Find the best thresholds of two groups.
+
+    Parameters
+    ----------
+    first, second : Candidates
+        Thresholds of the groups.
+    right : ndarray of shape (m,)
+        What the rates of both may add up to.
+
+    Returns
+    -------
+    tuple of int or None
+        Positions of the thresholds of the smallest error, with the smallest shifts among equals;
+        None if no pair satisfies the constraints.
+    """
+    if not second.is_monotone and first.is_monotone:
+        swapped = best_pair(second, first, right)
+        return None if swapped is None else (swapped[1], swapped[0])
+    if second.is_monotone:
+        partner, is_met = _best_partners(first, second, right)
+        rows = np.flatnonzero(is_met)
+        columns = partner[rows]
+    else:
+        some, others = first.spread(MOST_CANDIDATES), second.spread(MOST_CANDIDATES)
+        is_allowed = np.ones((some.size, others.size), dtype=bool)
+        for a, c, most in zip(first.rates, second.rates, right, strict=True):
+            is_allowed &= a[some][:, None] + c[others] <= most + ROUNDING
+        at = np.nonzero(is_allowed)
+        rows, columns = some[at[0]], others[at[1]]
+    if not rows.size:
+        return None
+    error = first.error[rows] + second.error[columns]
+    size = np.abs(first.shift[rows]) + np.abs(second.shift[columns])
+    best = int(np.where(error <= error.min() + ROUNDING, size, np.inf).argmin())
+    return int(rows[best]), int(columns[best])
+
+
+def _best_partners(first: Candidates, second: Candidates, right: Float) -> tuple[Codes, Array]:
+    """Find the best threshold of the second group for each of the first, if there is one."""
+    n = second.shift.size
+    low, high = np.zeros(first.shift.size, np.intp), np.full(first.shift.size, n, np.intp)
+    # Of many groups most constraints are about neither of the two, or about one of them.
+    is_settled = first.is_constant & second.is_constant
+    room = (right - first.rates[:, 0] + ROUNDING)[is_settled]
+    if (room < second.rates[is_settled, 0]).any():
+        high[:] = 0
+    for i in np.flatnonzero(~is_settled):
+        c, a = second.ascending[i], first.rates[i]
+        left = right[i] - (a[:1] if first.is_constant[i] else a) + ROUNDING
+        if second.is_constant[i]:
+            reached = np.where(left < c[0], 0, n)
+        else:
+            reached = np.searchsorted(c, left, side="right")
+        if second.rises[i]:
+            high = np.minimum(high, reached)
+        else:
+            low = np.maximum(low, n - reached)
+    is_met = low < high
+    order = second.by_error
+    rank = np.empty(n, dtype=np.intp)
+    rank[order] = np.arange(n)
+    partner = np.zeros(first.shift.size, np.intp)
+    partner[is_met] = order[_minima(rank, low[is_met], high[is_met])]
+    return partner, is_met
+
+
+def _minima(values: Codes, low: Codes, high: Codes) -> Codes:
+    """Compute the minimum over each of some intervals, by minima over powers of two."""
+    levels, width = [values], 1
+    while 2 * width <= values.size:
+        before = levels[-1]
+        following = np.append(before[width:], np.full(width, values.size))
+        levels.append(np.minimum(before, following))
+        width *= 2
+    table = np.array(levels)
+    k = np.frexp(high - low)[1] - 1
+    return np.asarray(np.minimum(table[k, low], table[k, high - (1 << k)]))
+
+
+class GroupSearch(SeparableSearch):
+    """Search for thresholds of groups, as shifts of their scores.
+
+    Parameters
+    ----------
+    margin : ndarray of shape (n_samples,)
+        Scores of two classes.
+    cells : Cells
+        Partition of the rows.
+    compiled : LinearConstraints
+        Constraints on these rows. Rows of mean losses, and of rates without rows, are left out.
+    groups : ndarray of int of shape (n_samples,)
+        Group of each row; -1 for rows of no group, which have the common shift.
+    common : ndarray of shape (n_groups,)
+        The common shift, which groups without rows keep.
+    """
+
+    def __init__(
+        self,
+        margin: Array,
+        cells: Cells,
+        compiled: LinearConstraints,
+        groups: Codes,
+        common: Float,
+    ) -> None:
+        kept = np.flatnonzero(compiled.is_known & ~compiled.has_scores)
+        self.margin = check_margin(margin, cells)
+        measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.A[kept])
+        present = [g for g in range(common.size) if (groups == g).any()]
+        most = max(ENTRIES // (measure.size * max(len(present), 1)), MOST_CANDIDATES)
+        tables = [self._list(measure, cells, np.flatnonzero(groups == g), most) for g in present]
+        others = np.flatnonzero(groups < 0)
+        decided = (self.margin[others] + (common[0] if common.size else 0.0) > 0).astype(np.intp)
+        fixed = measure.on(DecisionCounts(cells.take(others))).measure(decided)
+        # Of many groups, all rows of one class are a start as well.
+        super().__init__(tables, present, common, fixed, kept, starts=(0, -1))
+
+    def _list(
+        self, measure: FunctionalsAlongLine, cells: Cells, rows: Codes, most: int
+    ) -> Candidates:
+        """List the thresholds of the rows of one group."""
+        line = threshold_line(self.margin[rows])
+        if line.shift.size > most:
+            line = line.thin(most)
+        along = measure.on(DecisionCounts(cells.take(rows))).along(line)
+        values = np.concatenate([block for _, block in along], axis=1)
+        return Candidates(line.shift, values[0], values[1:])
+
+
+# Rows up to which all scores are sorted, and intervals of scores that narrow the search beyond.
+SORTED_ROWS, INTERVALS = 100_000, 4096
+
+
+def shift_for_share(
+    margin: Array,
+    share: float,
+    weight: Array,
+    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+) -> Float:
+    """Find the shift under which about a given share of the weight is decided as class 1.
+
+    Of many rows, only those are sorted whose scores are near the threshold. To sort all of them
+    takes ten times the memory of the scores. Where machines hold different rows, whose weights add
+    up without rounding, tables of bins take the place of the sort, and the shift is the same.
+    """
+    margin = np.asarray(margin)
+    if not communicator.holds_all_rows:
+        return _search_tables(margin, share, weight, communicator)
+    if margin.size > SORTED_ROWS:
+        for within in _surround(margin, share, weight):
+            if (found := _search(margin, share, weight, within)) is not None:
+                return found
+    found = _search(margin, share, weight, (-np.inf, np.inf))
+    assert found is not None
+    return found
+
+
+def _surround(margin: Array, share: float, weight: Array) -> Iterator[tuple[float, float]]:
+    """Iterate over scores on both sides of the threshold, the nearest ones first.
+
+    There are none where all scores are alike, or some are infinite.
+    """
+    low, high = float(margin.min()), float(margin.max())
+    if not (np.isfinite([low, high]).all() and low < high):
+        return
+    of_interval, ends = np.histogram(margin, INTERVALS, (low, high), weights=weight)
+    above = of_interval[::-1].cumsum()[::-1]  # Weight of scores from the interval on.
+    at = int(np.searchsorted(-above, -share * weight.sum()))
+    width = 2
+    while width < INTERVALS:
+        below, beyond = at - width, at + width
+        yield (
+            float(ends[below]) if below > 0 else -np.inf,
+            float(ends[beyond]) if beyond < INTERVALS else np.inf,
+        )
+        width *= 16
+
+
+def _search(
+    margin: Array, share: float, weight: Array, within: tuple[float, float]
+) -> Float | None:
+    """Search thresholds between two scores; None if the best one may lie outside."""
+    low, high = within
+    near = (margin >= low) & (margin <= high)
+    of_near, above = weight[near], float(weight[margin > high].sum())
+    line = threshold_line(margin[near].astype(np.float64), margin.size)
+    reached = above + np.concatenate([[0.0], np.cumsum(of_near[line.order])])
+    missed = reached[line.flipped] / weight.sum() - share
+    # The first and the last threshold decide all near rows alike, and may do so with others.
+    has_others_above, has_others_below = bool(np.isfinite(high)), bool(np.isfinite(low))
+    kept = slice(int(has_others_above), line.shift.size - int(has_others_below))
+    missed, shift = missed[kept], line.shift[kept]
+    if not missed.size:
+        return None
+    if (has_others_above and missed[0] >= 0) or (has_others_below and missed[-1] <= 0):
+        return None
+    return shift[[np.abs(missed).argmin()]]
+
+
+def _search_tables(
+    margin: Array, share: float, weight: Array, communicator: Communicator
+) -> Float:
+    """Search thresholds of the rows of all machines."""
+    kinds, n_rows = np.zeros(margin.size, dtype=np.intp), sum(communicator.gather(margin.size))
+    of_rows = ScoredKinds(margin, kinds, np.zeros(1, np.intp), weight, None, communicator, n_rows)
+    table = LineTable(ScoreTable.of(of_rows), 0, 1)
+    while True:
+        line, reached = table.thresholds, np.concatenate([[0.0], np.cumsum(table.weight)])
+        missed = reached / reached[-1] - share
+        chosen = int(np.abs(missed[line.flipped]).argmin())
+        least, shift = abs(missed[line.flipped[chosen]]), line.shift[chosen]
+        # The share grows with the shift: inside of a bin it is between those at its ends.
+        first, last = missed[table.stops.flipped[:-1]], missed[table.stops.flipped[1:]]
+        nearest = np.maximum(np.maximum(first, -last), 0.0)
+        is_before = -table.table.high[table.bins] < shift
+        is_better = (nearest < least) | ((nearest == least) & is_before)
+        if not (is_open := is_better & table.may_be_split).any():
+            return np.array([shift])
+        table = table.split(is_open)

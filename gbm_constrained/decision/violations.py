@@ -1,0 +1,634 @@
+r"""Errors and violations of many decisions at once.
+
+Of all decisions, those are kept whose violation of the first priority is smallest, of these those
+whose violation of the second one is smallest, and so on. The last priority and the error decide
+between those left. Violations within a standard error of the smallest one count as equal where no
+decision meets a priority: the last part of a violation is chance, and is not worth a constraint
+that comes after.
+
+A comparison of groups that only a costly threshold would meet is violated: one threshold closes a
+gap by deciding nearly all rows alike. So a penalised violation need not be smallest. It may be as
+large as where error and penalised violation are smallest together, and a standard error larger.
+
+With calibrated probabilities :math:`p` of the scores :math:`x`, the rates of randomised decisions
+fill a convex set. The least violation over this set,
+
+.. math:: \min_h \max_i \; (A \, \text{predicted}(h) - b)_i ,
+
+is a linear programme over all decisions :math:`h`. It is solved by columns: its multipliers
+:math:`\mu` are the costs of the next decision, :math:`\arg\min_k \sum_y p_y(x) L_{yk}`, and the
+Lagrangian at that decision is a lower bound. Biases are among the decisions.
+
+The bound is that of the distribution that the probabilities describe. It counts as proved where
+the labels of the rows agree: counted by them, none of the decisions has a smaller Lagrangian than
+zero.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.histograms import (
+    ROWS_AT_ONCE,
+    DecisionCounts,
+    FunctionalsAlongLine,
+    Line,
+)
+from gbm_constrained.decision.rules import calibrate_scores, decide_by_costs, probabilities_of
+from gbm_constrained.problem.linear_constraints import (
+    Curve,
+    LinearConstraints,
+    find_levels,
+    solve_linear_programme,
+    violation_weights,
+)
+from gbm_constrained.statistics.counts import CellCounts
+from gbm_constrained.statistics.influence import Influence
+
+FEWEST_ROWS = 20  # Rows of a quotient that decide: below, one row moves it by 0.05 and more.
+
+
+class ErrorAndViolations:
+    """Errors and violations of decisions on some rows, for given right-hand sides.
+
+    Violations are multiplied by the weights of their constraints.
+    """
+
+    def __init__(
+        self, decisions: DecisionCounts, compiled: LinearConstraints, right: Float
+    ) -> None:
+        of_decisions = compiled.is_known & ~compiled.has_scores
+        self.uncalibrated = tuple(np.flatnonzero(~of_decisions).tolist())
+        kept = np.flatnonzero(of_decisions)
+        self._compiled, self._kept = compiled, kept
+        self._weights = violation_weights(compiled)[kept]
+        self._rows = _scale_rows(compiled.R[kept], self._weights)
+        self._used = np.unique(self._rows.indices)
+        self._is_curved = compiled.curves.is_curved[kept]
+        self._takes_rows = kept.size <= self._used.size and not self._is_curved.any()
+        rows = compiled.U[self._used]
+        if self._takes_rows:
+            rows = _scale_rows(compiled.A[kept], self._weights)
+        self.linear = FunctionalsAlongLine(decisions, rows)
+        self._set_bounds(right)
+
+    def _set_bounds(self, right: Float) -> None:
+        """Set the right-hand sides of all rows of constraints."""
+        self.bounds, self.right = right, right[self._kept] * self._weights
+        self.pairs = list[_Pairs]()
+        self.parts: list[_Part]
+        self.others: list[_Part]
+        if self._takes_rows:
+            self.parts = self.others = [_Combined(None, self.right)]
+            return
+        combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
+        left = ~self._is_curved  # Rows that are neither curved nor recognised as pairs.
+        straight = left.copy()
+        for j in np.unique(owner):
+            mine = (owner == j) & straight
+            if pairs := _Pairs.of(combine[mine], self.right[mine]):
+                self.pairs.append(pairs)
+                left[mine] = False
+        curves = _Curves.of(self._compiled, self.linear.decisions.cells, self._used, right)
+        self.parts = [*_Combined.split(combine[straight], self.right[straight]), *curves]
+        self.others = [*_Combined.split(combine[left], self.right[left]), *curves]
+
+    def with_bounds(self, right: Float) -> ErrorAndViolations:
+        """Return the same decisions measured by other right-hand sides."""
+        other = copy.copy(self)
+        other._set_bounds(right)
+        return other
+
+    def on(self, decisions: DecisionCounts) -> ErrorAndViolations:
+        """Return the same of decisions on other rows, whose cells weigh the same."""
+        other = copy.copy(self)
+        other.linear = self.linear.on(decisions)
+        return other
+
+    @property
+    def indistinct_classes(self) -> list[tuple[int, ...]]:
+        """Sets of classes that no constraint distinguishes in any cell."""
+        by_class, k = self._compiled.A[self._kept].tocsc(), self.linear.decisions.n_classes
+        groups: list[tuple[int, ...]] = []
+        for j in range(k):
+            for i, group in enumerate(groups):
+                if (by_class[:, group[0] :: k] != by_class[:, j::k]).nnz == 0:
+                    groups[i] = (*group, j)
+                    break
+            else:
+                groups.append((j,))
+        return groups
+
+    def largest_violation(self, values: Float) -> Float:
+        """Compute the largest violation from the values of the linear map."""
+        values = np.ascontiguousarray(values[1:])
+        worst = np.zeros(values.shape[1])
+        for part in self.others:
+            np.maximum(worst, part.violation(values).max(axis=0, initial=0.0), out=worst)
+        for pairs in self.pairs:
+            np.maximum(worst, pairs.violation(values), out=worst)
+        worst[worst <= ROUNDING] = 0.0
+        return worst
+
+    def least_violation(self, low: Float, high: Float) -> Float:
+        """Bound the largest violation from below, for values of the map between two ends."""
+        low, high = low[1:], high[1:]
+        worst = np.zeros(low.shape[1])
+        for part in self.others:
+            np.maximum(worst, part.least(low, high).max(axis=0, initial=0.0), out=worst)
+        for pairs in self.pairs:
+            np.maximum(worst, pairs.least(low, high), out=worst)
+        worst[worst <= ROUNDING] = 0.0
+        return worst
+
+    def largest_and_total_violation(self, values: Float) -> tuple[Float, Float]:
+        """Compute the largest violation and the sum of all from the values of the linear map."""
+        values = np.ascontiguousarray(values[1:])
+        largest, total = np.zeros(values.shape[1]), np.zeros(values.shape[1])
+        for part in self.parts:
+            violation = part.violation(values)
+            # Bounds of constraints that are left out are infinite, and so would be the product.
+            np.maximum(violation, 0.0, out=violation)
+            violation *= violation > ROUNDING
+            np.maximum(largest, violation.max(axis=0, initial=0.0), out=largest)
+            violation[:1] += total
+            total = violation.sum(axis=0)
+        return largest, total
+
+    def measure(self, decided: Codes) -> tuple[float, float, float]:
+        """Compute the error, largest violation and sum of violations of some decisions."""
+        values = self.linear.measure(decided)[:, None]
+        largest, total = self.largest_and_total_violation(values)
+        return float(values[0, 0]), float(largest[0]), float(total[0])
+
+    def measure_along(self, line: Line, *measures: Callable[[Float], Float]) -> tuple[Float, ...]:
+        """Compute the error and further measures of each candidate, which comes last."""
+        parts = [
+            (values[0], *(measure(values) for measure in measures))
+            for _, values in self.linear.along(line)
+        ]
+        return tuple(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+
+
+@dataclass(frozen=True)
+class _Combined:
+    """Rows of constraints as sums of values; without `combine` the rows are the values."""
+
+    combine: Any
+    right: Float
+
+    @classmethod
+    def split(cls, combine: Any, right: Float) -> list[_Combined]:
+        """Make parts of few rows, so that what is made of each stays in cache."""
+        some = [slice(i, i + ROWS_AT_ONCE) for i in range(0, right.size, ROWS_AT_ONCE)]
+        return [cls(combine[part], right[part]) for part in some]
+
+    def violation(self, values: Float) -> Float:
+        """Compute left-hand minus right-hand side of each row, shape (rows, candidates)."""
+        rates = values if self.combine is None else self.combine @ values
+        return np.asarray(rates - self.right[:, None])
+
+    def least(self, low: Float, high: Float) -> Float:
+        """Bound the same from below, for values between two ends."""
+        if self.combine is None:
+            return np.asarray(low - self.right[:, None])
+        rates = self.combine.maximum(0.0) @ low + self.combine.minimum(0.0) @ high
+        return np.asarray(rates - self.right[:, None])
+
+
+@dataclass(frozen=True)
+class _Curves:
+    """Curved rows, whose functionals are values and constants.
+
+    Quotients over few rows decide nothing: noise closes some gap of theirs. Such a row is violated
+    by all that rates can be apart.
+    """
+
+    curves: Sequence[Curve]
+    at: Sequence[Codes]  # Positions of the functionals of each among the values.
+    constants: Sequence[Float]
+    smallest: Sequence[Float]  # Smallest denominators of each.
+    right: Float
+    weights: Float  # Of the violations of each.
+
+    @classmethod
+    def of(
+        cls, compiled: LinearConstraints, cells: Cells, used: Codes, right: Float
+    ) -> list[_Curves]:
+        """Collect the curved rows of rates, if there are any: decisions change no others."""
+        curves = compiled.curves.without(compiled.has_scores).items
+        if not curves:
+            return []
+        return [
+            cls(
+                curves,
+                [np.searchsorted(used, curve.at) for curve in curves],
+                [compiled.constant[curve.at] for curve in curves],
+                [_least_denominators(compiled, cells, curve) for curve in curves],
+                right[[curve.first for curve in curves]],
+                violation_weights(compiled)[[curve.first for curve in curves]],
+            )
+        ]
+
+    def violation(self, values: Float) -> Float:
+        """Compute left-hand minus right-hand side of each row, shape (rows, candidates)."""
+        found = []
+        parts = zip(self.curves, self.at, self.constants, self.smallest, self.right, strict=True)
+        for curve, at, constant, smallest, right in parts:
+            function, f = curve.row.function, values[at] + constant[:, None]
+            over = function.values(f) - right
+            is_open = (f[list(function.denominators)] < (1.0 - ROUNDING) * smallest[:, None]).any(
+                axis=0
+            )
+            over[is_open] = np.maximum(over[is_open], 1.0)
+            over[np.isnan(over)] = 1.0
+            found.append(over if np.isfinite(right) else np.full(over.size, -np.inf))
+        return np.array(found) * self.weights[:, None]
+
+    def least(self, low: Float, high: Float) -> Float:
+        """Bound the same from below, for values between two ends: by nothing."""
+        return np.full((len(self.curves), low.shape[1]), -np.inf)
+
+
+def _least_denominators(compiled: LinearConstraints, cells: Cells, curve: Curve) -> Float:
+    """Find the smallest denominators of a curve, which have :data:`FEWEST_ROWS` rows."""
+    found = []
+    for i in curve.row.function.denominators:
+        bases = [part.cells for part in compiled.parts[curve.row.at[i]] or ()]
+        n_rows = min((float(cells.weighted_count[base].sum()) for base in bases), default=0.0)
+        found.append(FEWEST_ROWS / n_rows if n_rows > 0.0 else np.inf)
+    return np.array(found, dtype=np.float64)
+
+
+_Part: TypeAlias = _Combined | _Curves
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Rows ``up v_i - down v_j <= right`` for all i, j that differ, as in gaps and ratios.
+
+    With both factors positive the largest and the smallest value decide.
+    """
+
+    values: Codes
+    up: float
+    down: float
+    right: float
+
+    @classmethod
+    def of(cls, rows: Any, right: Float) -> _Pairs | None:
+        """Recognise the rows of a constraint as all pairs of its values; None if they are not."""
+        values = np.unique(rows.indices)
+        n, m = values.size, right.size
+        if n < 2 or m != n * (n - 1) or (np.diff(rows.indptr) != 2).any():
+            return None
+        if (right != right[0]).any():
+            return None
+        at, factor = rows.indices.reshape(m, 2), rows.data.reshape(m, 2)
+        order = np.argsort(factor, axis=1)  # The subtracted value comes first.
+        at, factor = (np.take_along_axis(x, order, axis=1) for x in (at, factor))
+        if (factor != factor[0]).any() or not factor[0, 0] < 0.0 < factor[0, 1]:
+            return None
+        if len(set(map(tuple, at.tolist()))) < m:
+            return None
+        return cls(values, float(factor[0, 1]), -float(factor[0, 0]), float(right[0]))
+
+    def violation(self, values: Float) -> Float:
+        """Compute the violation of the pair that violates most, or holds least."""
+        mine = values[self.values]
+        return np.asarray(self.up * mine.max(axis=0) - self.down * mine.min(axis=0) - self.right)
+
+    def least(self, low: Float, high: Float) -> Float:
+        """Bound the same from below, for values between two ends."""
+        least, most = low[self.values].max(axis=0), high[self.values].min(axis=0)
+        return np.asarray(self.up * least - self.down * most - self.right)
+
+
+def _scale_rows(matrix: Any, factors: Float) -> Any:
+    """Multiply the rows of a sparse matrix by factors, which are mostly one."""
+    if (factors == 1.0).all():
+        return matrix
+    return sparse.csr_array(matrix.multiply(factors[:, None]))
+
+
+def best_of(error: Float, violation: Float, shift: Float, penalty: float | None = None) -> int:
+    """Find the candidate of smallest violation, then error, then shift, equal up to rounding.
+
+    With a penalty, and where all candidates violate, the smallest error plus penalised violation
+    comes first.
+    """
+    least = violation.min()
+    if least > 0.0 and penalty is not None:
+        error, good = error + penalty * violation, np.ones(error.size, dtype=bool)
+    else:
+        good = violation <= (least + ROUNDING if least > 0.0 else 0.0)
+    good &= error <= error[good].min() + ROUNDING
+    return int(np.where(good, np.abs(shift), np.inf).argmin())
+
+
+def standard_error_of(error: float, n_rows: int) -> float:
+    """Compute the standard error of an error on so many rows; NaN for an error that is NaN."""
+    return float(np.sqrt(error * (1.0 - error) / n_rows))
+
+
+def standard_errors(compiled: LinearConstraints, counts: CellCounts) -> Float:
+    """Compute the standard error of each row of constraints at counted decisions, shape (m,).
+
+    Rows that are no straight lines have the error of their tangents. It is zero for rows on scores
+    or on no rows of data, whose errors counts do not tell.
+    """
+    influence = Influence.of(compiled, counts)
+    tangents = compiled.tangent(influence.fractions.of(counts.weight.ravel()))
+    variances = influence.variances(tangents.R)
+    return np.sqrt(np.nan_to_num(variances))
+
+
+def anticipate_standard_errors(compiled: LinearConstraints, cells: Cells) -> Float:
+    """Approximate the standard error of each row of constraints before decisions are known.
+
+    Rates are taken to be 0.1, and independent.
+    """
+    effective = _effective_counts(cells)
+    squares = np.zeros(len(compiled.parts))
+    for k, parts in enumerate(compiled.parts):
+        for part in parts or ():
+            n = max(effective[part.cells].sum(), 1.0)
+            squares[k] += part.coefficient**2 * 0.09 / n
+    return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
+
+
+def _effective_counts(cells: Cells) -> Float:
+    """Count the rows of each cell; rows that count for amounts as if these were alike."""
+    if not cells.has_amounts:
+        return cells.weighted_count
+    ones, squares = cells.total(), cells.total(power=2)
+    return np.divide(ones**2, squares, out=np.zeros_like(ones), where=squares > 0)
+
+
+PRICE_RATIO = 10.0  # Price of a violation, in violations of the priority that follows.
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Rows of constraints whose violation is limited before what follows is looked at.
+
+    Attributes
+    ----------
+    merits : ErrorAndViolations
+        Measures the violations of these rows alone.
+    tolerance : float
+        Violation beyond the smallest one that counts as equal, where that is above zero.
+    penalty : float or None
+        Errors that a unit of violation is worth; None where the violation is to be smallest.
+    """
+
+    merits: ErrorAndViolations
+    tolerance: float = 0.0
+    penalty: float | None = None
+
+    def find_limit(self, error: Float, violation: Float) -> float:
+        """Find the largest violation that candidates may have."""
+        if self.penalty is None:
+            least = float(violation.min())
+            return least + max(self.tolerance, ROUNDING) if least > 0.0 else 0.0
+        return self._find_affordable(error, violation) + self.tolerance
+
+    def _find_affordable(self, error: Float, violation: Float) -> float:
+        """Find the violation where error and penalised violation are smallest together."""
+        merit = error + (self.penalty or 0.0) * violation
+        return float(violation[merit <= merit.min() + ROUNDING].min())
+
+    def is_open(self, error: Float, violation: Float, inside: tuple[Float, Float]) -> Bool:
+        """Find the bins inside of which a candidate may lower the limit.
+
+        `inside` bounds error and violation in each bin from below.
+        """
+        low, least = inside
+        if self.penalty is None:
+            return np.asarray(least < violation.min())
+        merit = float((error + self.penalty * violation).min())
+        of_bins = low + self.penalty * least
+        is_equal = of_bins <= merit + ROUNDING
+        is_lower = least < self._find_affordable(error, violation)
+        return np.asarray((of_bins < merit - ROUNDING) | (is_equal & is_lower))
+
+
+@dataclass(frozen=True, eq=False)
+class PriorityLevels:
+    """The rows of constraints of each priority.
+
+    Attributes
+    ----------
+    rows : list of ndarray of shape (m,), bool
+        Rows of each priority, that come first ahead.
+    weights : ndarray of shape (m,)
+        Factor on the violation of each row.
+    tolerance : list of float
+        Violation beyond the smallest one that counts as equal, for each priority but the last.
+    """
+
+    rows: list[Bool]
+    weights: Float
+    tolerance: list[float]
+
+    @classmethod
+    def of(cls, compiled: LinearConstraints, cells: Cells) -> PriorityLevels:
+        """Read the priorities of constraints on these rows of data."""
+        rows, weights = find_levels(compiled), violation_weights(compiled)
+        if len(rows) < 2:
+            return cls(rows, weights, [])
+        errors = weights * anticipate_standard_errors(compiled, cells)
+        return cls(rows, weights, [float(errors[one].max()) for one in rows[:-1]])
+
+    @property
+    def are_several(self) -> bool:
+        """Whether there is more than one priority."""
+        return len(self.rows) > 1
+
+    def split(self, merits: ErrorAndViolations) -> list[ErrorAndViolations]:
+        """Measure the violations of each priority alone."""
+        if not self.are_several:
+            return [merits]
+        return [_part(merits, rows) for rows in self.rows]
+
+    def list_steps(
+        self, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
+    ) -> list[Step]:
+        """List the steps of a search before its last priority; penalised rows have their own."""
+        if is_penalised is None:
+            is_penalised = np.zeros(self.weights.size, dtype=bool)
+        steps = []
+        for rows, tolerance in zip(self.rows[:-1], self.tolerance, strict=True):
+            for part, price in ((rows & ~is_penalised, None), (rows & is_penalised, penalty)):
+                if part.any():
+                    steps.append(Step(_part(merits, part), tolerance, price))
+        return steps
+
+    def price(self, violations: Sequence[Float]) -> Float:
+        """Add up violations of each priority at their prices, in units of the last one."""
+        n = len(violations)
+        prices = PRICE_RATIO ** np.arange(n - 1, -1, -1.0)
+        return np.asarray(np.tensordot(prices, np.asarray(violations), 1))
+
+    def price_rows(self, violations: Float) -> Float:
+        """Price the largest violation of each priority, given those of all rows, (..., m)."""
+        weighed = self.weights * violations
+        return self.price([weighed[..., rows].max(axis=-1, initial=0.0) for rows in self.rows])
+
+    def price_later(self, violations: Float) -> Float:
+        """Price violations of all rows, (..., m), without those of the first priority."""
+        if not self.are_several:
+            return np.zeros(violations.shape[:-1])
+        return self.price_rows(np.where(self.rows[0], 0.0, np.maximum(violations, 0.0)))
+
+    def find_met_above(self, violations: Float) -> Bool:
+        """Find the rows that are met, of priorities before one that is not; shape (m,)."""
+        met = violations <= ROUNDING
+        broken = [level for level, rows in enumerate(self.rows) if not met[rows].all()]
+        above = np.zeros_like(met)
+        for rows in self.rows[: max(broken, default=0)]:
+            above |= rows
+        return np.asarray(above & met)
+
+
+def _part(merits: ErrorAndViolations, rows: Bool) -> ErrorAndViolations:
+    """Measure the violations of some rows of constraints alone."""
+    return merits.with_bounds(np.where(rows, merits.bounds, np.inf))
+
+
+def keep_least(steps: Sequence[Step], error: Float, violations: Sequence[Float]) -> Bool:
+    """Find the candidates that are left after some steps, shape (n,).
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        The steps.
+    error : ndarray of shape (n,)
+        Error of each candidate.
+    violations : sequence of ndarray of shape (n,)
+        Violation of each candidate in each step.
+    """
+    kept = np.ones(error.size, dtype=bool)
+    for step, found in zip(steps, violations, strict=True):
+        kept &= found <= step.find_limit(error[kept], found[kept])
+    return kept
+
+
+def best_by_priority(
+    steps: Sequence[Step], error: Float, violations: Sequence[Float], shift: Float
+) -> int:
+    """Find the candidate that is left after some steps, then by violation, error and shift."""
+    *above, last = violations
+    kept = np.flatnonzero(keep_least(steps, error, above))
+    return int(kept[best_of(error[kept], last[kept], shift[kept])])
+
+
+MOST_COLUMNS = 200  # Decisions of all programmes together: about a second.
+
+
+class ViolationBound:
+    """Decisions of least cost on some rows, and the violations that they leave at least.
+
+    Use :meth:`of`, which knows where there is such a bound.
+
+    Attributes
+    ----------
+    decisions : list of ndarray of shape (n_samples,)
+        The decisions found.
+    """
+
+    def __init__(self, probabilities: Float, labels: Codes, weight: Float, costs: Float) -> None:
+        self._probabilities, self._labels, self._weight = probabilities, labels, weight
+        self._costs = costs  # What a row of unit weight adds, (m, n_labels, n_classes).
+        self.decisions: list[Codes] = []
+        self._by_model = self._by_labels = np.zeros((0, len(costs)))
+        k = probabilities.shape[1]
+        for always in range(k):
+            self._add(np.full(len(labels), always))
+        self._add(probabilities.argmax(axis=1))
+
+    @classmethod
+    def of(cls, margin: Array, cells: Cells, compiled: LinearConstraints) -> ViolationBound | None:
+        """Calibrate scores; None where rates are of more than labels and decisions."""
+        is_linear = compiled.is_known & ~compiled.has_scores & ~compiled.curves.is_curved
+        if not (cells.communicator.holds_all_rows and is_linear.all() and cells.labelled.all()):
+            return None
+        labels, k = cells.labels[cells.views[0].codes], int(cells.classes.size)
+        table = compiled.A.toarray().reshape(len(compiled), len(cells), k)
+        density, costs = DecisionCounts(cells).density, np.zeros((len(compiled), k, k))
+        for view in cells.views:
+            of_label = np.zeros(k, dtype=np.intp)
+            of_label[labels] = view.codes
+            if view.amount is not None or (of_label[labels] != view.codes).any():
+                return None
+            costs += (table * density[:, None])[:, of_label]
+        weight = np.ones(labels.size) if cells.rows.weight is None else cells.rows.weight
+        probabilities = probabilities_of(margin, *calibrate_scores(margin, labels, k, weight))
+        mass, expected = np.bincount(labels, weight, k), weight @ probabilities
+        probabilities *= np.divide(mass, expected, out=np.zeros(k), where=expected > 0.0)
+        return cls(probabilities, labels, weight, costs)
+
+    def find_refuted(self, bounds: Float) -> Bool | None:
+        """Find rows of constraints that no decisions meet together.
+
+        Parameters
+        ----------
+        bounds : ndarray of shape (m,)
+            Right-hand sides; infinite ones are left out.
+
+        Returns
+        -------
+        ndarray of shape (m,), bool, or None
+            The rows that have multipliers; None where no bound is proved.
+        """
+        kept = np.flatnonzero(np.isfinite(bounds))
+        while len(self.decisions) < MOST_COLUMNS:
+            least, multipliers = self._solve(kept, bounds)
+            if least <= ROUNDING:
+                break
+            costs = np.tensordot(multipliers, self._costs, axes=1)
+            self._add(decide_by_costs(self._probabilities, costs))
+            surely, *_ = self._lagrangian(self._by_model[-1:], multipliers, bounds)
+            by_labels = self._lagrangian(self._by_labels, multipliers, bounds).min()
+            if min(surely, by_labels) > ROUNDING:
+                return np.asarray(multipliers > 0.0)
+            if least - surely <= ROUNDING:
+                break
+        return None
+
+    def _lagrangian(self, rates: Float, multipliers: Float, bounds: Float) -> Float:
+        has_price = multipliers > 0.0  # Infinite bounds have none.
+        return np.asarray((rates - bounds)[:, has_price] @ multipliers[has_price])
+
+    def _add(self, decided: Codes) -> None:
+        k = self._probabilities.shape[1]
+        is_decided = (decided[:, None] == np.arange(k)) * self._weight[:, None]
+        labelled = np.bincount(self._labels * k + decided, self._weight, k * k).reshape(k, k)
+        of_model = np.tensordot(self._costs, self._probabilities.T @ is_decided, axes=2)
+        self.decisions.append(decided)
+        self._by_model = np.vstack([self._by_model, of_model])
+        self._by_labels = np.vstack([self._by_labels, np.tensordot(self._costs, labelled, axes=2)])
+
+    def _solve(self, kept: Codes, bounds: Float) -> tuple[float, Float]:
+        """Find the least violation of some rows by mixtures of the decisions, and multipliers."""
+        n = len(self.decisions)
+        found = solve_linear_programme(
+            np.append(np.zeros(n), 1.0),
+            np.hstack([self._by_model[:, kept].T, -np.ones((kept.size, 1))]),
+            bounds[kept],
+            [(0, None)] * (n + 1),
+            A_eq=np.append(np.ones(n), 0.0)[None],
+            b_eq=[1.0],
+        )
+        multipliers = np.zeros(bounds.size)
+        multipliers[kept] = np.maximum(-found.ineqlin.marginals, 0.0)
+        return float(found.x[n]), multipliers / max(multipliers.sum(), ROUNDING)

@@ -1,0 +1,713 @@
+"""Callbacks, progress and time limit of a fit.
+
+Fold boosters are grown first, and their rates hold for a model of as many rounds. Their growth
+ends while there is time to train the model for the same rounds, by the seconds that their own
+rounds took; the model then has these rounds. A second set of boosters, with multipliers, is grown
+only where there is time for all of it.
+
+A limit that leaves hardly a model is an error as soon as that is known, and no model: the rounds
+then have gone less than half of the way that all rounds would go, by the learning rate.
+
+A callback is a function of one :class:`ConstraintState`, as LightGBM's are functions of one
+``CallbackEnv``; training ends when it returns True, as with XGBoost's ``TrainingCallback``. The
+parents' own callbacks are arguments of the parents, and see boosters and metrics.
+
+>>> from sklearn.datasets import make_classification
+>>> from gbm_constrained import ConstrainedXGBClassifier, fnr
+>>> X, y = make_classification(random_state=0)
+>>> path = []
+>>> def keep(state):
+...     path.append((state.phase, state.rounds, state.violations.max()))
+>>> clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.3], n_estimators=4, n_jobs=1)
+>>> clf = clf.fit(X, y, constraint_callbacks=[keep])
+>>> [step[:2] for step in path]
+[('measuring', 0), ('measuring', 2), ('training', 0), ('training', 2)]
+
+A reduction calls an oracle again and again. Callbacks are notified before each call of the current
+mixture of decision rules, and a callback that returns True ends the search: the best mixture of
+the rules found so far is taken. The time limit ends the search in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Real
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import ROUNDING, Constraint
+from gbm_constrained.data.exact_sums import Communicator, SingleMachine, is_any
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.reductions.mixtures import Observe, Step
+from gbm_constrained.solvers.base import Record
+
+__all__ = ["ConstraintCallback", "ConstraintState"]
+
+
+# Share of the limit that is left for choosing the decision and for the reports.
+FINALIZING_SHARE = 0.1
+GIVEN_UP = ("has_no_multipliers", "has_fewer_passes")  # Attributes of a limit.
+
+
+def refuse_time_limit_without_constraints(time_limit: Any) -> None:
+    """Refuse a time limit of a fit that is left to the library."""
+    if time_limit is not None:
+        raise ValueError(
+            f"time_limit={time_limit!r} ends fits under constraints or for a metric, and there "
+            f"are none: give constraints, maximize= or minimize=, or leave time_limit out."
+        )
+
+
+class TimeLimit:
+    """Seconds that a fit may take, from the moment at which this object is made.
+
+    Attributes
+    ----------
+    seconds : float or None
+        The limit; None stands for no limit.
+    has_no_multipliers, has_fewer_passes : bool
+        Whether boosters with multipliers, or further passes with better ones, were given up.
+    communicator : Communicator
+        Machines that fit together. None of them has time for what another has none for.
+    """
+
+    def __init__(self, seconds: Any) -> None:
+        if seconds is not None:
+            remedy = "give a positive number of seconds, or None for no limit."
+            if isinstance(seconds, bool) or not isinstance(seconds, Real):
+                raise TypeError(f"time_limit is {seconds!r}, which is no number: {remedy}")
+            if not 0.0 < float(seconds) < math.inf:
+                raise ValueError(f"time_limit is {seconds!r}: {remedy}")
+        self.seconds = seconds
+        self.has_no_multipliers = False
+        self.has_fewer_passes = False
+        self.communicator: Communicator = SingleMachine()
+        self.started = time.perf_counter()
+        self.pace: tuple[float, float] | None = None  # Seconds before the rounds, and of each.
+        self._left = math.inf if seconds is None else (1.0 - FINALIZING_SHARE) * float(seconds)
+
+    def __str__(self) -> str:
+        return f"time_limit={self.seconds:g}"
+
+    def has_time_for(self, seconds: float) -> bool:
+        """Whether there is time for so many more seconds."""
+        if self.seconds is None:
+            return True
+        is_late = time.perf_counter() - self.started + seconds > self._left
+        return not is_any(self.communicator, is_late)
+
+    def refuse_stump(self, rounds: int, asked: int, learning_rate: float) -> None:
+        """Refuse a model of so few of the rounds that were asked for that it is hardly one."""
+        if (1.0 - learning_rate) ** rounds <= 0.5 * (1.0 + (1.0 - learning_rate) ** asked):
+            return
+        elapsed = time.perf_counter() - self.started
+        before, each = self.pace or (0.0, elapsed / max(rounds, 1))
+        needed = (before + asked * each) / (1.0 - FINALIZING_SHARE)
+        raise ValueError(
+            f"{self} leaves time for {rounds} of {asked} rounds, which at a learning rate of "
+            f"{learning_rate:g} are hardly a model. By the first rounds, all take about "
+            f"{needed:,.1f} seconds: give more time, or ask for fewer rounds at a larger learning "
+            f"rate."
+        )
+
+
+class MeasuringClock:
+    """Time that a set of boosters takes, and that the model of all rows will take.
+
+    `model_share` is the number of rows of the model over that of all boosters of the set together.
+    """
+
+    def __init__(self, limit: TimeLimit, model_share: float, rounds_per_iteration: int) -> None:
+        self.limit, self.model_share = limit, model_share
+        self.rounds_per_iteration = rounds_per_iteration
+        self._begun = time.perf_counter()
+        self._growing_since = self._begun
+
+    @property
+    def spent(self) -> float:
+        """Seconds that the set of boosters has taken."""
+        return time.perf_counter() - self._begun
+
+    def restore(self, spent: float) -> None:
+        """Count the seconds that a set of a checkpoint took in an earlier fit."""
+        self._begun = time.perf_counter() - spent
+
+    def is_over(self, rounds: int) -> bool:
+        """Whether one more outer iteration would take time that the model needs."""
+        now = time.perf_counter()
+        if not rounds:
+            self._growing_since = now
+            return False
+        iteration = (now - self._growing_since) * self.rounds_per_iteration / rounds
+        each = (1.0 + self.model_share) * iteration / self.rounds_per_iteration
+        self.limit.pace = self._growing_since - self.limit.started, each
+        model = self.model_share * (now - self._begun + iteration)
+        return not self.limit.has_time_for(iteration + model)
+
+    def has_time_again(self) -> bool:
+        """Whether there is time for another such set of boosters, and then for the model."""
+        return self.limit.has_time_for((1.0 + self.model_share) * self.spent)
+
+
+Phase: TypeAlias = Literal["measuring", "training"]
+CALLBACK = "A constraint callback"  # Cause of an end, in messages.
+
+
+@dataclass(frozen=True)
+class ConstraintState:
+    """One outer iteration of a constrained fit, at its beginning.
+
+    Parameters
+    ----------
+    phase : {"measuring", "training"}
+        "measuring" while boosters are grown on parts of the rows to find the multipliers
+        (``measure_on="crossfit"`` or ``"holdout"``), "training" while the model itself is.
+        Several sets of boosters may be measured one after the other.
+    rows : str
+        Rows that all values are of: ``"out of fold"`` or ``"holdout"`` (with ``", without
+        multipliers"`` for boosters that have none), ``"training rows"``, or an evaluation set
+        that moves the multipliers.
+        With a metric, decisions are searched on these rows, ``", counted by probabilities"`` of
+        the labels or ``", counted by labels"``.
+    iteration : int
+        Number of the outer iteration, from 0 in each phase and set of boosters; with a metric, of
+        the call of the oracle.
+    rounds : int
+        Boosting rounds so far of these boosters; iterations of a linear learner.
+    n_rounds : int
+        Boosting rounds after which this phase ends.
+    done, total : int
+        Boosting rounds of all boosters of the fit together, fold boosters too: grown so far, and
+        in all.
+    seconds : float
+        Seconds since the fit began.
+    record : Record
+        Record of the iteration by the solver.
+    compiled : LinearConstraints
+        The constraints on these rows.
+    """
+
+    phase: Phase
+    rows: str
+    iteration: int
+    rounds: int
+    n_rounds: int
+    done: int
+    total: int
+    seconds: float
+    record: Record
+    compiled: LinearConstraints
+
+    @property
+    def objective(self) -> float:
+        """Weighted mean cross-entropy in nats; with a metric, the metric."""
+        return self.record.objective
+
+    @property
+    def error(self) -> float:
+        """Weighted fraction of misclassified rows; NaN with a metric."""
+        return self.record.error
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Constraints in their order, whose rates name their class as the report does."""
+        return self.compiled.constraints
+
+    @cached_property
+    def values(self) -> pd.Series[float]:
+        """Value of what each constraint bounds, by constraint; NaN where it is undefined."""
+        return self._by_constraint(self.compiled.values(self.record.functionals), "value")
+
+    @cached_property
+    def bounds(self) -> pd.Series[float]:
+        """Bound of each constraint, by constraint."""
+        return self._by_constraint(self.compiled.bounds, "bound")
+
+    @cached_property
+    def violations(self) -> pd.Series[float]:
+        """Distance of each value beyond its bound, by constraint; negative where it is met."""
+        sign = np.array([c.sign for c in self.constraints])
+        violations = sign * (self.values.to_numpy() - self.bounds.to_numpy())
+        return self._by_constraint(violations, "violation")
+
+    @cached_property
+    def rates(self) -> pd.Series[float]:
+        """Every rate of the constraints, of each group, by its name."""
+        names = self.compiled.functional_names
+        return pd.Series(self.record.functionals, index=names, name="rate")
+
+    @cached_property
+    def multipliers(self) -> pd.Series[float]:
+        """Multipliers of this iteration, by linear row as in ``multipliers_``.
+
+        Without the rows of constraints that are always met, such as a rate of at most one. With a
+        metric all are NaN.
+        """
+        index = list(self.compiled.rows)
+        return pd.Series(self.record.multipliers, index=index, name="multiplier")
+
+    def _by_constraint(self, values: Any, name: str) -> pd.Series[float]:
+        return pd.Series(values, index=self.compiled.names, name=name)
+
+
+ConstraintCallback: TypeAlias = Callable[[ConstraintState], object]
+
+
+def check_callbacks(callbacks: Any) -> list[ConstraintCallback]:
+    """Check that callbacks are functions, and list them."""
+    if callbacks is None:
+        return []
+    if callable(callbacks) or not isinstance(callbacks, Iterable):
+        raise TypeError(
+            f"constraint_callbacks must be a list of functions of one ConstraintState, got "
+            f"{callbacks!r}: put it into a list."
+        )
+    found = list(callbacks)
+    for callback in found:
+        if isinstance(callback, type) or not callable(callback):
+            raise TypeError(
+                f"constraint_callbacks holds {callback!r}, which is not a function of one "
+                f"ConstraintState: the booster's own callbacks belong into callbacks=."
+            )
+    return found
+
+
+def check_booster_callbacks(callbacks: Any, is_one: Callable[[Any], bool], wanted: str) -> None:
+    """Refuse callbacks of the booster that its library would take only when its training starts.
+
+    `wanted` names in the message what the library takes, and `is_one` recognises it.
+    """
+    if callbacks is not None and not isinstance(callbacks, Collection):
+        raise TypeError(
+            f"callbacks must be a list of {wanted}, got {callbacks!r}: put it into a list."
+        )
+    for callback in callbacks or ():
+        if not is_one(callback):
+            raise TypeError(
+                f"callbacks must be a list of {wanted}, and holds {callback!r}: leave it out."
+            )
+
+
+class CallbackNotifier:
+    """Notifies callbacks of each outer iteration, and decides when training ends.
+
+    Parameters
+    ----------
+    callbacks : sequence of callable
+        Notified in this order.
+    n_rounds : int
+        Boosting rounds that were asked for.
+    rounds_per_iteration : int
+        Boosting rounds of an outer iteration.
+    limit : TimeLimit, default=None
+        Time that the fit may take.
+    unit : {"rounds", "iterations"}, default="rounds"
+        Unit of messages: boosting rounds, or iterations of a linear learner.
+    communicator : Communicator, default=SingleMachine()
+        Machines that fit together. A callback on any of them ends training on all.
+    learning_rate : float, default=1
+        That of the rounds; with one, a single round is a model.
+
+    Attributes
+    ----------
+    n_growing : int
+        Fold boosters that are grown in step now.
+    n_grown : int
+        Fold boosters that were grown before them.
+    n_rounds : int
+        Boosting rounds after which training ends; fewer once a callback or the time limit ends it.
+    is_stopped : bool
+        Whether a callback or the time limit has ended a phase.
+    stops : list of [cause, phase, rounds]
+        Cause, phase and rounds of each end.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[ConstraintCallback],
+        n_rounds: int,
+        rounds_per_iteration: int,
+        limit: TimeLimit | None = None,
+        unit: str = "rounds",
+        communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+        learning_rate: float = 1.0,
+    ) -> None:
+        self.callbacks = callbacks
+        self.n_rounds = self._asked = n_rounds
+        self.rounds_per_iteration = rounds_per_iteration
+        self.limit = TimeLimit(None) if limit is None else limit
+        self.communicator = self.limit.communicator = communicator
+        self.unit, self.learning_rate = unit, learning_rate
+        self.n_growing = self.n_grown = 0
+        self.is_stopped = False
+        self.stops: list[list[Any]] = []
+        self._training_since: tuple[int, float] | None = None
+
+    def begin_pass(self, n_boosters: int) -> None:
+        """Count fold boosters that are grown in step from now on."""
+        self.n_grown += self.n_growing
+        self.n_growing = n_boosters
+
+    def make_callback(
+        self, phase: Phase, rows: str, compiled: LinearConstraints
+    ) -> Callable[[Record], None] | None:
+        """Make the callback of a solver; None if nobody is to be notified."""
+        if not is_any(self.communicator, bool(self.callbacks)):
+            return None
+
+        def notify(record: Record) -> None:
+            if self._notify(phase, rows, record, compiled):
+                end = record.rounds + self.rounds_per_iteration
+                self._end_after(min(self.n_rounds, end), CALLBACK, phase)
+
+        return notify
+
+    def _notify(
+        self, phase: Phase, rows: str, record: Record, compiled: LinearConstraints
+    ) -> bool:
+        """Notify all callbacks, and say whether one of them asks for the end."""
+        is_measuring = phase == "measuring"
+        others = self.n_grown if is_measuring else self.n_grown + self.n_growing
+        growing = self.n_growing if is_measuring else 1
+        state = ConstraintState(
+            phase=phase,
+            rows=rows,
+            iteration=record.iteration,
+            rounds=record.rounds,
+            n_rounds=self.n_rounds,
+            done=others * self.n_rounds + record.rounds * growing,
+            total=(self.n_grown + self.n_growing + 1) * self.n_rounds,
+            seconds=time.perf_counter() - self.limit.started,
+            record=record,
+            compiled=compiled,
+        )
+        answers = [callback(state) for callback in self.callbacks]
+        # A callback asks for the end by True, and by no other value that is true.
+        asked = any(isinstance(answer, (bool, np.bool_)) and answer for answer in answers)
+        return is_any(self.communicator, asked)
+
+    def is_over(self, rounds: int) -> bool:
+        """Whether a callback or the time limit ends this phase after so many boosting rounds."""
+        return self.is_stopped and rounds >= self.n_rounds
+
+    def is_training_over(self, rounds: int) -> bool:
+        """Whether training ends after so many rounds, also for want of time for more."""
+        now = time.perf_counter()
+        if self._training_since is None:
+            self._training_since = rounds, now
+        first, since = self._training_since
+        done = rounds - first
+        if done and rounds < self.n_rounds and rounds % self.rounds_per_iteration == 0:
+            iteration = (now - since) * self.rounds_per_iteration / done
+            if not self.limit.has_time_for(iteration):
+                self.end_for_time(rounds, "training")
+        return self.is_over(rounds)
+
+    def end_for_time(self, rounds: int, phase: Phase) -> None:
+        """End all later phases after so many rounds, as a phase had no time for more.
+
+        Rounds that are hardly a model are refused.
+        """
+        if self.unit == "rounds":
+            self.limit.refuse_stump(rounds, self._asked, self.learning_rate)
+        self._end_after(rounds, str(self.limit), phase)
+
+    def _end_after(self, rounds: int, cause: str, phase: Phase) -> None:
+        if not self.is_stopped or rounds < self.n_rounds:
+            self.stops.append([cause, phase, rounds])
+        self.n_rounds, self.is_stopped = rounds, True
+
+    @property
+    def message(self) -> str | None:
+        """Causes of an early end, and what was given up; None if there is nothing to say."""
+        found = [
+            f"{cause} ended {phase} after {rounds} of {self._asked} {self.unit}."
+            for cause, phase, rounds in self.stops
+            if rounds < self._asked
+        ]
+        if any(phase == "measuring" for _, phase, _ in self.stops) and found:
+            found.append("The model has no more rounds than were measured.")
+        return " ".join([*found, *self._given_up()]) or None
+
+    def _given_up(self) -> list[str]:
+        """Say what was given up for want of time."""
+        found = []
+        if self.limit.has_no_multipliers:
+            found.append(
+                f"{self.limit} left no time to try multipliers: the constraints are left to the "
+                f"threshold alone."
+            )
+        if self.limit.has_fewer_passes:
+            found.append(
+                f"{self.limit} left no time to measure with better multipliers: the constraints "
+                f"may cost more errors than they have to."
+            )
+        return found
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the time limit ended a phase."""
+        return any(cause.startswith("time_limit") for cause, _, _ in self.stops)
+
+    def warn(self) -> None:
+        """Warn of what the time limit ended; an end by a callback is the user's own."""
+        limit = self.limit
+        if self.is_out_of_time or limit.has_no_multipliers or limit.has_fewer_passes:
+            faster = "fewer rounds at a larger learning rate"
+            if self.unit == "iterations":
+                faster = "a larger tol"
+            issue_warning(f"{self.message} Give more time, or ask for {faster}.", "GC303")
+
+    def state(self) -> dict[str, Any]:
+        """Give what has ended, for a checkpoint."""
+        given_up = {name: getattr(self.limit, name) for name in GIVEN_UP}
+        return {"stops": [*self.stops], **given_up}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what has ended; seconds are counted anew."""
+        for name in GIVEN_UP:
+            setattr(self.limit, name, state[name])
+        for cause, phase, rounds in state["stops"]:
+            self._end_after(rounds, cause, phase)
+
+
+class Progress:
+    """A constraint callback that shows the progress of fits longer than a few seconds.
+
+    One tqdm bar counts the rounds of all boosters of the fit, with the objective and the worst
+    violation. Where tqdm is not installed, or a bar would fill a file, lines take its place.
+
+    Parameters
+    ----------
+    unit : str
+        Unit of the count, in the singular.
+    lines : bool, default=False
+        Whether lines are shown in any case, as beside lines of the library.
+    """
+
+    DELAY = 5.0  # Seconds before anything is shown, and between lines.
+
+    def __init__(self, unit: str, *, lines: bool = False) -> None:
+        self.unit = unit
+        self._lines = lines or not _shows_bars()
+        self._last = time.perf_counter()
+        self._bar: Any = None
+
+    def __call__(self, state: ConstraintState) -> None:
+        """Show one outer iteration."""
+        if self._bar is None and time.perf_counter() - self._last < self.DELAY:
+            return
+        if self._bar is None and not self._lines:
+            self._bar = self._make_bar(state)
+        if self._bar is None:
+            self._last = time.perf_counter()
+            left = "?"  # Before the first round there is nothing to estimate from.
+            if state.done:
+                left = _clock((state.total - state.done) * state.seconds / state.done)
+            done = f"[{state.done}/{state.total} {self.unit}s, {left} left]"
+            print(f"{done} {_summary(state)}", file=sys.stderr, flush=True)
+            return
+        self._bar.total = state.total
+        self._bar.set_postfix_str(_summary(state), refresh=False)
+        self._bar.update(state.done - self._bar.n)
+
+    def _make_bar(self, state: ConstraintState) -> Any:
+        try:
+            from tqdm.auto import tqdm  # Its import takes longer than many a fit.
+        except ImportError:
+            self._lines = True
+            return None
+        bar = tqdm(
+            total=state.total, initial=state.done, unit=self.unit, leave=False, dynamic_ncols=True
+        )
+        # The rounds before the bar appeared count for the time that is left.
+        bar.initial, bar.start_t = 0, bar.start_t - state.seconds
+        return bar
+
+    def close(self) -> None:
+        """Remove the bar; the next call makes a new one."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _shows_bars() -> bool:
+    """Whether the standard error stream is a terminal, or that of a notebook."""
+    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _summary(state: ConstraintState) -> str:
+    """Write rows, objective and worst violation of a state."""
+    violations = state.violations.to_numpy()
+    undefined = int(np.isnan(violations).sum())
+    if undefined == violations.size:
+        worst = "constraints undefined"
+    else:
+        j = int(np.nanargmax(violations))
+        worst = "all constraints met"
+        if undefined:
+            worst = f"no constraint violated, {undefined} undefined"
+        if violations[j] > ROUNDING:
+            worst = f"worst violation {violations[j]:.4f} ({state.violations.index[j]})"
+    return f"{state.rows}: objective {state.objective:.4f}, {worst}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+class SearchNotifier(CallbackNotifier):
+    """Notifies callbacks of each call of an oracle, and decides when the search ends.
+
+    Its boosters are trained by the library alone, whose rounds no constraint callback sees.
+
+    Attributes
+    ----------
+    is_search_over : bool
+        Whether a callback or the time limit has ended the search.
+    """
+
+    is_search_over = False
+    _n_calls = 0
+    _end_of_search: str | None = None
+
+    def notify_of_call(
+        self, rows: str, compiled: LinearConstraints, value: float, functionals: Float
+    ) -> None:
+        """Notify callbacks of a mixture before a call of the oracle.
+
+        Parameters
+        ----------
+        rows : str
+            Name of the rows that decisions are counted on.
+        compiled : LinearConstraints
+            The user's constraints on these rows.
+        value : float
+            The metric of the mixture.
+        functionals : ndarray of shape (n_functionals,)
+            Its functionals.
+        """
+        record = Record(
+            iteration=self._n_calls,
+            rounds=self.n_rounds,
+            objective=value,
+            error=np.nan,
+            rates=compiled.rows_of(functionals),
+            functionals=functionals,
+            bounds=compiled.b,
+            multipliers=np.full(len(compiled), np.nan),
+            bregman=np.nan,
+            seconds=time.perf_counter() - self.limit.started,
+        )
+        self._n_calls += 1
+        if self._notify("measuring", rows, record, compiled):
+            self.end_search(CALLBACK)
+
+    def end_search(self, cause: str) -> None:
+        """End this search and all that would follow."""
+        if not self.is_search_over:
+            self._end_of_search = cause
+        self.is_search_over = True
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the time limit ended training or the search."""
+        by_time = (self._end_of_search or "").startswith("time_limit")
+        return by_time or super().is_out_of_time
+
+    def _given_up(self) -> list[str]:
+        """Say what was given up for want of time, and what ended the search."""
+        found = []
+        if self.limit.has_fewer_passes:
+            found.append(
+                f"{self.limit} left no time to grow boosters at the costs of the metric: the "
+                f"decisions are those of oracle='plug_in'."
+            )
+        if self._end_of_search is not None:
+            found.append(
+                f"{self._end_of_search} ended the search for decisions: they are the best mixture "
+                f"of the rules found until then."
+            )
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class SearchWatch:
+    """Watches the searches of one fit on some rows.
+
+    Parameters
+    ----------
+    notifier : SearchNotifier
+        Notifies callbacks, and knows the time limit.
+    rows : str
+        Name of the rows in reports.
+    compiled : LinearConstraints
+        The user's constraints on these rows, whose functionals come first in the programme.
+    to_metric : callable
+        Computes the metric from the loss that the reduction minimises.
+    reserved : callable
+        Estimates the seconds that boosters will take after the search.
+    """
+
+    notifier: SearchNotifier
+    rows: str
+    compiled: LinearConstraints
+    to_metric: Callable[[float], float]
+    reserved: Callable[[], float]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a callback or the time limit has ended the search; the limit may end it now."""
+        notifier = self.notifier
+        if not notifier.limit.has_time_for(self.reserved()):
+            notifier.end_search(str(notifier.limit))
+        return notifier.is_search_over
+
+    def observe_decisions(
+        self, value: Callable[[Float], float], *, is_shown: bool
+    ) -> Callable[[Float], bool]:
+        """Make the observer of a search for weights, given what computes the loss.
+
+        Callbacks are not notified of a search on some of the rows, which assesses another.
+        """
+        notifier, compiled = self.notifier, self.compiled
+
+        def observe(u: Float) -> bool:
+            if is_shown and notifier.callbacks and not notifier.is_search_over:
+                own, rows = u[: compiled.constant.size], f"{self.rows}, counted by labels"
+                notifier.notify_of_call(rows, compiled, self.to_metric(value(u)), own)
+            return self.is_over
+
+        return observe
+
+    def observe(self, counted_by: str | None) -> Observe:
+        """Make the observer of a reduction.
+
+        Parameters
+        ----------
+        counted_by : {"probabilities", "labels"} or None
+            How decisions are counted. With None callbacks are not notified: the search is one on
+            some of the rows, which assesses another.
+        """
+        notifier, compiled = self.notifier, self.compiled
+
+        def observe(step: Step, u: Float) -> bool:
+            is_shown = counted_by is not None and bool(notifier.callbacks)
+            if is_shown and not notifier.is_search_over:
+                own = u[: compiled.constant.size]
+                rows = f"{self.rows}, counted by {counted_by}"
+                notifier.notify_of_call(rows, compiled, self.to_metric(step.value), own)
+            return self.is_over
+
+        return observe

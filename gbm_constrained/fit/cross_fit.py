@@ -1,0 +1,1287 @@
+"""Out-of-fold boosters, by which constraints are measured and multipliers are found.
+
+The multiplier of a constraint that cannot be met grows without bound, and takes those of the
+constraints that it contradicts along: scores are then shaped by a conflict that no decision
+resolves. Priorities say what becomes of each constraint. So the multipliers of those that follow
+aim at what the best threshold reaches on the held-out scores at hand, and are at rest there.
+
+Constraints on labels and decisions of all rows, such as the bound of a miss rate, ask for nothing
+that the scores of the unconstrained model lack. The best decisions under them compare the
+probability of a class with a threshold, or probabilities times a factor for each class (Neyman and
+Pearson, 1933; for linear rates Narasimhan et al., "Consistent multiclass algorithms for complex
+performance measures", 2015), which the loss of all rows estimates. Multipliers weigh the rows of a
+constraint against the others. Weights help where trees are too few or too small for the whole:
+trees then go where the constraint puts the decision. But weighed rows that are memorised carry no
+more information than before: multipliers rise until their rate is met out of fold, and the
+information of the other rows is lost.
+
+With ``solver="auto"`` the fold boosters are therefore first grown without multipliers, and their
+threshold is moved as the constraints ask. The model is trained without multipliers if that meets
+the constraints and the boosters have memorised the rows of a violated one: its rate is better on
+their own rows than out of fold by more than :data:`MEMORISED_SHARE` of the room that its bound
+leaves. Nor may the threshold make more errors than deciding all rows alike. In all other cases,
+and of several classes (whose biases are no more than searched for), boosters are grown with
+multipliers as well, and the model is trained as those that make fewer errors out of fold,
+violations having their price.
+
+Measured on validation rows of training parts (``benchmarks/unseen.py thresholds``): see
+docs/evidence.md.
+
+The plain boosters of the folds come first. Their thresholds are always a candidate, and what
+decisions of groups would cost on their scores
+(:mod:`gbm_constrained.decision.groups`) says what the constraints should cost. Where
+some threshold costs no more than that by :data:`AFFORDABLE`, or by sampling error, the fit goes on
+without multipliers. Otherwise boosters are grown under multipliers. Where rounds are few
+these end on their way, and trees have followed smaller ones for most of it; where constraints pull
+against each other, or one is hardly moved until a whole group tips over, they swing. So a further
+pass is made as long as the difference is more than :data:`AFFORDABLE` and the fit stays within
+:data:`BUDGET`.
+
+Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
+thresholds on the plain scores. Constraints on scores alone, such as pair rates, have no such
+prices, and may have one pass more. Neither have those on the decisions of another model or on some
+of the rows, which are to be met at any price: while the last pass misses one that group thresholds
+meet, twice the budget may be spent. A further pass starts at the mean of the multipliers in the
+last quarter of the one before.
+
+Constraints on labels and decisions of all rows, such as a bound on the selection rate, ask for
+another threshold, and comparisons of groups are to hold at that threshold. Multipliers for both
+would flatten the scores in between. So where both are there and the plain boosters break the
+former, these have no multipliers, and the shift that they need is added to the log-odds that the
+objective aims at, by weights of the classes.
+
+The set of boosters of least cost is taken, the first of equals. Sets whose best decision meets all
+constraints on decisions that compare no groups come before the others.
+
+Measured on random constraints and tables (``benchmarks/sweep.py``): see docs/evidence.md.
+
+Boosted trees drive training rates to whatever is asked, by memorising rows if need be. Multipliers
+that move by training rates then come to rest while the constraint is violated on every new row.
+Four strategies choose the rows that move the multipliers:
+
+- ``"crossfit"``: K boosters are grown in step, each on all but one of K folds, and share one set
+  of multipliers, which the rates of the pooled out-of-fold scores move. The model itself is then
+  trained on all rows with the multipliers of that path. The cost is K - 1 further fits and the
+  scoring of the folds.
+- ``"holdout"``: the same with one booster and the rows of one part, at less than the cost of one
+  further fit. With an evaluation set of the user the cost is nothing.
+- ``"forward"``: as ``"crossfit"``, with windows that expand. Rows are divided into K + 1 periods
+  of about equal numbers, and each booster is grown on all periods before the one that it holds
+  out. The first period is never held out.
+- ``"train"``: the training rows.
+
+A splitter of the user may take the place of the folds, and need not hold out every row either.
+
+``"auto"`` takes the holdout if every rate is taken over
+:data:`~gbm_constrained.fit.problem.MIN_ROWS_FOR_HOLDOUT` rows, and cross-fitting otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+import numpy as np
+from scipy.stats import norm
+
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING, refuse_priorities
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.splits import Fold, folds_of
+from gbm_constrained.decision.choose import (
+    FEW_SPLITS,
+    VIOLATION_PRICE,
+    FoldScores,
+    choose_prefix,
+    choose_with_room,
+    estimate_optimism,
+    estimate_optimism_of_decisions,
+    find_at_a_price,
+    tightened_bounds,
+)
+from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
+from gbm_constrained.decision.groups import GroupOffsets, GroupThresholds, choose_for_groups
+from gbm_constrained.decision.guarantees import conformal_bounds, smallest_values
+from gbm_constrained.decision.rules import Choice, shift_scores
+from gbm_constrained.decision.search import ShiftSearch
+from gbm_constrained.decision.violations import standard_error_of, standard_errors
+from gbm_constrained.fit.callbacks import CallbackNotifier, MeasuringClock, Phase, Progress
+from gbm_constrained.fit.checkpoint import CheckpointFile, State
+from gbm_constrained.fit.options import GROUP_PARAMETERS, SolverOptions, no_held_out_rows
+from gbm_constrained.fit.problem import HOLDOUT_FRACTION, FitProblem, LibrarySettings
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import (
+    LinearConstraints,
+    compares_groups,
+    find_first,
+    find_levels,
+    is_priced,
+    violation_weights,
+)
+from gbm_constrained.solvers.base import Record, Solver
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+
+
+@dataclass
+class AttainableBounds:
+    """What rows of constraints exceed their bounds by, at the best shift of held-out scores.
+
+    Scores change most at first. So shifts are searched in outer iterations 1, 2, 4, 8 and so on,
+    and hold until the next one.
+
+    Parameters
+    ----------
+    cells : Cells
+        Partition of the held-out rows.
+    compiled : LinearConstraints
+        Constraints on these rows.
+    """
+
+    cells: Cells
+    compiled: LinearConstraints
+    _excess: Float = field(init=False)
+    _n_calls: int = field(default=0, init=False)
+
+    def find_excess(self, margin: Array) -> Float:
+        """Find what each row of constraints exceeds its bound by, shape (m,).
+
+        Rows of the first priority keep their bounds.
+
+        Parameters
+        ----------
+        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Held-out scores in the next outer iteration.
+        """
+        self._n_calls += 1
+        if self._n_calls & (self._n_calls - 1) == 0:  # A power of two.
+            compiled = self.compiled
+            search = ShiftSearch(margin, self.cells, compiled, most_splits=FEW_SPLITS)
+            found = find_at_a_price(search)
+            violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
+            violations[[*found.uncalibrated]] = 0.0
+            self._excess = np.where(find_first(compiled), 0.0, np.maximum(violations, 0.0))
+        return self._excess
+
+
+BoundsAt: TypeAlias = Callable[[Record], Float]
+
+
+@dataclass
+class DualController:
+    """Solver that moves multipliers by held-out rates, and the path that they take.
+
+    Boosters follow the path; the solver is never asked for gradients (Cotter et al., "Training
+    well-generalizing classifiers for fairness metrics and other data-dependent constraints", 2019,
+    let the two players of a Lagrangian game look at two data sets in the same way).
+
+    Attributes
+    ----------
+    solver : Solver
+        Solver whose Lagrangian is that of the held-out rows.
+    rows : ndarray of int or None
+        Positions of the held-out rows among all rows of the fit; None if they are other rows.
+    bounds_at : callable or None
+        Given the record of an iteration, the bounds that the multipliers move towards; None stands
+        for the bounds of the constraints.
+    attainable : AttainableBounds or None
+        What the best threshold exceeds the bounds by, where constraints have priorities.
+    path : list of ndarray of shape (m,)
+        Multipliers of each outer iteration.
+    """
+
+    solver: Solver
+    rows: Codes | None = None
+    bounds_at: BoundsAt | None = None
+    attainable: AttainableBounds | None = None
+    path: list[Float] = field(default_factory=list)
+
+    def observe(self, margin: Array) -> None:
+        """Begin an outer iteration with a dual step at the scores of the held-out rows."""
+        solver = self.solver
+        if self.attainable is not None:
+            solver.bounds = solver.bounds + self.attainable.find_excess(margin)
+        solver.begin_iteration(solver.lagrangian.at(margin))
+        self.path.append(solver.multipliers)
+        solver.bounds = self.bounds_after(solver.history[-1])
+
+    def bounds_after(self, record: Record) -> Float:
+        """Bounds that the multipliers move towards in the iteration after a record."""
+        if self.bounds_at is None:
+            return self.solver.lagrangian.constraints.b
+        return self.bounds_at(record)
+
+    def restore(self, state: Any) -> None:
+        """Take over the state of the solver, and with it the path."""
+        self.solver.restore(state)
+        self.path[:] = [record.multipliers for record in self.solver.history]
+
+
+@dataclass(frozen=True, eq=False)
+class FitRun:
+    """Options, programme and observers of one fit, as its stages share them.
+
+    Attributes
+    ----------
+    options : SolverOptions
+        Constructor parameters.
+    problem : FitProblem
+        Constraints bound to the rows.
+    library : LibrarySettings
+        Settings of the library's own fit.
+    notifier : CallbackNotifier
+        Notifies callbacks, and ends training when one of them or the time limit asks for it.
+    certification : EvaluationSet or None
+        Rows that are set aside for a guarantee.
+    groups : GroupOffsets or None
+        Groups that have thresholds of their own, if the user asked for these.
+    checkpoint : CheckpointFile or None
+        File that finished stages are saved to.
+    progress : Progress or None
+        Display of the progress.
+    """
+
+    options: SolverOptions
+    problem: FitProblem
+    library: LibrarySettings
+    notifier: CallbackNotifier
+    certification: EvaluationSet | None = None
+    groups: GroupOffsets | None = None
+    checkpoint: CheckpointFile | None = None
+    progress: Progress | None = None
+
+    def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
+        """Make a solver by the options and the library's settings; `others` override them."""
+        rounds = self.options.rounds_per_iteration
+        rate = min(self.library.learning_rate, 1.0)
+        given: dict[str, Any] = {
+            "progress": max(1.0 - (1.0 - rate) ** rounds, 1e-3),
+            "lazy": self.library.is_lazy,
+            "initial_multipliers": self.problem.initial_multipliers(self.options.method.start),
+        }
+        return self.options.method.begin(lagrangian, **{**given, **others})
+
+    def notify_of(self, solver: Solver, phase: Phase, rows: str) -> None:
+        """Notify the callbacks of a solver's iterations."""
+        constraints = solver.lagrangian.constraints
+        solver.callback = self.notifier.make_callback(phase, rows, constraints)
+
+    def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
+        """Make the bounds that multipliers move towards, as a function of the last record."""
+        compiled, rows = lagrangian.constraints, CellCounts.undecided(lagrangian.cells)
+        return lambda record: tightened_bounds(compiled, rows.decide(record.predicted))
+
+    def attainable_bounds(self, lagrangian: Lagrangian) -> AttainableBounds | None:
+        """Make what relaxes the bounds of later priorities; None where there are none."""
+        compiled, cells = lagrangian.constraints, lagrangian.cells
+        if len(find_levels(compiled)) < 2:
+            return None
+        return AttainableBounds(cells, compiled.on(cells))
+
+    def without_multipliers(self) -> dict[str, Any]:
+        """Arguments of a solver whose multipliers stay zero."""
+        path = [np.zeros(len(self.problem.compiled))]
+        return {"schedule": path, "initial_multipliers": None}
+
+    def hide_progress(self) -> None:
+        """Hide a progress bar until the next iteration."""
+        if self.progress is not None:
+            self.progress.close()
+
+
+class FoldBooster(Protocol):
+    """A booster that is grown on part of the rows and measured on the others.
+
+    Attributes
+    ----------
+    solver : Solver or None
+        Solver that gives the gradients; None stands for the library's own objective.
+    """
+
+    solver: Solver | None
+
+    def grow(self, rounds: int) -> None:
+        """Grow the boosting round that follows the given number of rounds."""
+
+    def held_margin(self, rounds: int | None = None) -> Array:
+        """Scores of the held-out rows after the given number of rounds, by default all."""
+
+    def own_margin(self, rounds: int) -> Array:
+        """Scores of the rows that the booster is grown on, after the given number of rounds."""
+
+    def state(self) -> State:
+        """Trees and scores of a booster that is fully grown."""
+
+    def restore(self, state: State) -> None:
+        """Take over the trees and scores of an equal booster."""
+
+    def release(self) -> None:
+        """Free what growing alone needs; the scores after all rounds are kept."""
+
+
+FoldBoosterFactory: TypeAlias = Callable[[Fold, Solver | None], FoldBooster]
+
+
+@dataclass
+class FoldBoosters:
+    """Boosters grown in step that share the multipliers of a :class:`DualController`.
+
+    Parameters
+    ----------
+    controller : DualController
+        Controller of the rows that the boosters hold out, all together.
+    folds : sequence of Fold
+        Rows of each booster.
+    members : sequence of FoldBooster
+        The boosters.
+    n_rows : int
+        Number of rows that the model is trained on.
+    kept_rounds : collection of int, default=()
+        Rounds of the prefixes that a choice may look at, whose held-out scores are kept.
+    log_odds : float, default=0
+        Log-odds that the weights of the objective add to the second of two classes.
+
+    Attributes
+    ----------
+    positions : list of ndarray of int
+        Positions of each booster's held-out rows among those of the controller.
+    compared : list of ndarray of int
+        Positions of those training rows of each booster that others hold out, if some rows are
+        never held out: rates on these differ by optimism alone. Empty otherwise.
+    rounds : int
+        Number of rounds that have been grown.
+    remaining_optimism : float
+        Share of the boosters' optimism that a model of all rows has.
+    """
+
+    controller: DualController
+    folds: Sequence[Fold]
+    members: Sequence[FoldBooster]
+    n_rows: int
+    kept_rounds: Collection[int] = ()
+    log_odds: float = 0.0
+    positions: list[Codes] = field(init=False)
+    compared: list[Codes] = field(init=False)
+    rounds: int = field(default=0, init=False)
+    remaining_optimism: float = field(init=False)
+    _histories: list[list[Record]] = field(init=False, repr=False)
+    _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
+    _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rows = self.controller.rows
+        assert rows is not None
+        self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
+        cells = self.controller.solver.lagrangian.cells
+        is_whole = not cells.communicator.holds_all_rows  # Several machines divide all rows.
+        self.compared = [] if is_whole else _find_compared(self.folds, rows)
+        sizes = np.array([fold.training.size for fold in self.folds], dtype=np.float64)
+        sizes = cells.reduce_sum(sizes)
+        if self.compared:
+            sizes = sizes[[part.size > 0 for part in self.compared]]
+        self.remaining_optimism = float(1.0 / np.mean(self.n_rows / sizes))
+        self._histories = [solver.history for solver in self._solvers]
+
+    def grow(
+        self, n_rounds: int, rounds_per_iteration: int, is_over: Callable[[int], bool]
+    ) -> None:
+        """Grow all boosters in step, until an iteration at which training is over."""
+        while self.rounds < n_rounds:
+            if self.rounds % rounds_per_iteration == 0:
+                if is_over(self.rounds):
+                    break
+                margin = self.held_margin()
+                self.controller.observe(margin)
+                if self.rounds in self.kept_rounds:  # Scoring rows again takes much longer.
+                    self._held[self.rounds] = margin
+            for member in self.members:
+                member.grow(self.rounds)
+            self.rounds += 1
+
+    def optimism(self, iteration: int) -> tuple[Float, Float]:
+        """Estimate by how much rates of a model of all rows are higher on new rows.
+
+        Returns the difference for each row of constraints, and the bounds that were aimed at. The
+        last iteration stands for all that follow.
+        """
+        history = self.controller.solver.history
+        k = min(iteration, len(history) - 1)
+        own = [records[k].rates for records in self._histories]
+        return estimate_optimism(history[k].rates, own, self.remaining_optimism), history[k].bounds
+
+    @property
+    def has_multipliers(self) -> bool:
+        """Whether these boosters are grown under multipliers that move."""
+        return self.controller.solver.schedule is None
+
+    def state(self) -> State:
+        """Give the state of boosters that are fully grown."""
+        return {
+            "rounds": self.rounds,
+            "controller": self.controller.solver.state(),
+            "members": [member.state() for member in self.members],
+            "solvers": [solver.state() for solver in self._solvers],
+            "held": {str(rounds): margin for rounds, margin in self._held.items()},
+        }
+
+    def restore(self, state: State) -> None:
+        """Take over the state of equal boosters."""
+        self.rounds = state["rounds"]
+        self.controller.restore(state["controller"])
+        for member, of_member in zip(self.members, state["members"], strict=True):
+            member.restore(of_member)
+        for solver, of_solver in zip(self._solvers, state["solvers"], strict=True):
+            solver.restore(of_solver)
+        self._held = {int(rounds): margin for rounds, margin in state["held"].items()}
+
+    def release(self) -> None:
+        """Free what growing alone needs, such as bins, gradients and buffers of the solvers."""
+        for member in self.members:
+            member.release()
+
+    @property
+    def _solvers(self) -> list[Solver]:
+        """Solvers of boosters that grow; none if these have the library's own objective."""
+        return [member.solver for member in self.members if member.solver is not None]
+
+    def held_margin(self, rounds: int | None = None) -> Array:
+        """Scores of all held-out rows, each by the booster that has not seen the row."""
+        if rounds is not None and rounds in self._held:
+            return self._held[rounds]
+        parts = [member.held_margin(rounds) for member in self.members]
+        shape = (sum(map(len, parts)), *parts[0].shape[1:])
+        pooled = np.empty(shape, parts[0].dtype, order="F" if len(shape) > 1 else "C")
+        for positions, part in zip(self.positions, parts, strict=True):
+            pooled[positions] = part
+        if rounds is not None:  # Choices look at the same prefixes several times.
+            self._held[rounds] = pooled
+        return pooled
+
+    def scores(self, rounds: int) -> FoldScores:
+        """Scores after some rounds, out of fold and of each booster's training rows."""
+        held, margin = self.controller.rows, self.held_margin(rounds)
+        assert held is not None
+        training = [fold.training for fold in self.folds]
+        own = list(zip(training, self.own_margins(rounds), strict=True))
+        if not self.compared:
+            return FoldScores(
+                (held, margin), own, self.remaining_optimism, has_multipliers=self.has_multipliers
+            )
+        both = [
+            (part, scores[np.searchsorted(rows, part)])
+            for part, (rows, scores) in zip(self.compared, own, strict=True)
+            if part.size
+        ]
+        unseen = [(part, margin[np.searchsorted(held, part)]) for part, _ in both]
+        return FoldScores(
+            (held, margin), both, self.remaining_optimism, unseen, self.has_multipliers
+        )
+
+    def own_margins(self, rounds: int) -> list[Array]:
+        """Scores of the rows that each booster is grown on; the last asked for are kept."""
+        if self._own is None or self._own[0] != rounds:
+            self._own = rounds, [member.own_margin(rounds) for member in self.members]
+        return self._own[1]
+
+
+def _find_compared(folds: Sequence[Fold], held: Codes) -> list[Codes]:
+    """Find the training rows of each fold that others hold out, if some rows are never held out.
+
+    The result is empty as well if no training row is held out, as of a single fold.
+    """
+    found = [np.intersect1d(fold.training, held, assume_unique=True) for fold in folds]
+    is_whole = all(part.size == f.training.size for part, f in zip(found, folds, strict=True))
+    return [] if is_whole or not any(part.size for part in found) else found
+
+
+# Share of the room a bound leaves, by which rates of own rows are better than those of others.
+MEMORISED_SHARE = 0.3
+
+
+def choose_by_held_out(
+    grown: tuple[FoldBoosters, EvaluationSet], options: SolverOptions
+) -> Choice:
+    """Choose the prefix and shift of fold boosters by the rows that they hold out."""
+    boosters, held_out = grown
+    prefixes = options.prefixes(boosters.rounds)
+    scored = ScoredRows(held_out.credible, boosters.held_margin)
+    return choose_prefix(scored, prefixes, found=scored.rows.choices)
+
+
+def tighten_bounds(
+    grown: tuple[FoldBoosters, EvaluationSet],
+    certification: EvaluationSet,
+    choice: Choice,
+    options: SolverOptions,
+) -> EvaluationSet:
+    """Give held-out rows the bounds that their rates would have to meet for a guarantee, about.
+
+    `choice` is that without a guarantee: certificates are as sure as its rates allow.
+    """
+    boosters, held_out = grown
+    compiled = held_out.compiled
+    if options.guarantee == "expected":
+        b = conformal_bounds(certification.compiled, certification.cells)
+    else:
+        margin = shift_scores(boosters.held_margin(choice.rounds), choice.shift)
+        reached = held_out.counts(held_out.decisions(margin)).shares
+        counts = CellCounts.of_shares(certification.cells, reached)
+        errors = standard_errors(certification.compiled, counts)
+        b = compiled.b - np.where(find_first(compiled), norm.isf(options.delta) * errors, 0.0)
+    tighter = np.where(compiled.is_known, np.minimum(b, compiled.b), compiled.b)
+    return EvaluationSet(held_out.cells, replace(compiled, b=tighter), held_out.source)
+
+
+def cost_of(choice: Choice, boosters: FoldBoosters, tightened: EvaluationSet | None) -> float:
+    """Errors of a prefix at the shift that meets the bounds, or with a price of violations.
+
+    `tightened` are the held-out rows with the bounds of a guarantee; None without a guarantee.
+    """
+    if tightened is None:
+        return choice.loss
+    margin = boosters.held_margin(choice.rounds)
+    search = ShiftSearch(margin, tightened.cells, tightened.compiled)
+    found = search.find(penalty=VIOLATION_PRICE)
+    return found.error if found.is_feasible else found.loss
+
+
+def is_memorised(held_out: EvaluationSet, violations: Float, optimism: Float) -> bool:
+    """Whether boosters have memorised the rows of constraints that they violate by themselves.
+
+    `optimism` says how much higher rows of constraints are on held-out rows than on own rows.
+    """
+    room = held_out.compiled.b - smallest_values(held_out.compiled)
+    return bool((optimism > MEMORISED_SHARE * room)[violations > ROUNDING].any())
+
+
+# The end of a pass is one part in so many of its iterations, and at least so many of them.
+LAST, FEWEST = 4, 4
+Grown: TypeAlias = tuple[FoldBoosters, EvaluationSet]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Fold boosters, and what the constraints cost them.
+
+    Parameters
+    ----------
+    grown : tuple of FoldBoosters and EvaluationSet
+        The boosters, and the rows that they hold out.
+    cost : float
+        Errors of their best decision, with the price of violations, of swings and of curved gaps
+        that thresholds close by chance.
+    needed : float
+        Errors of group thresholds on their scores, or of their decisions where all constraints are
+        on pair rates; NaN where no thresholds meet the constraints.
+    noise : float
+        Standard error of `needed`.
+    prices : ndarray of shape (m,)
+        Errors that a unit of each row of constraints costs group thresholds.
+    asked : EvaluationSet
+        The rows with the bounds that were to be met, those of a guarantee if there is one.
+    misses : bool
+        Whether the best decision violates a constraint on decisions that neither compares groups
+        nor is on labels alone.
+    """
+
+    grown: Grown
+    cost: float
+    needed: float
+    noise: float
+    prices: Float
+    asked: EvaluationSet
+    misses: bool = False
+
+    @property
+    def violations(self) -> Float:
+        """Violations of the rows of constraints by the boosters' own decisions."""
+        boosters = self.grown[0]
+        return self.asked.violations(boosters.held_margin(boosters.rounds))
+
+    @property
+    def end(self) -> Float:
+        """Mean of the multipliers in the last quarter of the pass."""
+        history = self.grown[0].controller.solver.history
+        last = history[-max(len(history) // LAST, 1) :]
+        return np.asarray(np.mean([record.multipliers for record in last], axis=0))
+
+    @property
+    def of_labels(self) -> Bool:
+        """Rows of constraints on labels and decisions of all rows, of two classes."""
+        held_out = self.grown[1].credible
+        compiled = held_out.compiled
+        of_labels = [constraint.is_of_labels for constraint in compiled.constraints]
+        alike: Bool = np.array(of_labels, dtype=bool)[compiled.owner]
+        return alike & (held_out.cells.classes.size == 2)
+
+    def is_broken(self, rows: Bool) -> bool:
+        """Whether some rows of constraints are violated without a shift."""
+        boosters, held_out = self.grown[0], self.grown[1].credible
+        violations = held_out.violations(boosters.held_margin(boosters.rounds))
+        return bool((violations[rows] > ROUNDING).any())
+
+    def shift_for(self, rows: Bool) -> float:
+        """Find the shift of two classes that some rows of constraints need by themselves."""
+        boosters, held_out = self.grown[0], self.grown[1].credible
+        margin = boosters.held_margin(boosters.rounds)
+        found = ShiftSearch(margin, held_out.cells, held_out.compiled).find(
+            bounds=np.where(rows, held_out.compiled.b, np.inf),
+            penalty=VIOLATION_PRICE,
+        )
+        return float(found.value[0])
+
+
+def measure_pass(
+    grown: Grown, options: SolverOptions, certification: EvaluationSet | None
+) -> Pass:
+    """Measure what the constraints cost fold boosters, at the bounds of a guarantee if any."""
+    boosters, held_out = grown[0], grown[1].credible
+    choice, tightened = choose_by_held_out(grown, options), None
+    if certification is not None:
+        tightened = tighten_bounds(grown, certification, choice, options)
+    asked = held_out if tightened is None else tightened
+    margin, shift = boosters.held_margin(boosters.rounds), held_out.choices[boosters.rounds].shift
+    if asked.compiled.has_tables_alone:  # Thresholds do not change what the constraints bound.
+        needed, prices = choice.error, np.zeros(len(asked.compiled))
+    else:
+        thresholds = GroupThresholds(asked.cells, asked.compiled, margin, shift)
+        needed, prices = thresholds.find_error_and_prices()
+    noise = standard_error_of(needed, asked.cells.n_rows)
+    cost = cost_of(choice, boosters, tightened)
+    cost += VIOLATION_PRICE * measure_curved_excess(grown, choice)
+    if boosters.has_multipliers:
+        cost += VIOLATION_PRICE * measure_swing(grown)
+    compiled = asked.compiled
+    violations = asked.violations(shift_scores(boosters.held_margin(choice.rounds), choice.shift))
+    is_of_labels = np.array([c.is_of_labels for c in compiled.constraints], dtype=bool)
+    is_strict = ~(is_priced(compiled) | compiled.has_scores | is_of_labels[compiled.owner])
+    misses = bool((violations[is_strict] > ROUNDING).any())
+    return Pass(grown, cost, needed, float(np.nan_to_num(noise)), prices, asked, misses)
+
+
+def measure_curved_excess(grown: Grown, choice: Choice) -> float:
+    """Measure how much further curved gaps are open by shifts that other folds would have chosen.
+
+    A gap of quotients is over the few rows that are selected, so that noise closes it at some
+    threshold of boosters that have not learned to close it.
+    """
+    boosters, rows = grown[0], grown[1].credible
+    compiled = rows.compiled
+    is_gap = compiled.curves.is_curved & compares_groups(compiled)
+    if not is_gap.any():
+        return 0.0
+    margin = boosters.held_margin(choice.rounds)
+    _, decisions = choose_with_room(rows, margin, choice)
+    violations = violation_weights(compiled) * rows.violations(margin, rows.counts(decisions))
+    return max(float(violations[is_gap].max()) - choice.violation, 0.0)
+
+
+def measure_swing(grown: Grown) -> float:
+    """Measure how far rates of the last iterations are from a line, beyond sampling error.
+
+    A rate that only falls or rises does not swing. Swings are no evidence of what the model of all
+    rows will do.
+    """
+    boosters, held_out = grown[0], grown[1].credible
+    history = boosters.controller.solver.history
+    last = history[-max(len(history) // LAST, FEWEST) :]
+    rates = np.array([record.rates for record in last])
+    line = np.vander(np.arange(len(last)), 2)
+    residual = rates - line @ np.linalg.lstsq(line, rates, rcond=None)[0]
+    counts = CellCounts.of_shares(held_out.cells, history[-1].predicted)
+    noise = standard_errors(held_out.compiled, counts)
+    return float(np.maximum(np.std(residual, axis=0) - noise, 0.0).max(initial=0.0))
+
+
+# Plain fits that fold boosters and the model take together, at most, by the rows of their trees.
+# A set of fold boosters counts as one at least.
+BUDGET = 8.0
+# Errors by which the constraints may cost more than those of group thresholds.
+AFFORDABLE = 0.005
+# Multipliers of the first pass over the prices of group thresholds. A proxy is half as steep as
+# the loss at the decision, and features tell groups apart only in part.
+START = 4.0
+
+
+@dataclass(frozen=True)
+class PassSearch:
+    """Search for multipliers under which constraints cost no more errors than they should.
+
+    Parameters
+    ----------
+    grow : callable
+        Grows fold boosters, as :meth:`~gbm_constrained.fit.cross_fit.FoldGrowth.grow` does.
+    measure : callable
+        Makes the :class:`Pass` of grown boosters.
+    has_time : callable
+        Whether there is time for one more pass.
+    is_enough : callable
+        Whether a :class:`Pass` without multipliers needs no other one beside it.
+    share : float, default=1
+        Rows that the boosters of a pass are trained on, over those of the model.
+    may_be_plain : bool, default=True
+        Whether boosters without multipliers are a candidate.
+    """
+
+    grow: Callable[..., Grown]
+    measure: Callable[[Grown], Pass]
+    has_time: Callable[[], bool]
+    is_enough: Callable[[Pass], bool]
+    share: float = 1.0
+    may_be_plain: bool = True
+
+    def run(self) -> Grown:
+        """Find the best of the passes that are made."""
+        best: Pass | None = None
+        least, rounds = np.inf, 0
+        for found in self._passes():
+            if best is not None and found.grown[0].rounds < rounds:
+                break  # The pass was ended before its time.
+            rounds, least = found.grown[0].rounds, float(np.fmin(least, found.needed))
+            best = found if best is None else min(best, found, key=lambda p: (p.misses, p.cost))
+            is_plain = not found.grown[0].has_multipliers
+            if is_plain and self.is_enough(found):
+                break
+            is_costly = best.cost - least > max(AFFORDABLE, best.noise)
+            if not (is_costly or is_plain or is_open(best)):
+                break
+        assert best is not None
+        return best.grown
+
+    def _passes(self) -> Iterator[Pass]:
+        """Make one pass after the other, within the budget."""
+        plain: Pass | None = None
+        share = max(self.share, 1.0)  # Few rows are no reason for many passes.
+        spent = 1.0 + share
+        if self.may_be_plain:
+            plain = self.measure(self.grow(has_multipliers=False))
+            yield plain
+            if plain.prices.any():  # Without prices, a pass has to find where the next one starts.
+                spent += share
+            if not self.has_time():
+                return
+        start, of_labels, log_odds = None, np.zeros(0, dtype=bool), 0.0
+        if plain is not None:  # Under constraints on labels alone, thresholds have done the rest.
+            of_labels = plain.of_labels
+            start = np.where(of_labels, 0.0, START * plain.prices)
+            if of_labels.any() and not of_labels.all() and plain.is_broken(of_labels):
+                log_odds = plain.shift_for(of_labels)
+        made = list[Pass]()
+        while not made or (
+            spent + share <= (2.0 if is_open(made[-1]) else 1.0) * BUDGET and self.has_time()
+        ):
+            if made:
+                spent += share
+                if log_odds:
+                    log_odds += made[-1].shift_for(of_labels)
+                start = made[-1].end
+            fixed = of_labels if log_odds else None
+            grown = self.grow(has_multipliers=True, start=start, fixed=fixed, log_odds=log_odds)
+            made.append(self.measure(grown))
+            yield made[-1]
+
+
+def is_open(found: Pass) -> bool:
+    """Whether a pass misses strict constraints that thresholds of groups meet on its scores."""
+    return found.misses and bool(np.isfinite(found.needed))
+
+
+class FoldGrowth:
+    """Grows sets of boosters on the same folds, and chooses the set that the model follows.
+
+    Parameters
+    ----------
+    run : FitRun
+        The fit.
+    factory : callable
+        Makes a booster for a fold and a solver.
+    folds : sequence of Fold
+        Rows of each booster.
+    source : str
+        Name of the held-out rows in reports.
+
+    Attributes
+    ----------
+    plain : PlainModel or None
+        What boosters without multipliers do on held-out rows; None if none were grown.
+    plain_boosters : tuple of FoldBoosters and EvaluationSet, or None
+        These boosters.
+    """
+
+    def __init__(
+        self, run: FitRun, factory: FoldBoosterFactory, folds: Sequence[Fold], source: str
+    ) -> None:
+        self.run, self.factory, self.folds, self.source = run, factory, folds, source
+        self.rows = np.sort(np.concatenate([fold.held for fold in folds]))
+        run.problem.check_has_weight([self.rows, *(fold.training for fold in folds)])
+        n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
+        self._n_trained = float(run.problem.cells.reduce_sum(n_trained)[0])
+        self.plain: PlainModel | None = None
+        self.plain_boosters: Grown | None = None
+        self._n_grown, self._longest = 0, 0
+        self._clock: MeasuringClock
+
+    def find_best(self) -> Grown:
+        """Grow boosters, and others if these cost more errors than the constraints should."""
+        run, options, problem = self.run, self.run.options, self.run.problem
+        if run.groups is not None:
+            return self._find_for_groups(run.groups)
+        if options.solver == "threshold" or options.iterate not in ("last", "best"):
+            return self.grow(has_multipliers=options.solver != "threshold")
+        return PassSearch(
+            self.grow,
+            functools.partial(measure_pass, options=options, certification=run.certification),
+            has_time=self._has_time_again,
+            is_enough=functools.partial(self._is_enough, problem.compiled),
+            share=self._n_trained / problem.cells.n_rows,
+            may_be_plain=options.solver == "auto",
+        ).run()
+
+    def _find_for_groups(self, groups: GroupOffsets) -> Grown:
+        """Grow boosters without and with multipliers, and return those that groups need fewer of.
+
+        Where the group is at hand, thresholds of groups close most gaps without multipliers.
+        """
+        asked = self.run.options.solver
+        kinds = {"auto": (False, True), "threshold": (False,)}.get(asked, (True,))
+        grown = [self.grow(has_multipliers=kinds[0])]
+        if len(kinds) > 1 and self._has_time_again():
+            others = self.grow(has_multipliers=kinds[1])
+            grown += [others] * (others[0].rounds == grown[0][0].rounds)
+        prefixes = self.run.options.prefixes
+        costs = [
+            choose_for_groups(
+                ScoredRows(rows.credible, boosters.held_margin),
+                prefixes(boosters.rounds),
+                groups,
+            )[0].loss
+            for boosters, rows in grown
+        ]
+        return grown[int(np.argmin(costs))]
+
+    def grow(
+        self,
+        *,
+        has_multipliers: bool,
+        start: Float | None = None,
+        fixed: Bool | None = None,
+        log_odds: float = 0.0,
+    ) -> Grown:
+        """Grow a set of boosters.
+
+        Parameters
+        ----------
+        has_multipliers : bool
+            Whether the boosters share multipliers that move, or are the library's own.
+        start : ndarray of shape (m,), default=None
+            Multipliers at the start; by default those of the solver's options.
+        fixed : ndarray of shape (m,), bool, default=None
+            Multipliers that stay where they start.
+        log_odds : float, default=0
+            Log-odds that the objective adds to the second class.
+        """
+        run = self.run
+        share = run.problem.cells.n_rows / self._n_trained
+        clock = self._clock = MeasuringClock(
+            run.notifier.limit, share, run.options.rounds_per_iteration
+        )
+        given = run.problem.data.given_folds
+        lagrangian = run.problem.lagrangian(
+            self.rows,
+            is_restricted=True,
+            log_odds=log_odds,
+            factor=None if given is None else given.recency,
+        )
+        others: dict[str, Any] = {} if has_multipliers else run.without_multipliers()
+        if start is not None:
+            others = {"initial_multipliers": start, "fixed": fixed}
+        solver = run.make_solver(lagrangian, **others)
+        source = self.source if has_multipliers else f"{self.source}, without multipliers"
+        run.notify_of(solver, "measuring", source)
+        attainable = run.attainable_bounds(lagrangian) if has_multipliers else None
+        bounds_at = run.bounds_at(lagrangian) if has_multipliers else None
+        controller = DualController(solver, self.rows, bounds_at, attainable)
+        members = [
+            self.factory(
+                fold,
+                self._make_follower(fold, controller, log_odds) if has_multipliers else None,
+            )
+            for fold in self.folds
+        ]
+        kept = run.options.prefixes(run.library.n_rounds).candidates  # A choice may look at them.
+        boosters = FoldBoosters(
+            controller, self.folds, members, run.problem.cells.n_rows, kept, log_odds
+        )
+        run.notifier.begin_pass(len(members))
+        self._grow_or_restore(boosters, clock)
+        self._report_cut(boosters.rounds)
+        boosters.release()  # Other boosters may follow, and the model of all rows does.
+        held_out = self.hold_out(lagrangian, boosters)
+        held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
+        if not has_multipliers:
+            margin = boosters.held_margin(boosters.rounds)
+            self.plain = PlainModel(
+                held_out.error(held_out.decisions(margin)),
+                held_out.compiled.values(held_out.functionals(margin)),
+            )
+            self.plain_boosters = boosters, held_out
+        return boosters, held_out
+
+    def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
+        """Bind the constraints to the rows that the boosters hold out."""
+        cells = lagrangian.cells
+        compiled = self.run.problem.compiled.on(cells)
+        has_guarantee = self.run.certification is not None
+        return EvaluationSet(
+            cells, compiled, self.source, boosters.positions, holds_groups=has_guarantee
+        )
+
+    def _make_follower(self, fold: Fold, controller: DualController, log_odds: float) -> Solver:
+        """Make the solver of a booster, which follows the multipliers of the controller."""
+        problem = self.run.problem
+        return self.run.make_solver(
+            problem.lagrangian(fold.training, log_odds=log_odds),
+            schedule=controller.path,
+            # Optimism alone needs the rates on the rows that the boosters are grown on.
+            has_rates=bool(problem.compiled.must_reward_errors.any()),
+        )
+
+    def _grow_or_restore(self, boosters: FoldBoosters, clock: MeasuringClock) -> None:
+        """Grow boosters, or take them from the checkpoint of an interrupted fit."""
+        run, file, position = self.run, self.run.checkpoint, self._n_grown
+        self._n_grown += 1
+        if file is not None and position < len(file.passes):
+            state = file.passes[position]
+            boosters.restore(state["boosters"])
+            run.notifier.restore(state["notifier"])
+            clock.restore(state["seconds"])
+            return
+        try:
+            boosters.grow(
+                run.library.n_rounds,
+                run.options.rounds_per_iteration,
+                lambda rounds: run.notifier.is_over(rounds) or clock.is_over(rounds),
+            )
+        finally:
+            run.hide_progress()
+        if file is not None:
+            state = {"boosters": boosters.state(), "notifier": run.notifier.state()}
+            file.save({**state, "seconds": clock.spent})
+
+    def _report_cut(self, rounds: int) -> None:
+        """Have the time limit report boosters that it ended earlier than those before."""
+        limit, is_auto = self.run.notifier.limit, self.run.options.solver == "auto"
+        if rounds < self._longest and not self.run.notifier.is_over(rounds):
+            is_first = self._n_grown == 2 and is_auto
+            limit.has_no_multipliers |= is_first
+            limit.has_fewer_passes |= not is_first
+        self._longest = max(self._longest, rounds)
+
+    def _is_enough(self, compiled: LinearConstraints, plain: Pass) -> bool:
+        """Whether boosters without multipliers need none beside them.
+
+        Under constraints on labels and decisions alone no decisions of groups are better than a
+        threshold, and memorised rows say whether multipliers would be. A threshold that is worse
+        than deciding all rows alike says so, too.
+        """
+        if (plain.violations <= ROUNDING).all():
+            return True  # No multiplier would move.
+        of_labels = [compiled.constraints[i].is_of_labels for i in np.unique(compiled.owner)]
+        if not all(of_labels):
+            excess = plain.cost - plain.needed
+            return excess <= max(AFFORDABLE, plain.noise) and not plain.misses
+        boosters, held_out = plain.grown
+        choice = held_out.credible.choices[boosters.rounds]
+        if held_out.cells.classes.size > 2 or choice.violation > 0.0:
+            return False
+        if choice.error > min(held_out.error(np.full(len(self.rows), k)) for k in (0, 1)):
+            return False
+        optimism = measure_optimism(self.run, plain.grown, choice)
+        return is_memorised(plain.asked, plain.violations, optimism)
+
+    def _has_time_again(self) -> bool:
+        """Whether there is time for one more pass; if not, the time limit reports the lack."""
+        has_time, limit = self._clock.has_time_again(), self.run.notifier.limit
+        is_first = self._n_grown == 1 and self.run.options.solver == "auto"
+        limit.has_no_multipliers |= is_first and not has_time
+        limit.has_fewer_passes |= not is_first and not has_time
+        return has_time and not self.run.notifier.is_stopped
+
+
+def measure_optimism(
+    run: FitRun, grown: Grown, choice: Choice, offsets: GroupOffsets | None = None
+) -> Float:
+    """Estimate by how much rows of constraints are higher on held-out than on training rows.
+
+    `choice` gives prefix and shift of the decisions that are compared, and `offsets` what is added
+    to the scores of groups; the result is (m,).
+    """
+    boosters, held_out = grown
+
+    everyone = run.problem.data.rows
+    added = np.zeros(len(everyone)) if offsets is None else offsets.of(everyone)
+
+    def decisions(margin: Array, rows: Codes) -> Codes:
+        shifted = shift_scores(margin, choice.shift)
+        return held_out.decisions(shifted if offsets is None else shifted + added[rows])
+
+    scores, compiled = boosters.scores(choice.rounds), run.problem.compiled
+    cells = run.problem.cells
+    if scores.compared:
+        on_each = [
+            functionals_of(compiled, CellCounts.of(cells.take(rows), decisions(margin, rows)))
+            for rows, margin in scores.compared
+        ]
+        unseen = np.mean(on_each, axis=0)
+    else:
+        rows, margin = scores.held_out
+        unseen = functionals_of(held_out.compiled, held_out.counts(decisions(margin, rows)))
+    own = [(rows, decisions(margin, rows)) for rows, margin in scores.training]
+    return estimate_optimism_of_decisions(compiled, cells, own, unseen)
+
+
+MAX_STANDARD_ERROR = 0.01
+"""Standard error of a rate up to which the model of all rows is corrected by the fold boosters."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The product of measuring, by which the model is trained.
+
+    Attributes
+    ----------
+    solver : Solver
+        Solver that gives the gradients of the model.
+    rows : EvaluationSet or None
+        Held-out rows that move the multipliers; None if the training rows do.
+    controller : DualController or None
+        Controller of the held-out rows.
+    boosters : FoldBoosters or None
+        Boosters of the folds.
+    plain : PlainModel or None
+        What fold boosters without multipliers do on held-out rows; None if there are none.
+    has_multipliers : bool
+        Whether the model is trained under multipliers.
+    """
+
+    solver: Solver
+    rows: EvaluationSet | None = None
+    controller: DualController | None = None
+    boosters: FoldBoosters | None = None
+    plain: PlainModel | None = None
+    has_multipliers: bool = True
+
+    def observe(self, margin: Array) -> None:
+        """Move the multipliers at scores of the held-out rows, during the library's own fit."""
+        assert self.controller is not None
+        self.controller.observe(margin)
+
+
+class MeasurementStrategy(Protocol):
+    """A choice of the rows that move the multipliers."""
+
+    def measure(self, run: FitRun) -> Measured:
+        """Find the path of the multipliers, or the rows that will move them."""
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """The training rows move the multipliers while the model is trained."""
+
+    def measure(self, run: FitRun) -> Measured:
+        """Make the solver of the model; nothing is measured before."""
+        solver = run.make_solver(run.problem.lagrangian())
+        run.notify_of(solver, "training", "training rows")
+        return Measured(solver)
+
+
+@dataclass(frozen=True)
+class EvaluationRows:
+    """An evaluation set of the user moves the multipliers while the model is trained."""
+
+    rows: EvaluationSet
+
+    def measure(self, run: FitRun) -> Measured:
+        """Make the controller of the evaluation set, and the solver that follows it."""
+        rows = self.rows
+        if found := run.problem.name_further_groups(rows):
+            raise ValueError(
+                f"measure_on='holdout' moves multipliers by {rows.source}, which has groups that "
+                f"a constraint has no training rows of: {found}. Put rows of these groups among "
+                f"the training rows, leave them out of {rows.source}, or give holdout_fraction, "
+                f"to split the training rows instead."
+            )
+        if len(rows.compiled) != len(run.problem.compiled):
+            ours = run.problem.compiled
+            missing = next(
+                constraint
+                for j, constraint in enumerate(ours.constraints)
+                if (rows.compiled.owner == j).sum() < (ours.owner == j).sum()
+            )
+            raise ValueError(
+                f"The first evaluation set ({rows.source}) moves the multipliers, and {missing} "
+                f"cannot be measured there (a mask, a data set, a column or a group that is not "
+                f"there): give its columns as sensitive features of evaluation sets, or give "
+                f"measure_on= or holdout_fraction=, to divide the training rows instead."
+            )
+        has_multipliers = run.options.solver != "threshold"
+        others = {} if has_multipliers else run.without_multipliers()
+        lagrangian = rows.credible.lagrangian
+        measuring = run.make_solver(lagrangian, **others)
+        run.notify_of(measuring, "training", f"{rows.source}, watched")
+        attainable = run.attainable_bounds(lagrangian) if has_multipliers else None
+        bounds_at = run.bounds_at(lagrangian)
+        controller = DualController(measuring, bounds_at=bounds_at, attainable=attainable)
+        rows.source += ", watched"  # Rows that move multipliers are no evidence any more.
+        solver = run.make_solver(run.problem.lagrangian(), schedule=controller.path)
+        return Measured(solver, rows, controller, has_multipliers=has_multipliers)
+
+
+@dataclass(frozen=True)
+class HeldOutRows:
+    """Boosters on parts of the rows are grown first, and find the path of the multipliers.
+
+    With `n_folds` of one, a share of the rows is held out. Folds of the user come before both.
+    """
+
+    factory: FoldBoosterFactory
+    n_folds: int = 1
+    has_offset: bool = False
+
+    def measure(self, run: FitRun) -> Measured:
+        """Grow the boosters of the folds, and make the solver that follows their multipliers."""
+        given = run.problem.data.given_folds
+        if given is not None:
+            folds, source = given.folds, given.source
+        else:
+            folds, source = self._folds(run), "holdout" if self.n_folds == 1 else "out of fold"
+        growth = self.make_growth(run, folds, source)
+        return follow(growth, growth.find_best(), has_offset=self.has_offset)
+
+    def make_growth(self, run: FitRun, folds: Sequence[Fold], source: str) -> FoldGrowth:
+        """Make what grows the boosters."""
+        return FoldGrowth(run, self.factory, folds, source)
+
+    def _folds(self, run: FitRun) -> list[Fold]:
+        """Split the rows, and refuse parts without rows."""
+        data, cells, options = run.problem.data, run.problem.cells, run.options
+        everyone = np.arange(len(data.rows))
+        held: Sequence[Codes]
+        if self.n_folds > 1:
+            n = min(self.n_folds, cells.n_rows)
+            held = data.split(everyone, cells, 1.0 / n, n)
+        else:
+            held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
+        folds = folds_of(held, everyone.size)
+        sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
+        if not cells.reduce_sum(sizes).all():
+            raise ValueError(
+                f"holdout_fraction={options.holdout_fraction!r} of n_samples={cells.n_rows} "
+                f"leaves none to hold out, or none to train on: give another share, or "
+                f"measure_on='train'."
+            )
+        return folds
+
+
+def follow(growth: FoldGrowth, grown: Grown, *, has_offset: bool = False) -> Measured:
+    """Make the solver of the model, which follows the multipliers of a set of fold boosters."""
+    run, (boosters, held_out) = growth.run, grown
+    if boosters.rounds < run.notifier.n_rounds:
+        run.notifier.end_for_time(boosters.rounds, "measuring")
+    controller = boosters.controller
+    solver = run.make_solver(
+        run.problem.lagrangian(log_odds=boosters.log_odds),
+        schedule=controller.path,
+        initial_multipliers=controller.solver.start.copy(),
+    )
+    run.notify_of(solver, "training", "training rows")
+    if boosters.has_multipliers and not (has_offset or boosters.compared):
+        _correct(solver, boosters, run)
+    return Measured(solver, held_out, controller, boosters, growth.plain, boosters.has_multipliers)
+
+
+def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
+    """Correct the model's multipliers by the optimism of the fold boosters."""
+    measuring, compiled = boosters.controller.solver, run.problem.acting
+    if not measuring.history or not compiled.must_reward_errors.any():
+        return
+    last = measuring.history[-1].predicted
+    errors = standard_errors(compiled, CellCounts.of_shares(measuring.lagrangian.cells, last))
+    solver.optimism = boosters.optimism
+    solver.corrected = compiled.must_reward_errors & (errors <= MAX_STANDARD_ERROR)
+
+
+Dividing: TypeAlias = Literal["holdout", "crossfit", "forward"]  # Boosters on parts of the rows.
+Measurement: TypeAlias = Literal["train", "evaluation set", Dividing]
+
+
+def resolve_measurement(
+    run: FitRun, *, is_divisible: bool, has_evaluation_set: bool
+) -> Measurement:
+    """Resolve ``measure_on`` to the rows by which constraints are measured.
+
+    `is_divisible` says whether boosters can be grown on part of the rows. With ``"auto"`` the
+    training rows take the place of others with a warning.
+    """
+    options, asked = run.options, run.options.measure_on
+    if asked == "holdout" and has_evaluation_set and options.holdout_fraction is None:
+        return "evaluation set"
+    if asked == "auto" and is_divisible:
+        is_holdout = run.problem.has_many_rows and options.cv is None
+        return "holdout" if is_holdout else "crossfit"
+    if options.cv is not None and not is_divisible:
+        raise ValueError(
+            f"cv={options.cv!r} divides the rows, which a model to continue from (it has seen all "
+            f"rows) does not allow: leave cv out."
+        )
+    if asked in get_args(Dividing) and not is_divisible:
+        raise ValueError(
+            f"measure_on={asked!r} grows boosters on part of the rows, which a model to continue "
+            f"from (it has seen all rows) does not allow: use measure_on='train', or 'holdout' "
+            f"with an evaluation set."
+        )
+    if asked in ("holdout", "crossfit", "forward"):
+        return asked
+    _refuse_without_held_out_rows(run)
+    if asked == "auto":
+        issue_warning(
+            "measure_on='auto' measures the constraints on the training rows here, since "
+            "continued training cannot grow boosters on part of the rows. Training rows are "
+            "optimistic: give an evaluation set with measure_on='holdout', or ask for "
+            "measure_on='train'.",
+            "GC118",
+        )
+    return "train"
+
+
+def _refuse_without_held_out_rows(run: FitRun) -> None:
+    """Refuse options that need rows which the trees have not seen."""
+    options, asked = run.options, run.options.measure_on
+    refuse_priorities(options.constraints, no_held_out_rows(f"measure_on={asked!r}"))
+    if options.guarantee is not None:
+        raise ValueError(
+            f"guarantee={options.guarantee!r} needs rows that the trees have not seen, "
+            f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or "
+            f"'holdout' (for continued training with an evaluation set)."
+        )
+    if options.on_infeasible == "raise":
+        raise ValueError(
+            f"on_infeasible='raise' assesses constraints on rows that the trees have not seen, "
+            f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
+            f"(for continued training with an evaluation set), or 'warn'."
+        )
+    if (parameter := options.group_parameter) is not None:
+        raise ValueError(
+            f"{parameter}=True chooses a {GROUP_PARAMETERS[parameter]} for each group on rows "
+            f"that the trees have not seen, and measure_on={asked!r} takes the training rows "
+            f"here: use 'crossfit' or 'holdout' (for continued training with an evaluation set), "
+            f"or {parameter}=False."
+        )
+    if options.solver == "threshold":
+        raise ValueError(
+            f"solver='threshold' is moved on rows that the trees have not seen, and "
+            f"measure_on={asked!r} takes the training rows here: use 'holdout' with an "
+            f"evaluation set, or another solver."
+        )

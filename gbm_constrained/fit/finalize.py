@@ -1,0 +1,840 @@
+"""From a trained booster to the decision that is returned, and what rows say of it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.splits import Period
+from gbm_constrained.decision.choose import (
+    Prefixes,
+    choose_prefix,
+    choose_with_room,
+    correct_training_values,
+    find_refit_violations,
+    match_positive_rate,
+    refit_violation,
+    rows_to_match,
+)
+from gbm_constrained.decision.evaluation_set import (
+    UNKNOWN,
+    EvaluationSet,
+    Outcome,
+    ScoredRows,
+    score_decisions,
+)
+from gbm_constrained.decision.groups import GroupOffsets, choose_prefix_for_groups
+from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
+from gbm_constrained.decision.regression import Affine, PredictedRows, choose_map
+from gbm_constrained.decision.rules import (
+    Choice,
+    Scores,
+    find_best_prefix,
+    find_last_prefix,
+    find_mixture,
+    shift_scores,
+)
+from gbm_constrained.evaluation.assessment import Feasibility, ReturnedModel, assess
+from gbm_constrained.evaluation.audit import (
+    PERIOD_COLUMNS,
+    MetricOnRows,
+    measure_decisions,
+    measure_predictions,
+    period_frame,
+    plain_time,
+    set_period_types,
+)
+from gbm_constrained.evaluation.verdicts import TooFewRows, find_too_few_rows
+from gbm_constrained.fit.cross_fit import Measured, measure_optimism
+from gbm_constrained.fit.fit import ConstrainedFit, transfer_offsets
+from gbm_constrained.fit.metric_fit import MetricFit, MetricResult
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.solvers.base import Record, Solver
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
+
+
+class TrainedModel(Protocol):
+    """A booster that the library has trained.
+
+    Rounds are those of this fit, without the rounds of a model that was continued.
+    """
+
+    def margin(self, rounds: int) -> Array:
+        """Scores of the training rows after some rounds."""
+
+    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
+        """Scores of an evaluation set or of certification rows after some rounds."""
+
+    def truncate(self, rounds: int) -> None:
+        """Keep the first rounds."""
+
+    def add_to_margin(self, shift: Float) -> None:
+        """Add a shift to all scores."""
+
+    def rescale(self, affine: Affine) -> None:
+        """Map all scores."""
+
+    def add_to_groups(self, offsets: GroupOffsets) -> None:
+        """Append a tree that adds offsets to the scores of groups."""
+
+
+class ModelScores:
+    """Scores that decisions are chosen by.
+
+    Rows that fold boosters hold out are scored by the booster that has not seen them, all others
+    by the trained model.
+
+    `known` are scores of the training rows that have been computed, by rounds.
+    """
+
+    def __init__(
+        self, trained: TrainedModel, measured: Measured, known: dict[int, Array] | None = None
+    ) -> None:
+        self.trained, self.measured = trained, measured
+        self._training = dict(known or {})
+        self._offsets: GroupOffsets | None = None
+        self._added: Float | None = None  # Offsets of the training rows.
+
+    def with_offsets(self, offsets: GroupOffsets, training: Rows) -> ModelScores:
+        """Give the scores with what is added to those of groups; `training` are all rows."""
+        moved, added = copy.copy(self), offsets.of(training)
+        moved._offsets, moved._added = offsets, added
+        moved._training = {rounds: margin + added for rounds, margin in self._training.items()}
+        return moved
+
+    def training(self, rounds: int) -> Array:
+        """Scores of the training rows after some rounds."""
+        if rounds not in self._training:
+            margin = self.trained.margin(rounds)
+            self._training[rounds] = margin if self._added is None else margin + self._added
+        return self._training[rounds]
+
+    def held_out(self, rows: EvaluationSet, rounds: int) -> Array:
+        """Scores of rows that are not trained on, after some rounds."""
+        boosters = self.measured.boosters
+        if rows is self.measured.rows and boosters is not None:
+            margin = boosters.held_margin(rounds)
+        else:
+            margin = self.trained.held_margin(rows, rounds)
+        return margin if self._offsets is None else margin + self._offsets.of(rows.cells.rows)
+
+
+def make_record(solver: Solver, statistics: CellStatistics, rounds: int) -> Record:
+    """Make the record of a model that no outer iteration begins with."""
+    lagrangian = solver.lagrangian
+    trained_in = [r for r in solver.history if r.rounds < rounds]
+    last = trained_in[-1] if trained_in else solver.history[-1]
+    functionals = lagrangian.constraints.functionals(statistics)
+    reached = [r.fritz_john for r in solver.history if r.rounds == rounds]
+    return replace(
+        last,
+        iteration=last.iteration + 1,
+        rounds=rounds,
+        objective=lagrangian.objective(statistics),
+        error=lagrangian.error(statistics),
+        rates=lagrangian.constraints.rows_of(functionals),
+        functionals=lagrangian.constraints.find_stated(statistics, functionals),
+        bregman=np.nan,
+        seconds=solver.elapsed,
+        fritz_john=reached[0] if reached else np.nan,
+        predicted=statistics.predicted,
+    )
+
+
+def find_record(solver: Solver, rounds: int) -> Record | None:
+    """Find the record of a model that an outer iteration began with, before its dual step."""
+    for trained_in, found in itertools.pairwise(solver.history):
+        if found.rounds == rounds:
+            return replace(
+                found,
+                bounds=trained_in.bounds,
+                multipliers=trained_in.multipliers,
+                bregman=np.nan,
+                seconds=solver.elapsed,
+            )
+    return None
+
+
+def list_prefixes(solver: Solver, statistics: CellStatistics, rounds: int) -> list[Record]:
+    """List the records of all prefixes; `statistics` are those of the longest, of `rounds`."""
+    before = [r for r in solver.history if 0 < r.rounds < rounds]
+    return [*before, make_record(solver, statistics, rounds)]
+
+
+def errors_and_violations(records: Sequence[Record]) -> tuple[Float, Float]:
+    """List the errors of prefixes, and their violations of each row of constraints."""
+    errors = np.array([r.error for r in records])
+    return errors, np.array([r.rates - r.bounds for r in records])
+
+
+class ReportLayout:
+    """The order of reports: the constraints with the groups of the last evaluation set, too.
+
+    Parameters
+    ----------
+    compiled : LinearConstraints
+        The constraints on the training rows.
+    evaluation_sets : sequence of EvaluationSet
+        Rows that the user gave to look at.
+
+    Attributes
+    ----------
+    compiled : LinearConstraints
+        The constraints with all groups.
+    """
+
+    def __init__(
+        self, compiled: LinearConstraints, evaluation_sets: Sequence[EvaluationSet]
+    ) -> None:
+        self._training = compiled
+        self._last = evaluation_sets[-1].compiled if evaluation_sets else None
+        self.compiled = compiled if self._last is None else compiled.with_groups_of(self._last)
+
+    def spread(self, rates: Float) -> Float:
+        """Bring rates into the order of the report, with NaN for groups that their rows lack."""
+        if self._last is None or len(rates) != self._training.constant.size:
+            return rates
+        wide = np.full((self._last.constant.size, *rates.shape[1:]), np.nan)
+        wide[self._training.positions_in(self._last)] = rates
+        return wide
+
+    def lay_out(self, outcome: Outcome) -> Outcome:
+        """Bring the rates of an outcome into the order of the report."""
+        return replace(
+            outcome,
+            functionals=self.spread(outcome.functionals),
+            of_functionals=self.spread(outcome.of_functionals),
+        )
+
+    def values(self, outcome: Outcome) -> Float:
+        """Values that the constraints bound, of shape (n_constraints,)."""
+        return self.compiled.values(self.spread(outcome.functionals))
+
+
+@dataclass(frozen=True, eq=False)
+class FinalModel:
+    """The model that a fit returns; each step of finalizing fills in further fields.
+
+    Parameters
+    ----------
+    rounds : int
+        Boosting rounds of the model.
+    shift : ndarray of shape (1,) or (n_classes,)
+        Shift of the scores.
+    layout : ReportLayout
+        Order of constraints and groups in reports.
+    affine : Affine, default=Affine()
+        Map of the scores behind probabilities, which leaves decisions as they are.
+    offsets : GroupOffsets, default=None
+        What is added to the scores of groups, if these have thresholds of their own.
+    prefixes : DataFrame, default=None
+        Rounds and probability of each prefix of a randomised classifier.
+    choice : Choice, default=None
+        Prefix and shift, if held-out rows chose them.
+    decided : ndarray of shape (n_rows,), intp, default=None
+        Decisions about these rows that are reported, such as cross-fitted ones.
+    outcome : Outcome, default=None
+        Values of the constraints on held-out rows.
+    feasibility : Feasibility, default=None
+        Verdicts on the constraints by held-out rows.
+    mixture_violations : ndarray of shape (m,), default=None
+        Violations by a mixture of prefixes.
+    too_few_rows : tuple of TooFewRows, default=()
+        Rates that the reported rows are too few for.
+    record : Record, default=None
+        State of the solver at the model.
+    functionals : ndarray of shape (n_functionals,), default=None
+        Rates on the training rows.
+    periods : DataFrame, default=None
+        Values of the constraints by period, if the held-out rows are of several.
+    training_intervals : ndarray of shape (n_constraints, 2), default=None
+        Intervals of values on the training rows, if these are reported.
+    """
+
+    rounds: int
+    shift: Float
+    layout: ReportLayout
+    affine: Affine = field(default_factory=Affine)
+    offsets: GroupOffsets | None = None
+    prefixes: pd.DataFrame | None = None
+    choice: Choice | None = None
+    decided: Codes | None = None
+    outcome: Outcome | None = None
+    feasibility: Feasibility | None = None
+    mixture_violations: Float | None = None
+    too_few_rows: tuple[TooFewRows, ...] = ()
+    record: Record | None = None
+    functionals: Float | None = None
+    periods: pd.DataFrame | None = None
+    training_intervals: Float | None = None
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether a group has a threshold of its own."""
+        return self.offsets is not None and bool(self.offsets.values.any())
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether decisions differ from those of the trained booster."""
+        return bool(self.shift.any()) or self.has_offsets
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether decisions or probabilities differ from those of the trained booster."""
+        return self.is_shifted or not self.affine.is_identity
+
+    @property
+    def shift_of_mapped(self) -> Float:
+        """Shift of mapped scores, by which they decide as shifted scores do."""
+        return self.affine.scale * self.shift - self.affine.shift
+
+    @property
+    def has_training_verdicts(self) -> bool:
+        """Whether the verdict on some constraint is by the training rows, for want of others."""
+        if self.feasibility is not None:
+            return False
+        return self.outcome is None or bool(np.isnan(self.layout.values(self.outcome)).any())
+
+    def with_training_intervals(self, intervals: Float, few: tuple[TooFewRows, ...]) -> FinalModel:
+        """Add intervals of values on training rows, and rates over too few of these rows."""
+        few = (*self.too_few_rows, *few)
+        return replace(self, training_intervals=intervals, too_few_rows=few)
+
+
+def describe_training_rows(fit: ConstrainedFit, model: FinalModel, final: Scores) -> FinalModel:
+    """Measure the training rows at the final scores, and set them against the verdicts."""
+    model, statistics = add_record(fit, model, final)
+    if is_refutable(fit, model):
+        model = replace(model, feasibility=_refute(fit, model, statistics))
+    if model.has_training_verdicts:
+        counts = CellCounts.of_shares(fit.problem.cells, statistics.predicted)
+        decided = fit.solver.lagrangian.kernel.predict(final.for_decisions).astype(np.intp)
+        lagrangian, compiled = fit.solver.lagrangian, fit.problem.compiled
+        scored = score_decisions(lagrangian, compiled, final, decided)
+        found = find_intervals(fit, model, counts, scored)
+        model = model.with_training_intervals(*found)
+    return model
+
+
+def add_record(
+    fit: ConstrainedFit, model: FinalModel, final: Scores
+) -> tuple[FinalModel, CellStatistics]:
+    """Add record and rates of the training rows at the final scores; return statistics, too."""
+    statistics = final.statistics(fit.solver.lagrangian)
+    # Reports are of losses in full, whatever the solver clips them at.
+    in_full = replace(statistics, clipped_loss=statistics.loss)
+    record = make_record(fit.solver, statistics, model.rounds)
+    functionals = fit.problem.compiled.functionals(in_full)
+    return replace(model, record=record, functionals=functionals), statistics
+
+
+def is_refutable(fit: ConstrainedFit, model: FinalModel) -> bool:
+    """Whether the fold boosters gave the verdicts, rather than the model itself.
+
+    Training rows that are never held out, such as those of an early period, contradict no verdict.
+    """
+    return (
+        fit.measured.boosters is not None
+        and not fit.measured.boosters.compared
+        and fit.run.certification is None
+        and model.feasibility is not None
+    )
+
+
+def find_refit_violation(
+    fit: ConstrainedFit, scores: ModelScores, rounds: int, shift: Float
+) -> float:
+    """Find the largest violation of a gap of error rates by the model of all rows."""
+    solver, boosters = fit.solver, fit.measured.boosters
+    if solver.optimism is None or boosters is None:
+        return 0.0
+    compiled, margin = fit.problem.acting, scores.training(rounds)
+    statistics = solver.lagrangian.at(shift_scores(margin, shift)).statistics()
+    functionals = compiled.functionals(statistics)
+    optimism, _ = boosters.optimism(rounds // fit.options.rounds_per_iteration)
+    counts = CellCounts.of_shares(fit.problem.cells, statistics.predicted)
+    violation = refit_violation(compiled, counts, functionals, optimism)
+    return float(violation[solver.corrected].max(initial=0.0))
+
+
+def _refute(fit: ConstrainedFit, model: FinalModel, statistics: CellStatistics) -> Feasibility:
+    """Put verdicts in doubt that the model contradicts on its own training rows."""
+    problem, measured, choice = fit.problem, fit.measured, model.choice
+    boosters, held_out = measured.boosters, measured.rows
+    assert held_out is not None
+    assert boosters is not None
+    assert choice is not None
+    assert model.feasibility is not None
+    assert model.functionals is not None
+    optimism = None
+    if fit.solver.optimism is not None:
+        optimism, _ = fit.solver.optimism(model.rounds // fit.options.rounds_per_iteration)
+    broken = find_refit_violations(
+        problem.compiled,
+        CellCounts.of_shares(problem.cells, statistics.predicted),
+        optimism,
+        # By the shift of the model returned: reported are decisions at one shift for each fold.
+        lambda: measure_optimism(fit.run, (boosters, held_out), choice, model.offsets),
+    )
+    values = held_out.values(model.rounds)
+    may_be_doubted = np.isfinite(values)
+    if model.feasibility.conflict:  # Constraints that are missed for a conflict stay missed.
+        may_be_doubted = np.asarray(problem.compiled.is_satisfied(values), dtype=bool)
+    corrected = correct_training_values(problem.compiled, model.functionals, optimism)
+    return model.feasibility.add_training_evidence(corrected, broken & may_be_doubted)
+
+
+def find_intervals(
+    fit: ConstrainedFit,
+    model: FinalModel,
+    counts: CellCounts,
+    scored: ScoredDecisions | None = None,
+) -> tuple[Float, tuple[TooFewRows, ...]]:
+    """Find intervals of values on training rows, (n_constraints, 2), and rates over too few."""
+    cells, compiled, functionals = fit.problem.cells, fit.problem.compiled, model.functionals
+    assert functionals is not None
+    sampled = Sampled.of(compiled, counts)
+    if scored is not None:
+        sampled = sampled.complete(cells, compiled, functionals, scored)
+    few = find_too_few_rows(cells, compiled, counts, functionals, *sampled)
+    return sampled.constraints, tuple(few)
+
+
+MAX_MIXTURE_VIOLATION = 1e-6  # Violation by a mixture that the linear programme leaves.
+
+
+def choose_mixture(
+    fit: ConstrainedFit, scores: ModelScores, rounds: int
+) -> tuple[pd.DataFrame, Float]:
+    """Choose the prefixes of a randomised classifier.
+
+    Returns their rounds and probabilities, and the violations, as they are stated, of constraints
+    that no mixture meets as they act, of shape (m,).
+    """
+    if fit.measured.controller is None:
+        solver, records = fit.solver, training_prefixes(fit, scores, rounds)
+    else:
+        solver = fit.measured.controller.solver
+        records = _held_out_prefixes(fit, scores, rounds)
+    errors, violations = errors_and_violations(records)
+    chosen, probability = find_mixture(errors, violations)
+    acting = solver.lagrangian.constraints
+    asked = np.array([r.rates for r in records]) - acting.b
+    # If no mixture meets the tightened bounds of the multipliers, the bounds themselves count.
+    if (probability @ violations[chosen] > MAX_MIXTURE_VIOLATION).any():
+        chosen, probability = find_mixture(errors, asked)
+    table = {"rounds": [records[t].rounds for t in chosen], "probability": probability}
+    left = probability @ asked[chosen]
+    if acting.stated is not None:
+        rates = np.array([acting.stated.rows_of(records[t].functionals) for t in chosen])
+        left = np.where(left > MAX_MIXTURE_VIOLATION, probability @ rates - acting.b, left)
+    return pd.DataFrame(table), np.asarray(left)
+
+
+def training_prefixes(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> list[Record]:
+    """List the records of all prefixes on the training rows."""
+    solver = fit.solver
+
+    def statistics(upto: int) -> CellStatistics:
+        return solver.lagrangian.at(scores.training(upto)).statistics()
+
+    found = list_prefixes(solver, statistics(rounds), rounds)
+    if fit.has_offset:  # The solver's records have the offset, which predict does not add.
+        before = [r.rounds for r in found[:-1]]
+        found[:-1] = [make_record(solver, statistics(upto), upto) for upto in before]
+    return found
+
+
+def _held_out_prefixes(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> list[Record]:
+    """List the records of all prefixes on the rows that moved the multipliers."""
+    controller, rows = fit.measured.controller, fit.measured.rows
+    assert controller is not None
+    assert rows is not None
+    solver = controller.solver
+    statistics = solver.lagrangian.at(scores.held_out(rows, rounds)).statistics()
+    *before, whole = list_prefixes(solver, statistics, rounds)
+    # Each prefix was to meet the bounds that the iteration before it had aimed at.
+    start = before[-1] if before else solver.history[0]
+    whole = replace(whole, bounds=controller.bounds_after(start))
+    rows.functionals_in[rounds] = whole.functionals
+    return [*before, whole]
+
+
+def describe_mixture(
+    fit: ConstrainedFit, model: FinalModel, scores: ModelScores, final: Scores
+) -> FinalModel:
+    """Average rates, error and verdicts over the prefixes of a randomised classifier."""
+    prefixes, rounds = model.prefixes, model.rounds
+    assert prefixes is not None
+    model, _ = add_record(fit, model, final)
+    assert model.record is not None
+    records = {r.rounds: r for r in training_prefixes(fit, scores, rounds)}
+    functionals = _average({t: r.functionals for t, r in records.items()}, prefixes)
+    errors = np.array([records[t].error for t in prefixes["rounds"]])
+    error = float(prefixes["probability"].to_numpy() @ errors)
+    record = replace(model.record, functionals=functionals, error=error)
+    model = replace(model, record=record, functionals=functionals)
+    # A set, since a second average would be taken of the first, which replaces one of its terms.
+    for held in {*fit.evaluation_sets, *fit.reporting_rows}:
+        held.functionals_in[rounds] = _average(held.functionals_in, prefixes)
+    outcomes = [_outcome_of(held, model, scores) for held in fit.reporting_rows]
+    if outcomes:
+        outcome = outcomes[0].complete_by(outcomes[-1], model.layout.compiled)
+        model = replace(model, outcome=outcome)
+    if model.has_training_verdicts:
+        lagrangian, cells = fit.solver.lagrangian, fit.problem.cells
+        counts = _average_counts(
+            prefixes,
+            lambda upto: CellCounts.of_shares(
+                cells, lagrangian.at(scores.training(upto)).statistics().predicted
+            ),
+        )
+        model = model.with_training_intervals(*find_intervals(fit, model, counts))
+    return model
+
+
+def _outcome_of(held: EvaluationSet, model: FinalModel, scores: ModelScores) -> Outcome:
+    """Average the decisions of a mixture on held-out rows."""
+    assert model.prefixes is not None
+    counts = _average_counts(
+        model.prefixes, lambda upto: held.counts(held.decisions(scores.held_out(held, upto)))
+    )
+    return model.layout.lay_out(Outcome.of_mean(held, model.rounds, counts))
+
+
+def _average_counts(prefixes: pd.DataFrame, counts: Callable[[int], CellCounts]) -> CellCounts:
+    """Average the counted decisions of prefixes."""
+    tables = [counts(rounds) for rounds in prefixes["rounds"]]
+    share = prefixes["probability"].to_numpy()
+    means = (
+        np.tensordot(share, np.stack([getattr(table, name) for table in tables]), axes=1)
+        for name in ("weight", "square", "count")
+    )
+    return CellCounts(*means)
+
+
+def _average(functionals: Mapping[int, Float], prefixes: pd.DataFrame) -> Float:
+    """Average rates by rounds over the prefixes of a mixture."""
+    stacked = np.array([functionals[rounds] for rounds in prefixes["rounds"]])
+    return np.asarray(prefixes["probability"].to_numpy() @ stacked)
+
+
+def choose_decision(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> FinalModel:
+    """Choose prefix, shift or mixture."""
+    layout = ReportLayout(fit.problem.compiled, fit.evaluation_sets)
+    model = FinalModel(rounds, np.zeros(fit.data.columns), layout)
+    if fit.options.iterate == "randomized":
+        prefixes, violations = choose_mixture(fit, scores, rounds)
+        return replace(model, prefixes=prefixes, mixture_violations=violations)
+    if fit.measured.rows is not None:
+        model = _choose_by_held_out_rows(fit, scores, model, fit.measured.rows)
+        return _transfer_shift(fit, scores, model)
+    if fit.options.iterate == "best" or _may_swing(fit, rounds):
+        return replace(model, rounds=_choose_prefix(fit, scores, rounds))
+    return model
+
+
+def final_scores(fit: ConstrainedFit, margin: Array, model: FinalModel) -> Scores:
+    """Shift scores as the model does, which folds the shift in or keeps it beside.
+
+    A map of probabilities leaves decisions as they are.
+    """
+    found = Scores.of(margin, model.shift, beside=fit.options.probabilities == "calibrated")
+    if model.affine.is_identity:
+        return found
+    return found._replace(for_probabilities=model.affine(margin))
+
+
+def _choose_by_held_out_rows(
+    fit: ConstrainedFit, scores: ModelScores, model: FinalModel, held_out: EvaluationSet
+) -> FinalModel:
+    """Choose prefix and shift by the rows that moved the multipliers, or certify them."""
+    options = fit.options
+    scored = _score(scores, held_out)
+    prefixes = options.prefixes(model.rounds)
+    is_idle = not any(r.multipliers.any() for r in fit.solver.history)
+    choice, decisions, offsets = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
+    if offsets is not None:
+        scores = scores.with_offsets(offsets, fit.data.rows)
+        scored = _score(scores, held_out)
+    reported, margin, bounds = held_out, scored.margins(choice.rounds), None
+    decided = decisions
+    if fit.run.certification is not None:
+        reported = fit.run.certification
+        certification = ScoredRows(reported, _score(scores, reported).margins)
+        if options.guarantee == "expected":
+            choice = control_risk(scored, certification, choice)
+            bounds = conformal_bounds(reported.compiled, reported.cells)
+        else:
+            choice = certify(scored, certification, choice, prefixes, options.delta)
+        margin = certification.margins(choice.rounds)
+        decided = held_out.decisions(shift_scores(scored.margins(choice.rounds), choice.shift))
+        decisions = reported.decisions(shift_scores(margin, choice.shift))
+    affine = Affine() if fit.has_offset else choose_map(held_out, margin)
+    model = replace(
+        model, rounds=choice.rounds, shift=choice.shift, affine=affine, offsets=offsets
+    )
+    outcome = Outcome.of(reported, final_scores(fit, margin, model), decisions)
+    is_unconstrained = is_idle and not model.is_shifted and choice.rounds == prefixes.rounds
+    returned = ReturnedModel(choice, reported, decisions, outcome, bounds, is_unconstrained)
+    stated = ScoredRows(held_out, scored.margins)
+    feasibility = assess(stated, prefixes, returned, fit.measured.plain)
+    held_out.functionals_in[choice.rounds] = outcome.functionals
+    return replace(model, choice=choice, decided=decided, outcome=outcome, feasibility=feasibility)
+
+
+def _choose_shift(
+    fit: ConstrainedFit,
+    scores: ModelScores,
+    scored: ScoredRows,
+    prefixes: Prefixes,
+    *,
+    is_idle: bool,
+) -> tuple[Choice, Codes, GroupOffsets | None]:
+    """Choose prefix and shift without regard to a guarantee, and decide the held-out rows.
+
+    With thresholds of groups, their offsets come third.
+    """
+    held_out, rounds, groups = scored.rows, prefixes.rounds, fit.run.groups
+    margin = scored.margins(rounds)
+    decisions = held_out.decisions(margin)
+    # Errors decide about a threshold only if a constraint stands in the way of the model's own.
+    is_at_rest = is_idle or not (prefixes.has_free_choice or fit.solver.multipliers.any())
+    if is_at_rest and held_out.violations(margin).max(initial=0.0) <= ROUNDING:
+        return Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0), decisions, groups
+    if groups is not None:
+        choice, groups, decisions = choose_prefix_for_groups(scored, prefixes, groups)
+        return choice, decisions, groups
+    refit_violation = functools.partial(find_refit_violation, fit, scores)
+    choice = choose_prefix(
+        scored, prefixes, refit_violation=refit_violation, found=held_out.choices
+    )
+    return *choose_with_room(held_out, scored.margins(choice.rounds), choice), None
+
+
+def _score(scores: ModelScores, rows: EvaluationSet) -> ScoredRows:
+    """Score held-out rows, whose groups act as far as they can, by prefix; each once."""
+    margins = functools.cache(functools.partial(scores.held_out, rows))
+    return ScoredRows(rows.credible, margins)
+
+
+def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> FinalModel:
+    """Transfer shifts that were chosen on the folds to the model of all rows.
+
+    Shifts stay as they are where some rows are never held out, such as those of an early period.
+    """
+    boosters, cells = fit.measured.boosters, fit.problem.cells
+    if boosters is None or boosters.compared:
+        return model
+    if fit.run.certification is not None or not model.is_shifted:
+        return model
+    matched = rows_to_match(fit.problem.compiled, cells)
+    if matched is None:
+        return model
+    of_folds, margin = boosters.scores(model.rounds), scores.training(model.rounds)
+    if model.offsets is None:
+        shift = match_positive_rate(of_folds, model.shift, margin, matched, cells)
+        return replace(model, shift=shift)
+    shift, offsets = transfer_offsets(of_folds, model.shift, model.offsets, margin, matched, cells)
+    return replace(model, shift=shift, offsets=offsets)
+
+
+def _may_swing(fit: ConstrainedFit, rounds: int) -> bool:
+    """Whether training rows moved the multipliers to the end, and earlier models exist."""
+    is_whole = rounds == fit.solver.rounds
+    return (
+        fit.options.iterate == "last"
+        and fit.measured.controller is None
+        and fit.is_divisible
+        and is_whole
+    )
+
+
+def _choose_prefix(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> int:
+    """Choose the rounds of the prefix to keep, by the training rows.
+
+    Under multipliers that move by the same rows, rates swing about their bounds to the end.
+    """
+    records = training_prefixes(fit, scores, rounds)
+    errors, violations = errors_and_violations(records)
+    is_best = fit.options.iterate == "best"
+    chosen = find_best_prefix(errors, violations) if is_best else find_last_prefix(violations)
+    return records[chosen].rounds
+
+
+def report_periods(
+    fit: ConstrainedFit, scores: ModelScores, model: FinalModel
+) -> pd.DataFrame | None:
+    """Tabulate the constraints in each held-out period, by the decisions that are reported.
+
+    There is no table without periods, or of a randomised classifier.
+    """
+    held, given, decided = fit.measured.rows, fit.data.given_folds, model.decided
+    if held is None or given is None or not given.periods or decided is None:
+        return None
+    assert model.choice is not None
+    margin = scores.held_out(held, model.choice.rounds)
+    final = final_scores(fit, margin, replace(model, shift=model.choice.shift))
+    scored = score_decisions(held.lagrangian, held.compiled, final, decided)
+    rows = fit.data.rows.take(given.held)
+    measure = measure_decisions(scored)
+    return period_frame(rows, fit.problem.compiled, measure, given.held_periods)
+
+
+def report_periods_of_numbers(
+    fit: ConstrainedFit, held: PredictedRows, score: Array
+) -> pd.DataFrame | None:
+    """Tabulate the constraints of a regressor in each held-out period, at its final scores."""
+    given = fit.data.given_folds
+    if given is None or not given.periods:
+        return None
+    rows = fit.data.rows.take(given.held)
+    measure = measure_predictions(held, score)
+    return period_frame(rows, fit.problem.compiled, measure, given.held_periods)
+
+
+def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFrame | None:
+    """Tabulate the constraints, and the metric after them, in each held-out period.
+
+    Constraints count the decisions that are reported. The metric is that of the rule that is
+    returned, on probabilities of the boosters before the period. There is no table without
+    periods, or of randomised decisions.
+    """
+    data, held, decided = fit.problem.data, result.held, result.decided
+    given = data.given_folds
+    if given is None or not given.periods or decided is None:
+        return None
+    rows, periods = data.rows.take(held.rows), given.held_periods
+    constraints = fit.options.constraints
+    _, compiled = compile_constraints(constraints, data.rows, warning=None)
+    shares = result.chosen.shares
+
+    def measure(
+        index: Codes, cells: Cells, compiled: LinearConstraints, level: float
+    ) -> tuple[Float, Float]:
+        counts = CellCounts.of_probabilities(cells, shares[index])
+        intervals = Sampled.of(compiled, counts, level).constraints
+        return compiled.values(functionals_of(compiled, counts)), intervals
+
+    frame = period_frame(rows, compiled, measure, periods)
+    if fit.has_own_objective:
+        return frame
+    of_metric = _periods_of_metric(fit, rows, decided, periods)
+    return set_period_types(pd.concat([frame, of_metric], ignore_index=True))
+
+
+def _periods_of_metric(
+    fit: MetricFit, rows: Rows, decided: Codes, periods: Sequence[Period]
+) -> pd.DataFrame:
+    """Tabulate the metric in each period, with intervals by the bootstrap of its rows."""
+    metric, records = fit.problem.metric.metric, []
+    for k, period in enumerate(periods):
+        try:
+            measured = MetricOnRows.of(metric, rows.take(period.rows), fit.options.positive)
+            estimate = measured.estimate(decided[period.rows], 0.95)
+        except ValueError:  # A class or a group of the metric has no row in the period.
+            estimate = UNKNOWN
+        records.append((
+            str(metric), "", np.nan, k + 1, plain_time(period.first), plain_time(period.last),
+            period.rows.size, *estimate, np.nan, np.nan, None,
+        ))  # fmt: skip
+    return set_period_types(pd.DataFrame(records, columns=list(PERIOD_COLUMNS)))
+
+
+def finalize(
+    fit: ConstrainedFit, trained: TrainedModel, rounds: int, margin: Array | None
+) -> FinalModel:
+    """Choose what is returned of a trained booster, and fold the decision into the booster.
+
+    `rounds` are those of the whole ensemble, fewer than were trained after early stopping;
+    `margin` are the scores of the training rows after these rounds, if they are known.
+    """
+    known = {} if margin is None or fit.has_offset else {rounds: margin}
+    scores = ModelScores(trained, fit.measured, known)
+    model = choose_decision(fit, scores, rounds)
+    if model.offsets is not None:
+        scores = scores.with_offsets(model.offsets, fit.data.rows)
+    model = replace(model, periods=report_periods(fit, scores, model))
+    for held in fit.evaluation_sets:
+        model = _measure_evaluation_set(fit, scores, model, held)
+    record = _find_sufficient_record(fit, model)
+    # Scores of the booster before it is cut and shifted.
+    final = None if record is not None else scores.training(model.rounds)
+    if model.rounds != rounds:
+        trained.truncate(model.rounds)
+    if not model.affine.is_identity:
+        trained.rescale(model.affine)
+    is_folded = fit.options.probabilities != "calibrated"
+    if model.shift.any() and is_folded:
+        trained.add_to_margin(model.shift)
+    if model.offsets is not None and model.has_offsets and is_folded:
+        trained.add_to_groups(model.offsets)
+    if final is None:
+        assert record is not None
+        model = replace(model, record=record, functionals=record.functionals)
+    elif model.prefixes is not None:
+        model = describe_mixture(fit, model, scores, final_scores(fit, final, model))
+    else:
+        model = describe_training_rows(fit, model, final_scores(fit, final, model))
+    if fit.run.checkpoint is not None:
+        fit.run.checkpoint.remove()
+    return model
+
+
+def _find_sufficient_record(fit: ConstrainedFit, model: FinalModel) -> Record | None:
+    """Find the solver's record of the returned model, if the report needs nothing beside it.
+
+    To score all training rows again takes as long as a fifth of a fit. Pair rates of a record are
+    from bins of scores where rows are many
+    (:meth:`gbm_constrained.problem.pairs.PairRows.tables`), and exact in all other reports.
+    """
+    is_changed = model.is_changed or model.prefixes is not None
+    if is_changed or is_refutable(fit, model) or model.has_training_verdicts:
+        return None
+    if not fit.is_divisible or fit.has_offset or fit.options.method.outlier_clip is not None:
+        return None
+    return find_record(fit.solver, model.rounds)
+
+
+def _measure_evaluation_set(
+    fit: ConstrainedFit, scores: ModelScores, model: FinalModel, held: EvaluationSet
+) -> FinalModel:
+    """Measure an evaluation set at the scores of the returned model."""
+    is_last = held is fit.evaluation_sets[-1]
+    if not (is_last or model.rounds not in held.functionals_in or model.is_changed):
+        return model
+    final = final_scores(fit, scores.held_out(held, model.rounds), model)
+    # Rows that moved the multipliers report if nothing was chosen by them.
+    is_evidence = held is not fit.measured.rows or model.choice is None
+    is_reported = is_last and is_evidence and model.prefixes is None
+    if not is_reported or fit.run.certification is not None:
+        statistics = final.statistics(held.lagrangian)
+        held.functionals_in[model.rounds] = held.compiled.functionals(statistics)
+        return model
+    outcome, driving = Outcome.of(held, final), model.outcome
+    few = find_too_few_rows(
+        held.cells,
+        held.compiled,
+        held.counts(held.decisions(final.for_decisions)),
+        outcome.functionals,
+        outcome.sampled.constraints,
+        outcome.sampled.functionals,
+    )
+    held.functionals_in[model.rounds] = outcome.functionals
+    if driving is not None:
+        layout = model.layout
+        outcome = outcome.complete_by(layout.lay_out(driving), layout.compiled)
+    return replace(model, outcome=outcome, too_few_rows=tuple(few))

@@ -1,0 +1,839 @@
+"""Classifiers whose objective is a metric, and what they report."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING, Constraint
+from gbm_constrained.constraints.selectors import to_python_scalar
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.fit_data import OF_EVALUATION_SETS, CombinedRows, FitArguments
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.validation import (
+    as_labels,
+    check_sensitive_sets,
+    check_weight,
+    columns_of,
+    preserve_random_state,
+)
+from gbm_constrained.decision.choose import find_training_violations
+from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, Outcome, PlainModel
+from gbm_constrained.decision.rules import (
+    CellScores,
+    CostRule,
+    Margins,
+    MarginShift,
+    Mixture,
+    mixture_shares,
+)
+from gbm_constrained.evaluation.assessment import Feasibility, is_hardly_better
+from gbm_constrained.evaluation.audit import (
+    constraints_frame,
+    costs_frame,
+    drifting,
+    encode_labels,
+    groups_frame,
+    measure_metric,
+    small_groups_frame,
+)
+from gbm_constrained.evaluation.verdicts import (
+    MAX_EXCESS_ERROR,
+    TRAINING_ROWS,
+    ConstraintResult,
+    Cost,
+    Verdict,
+    find_too_few_rows,
+    reaches_within,
+    rows_of_constraint,
+)
+from gbm_constrained.fit.callbacks import SearchNotifier, TimeLimit, check_callbacks
+from gbm_constrained.fit.finalize import report_periods_of_metric
+from gbm_constrained.fit.fitted_report import remove_report
+from gbm_constrained.fit.metric_fit import MetricFit, MetricResult
+from gbm_constrained.fit.metric_problem import HeldOutProblem, MetricProblem
+from gbm_constrained.fit.metric_search import (
+    ConstrainedBoosters,
+    Decisions,
+    MetricSearch,
+    measure_groups,
+)
+from gbm_constrained.fit.model_note import unchanged_on_error
+from gbm_constrained.fit.native_models import IsOver, Merger, NativeModel, PartRows
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
+from gbm_constrained.metrics.reading import read_black_box, read_objective
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.intervals import constraint_intervals, level_of_all
+
+MetricMargin = Callable[[Any, Any], Array]
+"""Scores rows of a table, given the scores that the user has them start from, or None."""
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationRows:
+    """An evaluation set as it was given to ``fit``.
+
+    Parameters
+    ----------
+    name : str
+        Name in errors and reports.
+    X : table
+        Features.
+    y : array-like of shape (n_rows,)
+        Labels.
+    weight : array-like of shape (n_rows,), default=None
+        Weight of each row.
+    start : array-like, default=None
+        Scores of the user that ``predict`` adds, of XGBoost.
+    """
+
+    name: str
+    X: Any
+    y: Any
+    weight: Any = None
+    start: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationProblem:
+    """The metric and the constraints on an evaluation set, bound before training.
+
+    There is no problem where a class has no rows in the set, or the metric is one of a further
+    data set or of amounts of the training rows: the metric then has no value.
+    """
+
+    given: EvaluationRows
+    held: HeldOutProblem | None
+
+    def assess(self, result: MetricResult, margin: MetricMargin) -> Decisions:
+        """Measure the returned decisions, with an interval by the bootstrap of rows."""
+        chosen, held = result.chosen, self.held
+        shares = result.shares(margin(self.given.X, self.given.start))
+        decisions = Decisions(chosen.name, chosen.costs, chosen.probability, shares)
+        if held is None or np.isnan(held.compiled.constant[held.problem.loss.at]).any():
+            return decisions  # A class or a group that the metric looks at has no rows.
+        nothing = held.oracle(np.empty((0, len(held.problem.joint))))
+        (found,), _ = MetricSearch(held, nothing).assess([decisions])
+        return found
+
+
+def bind_sets(
+    problem: MetricProblem, sets: Sequence[EvaluationRows], sensitive_features: Any
+) -> list[EvaluationProblem]:
+    """Bind the metric and the constraints to evaluation sets.
+
+    Parameters
+    ----------
+    problem : MetricProblem
+        The problem of the training rows.
+    sets : sequence of EvaluationRows
+        The evaluation sets.
+    sensitive_features : list, default=None
+        Sensitive features of each set.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If labels are unknown, or columns that a constraint groups by are missing.
+    """
+    check_sensitive_sets(sensitive_features, len(sets))
+    columns = [None] * len(sets) if sensitive_features is None else sensitive_features
+    classes = problem.data.classes
+    of_fit = [one.data_sets or one.n_rows_held for one in problem.metric.constraints]
+    is_of_rows = not any(of_fit)
+    found = []
+    for given, of_set in zip(sets, columns, strict=True):
+        codes: Codes = encode_labels(
+            as_labels(given.y, f"y of {given.name}"),
+            classes,
+            f"{given.name} holds the label",
+            "the labels of the training rows",
+        )
+        weight: Float | None = check_weight(
+            given.weight, codes.size, f"sample weight of {given.name}"
+        )
+        rows = Rows(
+            codes,
+            classes,
+            weight,
+            columns_of(of_set, codes.size, f"sensitive features of {given.name}"),
+            [given.X],
+            remedy=OF_EVALUATION_SETS,
+        )
+        has_value = is_of_rows and np.bincount(codes, weight, classes.size).all()
+        found.append(EvaluationProblem(given, problem.elsewhere(rows) if has_value else None))
+    return found
+
+
+def tabulate_sets(
+    report: pd.DataFrame,
+    result: MetricResult,
+    problems: Sequence[EvaluationProblem],
+    margin: MetricMargin,
+) -> pd.DataFrame:
+    """Add to the report on a metric one row for each evaluation set."""
+    records = []
+    for problem in problems:
+        found = problem.assess(result, margin)
+        records.append(
+            {
+                "metric": report["metric"].iloc[0],
+                "oracle": result.chosen.oracle,
+                "decisions": found.name,
+                "held_out": found.value,
+                "low": found.low,
+                "high": found.high,
+                "violation": found.violation,
+                "n_rules": len(found.costs),
+                "rows": problem.given.name,
+                "is_returned": True,
+            }
+        )
+    more = pd.DataFrame(records, columns=report.columns)
+    return pd.concat([report, more.astype(report.dtypes)], ignore_index=True)
+
+
+MAX_GAP = 1e-3
+"""Distance of a loss from its bound that is no matter: a tenth of the standard error of a rate of
+0.5 over 2,500 rows."""
+
+
+def report_metric(
+    estimator: Any,
+    fit: MetricFit,
+    result: MetricResult,
+    margin: MetricMargin,
+    of_training: Array,
+    sets: Sequence[EvaluationProblem] = (),
+) -> Feasibility:
+    """Set the fitted attributes that report on the metric and the constraints.
+
+    Parameters
+    ----------
+    estimator : classifier
+        The classifier that is given the attributes.
+    fit : MetricFit
+        The fit.
+    result : MetricResult
+        The decision rules.
+    margin : callable
+        Scores, of the booster that decides, of the rows of a table.
+    of_training : ndarray
+        The same scores of the training rows.
+    sets : sequence of EvaluationProblem, default=()
+        The evaluation sets.
+    """
+    on_training = result.shares(of_training)
+    table = _tabulate_metric(fit, result, on_training)
+    estimator.metric_report_ = tabulate_sets(table, result, sets, margin)
+    estimator.mixture_ = _tabulate_rules(fit, result)
+    estimator.history_ = _tabulate_history(fit, result)
+    estimator.achieved_rates_ = _tabulate_rates(fit, result)
+    feasibility = _report_constraints(estimator, fit, result, on_training)
+    periods = report_periods_of_metric(fit, result)
+    if periods is not None:
+        estimator.period_report_ = periods
+        drift = drifting(periods)
+        found = tuple(rule for rule in feasibility.rules if str(rule.constraint) in drift)
+        feasibility = replace(feasibility, drifting=found)
+    estimator.feasibility_ = feasibility
+    estimator.stopping_message_ = fit.notifier.message
+    return feasibility
+
+
+def warn_of_metric(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -> None:
+    """Warn or raise where constraints are violated, or the optimum is a local one.
+
+    Raises
+    ------
+    InfeasibleConstraintsError
+        If no decision satisfies the constraints, with ``on_infeasible="raise"``.
+    """
+    found = result.exact
+    is_early = found is not None and found.status == "limit" and not fit.notifier.is_search_over
+    if found is not None and is_early and found.value - found.bound > MAX_GAP:
+        gap = (found.value - found.bound) * fit.problem.loss.unit
+        issue_warning(
+            f"solver={fit.options.solver!r} ended before the optimum of "
+            f"{fit.problem.metric.metric} was certain, {gap:.2g} above its bound: use "
+            f"solver='columns', or 'auto'.",
+            "GC120",
+        )
+    feasibility.warn(raises=fit.options.on_infeasible == "raise")
+
+
+def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -> pd.DataFrame:
+    """Tabulate the metric of each candidate on held-out rows, and of the one returned."""
+    problem = fit.problem
+    chosen = result.chosen
+    everyone = problem.on(np.arange(len(problem.data.rows)))
+    counts = problem.joint.count_shares(on_training, problem.data.rows.weight)
+    u = everyone.functionals(counts[None])[0]
+    value = problem.metric.function(u[problem.loss.at])
+    returned_as = (chosen.oracle, chosen.name)
+    is_returned = [(one.oracle, one.name) == returned_as for one in result.candidates]
+    rows = [
+        (chosen if is_chosen else candidate, is_chosen)
+        for candidate, is_chosen in zip(result.candidates, is_returned, strict=True)
+    ]
+    table = pd.DataFrame(
+        {
+            "oracle": [candidate.oracle for candidate, _ in rows],
+            "decisions": [candidate.name for candidate, _ in rows],
+            "held_out": [candidate.value for candidate, _ in rows],
+            "low": [candidate.low for candidate, _ in rows],
+            "high": [candidate.high for candidate, _ in rows],
+            "violation": [candidate.violation for candidate, _ in rows],
+            "n_rules": [len(candidate.costs) for candidate, _ in rows],
+            "rows": result.source,
+            "is_returned": [is_chosen for _, is_chosen in rows],
+        }
+    )
+    table.insert(0, "metric", str(problem.metric.metric))
+    returned = table["is_returned"]
+    table["train"] = np.where(returned, value, np.nan)
+    if result.source == TRAINING_ROWS:
+        table["train"] = np.where(returned, value, table["held_out"])
+        table[["held_out", "low", "high"]] = np.nan
+    table["bound"] = np.where(returned, result.bound, np.nan)
+    table["mixture"] = np.where(returned, result.mixed_value, np.nan)
+    return table
+
+
+def _tabulate_rules(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
+    """Tabulate the rules that decisions are drawn from."""
+    classes = fit.problem.data.classes.tolist()
+    records = []
+    for rule, probability in zip(result.rules, result.chosen.probability, strict=True):
+        weights = rule.class_weights
+        of_classes = dict(
+            zip(
+                classes, np.full(len(classes), np.nan) if weights is None else weights, strict=True
+            )
+        )
+        records.append({"probability": probability, **{f"weight[{k}]": w for k, w in
+                                                       of_classes.items()}})  # fmt: skip
+    return pd.DataFrame(records)
+
+
+def _tabulate_rates(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
+    """Tabulate rates on held-out rows: of the rules found, of candidates, and of decisions."""
+    problem, held = fit.problem, result.held
+    of_oracle = [one for one in result.candidates if one.oracle == result.chosen.oracle]
+    decided = {candidate.name: candidate.shares for candidate in of_oracle}
+    decided["returned"] = result.chosen.shares
+    counts = [
+        problem.joint.count_shares(shares, held.weight, held.rows) for shares in decided.values()
+    ]
+    pool = result.solution.pool * problem.units
+    found = np.vstack([pool, held.functionals(np.array(counts))])
+    table = pd.DataFrame(found, columns=held.compiled.functional_names)
+    table.insert(0, "decisions", ["pool"] * len(result.solution.pool) + [*decided])
+    return table
+
+
+def _tabulate_history(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
+    """Tabulate the calls of the oracle; it is inexact by labels, where no bound holds."""
+    loss = fit.problem.loss
+    of_model = () if result.exact is None else result.exact.history
+    counted = [*(("probabilities", step) for step in of_model),
+               *(("labels", step) for step in result.solution.history)]  # fmt: skip
+    is_bound = [name == "probabilities" for name, _ in counted]
+    bounds = np.array([loss.to_metric(step.bound) for _, step in counted])
+    return pd.DataFrame(
+        {
+            "call": np.arange(1, len(counted) + 1),
+            "counted_by": [name for name, _ in counted],
+            "value": [loss.to_metric(step.value) for _, step in counted],
+            "bound": np.where(is_bound, bounds, np.nan),
+            "violation": [step.violation for _, step in counted],
+            "seconds": [step.seconds for _, step in counted],
+        }
+    )
+
+
+def _report_constraints(
+    estimator: Any, fit: MetricFit, result: MetricResult, on_training: Float
+) -> Feasibility:
+    """Set the reports on the constraints, and assess each one."""
+    problem, held = fit.problem, result.held
+    constraints = fit.options.constraints
+    cells, compiled = compile_constraints(constraints, problem.data.rows)
+    held_cells = cells.take(held.rows, held.factor)
+    held_compiled = compiled.on(held_cells)
+    training = Outcome.of_counts(
+        compiled, CellCounts.of_probabilities(cells, on_training), TRAINING_ROWS
+    )
+    counts = CellCounts.of_probabilities(held_cells, result.chosen.shares)
+    outcome = Outcome.of_counts(held_compiled, counts, result.source)
+    values = held_compiled.values(outcome.functionals)
+    if result.chosen.is_chosen:
+        outcome = replace(outcome, intervals=_widen(held_compiled, counts, outcome.intervals))
+    conflict = _find_conflict(held_cells, held_compiled, result, outcome)
+    few = find_too_few_rows(
+        held_cells, held_compiled, counts, outcome.functionals, outcome.intervals,
+        outcome.of_functionals,
+    )  # fmt: skip
+    results = []
+    for j, constraint in enumerate(constraints):
+        estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
+        n_rows = rows_of_constraint(held_cells, held_compiled, j)
+        doubt = next((rate.reason for rate in few if rate.constraint == constraint), "")
+        verdict = Verdict.of(
+            constraint, estimate, n_rows, result.source, doubt=doubt, conflict=conflict,
+            left_out=held_compiled.left_out(j),
+        )  # fmt: skip
+        results.append(ConstraintResult(constraint, *estimate, n_rows, verdict))
+    multipliers = np.zeros(len(compiled))
+    accuracy, is_training = _accuracy(fit, result), result.source == TRAINING_ROWS
+    estimator.unseen_accuracy_ = UNKNOWN if is_training else accuracy
+    feasibility = Feasibility(
+        conflict, tuple(results), tuple(few), (), 1.0 - float(accuracy),
+        None, np.nan, np.nan, result.source, len(held.rows),
+        plain=_measure_plain(result, held_cells, held_compiled),
+    )  # fmt: skip
+    feasibility = _add_costs(fit, result, feasibility)
+    if (
+        len(compiled) and result.source == "out of fold"
+    ):  # Rows that are never held out contradict no verdict.
+        is_broken = find_training_violations(
+            compiled, CellCounts.of_probabilities(cells, on_training)
+        )
+        is_broken &= np.isfinite(values) & (not conflict or compiled.is_satisfied(values))
+        trained = compiled.values(training.functionals)
+        feasibility = feasibility.add_training_evidence(trained, is_broken)
+    unseen = None if is_training else outcome
+    estimator.constraint_report_ = constraints_frame(
+        compiled, training.functionals, multipliers, unseen,
+        [r.verdict for r in feasibility.rules],
+    )  # fmt: skip
+    estimator.cost_report_ = costs_frame(
+        compiled.names,
+        str(problem.metric.metric),
+        PlainModel(result.chosen.value, values),
+        feasibility.plain,
+        result.source,
+    )
+    estimator.group_report_ = groups_frame(compiled, training.functionals, unseen)
+    estimator.small_groups_ = small_groups_frame(compiled)
+    return feasibility
+
+
+def _measure_plain(
+    result: MetricResult, cells: Cells, compiled: LinearConstraints
+) -> PlainModel | None:
+    """Measure the class of the largest probability by boosters without multipliers or weights."""
+    names = [(one.oracle, one.name) for one in result.candidates]
+    if ("plug_in", "argmax") not in names:
+        return None
+    plain = result.candidates[names.index(("plug_in", "argmax"))]
+    counts = CellCounts.of_probabilities(cells, plain.shares)
+    return PlainModel(plain.value, compiled.values(functionals_of(compiled, counts)))
+
+
+def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -> Feasibility:
+    """Add what the constraints cost, as a loss of the metric on the held-out rows.
+
+    They should cost what decisions of each group by itself lose, on the scores of boosters that a
+    fit without a metric grows, and elsewhere what the decisions lose that meet them in the
+    distribution of the probabilities, if there are such decisions.
+    """
+    search, loss = result.search, fit.problem.loss
+    has_boosters = result.booster_set is not None
+    if search is None or not (result.exact or has_boosters) or not fit.problem.constraints:
+        return feasibility
+    own = search.loss(result.chosen)
+    losses = {one.name: search.loss(one) for one in result.candidates[::-1]}
+    unconstrained = min(losses.values())
+    if has_boosters:
+        needed = own
+        if own - unconstrained > MAX_EXCESS_ERROR:
+            needed = measure_groups(search, result.chosen)
+    else:
+        assert result.exact is not None
+        needed = np.nan if result.exact.status == "infeasible" else losses["model"]
+    constant, of_constant = search.find_constant()
+    n_rows = len(result.held.rows)
+    name = str(fit.problem.metric.metric)
+    cost = Cost(
+        own,
+        needed,
+        unconstrained,
+        (result.chosen.high - result.chosen.low) / (2 * 1.96) / loss.unit,
+        rows=f"{n_rows:,} unseen rows ({result.source})",
+        objective=f"objective (1 - {name})" if loss.sign < 0.0 else f"objective ({name})",
+        decisions="weights of the classes for each group"
+        if has_boosters
+        else "the best decisions by their probabilities",
+    )
+    return replace(
+        feasibility,
+        constant_class=None
+        if constant is None
+        else to_python_scalar(fit.problem.data.classes[constant]),
+        constant_error=of_constant,
+        free_error=unconstrained,
+        is_fragile=is_hardly_better(own, of_constant, unconstrained, n_rows),
+        cost=cost,
+    )
+
+
+def _widen(compiled: LinearConstraints, counts: CellCounts, intervals: Float) -> Float:
+    """Widen the intervals of the worst of many for decisions that the rows have chosen.
+
+    Which group is the worst one depends on the rows then, and the end on the side of violations is
+    that of intervals which all hold at once, as the other end is.
+    """
+    found = intervals.copy()
+    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
+        level = level_of_all(constraint, span.stop - span.start, 0.95)
+        if level > 0.95:
+            end = 1 if constraint.sign > 0 else 0
+            found[j, end] = constraint_intervals(compiled, counts, level)[j, end]
+    return found
+
+
+def _find_conflict(
+    cells: Cells, compiled: LinearConstraints, result: MetricResult, outcome: Outcome
+) -> tuple[Constraint, ...]:
+    """List the constraints that cannot be met together, as far as the rows show it.
+
+    The decisions of least violation are those of one sample. So all constraints that they violate
+    must be refuted beyond sampling error, by them and by the decisions that are returned.
+    """
+    if result.least is None:
+        return ()
+    counts = CellCounts.of_probabilities(cells, result.least)
+    least = Outcome.of_counts(compiled, counts, result.source)
+    values = [compiled.values(one.functionals) for one in (least, outcome)]
+    violated = np.flatnonzero(~compiled.is_satisfied(values[0]))
+    if not violated.size or any(
+        bool(compiled.is_satisfied(value)[j])
+        or reaches_within(compiled.constraints[j], one.intervals[j])
+        for value, one in zip(values, (least, outcome), strict=True)
+        for j in violated
+    ):
+        return ()
+    return tuple(compiled.constraints[j] for j in violated)
+
+
+def _accuracy(fit: MetricFit, result: MetricResult) -> Estimate:
+    """Estimate the share of held-out rows that the returned decisions get right."""
+    held, y = result.held, fit.problem.data.y
+    inside = held.rows < y.size  # Rows of further data sets need not have labels.
+    labels = y[held.rows[inside]]
+    right = result.chosen.shares[inside][np.arange(labels.size), labels]
+    value = float(np.average(right, weights=None if held.weight is None else held.weight[inside]))
+    return Estimate(value, *UNKNOWN[1:])
+
+
+class NativeAdapter(Protocol):
+    """What a fit that leaves training to the library knows of the library."""
+
+    def without_gradients(self) -> str | None:
+        """Name the parameter by which the booster takes no gradients of others; None if it does.
+
+        Such a booster is trained by the library alone, and constraints are met by decisions.
+        """
+        return None
+
+    def settings(self) -> LibrarySettings:
+        """Say what a fit must know of the parameters."""
+
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        """Check and list the evaluation sets."""
+        return []
+
+    def given(self) -> Mapping[str, Any]:
+        """List the arguments of ``fit`` that another fit may differ in."""
+        return {}
+
+    def starting_scores(self) -> Any:
+        """Scores that the training rows start from, if ``predict`` can be given such scores."""
+        return None
+
+    def check_rows(self, combined: CombinedRows) -> None:
+        """Refuse arguments that have no values for the rows of further data sets."""
+
+    def finish(self) -> None:
+        """Add to the report the conditions that only the library knows, and warn of them."""
+
+    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor.
+
+        Training ends after the number of rounds for which `is_over` is true.
+        """
+
+    def leave_out_rounds(self) -> None:
+        """Remove the rounds that early stopping left in the trained model."""
+
+    def fit_part(self, part: PartRows) -> NativeModel:
+        """Train the library's own model on some of the rows."""
+
+    def can_fold(self) -> bool:
+        """Whether a shift of scores can be added to the trained model."""
+
+    def add_to_margin(self, shift: Array) -> None:
+        """Add to all scores that the trained model predicts."""
+
+
+@dataclass(frozen=True)
+class Interruptions:
+    """Arguments of ``fit`` about what may end it, and about going on afterwards.
+
+    Parameters
+    ----------
+    constraint_callbacks : sequence of callable, default=None
+        Notified before each call of the oracle.
+    time_limit : float, default=None
+        Seconds after which training and the search end.
+    checkpoint : str or path-like, default=None
+        File that finished boosters are saved to.
+    """
+
+    constraint_callbacks: Any = None
+    time_limit: Any = None
+    checkpoint: Any = None
+
+
+def clone_plain(model: Any) -> Any:
+    """Clone a booster's classifier without its constraints and its metric."""
+    with preserve_random_state(model):
+        plain = clone(model)
+    return plain.set_params(
+        constraints=None,
+        maximize=None,
+        minimize=None,
+        ensemble=None,
+        oracle="plug_in",
+        solver="auto",
+    )
+
+
+def take_fit(model: Any, other: Any) -> None:
+    """Take over what the ``fit`` of another classifier has set, which has the same parameters."""
+    # Not from get_params, which draws from a random_state that can be drawn from.
+    makers = [vars(kind)["__init__"] for kind in type(model).__mro__ if "__init__" in vars(kind)]
+    parameters = {name for make in makers[:-1] for name in inspect.signature(make).parameters}
+    for name, value in vars(other).items():
+        if name not in parameters and name != "_other_params":  # as LightGBM keeps more of them
+            setattr(model, name, value)
+
+
+class MetricMixin:
+    """What a classifier with ``maximize=`` or ``minimize=`` does."""
+
+    # Only metrics that look at groups need them in ``score``, and the user says so.
+    __metadata_request__score: ClassVar = {"sensitive_features": False}
+
+    classes_: Any
+    maximize: Any
+    minimize: Any
+    positive: Any
+    probabilities: Any
+    _score_black_box: Any  # of the classifier's part for black-box metrics
+
+    def _raw_margin(self, X: Any, start: Any = None) -> Array:
+        """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes).
+
+        They begin at `start` where ``predict`` takes scores to begin at.
+        """
+        raise NotImplementedError
+
+    def _cell_margin(self, X: Any, model: bytes) -> Array:
+        """Scores of the booster of the joint cells, given its bytes."""
+        raise NotImplementedError
+
+    def _decision_margin(self, X: Any, start: Any = None) -> Array:
+        """Scores that decisions are made by."""
+        return self._with_cells(X, self._raw_margin(X, start))
+
+    def _with_cells(self, X: Any, margin: Array) -> Array:
+        """Combine scores of the labels with those of the joint cells, if decisions need them."""
+        rules = self.__dict__.get("_rules")
+        if rules is None or rules["cell_model"] is None:
+            return margin
+        scores = CellScores(**rules["cell_scores"])
+        return scores.combine(margin, self._cell_margin(X, rules["cell_model"]))
+
+    def _fit_metric(
+        self,
+        adapter: NativeAdapter,
+        rows: FitArguments,
+        options: SolverOptions,
+        sensitive_features_eval_set: Any = None,
+        merger: Merger | None = None,
+        interruptions: Interruptions = Interruptions(),
+        make_boosters: Callable[[TimeLimit], ConstrainedBoosters] | None = None,
+    ) -> None:
+        """Fit with a metric of the confusion matrix, or the error rate, as the objective."""
+        limit = TimeLimit(interruptions.time_limit)  # Its time begins here.
+        settings = adapter.settings()
+        callbacks = check_callbacks(interruptions.constraint_callbacks)
+        notifier = SearchNotifier(
+            callbacks, settings.n_rounds, 1, limit, settings.unit,
+            learning_rate=settings.learning_rate,
+        )  # fmt: skip
+        fit = MetricFit(
+            options,
+            options.metric,
+            rows,
+            settings,
+            are_log_odds=adapter.without_gradients() is None,
+            notifier=notifier,
+        )
+        adapter.check_rows(fit.problem.data.combined)
+        sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
+        boosters = None
+        if make_boosters is not None and fit.may_have_multipliers:
+            boosters = make_boosters(limit)
+        else:
+            fit.problem.data.alignment.warn()
+            arguments = {**adapter.given(), **rows.by_name()}
+            arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
+            fit.save_to(interruptions.checkpoint, self, arguments)
+        with unchanged_on_error(self):
+            result = fit.run(adapter.fit_part, merger, boosters)
+            if boosters is not None:
+                assert result.booster_set is not None
+                boosters.train(result.booster_set)
+            elif merger is None or result.label_model is None:
+                is_over = notifier.is_over if notifier.is_stopped else None
+                adapter.fit_plain(result.row_factor, is_over)
+                adapter.leave_out_rounds()
+            else:
+                merger.take(result.label_model)
+            remove_report(self)
+            self._rules = _as_dict(result)
+            start = adapter.starting_scores()
+            with warnings.catch_warnings():  # Training took the same kind of table silently.
+                warnings.filterwarnings("ignore", "X does not have valid feature names")
+                margin = self._decision_margin(fit.problem.data.combined.X, start)
+                if boosters is not None:
+                    result = result.transfer(boosters, margin)
+                result = fit.keep_promise(result, margin)
+                self._rules = _as_dict(result)
+                feasibility = report_metric(self, fit, result, self._decision_margin, margin, sets)
+            self._fold(adapter, result)
+            adapter.finish()
+        if fit.checkpoint is not None:
+            fit.checkpoint.remove()
+        notifier.warn()
+        if boosters is not None:
+            boosters.fit.notifier.warn()
+        warn_of_metric(fit, result, feasibility)
+
+    def _fold(self, adapter: NativeAdapter, result: MetricResult) -> None:
+        """Put one rule that is a shift of the scores into the model, or beside it."""
+        n_columns = 1 if len(self.classes_) == 2 else len(self.classes_)
+        self.shift_ = np.zeros(n_columns)
+        rules = result.rules
+        shift = rules[0].as_shift() if len(rules) == 1 and result.cell_model is None else None
+        if shift is None:
+            return
+        del self._rules
+        if np.abs(shift).max() < ROUNDING:
+            shift = np.zeros(n_columns)
+        self.shift_ = shift
+        is_calibrated = getattr(self, "probabilities", "shifted") == "calibrated"
+        if not adapter.can_fold():
+            self._threshold = shift  # Also of zero: LightGBM decides nothing by its own scores
+        elif shift.any() and not is_calibrated:  # under a callable objective.
+            adapter.add_to_margin(shift)
+        elif shift.any():
+            self._threshold = shift
+
+    def _decide_by_rules(self, X: Any, margins: Margins, random_state: Any) -> Codes:
+        """Decide the class index of each row by the rules of the metric."""
+        margin = self._with_cells(X, margins(0))
+        mixture = Mixture(self._cost_rules, self._rules["probability"], random_state)
+        return mixture.decide(lambda _: margin)
+
+    @property
+    def _cost_rules(self) -> tuple[CostRule, ...]:
+        factors, scale = self._rules["factors"], self._rules["scale"]
+        return tuple(CostRule(costs, factors, scale=scale) for costs in self._rules["costs"])
+
+    def decision_probabilities(self, X: Any) -> Float:
+        """Probability that ``predict`` decides each class.
+
+        These are no probabilities of the labels: ``predict_proba`` stays that of the booster, of
+        mixtures and of rules that are kept beside the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Zeros and ones unless the decisions are randomised.
+        """
+        n_classes = len(self.classes_)
+        if hasattr(self, "_rules"):
+            margin = self._decision_margin(X)
+            decisions = [rule.decide(lambda _: margin) for rule in self._cost_rules]
+            return mixture_shares(decisions, self._rules["probability"], n_classes)
+        margin = self._raw_margin(X)
+        shift = getattr(self, "_threshold", np.zeros(1 if n_classes == 2 else n_classes))
+        codes = MarginShift(shift).decide(lambda _: margin)
+        return mixture_shares([codes], np.ones(1), n_classes)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, **columns: Any) -> float:
+        """Compute the metric that the classifier maximises or minimises, or the accuracy.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+        **columns
+            ``sensitive_features``, of a metric that looks at groups which are no columns of X.
+
+        Returns
+        -------
+        float
+            The larger, the better: a metric that is minimised has its sign changed. Of randomised
+            decisions, the metric of their probabilities.
+        """
+        black_box = read_black_box(self.maximize, self.minimize)
+        metric = read_objective(self.maximize, self.minimize) if black_box is None else None
+        if metric is None and black_box is None:
+            return float(super().score(X, y, sample_weight, **columns))  # type: ignore[misc]
+        labels, classes = as_labels(y), np.asarray(self.classes_)
+        sensitive = columns.get("sensitive_features")
+        codes = encode_labels(labels, classes, "y holds", "the classes of the classifier")
+        weight = check_weight(sample_weight, codes.size)
+        rows = Rows(codes, classes, weight, columns_of(sensitive, codes.size), [X])
+        if metric is None:
+            return float(self._score_black_box(black_box, X, rows, labels, sensitive))
+        value = measure_metric(metric, rows, self.decision_probabilities(X), self.positive)
+        return value if metric.greater_is_better else -value
+
+
+def _as_dict(result: MetricResult) -> dict[str, Any]:
+    """Collect the rules of a fitted classifier, as its file holds them."""
+    return {
+        "costs": result.chosen.costs,
+        "probability": result.chosen.probability,
+        "factors": result.factors,
+        "scale": result.scale,
+        "cell_model": result.cell_model,
+        "cell_scores": None if result.cell_scores is None else dict(vars(result.cell_scores)),
+    }

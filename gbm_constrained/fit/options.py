@@ -1,0 +1,796 @@
+"""Parameters that the estimators add: types and checks.
+
+The libraries stop when a metric no longer improves. Under constraints that may be long before the
+constraints are met. ``early_stopping_on`` says how rounds are compared, on the last evaluation set
+that is not the training rows:
+
+- ``"metric"``: by the metric, as in the parent.
+- ``"constraints"``: by the objective plus the price of the violation that is left
+  (:func:`find_merit`). Of equal rounds the last one is best.
+- ``"both"``: by the metric among the rounds that leave no violation. Only these rounds are
+  counted: training stops when the constraints are met and the metric has not improved in so many
+  such rounds, and goes on where they are not met. Where no round meets the constraints, the one of
+  the least criterion is kept.
+
+Where the decision of the model is chosen when training is over, rounds are compared under the best
+decision on their scores. Scores of few rounds decide hardly any row as a rare class, and so meet
+constraints that they no longer meet under that decision.
+
+Of constraints with priorities, those that come first count as a violation, which are given up for
+none.
+
+The patience is the parent's own ``early_stopping_rounds``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
+from sklearn.base import clone, is_regressor
+
+from gbm_constrained._messages import join_truncated
+from gbm_constrained._typing import Array
+from gbm_constrained.constraints import checking
+from gbm_constrained.constraints.base import ROUNDING, Constraint, refuse_priorities
+from gbm_constrained.constraints.checking import resolve_positive_class
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.fit_data import FitArguments, FitData
+from gbm_constrained.data.splits import GivenFolds, check_splitter
+from gbm_constrained.data.validation import check_choice, check_integer, check_share
+from gbm_constrained.decision.choose import (
+    CRITERIA,
+    FEW_SPLITS,
+    VIOLATION_PRICE,
+    Criterion,
+    Prefixes,
+    find_at_a_price,
+)
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.guarantees import Guarantee
+from gbm_constrained.decision.rules import shift_scores
+from gbm_constrained.decision.search import ShiftSearch
+from gbm_constrained.decision.violations import PriorityLevels, standard_errors
+from gbm_constrained.metrics.base import Metric
+from gbm_constrained.metrics.reading import read_objective
+from gbm_constrained.problem.linear_constraints import LinearConstraints, find_first
+from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Reduction, ReductionName, SolverMethod
+from gbm_constrained.solvers.black_box import AdaptiveSurrogates
+from gbm_constrained.solvers.cbpr import CBPR, AutoSolver
+
+EarlyStoppingOn: TypeAlias = Literal["metric", "constraints", "both"]
+# Steps towards the shift of least log loss, at most, and the largest one that ends them, in
+# log-odds.
+MOST_STEPS, SMALL_STEP = 10, 0.01
+
+
+class RoundMerit(NamedTuple):
+    """What an evaluation set says of the model after a round.
+
+    Parameters
+    ----------
+    criterion : float
+        The objective plus the price of the violation that is left.
+    violation : float
+        Largest violation of the constraints that come first; not positive where they hold.
+    """
+
+    criterion: float
+    violation: float
+
+
+def find_merit(rows: EvaluationSet, margin: Array, *, is_shifted: bool) -> RoundMerit:
+    """Compare rounds of a classifier by their log loss, and by the violations of their decisions.
+
+    With `is_shifted`, decisions are those of the best shift of the scores, which the returned
+    model gets when training is over, and the log loss does not depend on a shift either.
+    Multipliers weigh the classes, which would count as a loss otherwise.
+    """
+    cells, compiled, shifted = rows.cells, rows.compiled, margin
+    if is_shifted:
+        search = ShiftSearch(margin, cells, compiled, most_splits=FEW_SPLITS)
+        shifted = shift_scores(margin, find_at_a_price(search).value)
+    counts = rows.counts(rows.decisions(shifted))
+    violations = rows.violations(margin, counts)
+    told = np.maximum(violations - standard_errors(compiled, counts), 0.0)
+    paid = VIOLATION_PRICE * PriorityLevels.of(compiled, cells).price_rows(told)
+    largest = violations[find_first(compiled)].max(initial=-np.inf)
+    loss = _log_loss(cells, margin, is_shifted=is_shifted)
+    return RoundMerit(loss + float(paid), float(largest))
+
+
+def _log_loss(cells: Cells, margin: Array, *, is_shifted: bool) -> float:
+    """Compute the log loss of the labelled rows, of scores or of their best shift.
+
+    The best shift predicts each class as often as it is there, and is approached by the odds
+    between the two.
+    """
+    inside, add = cells.labelled[cells.codes], cells.communicator.sum
+    labels = cells.labels[cells.codes[inside]]
+    scores = np.asarray(margin[inside], dtype=np.float64)
+    if scores.ndim == 1:
+        scores = np.column_stack([np.zeros(scores.size), scores])
+    own = cells.rows.weight
+    weight = cells.class_weight[labels] * (1.0 if own is None else own[inside])
+    share = add(np.bincount(labels, weight, cells.classes.size).astype(np.float64))
+    seen = share > 0
+    for _ in range(MOST_STEPS if is_shifted else 0):
+        step = np.log(share[seen] / add(weight @ softmax(scores, axis=1))[seen])
+        scores[:, seen] += step
+        if np.ptp(step) < SMALL_STEP:
+            break
+    loss = logsumexp(scores, axis=1) - scores[np.arange(labels.size), labels]
+    return float(add(np.array([weight @ loss]))[0] / share.sum())
+
+
+@dataclass
+class StoppingByConstraints:
+    """The best round so far by the criterion.
+
+    Attributes
+    ----------
+    best : int
+        The last round of the least criterion; -1 before the first.
+    criterion : float
+        The criterion of that round.
+    has_met : bool
+        Whether any round has met all constraints.
+    """
+
+    best: int = field(default=-1, init=False)
+    criterion: float = field(default=math.inf, init=False)
+    has_met: bool = field(default=False, init=False)
+
+    def update(self, round_: int, merit: RoundMerit) -> bool:
+        """Take the merit of a round, and return whether the round met all constraints."""
+        if merit.criterion <= self.criterion + ROUNDING:
+            self.best, self.criterion = round_, merit.criterion
+        is_met = merit.violation <= ROUNDING
+        self.has_met |= is_met
+        return is_met
+
+
+MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit", "forward"]
+
+
+def check_measurement(options: Any) -> None:
+    """Check the parameters that say which rows measure the constraints.
+
+    Parameters
+    ----------
+    options : SolverOptions
+        The constructor's parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is out of its range, or some do not go together.
+    """
+    check_choice("measure_on", options.measure_on, get_args(MeasureOn))
+    check_integer("n_folds", options.n_folds, 2)
+    if options.holdout_fraction is not None:
+        check_share("holdout_fraction", options.holdout_fraction)
+    check_splitter(options.cv)
+    if options.cv is not None and options.measure_on not in ("auto", "crossfit"):
+        raise ValueError(
+            f"cv={options.cv!r} makes the folds of measure_on='crossfit', and "
+            f"measure_on={options.measure_on!r} has others: leave one of them out."
+        )
+
+
+def check_rows(options: Any, arguments: FitArguments) -> None:
+    """Refuse rows that do not go with folds of a user.
+
+    Parameters
+    ----------
+    options : SolverOptions
+        The constructor's parameters.
+    arguments : FitArguments
+        Arguments of ``fit`` about rows.
+
+    Raises
+    ------
+    ValueError
+        If ``time`` or ``measure_on="forward"`` is there without the other, or folds are to be
+        made of rows that they cannot be made of.
+    """
+    is_forward = options.measure_on == "forward"
+    if is_forward and arguments.time is None:
+        raise ValueError(
+            "measure_on='forward' trains on earlier and measures on later rows: give fit time=, a "
+            "column of X or of sensitive_features or one value per row, or use "
+            "measure_on='crossfit'."
+        )
+    if arguments.time is not None and not is_forward:
+        raise ValueError(
+            f"time= orders the rows of measure_on='forward', and measure_on="
+            f"{options.measure_on!r} takes them in any order: use measure_on='forward', or leave "
+            f"time out and give it to audit."
+        )
+    if options.cv is None and not is_forward:
+        return
+    name = "measure_on='forward'" if is_forward else f"cv={options.cv!r}"
+    if not arguments.machine.communicator.holds_all_rows:
+        raise ValueError(
+            f"{name} divides the rows by what one machine knows of all of them, and they are on "
+            f"several: train on one machine, or use measure_on='crossfit' without cv."
+        )
+    if arguments.datasets:
+        raise ValueError(
+            f"{name} divides the training rows, and datasets= {list(arguments.datasets)} has "
+            f"others: use measure_on='crossfit' without cv, or append their rows with a column "
+            f"that says which data set a row is of, and give on= that column."
+        )
+    if is_forward and arguments.groups is not None:
+        raise ValueError(
+            "measure_on='forward' divides the rows by time alone, and groups= keeps rows of one "
+            "group together, which may have several times: leave groups out, or use cv= with a "
+            "splitter of groups."
+        )
+
+
+def divide_as_given(data: FitData, options: Any) -> FitData:
+    """Divide the rows into the folds of a user's splitter or of times, if there are any.
+
+    Parameters
+    ----------
+    data : FitData
+        The rows, without those that are set aside.
+    options : SolverOptions
+        The constructor's parameters.
+
+    Returns
+    -------
+    FitData
+        The rows with the folds, which have rows of all classes.
+    """
+    if options.measure_on == "forward":
+        assert data.times is not None
+        given = GivenFolds.of_times(data.times, options.n_folds)
+    elif options.cv is not None:
+        user = data.arguments
+        given = GivenFolds.of_splitter(options.cv, user.X, user.y, user.groups, data.training)
+    else:
+        return data
+    data.check_folds(given)
+    return replace(data, given_folds=given)
+
+
+def check_measurable(data: FitData, cells: Cells, compiled: LinearConstraints) -> None:
+    """Refuse given folds that hold out no row of a group that a constraint is about."""
+    given = data.given_folds
+    if given is None:
+        return
+    is_lost = np.isnan(compiled.on(cells.take(given.held)).constant) & ~np.isnan(compiled.constant)
+    lost = [
+        str(constraint)
+        for constraint, span in zip(compiled.constraints, compiled.spans, strict=True)
+        if is_lost[span].any()
+    ]
+    if lost:
+        raise ValueError(
+            f"{given.name} holds out no row that a rate of {join_truncated(lost, 3)} is taken "
+            f"over: hold out other rows, or leave out or merge groups that have none."
+        )
+
+
+# Parameters of classifiers and of regressors, and what each group gets by them.
+GROUP_PARAMETERS = {"group_thresholds": "threshold", "group_shifts": "shift"}
+
+
+def check_group_parameters(
+    asked: Mapping[str, Any], constraints: Sequence[Constraint], iterate: str
+) -> None:
+    """Refuse decisions by groups where there are none, or where several models decide.
+
+    Parameters
+    ----------
+    asked : dict
+        Parameters of an estimator, by name.
+    constraints : sequence of Constraint
+        The constraints.
+    iterate : str
+        Which iterate is returned.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is no boolean, or there are no constraints, or `iterate` gives several
+        models, or shifts of groups would need a guarantee.
+    """
+    for parameter in GROUP_PARAMETERS.keys() & asked.keys():
+        if not isinstance(asked[parameter], bool):
+            raise ValueError(f"{parameter} must be True or False, got {asked[parameter]!r}.")
+        if not asked[parameter]:
+            continue
+        if not constraints:
+            raise ValueError(
+                f"{parameter}=True decides by the columns that constraints group by, and there "
+                f"are no constraints: give some, or use {parameter}=False."
+            )
+        if iterate in ("ergodic", "randomized"):
+            raise ValueError(
+                f"{parameter}=True gives one model a {GROUP_PARAMETERS[parameter]} for each "
+                f"group, and iterate={iterate!r} is a mean of several: use iterate='last' or "
+                f"'best'."
+            )
+        if parameter == "group_shifts" and asked.get("guarantee") is not None:
+            raise ValueError(
+                f"group_shifts=True chooses a shift of each group, and "
+                f"guarantee={asked['guarantee']!r} certifies one scale and shift of all rows: "
+                f"leave one of them out."
+            )
+
+
+def check_priorities(constraints: Sequence[Constraint], options: Mapping[str, Any]) -> None:
+    """Refuse priorities where no threshold on unseen rows decides what is given up.
+
+    Parameters
+    ----------
+    constraints : sequence of Constraint
+        The constraints.
+    options : mapping
+        Constructor parameters that were given; linear models lack most.
+
+    Raises
+    ------
+    ValueError
+        If a constraint has a priority, and the options do not go with it, or if one of several
+        priorities is about scores.
+    """
+    measure_on, iterate = options.get("measure_on"), options.get("iterate")
+    for is_refused, reason in (
+        (
+            measure_on is None,
+            "a linear model has no held-out rows that decide what is given up: leave "
+            "with_priority out, or use a booster",
+        ),
+        (measure_on == "train", no_held_out_rows("measure_on='train'")),
+        (
+            iterate in ("ergodic", "randomized"),
+            f"iterate={iterate!r} is a mean of several models, which have no common "
+            f"threshold: use iterate='last' or 'best'",
+        ),
+        (
+            options.get("group_thresholds", False),
+            "group_thresholds=True meets all constraints or none: leave it out, or leave "
+            "with_priority out",
+        ),
+    ):
+        if is_refused:
+            refuse_priorities(constraints, reason)
+    _refuse_scores(constraints)
+
+
+def no_held_out_rows(where: str) -> str:
+    """Say why priorities need held-out rows, and what else can be done."""
+    return (
+        f"what is given up is decided on rows that the trees have not seen, which {where} does "
+        f"not have: use measure_on='crossfit' or 'holdout', or leave with_priority out"
+    )
+
+
+def _refuse_scores(constraints: Sequence[Constraint]) -> None:
+    """Refuse constraints on scores beside priorities, since no threshold gives one up."""
+    if len({constraint.priority for constraint in constraints}) < 2:
+        return
+    for constraint in constraints:
+        if constraint.is_of_scores:
+            raise ValueError(
+                f"constraints: {constraint} is about scores, and constraints with priorities "
+                f"are met or given up by a threshold, which changes no score: leave "
+                f"with_priority out, or bound rates of decisions alone."
+            )
+
+
+def check_calibration(constraints: Sequence[Constraint], own: Mapping[str, Any]) -> None:
+    """Refuse to move calibrated probabilities by the shift of the threshold.
+
+    `own` holds the options that the estimator has. A linear model has no shift, and no such
+    option.
+
+    Raises
+    ------
+    ValueError
+        If a calibration error is bounded and the shift is folded into the model.
+    """
+    for constraint in constraints:
+        if constraint.is_calibration and own.get("probabilities") == "shifted":
+            raise ValueError(
+                f"{constraint} bounds probabilities, and probabilities='shifted' moves them by "
+                f"the shift of the threshold: use probabilities='calibrated', which keeps the "
+                f"shift beside the model, or leave the constraint out."
+            )
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
+SolverName: TypeAlias = Literal[ReductionName, "abpp", "cbpr", "threshold"]
+METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
+Ensemble: TypeAlias = Literal[None, "folds"]
+Probabilities: TypeAlias = Literal["shifted", "calibrated"]
+OracleName: TypeAlias = Literal["auto", "plug_in", "refit", "in_training"]
+OnInfeasible: TypeAlias = Literal["warn", "raise"]
+LINEAR_SOLVER = "constraint_solver"  # The linear model's parent has a `solver` of its own.
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """The constructor parameters that the drop-in classifiers add, checked."""
+
+    constraints: tuple[Constraint, ...]
+    positive: Hashable | None = None
+    iterate: Iterate = "last"
+    measure_on: MeasureOn = "train"
+    n_folds: int = 4
+    cv: Any = None
+    holdout_fraction: float | None = None
+    guarantee: Guarantee = None
+    delta: float = 0.05
+    calibration_fraction: float = 0.2
+    probabilities: Probabilities = "shifted"
+    on_infeasible: OnInfeasible = "warn"
+    early_stopping_on: EarlyStoppingOn = "metric"
+    select: Criterion = "error"
+    group_thresholds: bool = False
+    group_shifts: bool = False
+    maximize: Any = None
+    minimize: Any = None
+    deterministic: bool | None = None
+    ensemble: Ensemble = None
+    oracle: OracleName = "plug_in"
+    solver: SolverName = "auto"
+    method: SolverMethod = field(default_factory=AutoSolver)
+    reduction: Reduction | None = None
+
+    @classmethod
+    def of(cls, estimator: Any) -> SolverOptions:
+        """Read and check the options of an estimator."""
+        constraints = checking.check_constraints(estimator.constraints)
+        # The linear classifier is measured on training rows, as its few parameters do not
+        # memorise them, and its parent has a parameter called solver.
+        # A regressor has no positive class, and scikit-learn's Ridge positive coefficients.
+        predicts_numbers = is_regressor(estimator)
+        checking.check_task(constraints, predicts_numbers=predicts_numbers)
+        names = SOLVER_PARAMETERS[2 if predicts_numbers else 1 : -1]
+        asked = [name for name in names if hasattr(estimator, name)]
+        own = {name: getattr(estimator, name) for name in asked}
+        name = solver_parameter(estimator)
+        metric = read_objective(own.get("maximize"), own.get("minimize"))
+        if metric is not None:
+            solver = getattr(estimator, name)
+            reduction = solver if isinstance(solver, Reduction) else None
+            if reduction is not None:
+                reduction.check()
+                solver = reduction.name
+            check_choice(name, solver, get_args(ReductionName))
+            parameter = "minimize" if own["maximize"] is None else "maximize"
+            reason = f"{parameter}={metric} chooses decisions, which do not change scores"
+            checking.check_decisions(constraints, parameter, reason)
+            options = cls(constraints, solver=solver, reduction=reduction, **own)
+            return options._check_of_metric(str(metric))
+        checking.check_linear(constraints)
+        chosen, method = _find_method(name, getattr(estimator, name))
+        options = cls(constraints, solver=chosen, method=method, **own)
+        check_choice("iterate", options.iterate, get_args(Iterate))
+        check_measurement(options)
+        check_choice("guarantee", options.guarantee, get_args(Guarantee))
+        check_share("delta", options.delta)
+        check_share("calibration_fraction", options.calibration_fraction)
+        check_choice("probabilities", options.probabilities, get_args(Probabilities))
+        check_choice("on_infeasible", options.on_infeasible, get_args(OnInfeasible))
+        check_choice("early_stopping_on", options.early_stopping_on, get_args(EarlyStoppingOn))
+        options._check_select()
+        check_group_parameters(own, constraints, options.iterate)
+        check_priorities(constraints, own)
+        check_calibration(constraints, own)
+        if method.outlier_clip is not None and options.iterate == "randomized":
+            raise ValueError(
+                "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
+                "them: leave outlier_clip out, or use another iterate."
+            )
+        if options.guarantee is not None and options.iterate in ("ergodic", "randomized"):
+            raise ValueError(
+                f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
+                f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best'."
+            )
+        if options.solver == "threshold":
+            _check_threshold(name, options)
+        if options.on_infeasible == "raise" and options.iterate in ("ergodic", "randomized"):
+            raise ValueError(
+                f"on_infeasible='raise' assesses one prefix and threshold, and "
+                f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best', "
+                f"or on_infeasible='warn'."
+            )
+        return options
+
+    @property
+    def group_parameter(self) -> str | None:
+        """Name of the parameter by which groups may decide; None if they may not."""
+        return next((name for name in GROUP_PARAMETERS if getattr(self, name)), None)
+
+    def _check_select(self) -> None:
+        """Refuse a criterion of prefixes where no held-out rows choose among them."""
+        check_choice("select", self.select, CRITERIA)
+        if self.select == "error":
+            return
+        if self.iterate != "best" or self.measure_on == "train" or self.guarantee is not None:
+            raise ValueError(
+                f"select={self.select!r} chooses among the prefixes that meet the constraints on "
+                f"held-out rows, and needs iterate='best', no guarantee, and another measure_on "
+                f"than 'train': got iterate={self.iterate!r}, measure_on={self.measure_on!r}, "
+                f"guarantee={self.guarantee!r}."
+            )
+
+    def prefixes(self, n_rounds: int) -> Prefixes:
+        """List the prefixes of an ensemble of so many rounds that a choice may return."""
+        is_free = self.iterate == "best"
+        return Prefixes(n_rounds, self.rounds_per_iteration, is_free, self.select)
+
+    @property
+    def metric(self) -> Metric | None:
+        """The objective, if it is a metric of the confusion matrix."""
+        return read_objective(self.maximize, self.minimize)
+
+    def without_metric(self) -> SolverOptions:
+        """Give the options of a fit under the same constraints that has no metric."""
+        return replace(
+            self, maximize=None, minimize=None, deterministic=None, oracle="plug_in",
+            solver="auto", method=AutoSolver(), reduction=None,
+        )  # fmt: skip
+
+    def check_ensemble(self) -> None:
+        """Refuse to merge boosters where there is no metric that they were measured by."""
+        check_choice("ensemble", self.ensemble, get_args(Ensemble))
+        if self.ensemble is not None:
+            raise ValueError(
+                f"ensemble={self.ensemble!r} returns the boosters that a metric was measured on, "
+                f"and there is none: give maximize= or minimize=, or leave ensemble out."
+            )
+
+    def without_multipliers(self, booster: str) -> SolverOptions:
+        """Check what constraints allow where a booster takes no gradients.
+
+        Parameters
+        ----------
+        booster : str
+            The parameter that names the booster, with its value.
+        """
+        if self.solver not in ("auto", "threshold"):
+            raise ValueError(
+                f"solver={self.solver!r} moves multipliers in the gradients of a booster, and "
+                f"{booster} takes no gradients but its own: use solver='auto'."
+            )
+        reason = f"{booster} takes no gradients but its own, so that decisions alone are chosen"
+        checking.check_decisions(self.constraints, booster.partition("=")[0], reason)
+        return replace(self, solver="auto")._check_of_metric(f"the error rate of {booster}")
+
+    def _check_of_metric(self, metric: str) -> SolverOptions:
+        """Check what a metric as the objective allows."""
+        check_measurement(self)
+        check_choice("on_infeasible", self.on_infeasible, get_args(OnInfeasible))
+        check_choice("probabilities", self.probabilities, get_args(Probabilities))
+        check_choice("oracle", self.oracle, get_args(OracleName))
+        if self.deterministic not in (None, True, False):
+            raise ValueError(
+                f"deterministic must be None, True or False, got {self.deterministic!r}."
+            )
+        check_choice("ensemble", self.ensemble, get_args(Ensemble))
+        if self.ensemble is not None and self.measure_on not in ("auto", "crossfit"):
+            raise ValueError(
+                f"ensemble={self.ensemble!r} returns the boosters of the folds, and "
+                f"measure_on={self.measure_on!r} grows none: use measure_on='crossfit'."
+            )
+        for name, default in (
+            ("iterate", "last"), ("guarantee", None), ("early_stopping_on", "metric"),
+            ("select", "error"), ("group_thresholds", False),
+        ):  # fmt: skip
+            if (value := getattr(self, name)) != default:
+                raise ValueError(
+                    f"{name}={value!r} has no meaning for decisions that optimise {metric}: leave "
+                    f"it out."
+                )
+        return self
+
+    def with_classes(self, classes: NDArray[np.generic]) -> SolverOptions:
+        """Name the classes that constraints leave open, given the sorted labels."""
+        if self.select == "auc" and classes.size > 2:
+            raise ValueError(
+                f"select='auc' ranks the scores of two classes, and y has {classes.size}: use "
+                f"select='error'."
+            )
+        self.method.check_classes(classes.size)
+        named = resolve_positive_class(self.constraints, classes, self.positive)
+        return replace(self, constraints=named)
+
+    @property
+    def search_options(self) -> dict[str, Any]:
+        """Options of the search of decisions for a metric that were given with its reduction."""
+        if self.reduction is None:
+            return {}
+        return {"max_calls": self.reduction.max_calls, "settings": self.reduction.settings}
+
+    @property
+    def rounds_per_iteration(self) -> int:
+        """Boosting rounds in each outer iteration."""
+        return self.method.rounds_per_iteration
+
+    def with_abpp(self) -> SolverOptions:
+        """Replace the method that "auto" would choose by ABPP."""
+        assert isinstance(self.method, AutoSolver)
+        return replace(self, solver="abpp", method=self.method.abpp)
+
+
+# Parameters of the constructors, in their order.
+SOLVER_PARAMETERS = tuple(
+    name for name in SolverOptions.__dataclass_fields__ if name not in ("method", "reduction")
+)
+# Options of solvers, which are no parameters of the classifiers.
+SOLVER_OPTIONS = tuple(AutoSolver.__dataclass_fields__)
+
+
+def drop_solver_parameters(params: dict[str, Any]) -> None:
+    """Remove the parameters that the library does not know, in place."""
+    for name in [*params]:
+        if name.partition("__")[0] in SOLVER_PARAMETERS:
+            del params[name]
+
+
+def solver_parameter(estimator: Any) -> str:
+    """Name the parameter that takes the solver."""
+    is_linear = LINEAR_SOLVER in type(estimator)._get_param_names()
+    return LINEAR_SOLVER if is_linear else "solver"
+
+
+def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
+    """Find the method of a name or an object, and check its options."""
+    is_exact = name == LINEAR_SOLVER
+    if isinstance(solver, SolverMethod):
+        found = clone(solver)
+        found.check()
+        chosen: Any = next(key for key, kind in METHODS.items() if isinstance(solver, kind))
+    else:
+        choices = [*METHODS] if is_exact else [*METHODS, "threshold"]
+        if isinstance(solver, Reduction) or solver in get_args(ReductionName)[1:]:
+            raise ValueError(
+                f"{name}={solver!r} optimises a metric of the confusion matrix, and the objective "
+                f"is the classifier's own: give maximize= or minimize=, or one of {choices}."
+            )
+        if not isinstance(solver, str) or solver not in choices:
+            raise ValueError(
+                f"{name} must be one of {choices}, or an object such as ABPP(tau=2.0), got "
+                f"{solver!r}."
+            )
+        chosen, found = solver, METHODS.get(solver, AutoSolver)()
+    if is_exact:  # An exact learner solves each subproblem in one step.
+        found.rounds_per_iteration = 1
+    return chosen, found
+
+
+def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
+    """Refuse parameters that have another place, and name it."""
+    kind, solver = type(estimator).__name__, solver_parameter(estimator)
+    for name in names:
+        if name.partition("__")[0] == LINEAR_SOLVER != solver:
+            raise TypeError(
+                f"{kind} has no parameter {name!r}, which ConstrainedLogisticRegression has: "
+                f"give {name.replace(LINEAR_SOLVER, solver)}=."
+            )
+        if name in SOLVER_OPTIONS:
+            raise TypeError(
+                f"{kind} has no parameter {name!r}, which is an option of the solver: give "
+                f"{solver}=ABPP({name}=...), of gbm_constrained.solvers."
+            )
+        if name == "error_form":
+            raise TypeError(
+                f"{kind} has no parameter 'error_form': bounds on errors become bounds on losses "
+                f"by constraints=as_log_loss(constraints, n_classes)."
+            )
+
+
+def with_known_parameters(method: Method) -> Method:
+    """Let a constructor, or ``fit``, name what an unknown argument may have meant."""
+    names = list(inspect.signature(method).parameters)[1:]
+
+    @functools.wraps(method)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        unknown = [name for name in kwargs if name not in names]
+        refuse_moved_parameters(self, unknown)
+        for name in unknown:
+            kind, near = type(self).__name__, get_close_matches(name, names, 1, cutoff=0.7)
+            remedy = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(names)}."
+            if method.__name__ == "fit":
+                if name in self._get_param_names():
+                    remedy = f"give it to the constructor, as in {kind}({name}=...)."
+                kind = f"{kind}.fit"
+            raise TypeError(f"{kind} has no parameter {name!r}: {remedy}")
+        return method(self, *args, **kwargs)
+
+    return cast(Method, checked)
+
+
+def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """Set options of a classifier's solver, such as ``solver__tau``, and return the others.
+
+    `params` are those that were given to ``set_params``. A solver that is a name has no options.
+    """
+    refuse_moved_parameters(estimator, params)
+    name = solver_parameter(estimator)
+    nested = {key: value for key, value in params.items() if key.startswith(f"{name}__")}
+    if nested:
+        solver = params.get(name, getattr(estimator, name))
+        options = {key.removeprefix(f"{name}__"): value for key, value in nested.items()}
+        if isinstance(solver, (AdaptiveSurrogates, Reduction)):
+            params = {**params, name: replace(solver, **options)}
+        elif not isinstance(solver, SolverMethod):
+            option = next(iter(options))
+            raise TypeError(
+                f"{name}={solver!r} has no options that could be set: give an object, "
+                f"{name}=ABPP({option}=...)."
+            )
+        else:
+            solver.set_params(**options)
+    return {key: value for key, value in params.items() if key not in nested}
+
+
+def start_from(estimator: Any, multipliers: Any) -> None:
+    """Let a classifier start from the multipliers of another fit."""
+    name = solver_parameter(estimator)
+    _, method = _find_method(name, getattr(estimator, name))
+    estimator.set_params(**{name: method.set_params(initial_multipliers=multipliers)})
+
+
+def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str] = ()) -> None:
+    """Refuse a misspelt parameter of ours, which the library would ignore.
+
+    `others` are names that the constructor hands on to the library, and `known` those of the
+    library that are spelt like one of ours. Names inside a parameter, such as
+    ``constraints__bound``, are refused as well: constraints are set whole.
+    """
+    own = type(estimator)._get_param_names()
+    for name in others:
+        if name in SOLVER_PARAMETERS and name not in (*own, *known):
+            kind = "regressors" if name == "group_shifts" else "classifiers"
+            raise TypeError(
+                f"{type(estimator).__name__} has no parameter {name!r}, which is one of "
+                f"{kind}: leave it out."
+            )
+        names = (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
+        near = get_close_matches(name.partition("__")[0], names, 1, cutoff=0.8)
+        if near and name not in (*near, *known):  # LightGBM's set_params hands on all names
+            meant = f"solver=ABPP({near[0]}=...)" if near[0] in SOLVER_OPTIONS else f"{near[0]}="
+            raise TypeError(
+                f"{type(estimator).__name__} has no parameter {name!r}: did you mean {meant}?"
+            )
+
+
+def _check_threshold(name: str, options: SolverOptions) -> None:
+    """Refuse options that do not go with a moved threshold."""
+    for other, fits, choices in (
+        ("measure_on", options.measure_on != "train", "'auto', 'holdout' or 'crossfit'"),
+        ("iterate", options.iterate in ("last", "best"), "'last' or 'best'"),
+    ):
+        if not fits:
+            raise ValueError(
+                f"{name}='threshold' moves the threshold of a model that was trained without "
+                f"multipliers, on rows that its trees have not seen, and "
+                f"{other}={getattr(options, other)!r} has no place there: use {choices}, or "
+                f"another solver."
+            )
+
+
+def check_number(name: str, value: Any) -> float:
+    """Read a number that a library takes as text, too."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, got {value!r}.") from None

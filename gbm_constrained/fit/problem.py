@@ -1,0 +1,402 @@
+"""The mathematical programme of a fit: constraints bound to its rows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gbm_constrained._messages import join_truncated
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArguments, FitData, Weights
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.fit.options import (
+    SolverOptions,
+    check_measurable,
+    check_rows,
+    divide_as_given,
+)
+from gbm_constrained.problem.compiler import compile_constraints, needs_of
+from gbm_constrained.problem.functionals import FEW_NAMED, MeanLoss, SmallGroupWarning
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+
+Features: TypeAlias = frozenset[Hashable]
+
+
+@dataclass(frozen=True)
+class TreeLimits:
+    """Limits of the trees of a fit, as the library's parameters set them.
+
+    Attributes
+    ----------
+    missing : float, default=nan
+        Number that trees take for a missing value.
+    monotone : frozenset of column names, default=frozenset()
+        Columns under ``monotone_constraints``.
+    together : tuple of frozenset of column names, default=()
+        Sets of ``interaction_constraints``, of which one must have all columns of a branch;
+        none without a limit.
+    """
+
+    missing: float = np.nan
+    monotone: Features = frozenset()
+    together: tuple[Features, ...] = ()
+
+    @classmethod
+    def read(
+        cls, names: Sequence[Hashable], monotone: Any, interactions: Any, missing: float = np.nan
+    ) -> TreeLimits:
+        """Read parameters in the forms that the libraries take: lists, texts and dicts."""
+        return cls(missing, _read_monotone(names, monotone), _read_sets(names, interactions))
+
+
+def _read_monotone(names: Sequence[Hashable], given: Any) -> Features:
+    if isinstance(given, Mapping):
+        return frozenset(name for name in names if given.get(str(name)))
+    if isinstance(given, str):
+        given = map(int, re.findall(r"-?\d+", given))
+    signs = () if given is None else given
+    return frozenset(name for name, sign in zip(names, signs, strict=False) if sign)
+
+
+def _read_sets(names: Sequence[Hashable], given: Any) -> tuple[Features, ...]:
+    if isinstance(given, str):
+        given = ast.literal_eval(given if given.startswith("[[") else f"[{given}]")
+    of_text = {str(name): name for name in names}
+    return tuple(
+        frozenset(of_text[one] if isinstance(one, str) else names[int(one)] for one in members)
+        for members in given or ()
+    )
+
+
+MIN_ROWS_FOR_HOLDOUT = 50_000
+"""Rows of each rate from which a holdout is large enough: a quarter of them estimates a rate of
+0.05 with a standard error of 0.002."""
+HOLDOUT_FRACTION = 0.25  # Share of the rows that a holdout takes by default.
+
+
+@dataclass(frozen=True)
+class LibrarySettings:
+    """Settings of a library's own fit.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Shrinkage of each round.
+    n_rounds : int
+        Boosting rounds that were asked for.
+    library_factor, objective_factor : callable, default=None
+        Factor of each class in the objective, given the sorted classes and the class index of
+        each row: as the library multiplies it into the weights of its data set, and as it
+        applies it in its own objective.
+    softmax_hessian : callable, default=None
+        Factor of the library's softmax Hessian, given the number of classes; one by default.
+    unit : {"rounds", "iterations"}, default="rounds"
+        Unit of messages.
+    is_lazy : bool, default=True
+        Whether constraints that never bind leave the library's own fit untouched.
+    random_state : int, RandomState or None, default=None
+        Source of randomness of the splits; None is the same as 0.
+    kernel : mapping, default=empty
+        Options of :class:`~gbm_constrained.problem.lagrangian.Lagrangian`, such as the dtype.
+    has_few_parameters : bool, default=False
+        Whether decisions about the training rows are as good as those about others, as those of a
+        linear model are, and those of trees are not.
+    takes_weights : bool, default=True
+        Whether the objective takes weights of rows, as a function of the user need not.
+    without_stages : str, default=None
+        What keeps a model from being grown in stages whose rows have other weights; None if
+        nothing does.
+    has_scale : bool, default=True
+        Whether the scores of the trained model can be multiplied by a factor.
+    tree_limits : callable, default=None
+        Limits of the trees, given the names of the columns; None if nothing limits them.
+    """
+
+    learning_rate: float
+    n_rounds: int
+    library_factor: ClassFactor | None = None
+    objective_factor: ClassFactor | None = None
+    softmax_hessian: Callable[[int], float] | None = None
+    unit: str = "rounds"
+    is_lazy: bool = True
+    random_state: Any = None
+    kernel: Mapping[str, Any] = field(default_factory=dict)
+    has_few_parameters: bool = False
+    takes_weights: bool = True
+    without_stages: str | None = None
+    has_scale: bool = True
+    tree_limits: Callable[[Sequence[Hashable]], TreeLimits] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FitProblem:
+    """Constraints bound to the rows of a fit, and the Lagrangians that follow.
+
+    Parameters
+    ----------
+    constraints : tuple of Constraint
+        The constraints, whose rates name the positive class.
+    data : FitData
+        The rows that are trained on, and those set aside.
+    weights : Weights
+        All weight vectors.
+    factors : ClassFactors
+        Factors of the classes in the objective.
+    idle : frozenset of int
+        Positions of constraints that no decision can violate. They are reported, and left out of
+        everything that makes the model.
+    cells : Cells
+        Partition of the rows that are trained on.
+    compiled : LinearConstraints
+        The constraints on these rows.
+    kernel : mapping
+        Options of the Lagrangian.
+    """
+
+    constraints: tuple[Constraint, ...]
+    data: FitData
+    weights: Weights
+    factors: ClassFactors
+    idle: frozenset[int]
+    cells: Cells
+    compiled: LinearConstraints
+    kernel: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, options: SolverOptions, arguments: FitArguments, library: LibrarySettings
+    ) -> tuple[SolverOptions, FitProblem]:
+        """Encode the rows, set some aside for a guarantee, and compile the constraints.
+
+        Returns the options with the positive class of rates named, and the problem.
+        """
+        check_rows(options, arguments)
+        data = FitData.of(arguments, options.constraints, library.random_state)
+        options = options.with_classes(data.classes)
+        idle = find_idle(options.constraints)
+        if options.guarantee is not None:
+            data = set_aside(data, options, idle)
+            _check_classes_left(data, options)
+        data = divide_as_given(data, options)
+        factors = ClassFactors.of(
+            data.classes, data.y, library.library_factor, library.objective_factor
+        )
+        cells, compiled = compile_what_is_left(data, options, factors)
+        check_measurable(data, cells, compiled)
+        hessian = library.softmax_hessian
+        kernel = {
+            "proxy": options.method.proxy,
+            "outlier_clip": options.method.outlier_clip,
+            "majoriser_factor": 1.0 if hessian is None else hessian(data.classes.size),
+            **library.kernel,
+        }
+        weights = Weights.of(data, factors)
+        problem = cls(options.constraints, data, weights, factors, idle, cells, compiled, kernel)
+        return options, problem
+
+    @cached_property
+    def acting(self) -> LinearConstraints:
+        """The constraints as they move the model: each group as far as its rows can tell.
+
+        With a guarantee every group acts in full, since its certificate needs that.
+        """
+        if self.data.certification is not None:
+            return self.compiled
+        return self.compiled.make_credible(self.cells)
+
+    def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
+        """Compile the constraints on other rows, with the groups of the training rows."""
+        return compile_for_fit(self.constraints, rows, self.factors, self.compiled, name)
+
+    def lagrangian(
+        self,
+        index: Codes | None = None,
+        *,
+        is_restricted: bool = False,
+        log_odds: float = 0.0,
+        factor: Float | None = None,
+    ) -> Lagrangian:
+        """Build the Lagrangian of all rows, or of those at positions `index`.
+
+        Parameters
+        ----------
+        is_restricted : bool, default=False
+            Whether rates are taken over these rows alone.
+        log_odds : float, default=0
+            Log-odds that the weights of the objective add to the second class.
+        factor : ndarray of shape (n_rows,), default=None
+            Factor of the weight of each of these rows.
+        """
+        rows = self.data.rows
+        weight = self.weights.with_log_odds(rows, log_odds)
+        if index is None:
+            return Lagrangian(rows.y, self.cells, self.acting, weight=weight, **self.kernel)
+        part = None if weight is None else weight[index]
+        if factor is not None:
+            part = factor if part is None else part * factor
+        cells = self.cells.take(index, factor)
+        compiled = self.acting.on(cells) if is_restricted else self.acting
+        return Lagrangian(cells.rows.y, cells, compiled, weight=part, **self.kernel)
+
+    def own_gradient(self, index: Codes) -> Callable[[Array], tuple[Array, Array]]:
+        """Make the library's own objective of some rows: gradient and Hessian at their scores."""
+        lagrangian, multipliers = self.lagrangian(index), np.zeros(len(self.compiled))
+        return lambda margin: lagrangian.at(margin).gradient(multipliers)
+
+    @property
+    def has_many_rows(self) -> bool:
+        """Whether every rate is taken over enough rows for a holdout."""
+        return has_many_rows(self.cells, self.compiled, np.unique(self.compiled.R.indices))
+
+    def initial_multipliers(self, start: Float | None) -> Float | None:
+        """Check the user's multipliers, and drop those of constraints that are always met."""
+        if start is None:
+            return None
+        names = self.compiled.all_rows
+        if start.shape != (len(names),):
+            raise ValueError(
+                f"initial_multipliers must hold one number for each of the {len(names)} rows "
+                f"that the constraints compile to, got {start.size}: the rows are {list(names)}."
+            )
+        return np.asarray(start[np.isin(names, self.compiled.rows)])
+
+    def certification_set(self) -> EvaluationSet | None:
+        """Bind the constraints to the rows that are set aside; None without a guarantee."""
+        data = self.data
+        if data.certification is None:
+            return None
+        rows = data.whole_rows.take(data.certification)
+        return EvaluationSet(*self.compile(rows, "the rows set aside"), "certification")
+
+    def evaluation_set(
+        self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
+    ) -> EvaluationSet:
+        """Bind the constraints to rows that are not trained on."""
+        rows = self.data.evaluation_rows(name, X, y, weight, sensitive_features)
+        try:
+            found = self.compile(rows, name)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        return EvaluationSet(*found, name)
+
+    def name_further_groups(self, rows: EvaluationSet) -> str:
+        """Name groups of an evaluation set that no training row is of, with their rows there."""
+        cells = rows.cells
+        sizes: dict[str, int] = {}
+        for group in rows.compiled.further_groups(self.compiled):
+            view = next(view for view in cells.views if group.by in view.levels)
+            inside = np.isin(view.levels[group.by], list(group.levels))
+            sizes[str(group)] = int(cells.count[view.cells][inside].sum())
+        return join_truncated(
+            [f"{name} ({size:,} rows)" for name, size in sizes.items()], FEW_NAMED
+        )
+
+    def check_has_weight(self, parts: Sequence[Codes]) -> None:
+        """Refuse parts of the rows whose training rows have no weight."""
+        if self.weights.objective is None:
+            return
+        # No booster learns from rows of further data sets.
+        weight = self.weights.objective[: self.data.combined.sizes[0]]
+        has_weight = [weight[part[part < weight.size]].any() for part in parts]
+        sizes = [np.count_nonzero(weight), weight.size]
+        if not self.cells.communicator.holds_all_rows:
+            found = self.cells.reduce_sum(np.array([*sizes, *has_weight], dtype=np.float64))
+            sizes, has_weight = found[:2].astype(int).tolist(), (found[2:] > 0).tolist()
+        if not all(has_weight):
+            raise ValueError(
+                f"sample_weight is zero on all rows that one of the boosters would be grown or "
+                f"measured on: only {sizes[0]} of {sizes[1]} rows have weight. "
+                f"Leave out rows of weight zero, and with groups= give more groups that have any; "
+                f"or use measure_on='train'."
+            )
+
+
+def has_many_rows(cells: Cells, compiled: LinearConstraints, functionals: Iterable[int]) -> bool:
+    """Whether each of some functionals is taken over enough rows for a holdout."""
+    taken_over = [
+        cells.weighted_count[base].sum()
+        for k in functionals
+        for part in compiled.terms[k] or ()
+        if not isinstance(part, MeanLoss)
+        for base in part.bases
+    ]
+    return bool(min(taken_over, default=0) >= MIN_ROWS_FOR_HOLDOUT)
+
+
+def find_idle(constraints: Sequence[Constraint]) -> frozenset[int]:
+    """Positions of constraints that no decision can violate, if others can be violated."""
+    met = [j for j, constraint in enumerate(constraints) if constraint.is_always_met]
+    return frozenset(met) if len(met) < len(constraints) else frozenset()
+
+
+def set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> FitData:
+    """Set rows aside for a guarantee."""
+    if data.groups is not None:
+        raise ValueError(
+            f"guarantee={options.guarantee!r} counts rows as independent, and groups says that "
+            f"those of a group are not: leave the guarantee out, or give one row of each group, "
+            f"without groups."
+        )
+    needs = [needs_of(constraint, data.rows) for constraint in options.constraints]
+    cells = Cells(data.rows, needs, idle)
+    return data.without_certification_rows(cells, options.calibration_fraction)
+
+
+def compile_what_is_left(
+    data: FitData, options: SolverOptions, factors: ClassFactors
+) -> tuple[Cells, LinearConstraints]:
+    """Compile the constraints on the rows that are trained on."""
+    try:
+        return compile_for_fit(options.constraints, data.rows, factors)
+    except ValueError as error:
+        if data.certification is None:
+            raise
+        # What concerns all rows is raised here.
+        compile_for_fit(options.constraints, data.whole_rows, factors)
+        raise ValueError(
+            f"guarantee={options.guarantee!r} sets aside calibration_fraction="
+            f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
+            f"that it needs are all among those set aside: give more of them or a smaller "
+            f"calibration_fraction, or leave the guarantee out."
+        ) from None
+
+
+def _check_classes_left(data: FitData, options: SolverOptions) -> None:
+    """Refuse a guarantee that leaves a class without rows."""
+    left = np.bincount(data.y, minlength=data.classes.size).astype(np.float64)
+    is_left = data.rows.machine.communicator.sum(left) > 0
+    if not is_left.all():
+        raise ValueError(
+            f"guarantee={options.guarantee!r} sets aside all rows of class "
+            f"{data.classes[~is_left].tolist()[0]!r}, which has too few of them: give more rows, "
+            f"drop the class, or leave the guarantee out."
+        )
+
+
+def compile_for_fit(
+    constraints: Sequence[Constraint],
+    rows: Rows,
+    factors: ClassFactors,
+    like: LinearConstraints | None = None,
+    name: str = "",
+) -> tuple[Cells, LinearConstraints]:
+    """Compile the constraints; those that are always met have no rows."""
+    cells, compiled = compile_constraints(
+        constraints,
+        rows,
+        like,
+        find_idle(constraints),
+        warning=SmallGroupWarning(f"{name}, " if name else "", "" if name else "small_groups_"),
+    )
+    cells.class_weight = factors.both
+    return cells, compiled

@@ -1,0 +1,654 @@
+"""One constrained fit of a regressor, and what rows say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING, Constraint, refuse_priorities
+from gbm_constrained.constraints.checking import check_straight
+from gbm_constrained.constraints.rates import row_functions_of
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.fit_data import (
+    ClassFactors,
+    FitArguments,
+    TargetData,
+    Weights,
+    check_targets,
+)
+from gbm_constrained.decision.choose import VIOLATION_PRICE
+from gbm_constrained.decision.evaluation_set import (
+    UNKNOWN,
+    Estimate,
+    EvaluationSet,
+    Outcome,
+    PlainModel,
+)
+from gbm_constrained.decision.groups import GroupOffsets
+from gbm_constrained.decision.guarantees import (
+    CertifiedAffine,
+    certify_affine,
+    check_affine_guarantee,
+    check_observed,
+    tighten_for_certificate,
+)
+from gbm_constrained.decision.regression import (
+    NORMAL,
+    Affine,
+    AffineChoice,
+    Criterion,
+    PredictedRows,
+    choose_affine,
+    credible_rows,
+    find_largest_multipliers,
+    find_prices,
+    list_group_shifts,
+)
+from gbm_constrained.evaluation.assessment import (
+    FRAGILE_GAIN,
+    Feasibility,
+    describe_missing_guarantee,
+)
+from gbm_constrained.evaluation.audit import (
+    constraints_frame,
+    costs_frame,
+    determination,
+    drifting,
+    groups_frame,
+    history_frame,
+    small_groups_frame,
+)
+from gbm_constrained.evaluation.verdicts import (
+    TRAINING_ROWS,
+    ConstraintResult,
+    Cost,
+    Verdict,
+    measure_cost_of_numbers,
+    rows_of_constraint,
+    rows_of_smallest_group,
+)
+from gbm_constrained.fit.cross_fit import (
+    BoundsAt,
+    FitRun,
+    FoldBoosters,
+    FoldGrowth,
+    Grown,
+    HeldOutRows,
+)
+from gbm_constrained.fit.finalize import (
+    ModelScores,
+    ReportLayout,
+    TrainedModel,
+    report_periods_of_numbers,
+)
+from gbm_constrained.fit.fit import ConstrainedFit, tabulate_shifts
+from gbm_constrained.fit.options import (
+    RoundMerit,
+    SolverOptions,
+    check_measurable,
+    check_rows,
+    divide_as_given,
+)
+from gbm_constrained.fit.problem import (
+    FitProblem,
+    LibrarySettings,
+    compile_what_is_left,
+    find_idle,
+    set_aside,
+)
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints, find_first
+from gbm_constrained.problem.losses import RegressionObjective
+from gbm_constrained.problem.regression import RegressionLagrangian
+from gbm_constrained.solvers.base import Record, Solver
+from gbm_constrained.statistics.sampled_intervals import Sampled
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionProblem(FitProblem):
+    """Constraints bound to the rows of a regression.
+
+    Options of the Lagrangian in `kernel` are the objective and the type of gradients. `half` has
+    the rows at which a group counts as much as all groups together, by functional.
+    """
+
+    data: TargetData
+    half: Float | None = None
+
+    @classmethod
+    def of(
+        cls, options: SolverOptions, arguments: FitArguments, library: LibrarySettings
+    ) -> tuple[SolverOptions, RegressionProblem]:
+        """Encode the rows, and compile the constraints."""
+        check_rows(options, arguments)
+        check_straight(options.constraints, "a regressor", "use a sum of gaps")
+        refuse_priorities(
+            options.constraints, "regressors serve all alike: leave with_priority out"
+        )
+        data = TargetData.of(arguments, options.constraints, library.random_state)
+        library.kernel["objective"].check_targets(data.targets)
+        idle = find_idle(options.constraints)
+        if options.guarantee is not None:
+            left = set_aside(data, options, idle)
+            assert isinstance(left, TargetData)
+            data = left
+        divided = divide_as_given(data, options)
+        assert isinstance(divided, TargetData)
+        ones = np.ones(data.classes.size)
+        factors = ClassFactors(ones, ones)
+        cells, compiled = compile_what_is_left(data, options, factors)
+        check_measurable(divided, cells, compiled)
+        weights = Weights.of(divided, factors)
+        rewards = np.zeros(len(compiled), dtype=bool)
+        compiled = replace(
+            compiled, may_reward_errors=rewards, must_reward_errors=rewards, splits_targets=rewards
+        )
+        # A certificate needs every group.
+        half = None if options.guarantee is None else np.zeros(compiled.constant.size)
+        return options, cls(
+            options.constraints, divided, weights, factors, idle, cells, compiled, library.kernel,
+            half,
+        )  # fmt: skip
+
+    @cached_property
+    def acting(self) -> LinearConstraints:
+        """The constraints as they move the model: each group as far as its rows can tell."""
+        return self.compiled.make_credible(self.cells, self.half)
+
+    @property
+    def objective(self) -> RegressionObjective:
+        """The objective."""
+        found: RegressionObjective = self.kernel["objective"]
+        return found
+
+    def lagrangian(
+        self,
+        index: Codes | None = None,
+        *,
+        is_restricted: bool = False,
+        log_odds: float = 0.0,
+        factor: Float | None = None,
+    ) -> Lagrangian:
+        """Build the Lagrangian of all rows, or of those at positions `index`.
+
+        With `is_restricted`, means are taken over these rows alone. A `factor` is that of the
+        weight of each of these rows. Numbers have no log-odds.
+        """
+        cells, compiled, weight = self.cells, self.acting, self.weights.objective
+        targets = self.data.targets
+        if index is not None:
+            cells = self.cells.take(index, factor)
+            compiled = self.acting.on(cells) if is_restricted else self.acting
+            weight = None if weight is None else weight[index]
+            if factor is not None:
+                weight = factor if weight is None else weight * factor
+            targets = targets[index]
+        found: Any = RegressionLagrangian(
+            targets,
+            cells,
+            compiled,
+            functions=row_functions_of(self.constraints),
+            weight=weight,
+            **self.kernel,
+        )
+        return found  # type: ignore[no-any-return]  # It has the interface of a Lagrangian.
+
+    def predicted_rows(self, cells: Cells, index: Codes, source: str) -> PredictedRows:
+        """Bind the constraints to rows at positions `index`, which are in these cells."""
+        compiled = self.compiled.on(cells)
+        targets = self.data.targets[index]
+        return PredictedRows(cells, compiled, source, targets, self.objective, self.half)
+
+    def certification_set(self) -> PredictedRows | None:
+        """Bind the constraints to the rows that are set aside; None without a guarantee."""
+        data = self.data
+        if data.certification is None:
+            return None
+        found = self.compile(data.whole_rows.take(data.certification), "the rows set aside")
+        return PredictedRows(*found, "certification", data.certification_targets, self.objective)
+
+    def evaluation_set(
+        self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
+    ) -> PredictedRows:
+        """Bind the constraints to rows that are not trained on."""
+        rows = self.data.evaluation_rows(name, X, y, weight, sensitive_features)
+        try:
+            found: tuple[Cells, LinearConstraints] = self.compile(rows, name)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        targets = check_targets(y, f"y of {name}")
+        if not targets.size:
+            raise ValueError(f"{name} has no rows: leave it out.")
+        self.objective.refuse_negative(targets, f"y of {name}")
+        return PredictedRows(*found, name, targets, self.objective, self.half)
+
+
+class RegressionRun(FitRun):
+    """Options, programme and observers of the fit of a regressor."""
+
+    def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
+        """Make a solver; multipliers of boosters are worth the price of violations at most."""
+        if self.library.is_lazy and self.certification is None:
+            assert isinstance(lagrangian, RegressionLagrangian)
+            others = {"largest": find_largest_multipliers(lagrangian.rows), **others}
+        return super().make_solver(lagrangian, **others)
+
+    def aim_at(self, compiled: LinearConstraints) -> LinearConstraints:
+        """Give constraints the bounds that training aims at: tighter ones for a guarantee."""
+        if self.certification is None:
+            return compiled
+        assert isinstance(self.certification, PredictedRows)
+        return tighten_for_certificate(compiled, self.certification, self.options.delta)
+
+    def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
+        """Move the multipliers towards the bounds that training aims at."""
+        bounds = self.aim_at(lagrangian.constraints).b
+        return lambda record: bounds
+
+    def choose_map(
+        self, rows: PredictedRows, score: Array, criterion: Criterion | None = None
+    ) -> AffineChoice:
+        """Choose scale and shift of scores by rows, or shifts of groups if these may decide.
+
+        The `criterion` is by default that of these scores.
+        """
+        criterion = Criterion.of(rows, score) if criterion is None else criterion
+        choice = choose_affine(rows, score, criterion.pick_map, has_scale=self.library.has_scale)
+        if self.groups is None:
+            return choice
+        found = list_group_shifts(rows, score, choice, self.groups, criterion)
+        return found[criterion.best_of(found)]
+
+
+class RegressionGrowth(FoldGrowth):
+    """Grows the boosters of the folds without and with multipliers, and chooses by one criterion.
+
+    Boosters without multipliers come first. They say how far each group acts, and how much the
+    constraints cost if their scores are mapped. If it is more than sampling error, boosters follow
+    whose multipliers move, from the prices of shifts of groups on.
+    """
+
+    run: RegressionRun
+
+    def find_best(self) -> Grown:
+        """Grow boosters, and return those that the criterion prefers, with the best map."""
+        start = np.zeros(len(self.run.problem.compiled))
+        everything = np.ones(start.size, dtype=bool)
+        plain = self.grow(has_multipliers=True, start=start, fixed=everything)
+        self._learn_credibility(plain)
+        rows, score = self._held_out(plain)
+        criterion = Criterion.of(rows, score)
+        identity = AffineChoice(Affine(), *rows.measure_scores(score))
+        self.plain = PlainModel(identity.loss, self._values(plain))
+        found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
+        best = criterion.best_of(found)
+        if not self._is_cheap(plain, found[best], score) and self._has_time_again():
+            given = self.run.problem.initial_multipliers(self.run.options.method.start)
+            prices = find_prices(rows, score, criterion) if given is None else given
+            passes.append(self.grow(has_multipliers=True, start=prices))
+            found.append(self._choose(passes[-1], criterion))
+        best = criterion.best_of(found)
+        boosters, held_out = passes[best]
+        assert isinstance(held_out, PredictedRows)
+        held_out.choices[boosters.rounds] = found[best]
+        held_out.plain_score = score
+        return passes[best]
+
+    def _is_cheap(self, grown: Grown, choice: AffineChoice, plain: Array) -> bool:
+        """Whether a map meets the constraints for what may be the sampling error of the loss."""
+        rows, score = self._held_out(grown)
+        more, noise = rows.compare_losses(choice.apply(score, rows.cells.rows), plain)
+        return bool((choice.violations <= ROUNDING).all()) and more <= noise
+
+    def _values(self, grown: Grown) -> Float:
+        """Compute the value of each constraint as it is stated, (n_constraints,)."""
+        boosters, rows = grown
+        statistics = rows.lagrangian.at(boosters.held_margin(boosters.rounds)).exact_statistics()
+        return rows.compiled.values(rows.compiled.functionals(statistics))
+
+    def _learn_credibility(self, plain: Grown) -> None:
+        """Let each group act as far as rows tell it from the others at plain scores."""
+        run, rows = self.run, plain[1]
+        problem = run.problem
+        assert isinstance(problem, RegressionProblem)
+        assert isinstance(rows, PredictedRows)
+        if problem.half is None:
+            half = credible_rows(rows, plain[0].held_margin(plain[0].rounds))
+            self.run = replace(run, problem=replace(problem, half=half))
+            rows.half = half
+
+    def _choose(self, grown: Grown, criterion: Criterion) -> AffineChoice:
+        """Choose the map of the boosters' scores by the rows that they hold out.
+
+        The rows keep the choice for the model of all rows.
+        """
+        rows, score = self._held_out(grown)
+        choice = self.run.choose_map(rows, score, criterion)
+        assert isinstance(grown[1], PredictedRows)
+        grown[1].choices[grown[0].rounds] = choice
+        return choice
+
+    def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
+        boosters, rows = grown
+        assert isinstance(rows, PredictedRows)
+        credible = rows.credible
+        aimed = credible.with_bounds(self.run.aim_at(credible.compiled).b)
+        return aimed, boosters.held_margin(boosters.rounds)
+
+    def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
+        """Bind the constraints to the rows that the boosters hold out."""
+        problem = self.run.problem
+        assert isinstance(problem, RegressionProblem)
+        return problem.predicted_rows(lagrangian.cells, self.rows, self.source)
+
+
+@dataclass(frozen=True)
+class HeldOutTargets(HeldOutRows):
+    """Boosters on parts of the rows are grown first, and find the path of the multipliers."""
+
+    def make_growth(self, run: FitRun, folds: Sequence[Any], source: str) -> FoldGrowth:
+        """Make what grows the boosters."""
+        return RegressionGrowth(run, self.factory, folds, source)
+
+
+class RegressionFit(ConstrainedFit):
+    """One constrained fit of a regressor; see :class:`ConstrainedFit`."""
+
+    run: RegressionRun
+    problem_class = RegressionProblem
+    run_class = RegressionRun
+    held_out_rows = HeldOutTargets
+    check_guarantee = staticmethod(check_affine_guarantee)
+
+    def measure(self, *args: Any, **options: Any) -> None:
+        """Find the path of the multipliers, and refuse stated ranges that held-out rows leave."""
+        super().measure(*args, **options)
+        rows, boosters = self.measured.rows, self.measured.boosters
+        if self.run.certification is not None and boosters is not None:
+            assert isinstance(rows, PredictedRows)
+            check_observed(rows, boosters.held_margin(boosters.rounds))
+
+    def find_merit(self, held: EvaluationSet, margin: Array) -> RoundMerit:
+        """Find the mean loss of the scores with the price of their violation, in it."""
+        assert isinstance(held, PredictedRows)
+        criterion = Criterion.of(held, margin)
+        loss, violations = held.measure_scores(margin)
+        left = criterion.weights * np.maximum(violations - criterion.errors, 0.0)
+        first = violations[find_first(held.compiled)].max(initial=-np.inf)
+        price = VIOLATION_PRICE * left.max(initial=0.0)
+        return RoundMerit(float(criterion.share(loss)) + float(price), float(first))
+
+    def training_rows(self) -> PredictedRows:
+        """Bind the constraints to the training rows, to report on them."""
+        problem = self.problem
+        assert isinstance(problem, RegressionProblem)
+        everyone = np.arange(len(problem.data.rows))
+        return problem.predicted_rows(problem.cells, everyone, TRAINING_ROWS)
+
+
+IDENTITY = AffineChoice(Affine(), np.nan, np.zeros(0))
+
+
+@dataclass(frozen=True, eq=False)
+class FinalRegressor:
+    """The regressor that a fit returns.
+
+    Parameters
+    ----------
+    affine : Affine
+        Scale and shift of its scores.
+    record : Record
+        State of the solver at the model, with values on the training rows.
+    rows : PredictedRows
+        Rows that are reported.
+    score : ndarray of shape (n_samples,)
+        Scores of these rows.
+    others : tuple of PredictedRows and ndarray, or None, default=None
+        Further held-out rows and their scores. Constraints that the reported rows measure less
+        completely are reported by these.
+    offsets : GroupOffsets or None, default=None
+        What is added to the scores of each group, if groups may decide.
+    certified : CertifiedAffine or None
+        P-values of the constraints on these rows; None without a guarantee.
+    periods : DataFrame or None
+        Values of the constraints by period, if the held-out rows are of several.
+    cost : Cost
+        What the constraints cost on the held-out rows that chose the model.
+    """
+
+    affine: Affine
+    record: Record
+    rows: PredictedRows
+    score: Array
+    others: tuple[PredictedRows, Array] | None = None
+    offsets: GroupOffsets | None = None
+    certified: CertifiedAffine | None = None
+    periods: pd.DataFrame | None = None
+    cost: Cost = field(default_factory=Cost)
+
+
+def finalize_regression(
+    fit: RegressionFit, trained: TrainedModel, rounds: int, margin: Array | None
+) -> FinalRegressor:
+    """Choose the map of a trained booster's scores, and measure the model on all rows.
+
+    `rounds` are those of the whole ensemble; `margin` are the scores of the training rows after
+    these rounds, if they are known.
+    """
+    known = {} if margin is None or fit.has_offset else {rounds: margin}
+    scores = ModelScores(trained, fit.measured, known)
+    choice, measured = IDENTITY, fit.measured.rows
+    held_out: tuple[PredictedRows, Array] | None = None
+    others = None
+    certification, certified, periods = fit.run.certification, None, None
+    cost = Cost()
+    if isinstance(measured, PredictedRows):
+        score = scores.held_out(measured, rounds)
+        if isinstance(certification, PredictedRows):
+            unseen = certification, scores.held_out(certification, rounds)
+            check_observed(*unseen)
+            has_scale = fit.run.library.has_scale
+            certified = certify_affine(
+                (measured, score), unseen, fit.options.delta, has_scale=has_scale
+            )
+            choice = IDENTITY._replace(affine=certified.affine)
+        else:
+            choice = measured.choices.get(rounds) or fit.run.choose_map(measured.credible, score)
+        held_out = others = measured, choice.apply(score, measured.cells.rows)
+        periods = report_periods_of_numbers(fit, *held_out)
+        if measured.plain_score is not None:
+            cost = measure_cost_of_numbers(*held_out)
+    for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
+        assert isinstance(rows, PredictedRows)
+        held_out = rows, choice.apply(scores.held_out(rows, rounds), rows.cells.rows)
+        rows.measure(rounds, held_out[1])
+    if certified is not None:  # Verdicts are by the rows of the certificate.
+        held_out = unseen[0], choice.apply(unseen[1], unseen[0].cells.rows)
+        others = None
+    training = choice.apply(scores.training(rounds), fit.data.rows)
+    model = describe_regressor(fit, choice.affine, rounds, training, held_out)
+    return replace(
+        model,
+        others=others,
+        offsets=choice.offsets,
+        certified=certified,
+        periods=periods,
+        cost=cost,
+    )
+
+
+def describe_regressor(
+    fit: RegressionFit,
+    affine: Affine,
+    rounds: int,
+    training: Array,
+    held_out: tuple[PredictedRows, Array] | None = None,
+) -> FinalRegressor:
+    """Measure a model by the scores of its training rows, and of held-out rows, if any."""
+    solver = fit.solver
+    lagrangian, compiled = solver.lagrangian, fit.problem.compiled
+    statistics = lagrangian.at(training).exact_statistics()
+    functionals = compiled.functionals(statistics)
+    record = Record(
+        iteration=len(solver.history),
+        rounds=rounds,
+        objective=lagrangian.objective(statistics),
+        error=np.nan,
+        rates=compiled.rows_of(functionals),
+        functionals=functionals,
+        bounds=solver.bounds,
+        multipliers=solver.multipliers,
+        bregman=np.nan,
+        seconds=solver.elapsed,
+    )
+    if held_out is None:
+        held_out = fit.training_rows(), training
+    return FinalRegressor(affine, record, *held_out)
+
+
+def report_regressor(
+    estimator: Any, fit: RegressionFit, model: FinalRegressor, rounds: int | None = None
+) -> Feasibility:
+    """Set the fitted attributes that report on the constraints, and return the verdicts.
+
+    `rounds` are those that were trained; by default those of the solver.
+    """
+    compiled, record, rows = fit.problem.compiled, model.record, model.rows
+    layout = ReportLayout(compiled, fit.evaluation_sets)
+    outcome = _measure(rows, model.score)
+    spread, is_training = layout.spread(record.functionals), rows.source == TRAINING_ROWS
+    if model.others is not None:
+        outcome = outcome.complete_by(layout.lay_out(_measure(*model.others)), layout.compiled)
+    elif not is_training and model.certified is None:  # No other rows but those of the trees.
+        outcome = outcome.leave_out_incomplete(spread, layout.compiled)
+    uncertified, p_value, level = _read_certificate(model, rows)
+    doubt = describe_missing_guarantee("high_probability") if uncertified else ""
+    results = _assess(fit, layout, outcome, model, doubt)
+    drift = () if model.periods is None else drifting(model.periods)
+    feasibility = Feasibility(
+        uncertified, results, (), (), np.nan, None, np.nan, np.nan, rows.source,
+        rows.cells.n_rows, p_value, level,
+        drifting=tuple(result for result in results if str(result.constraint) in drift),
+        rounds_trained=fit.solver.rounds if rounds is None else rounds,
+        rounds_asked=fit.run.library.n_rounds,
+        is_fragile=_is_fragile(model.cost), cost=model.cost, plain=fit.measured.plain,
+    )  # fmt: skip
+    laid_out = None if is_training else layout.lay_out(outcome)
+    verdicts = [result.verdict for result in results]
+    estimator.constraint_report_ = constraints_frame(
+        layout.compiled, spread, record.multipliers, laid_out, verdicts
+    )
+    mean_loss = rows.measure_scores(model.score)[0]
+    estimator.cost_report_ = costs_frame(
+        compiled.names,
+        "loss",
+        PlainModel(mean_loss, layout.values(outcome)),
+        _describe_plain(rows),
+        rows.source,
+    )
+    estimator.group_report_ = groups_frame(layout.compiled, spread, laid_out)
+    estimator.small_groups_ = small_groups_frame(compiled)
+    estimator.history_ = _make_history(fit, record, layout.values(outcome), outcome.sources)
+    estimator.feasibility_ = feasibility
+    if model.periods is not None:
+        estimator.period_report_ = model.periods
+    estimator.stopping_message_ = fit.notifier.message
+    estimator.unseen_r2_ = UNKNOWN if is_training else _determination(rows, model.score)
+    estimator.adjustment_ = model.affine.as_series()
+    if (offsets := model.offsets) is not None:
+        groups, shift = offsets.groups_of(fit.data.rows), np.array([model.affine.shift])
+        estimator.group_shifts_ = tabulate_shifts(shift, offsets, groups)
+    found = pd.Series(record.multipliers, list(compiled.rows), name="multiplier")
+    estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
+    return feasibility
+
+
+def _describe_plain(rows: PredictedRows) -> PlainModel | None:
+    """Describe the model without constraints by the rows that know its scores."""
+    if rows.plain_score is None:
+        return None
+    statistics = rows.lagrangian.at(rows.plain_score).exact_statistics()
+    values = rows.compiled.values(rows.compiled.functionals(statistics))
+    return PlainModel(float(statistics.loss[0]), values)
+
+
+def _is_fragile(cost: Cost) -> bool:
+    """Whether constraints cost most of what a model explains beyond the mean target."""
+    gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
+    return bool(gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain)
+
+
+def _read_certificate(
+    model: FinalRegressor, rows: PredictedRows
+) -> tuple[tuple[Constraint, ...], float, float]:
+    """Find the constraints without their certificate, and its p-value and level, if any."""
+    certified = model.certified
+    if certified is None:
+        return (), np.nan, np.nan
+    missing = np.flatnonzero(certified.p_values > certified.level)
+    found = tuple(rows.compiled.constraints[j] for j in missing)
+    return found, float(certified.p_values.max()), certified.level
+
+
+def _measure(rows: PredictedRows, score: Array) -> Outcome:
+    """Measure the constraints by the scores of rows."""
+    functionals, intervals, of_functionals = rows.intervals(score)
+    sources = np.full(len(rows.compiled.constraints), rows.source, dtype=object)
+    sampled = Sampled(intervals, of_functionals)
+    return Outcome(functionals, intervals, of_functionals, sources, sampled)
+
+
+def _assess(
+    fit: RegressionFit, layout: ReportLayout, outcome: Outcome, model: FinalRegressor, doubt: str
+) -> tuple[ConstraintResult, ...]:
+    """Assess each constraint by the rows that measure it, training rows where no others do."""
+    values = layout.values(outcome)
+    on_training = fit.problem.compiled.values(model.record.functionals)
+    known = [model.rows, *([] if model.others is None else model.others[:1])]
+    results = []
+    for j, constraint in enumerate(fit.problem.constraints):
+        rows = next(rows for rows in known if rows.source == outcome.sources[j])
+        estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
+        if np.isnan(values[j]):
+            rows, estimate = fit.training_rows(), Estimate(float(on_training[j]), np.nan, np.nan)
+        n = rows_of_constraint(rows.cells, rows.compiled, j)
+        left_out = rows.compiled.left_out(j)
+        verdict = Verdict.of(constraint, estimate, n, rows.source, doubt=doubt, left_out=left_out)
+        smallest = rows_of_smallest_group(rows.cells, rows.compiled, j, None)
+        results.append(ConstraintResult(constraint, *estimate, smallest, verdict))
+    return tuple(results)
+
+
+def _determination(rows: PredictedRows, score: Array) -> Estimate:
+    """Estimate R^2 on rows, with a normal interval of the mean squared loss."""
+    problem = rows.lagrangian.rows
+    square = (rows.targets - rows.objective.predict(np.asarray(score, np.float64))) ** 2
+    weight = problem.objective_weight / problem.total_weight
+    loss = float(weight @ square)
+    half = NORMAL * float(np.sqrt(weight**2 @ (square - loss) ** 2))
+    return determination(Estimate(loss, loss - half, loss + half), problem.scale)
+
+
+def _make_history(
+    fit: RegressionFit, final: Record, values: Float, sources: NDArray[np.object_]
+) -> pd.DataFrame:
+    """Make a table with one row per outer iteration, and a last one for the returned model.
+
+    `values` are those of the constraints under that model, on rows with the names `sources`.
+    """
+    records = [r for r in fit.solver.history if r.rounds < final.rounds]
+    records.append(final)
+    held_out: Float | None = None
+    if known := fit.reporting_rows:
+        tables = [np.array([rows.values(r.rounds) for r in records]) for rows in known]
+        held_out = np.where(sources == known[-1].source, tables[-1], tables[0])
+        held_out[-1] = values
+    table = history_frame(records, fit.solver.lagrangian.constraints, held_out)
+    return table.drop(columns="error")

@@ -1,0 +1,759 @@
+r"""Proxies of 0-1 rates as functions of the scores of a row, and their derivatives.
+
+Whatever the constraints, a row of cell c contributes one kernel with two tables of coefficients,
+
+.. math:: k_c(F) = \sum_k T_{ck} (-\log p_k(F)) + \sum_k Q_{ck} \frac{p_k(F) + q_k(F)}{2},
+
+a cross-entropy with soft targets ``T >= 0`` (convex) and an expected cost ``Q`` (bounded, not
+convex). ``p = softmax(F)`` and ``q = softmax(F / 2)``; a binary margin m stands for F = (0, m).
+The parts are
+
+- the objective: T = one-hot of the label;
+- a mean-loss constraint: the same, times its coefficient;
+- a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy: see
+  :mod:`gbm_constrained.problem.kernels`.
+
+Of two classes, a ramp may stand for ``(p + q) / 2``: see
+:mod:`gbm_constrained.problem.kernels`.
+
+With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
+
+- gradient: ``S p - T + p (Q - Q_p) / 2 + q (Q - Q_q) / 4``;
+- Hessian, diagonal majoriser: ``S p (1 - p) + range(Q) (p (1 - p) / 2 + q (1 - q) / 8)``. The
+  curvature of the expected cost changes sign, but is at most that; taking the bound keeps
+  ``|gradient| / Hessian`` of the proxy at most 2, where its positive part would let leaves blow
+  up.
+
+No further exponentials are needed: q is sqrt(p), scaled to sum to one.
+
+**Steps that do not overshoot.** A Newton step of the cross-entropy goes ``1 / p`` far where the
+model gives a row's label the probability p, and a leaf of few rows takes such steps: negatives
+that share it with a heavily weighed positive are thrown far below all others, and with them
+positives that the tree has not seen. The curvature of the parabola that touches ``log(1 +
+exp(z))`` in a margin z and is nowhere below it,
+
+.. math:: c(z) = \frac{\tanh(z / 2)}{2 z} = \frac{p - 1/2}{z}
+
+(Jaakkola and Jordan, "Bayesian parameter estimation via variational methods", 2000, eq. 7), bounds
+the full step; a step shrunk by a learning rate eta is as safe with eta times that. Where a
+multiplier is above zero on a binary margin, and the kernel is convex (no expected cost, nothing
+clipped), ``S p (1 - p)`` therefore becomes ``S max(p (1 - p), eta c(z))``. At slow rates this is
+the library's own Hessian for all rows but the surest. For softmax scores a joint bound is several
+times too steep, and a bound for each score alone costs accuracy (evidence, Proxies).
+
+A kernel works on blocks of rows in two steps, so that values and gradients at the same scores
+share the exponentials: ``link`` turns scores into probabilities, everything else takes those.
+
+"Class 1 is predicted" becomes :math:`r(m) = \max(0, \min(1, 1/2 + m / 4))`, which is as steep at a
+margin of zero as the probability of class 1 (Goh, Cotter, Gupta and Friedlander, section 2, with a
+ramp four times as wide). A row with the expected cost Q of class 1 over class 0 contributes
+``Q r(m)``. Rows beyond the ends of the ramp have no gradient: a row far on the wrong side does
+not pull at all, where the sigmoid lets it pull a little.
+
+**Hessian.** The second derivative is zero, or does not exist, and leaves need a number above zero.
+Let s be the sign of Q. The convex bound of the ramp that is tight where one stands (the paper's
+equation 4) is constant where ``s m >= 2``, and up to a constant the hinge
+``|Q| max(0, 1/2 + s m / 4)`` elsewhere. The hinge is nowhere above the parabola that touches it
+and has the curvature
+
+.. math:: \frac{|Q|}{8 |s m + 2|}
+
+(Groenen, Nalbantov and Bioch, "SVM-Maj: a majorization approach to linear support vector machines
+with different hinge errors", 2008). A full step from inside the ramp mirrors the margin at the
+ramp's lower end, and is at most 8 long.
+
+Near that end the curvature has no limit, and a row there would hold its whole leaf. The distance
+is therefore taken as ``KINK`` at least, which is the sharpest for a ramp whose ends are rounded
+over that distance. Where the bound is constant, the Hessian is zero: such a row is left to the
+objective. Gradient and Hessian are thus those of the paper's Algorithm 1 with bounds that are
+renewed in every round.
+
+A 0-1 rate with cost ``a_k`` of predicting class k is replaced by coefficients T and Q of the row
+kernel (see :mod:`gbm_constrained.problem.kernels`). Multipliers always move on exact rates.
+
+``"logistic"``
+    :math:`T_k = (\max_l a_l - a_k) / \log 2`. With :math:`1[\text{prediction} \ne k] \le
+    -\log(p_k) / \log 2` the proxy is a convex upper bound of the cost, up to a constant. Of three
+    or more classes, a cost of predicting one of them makes all others equal targets, and pulls
+    their probabilities together. Such constraints have the sigmoid proxy by default
+    (evidence, Proxies).
+``"sigmoid"``
+    :math:`Q = a`. "k is predicted" becomes a probability, the mean of p_k and of q_k at half the
+    scores. The proxy is bounded, so that a row far on the wrong side pulls little. With p alone
+    constraints are met by flipping the few nearest rows, for which multipliers grow large; q alone
+    reaches far and costs accuracy (evidence, Proxies).
+``"ramp"``
+    :math:`Q = a`. "Class 1 is predicted" becomes a ramp of the margin of two classes
+    (:mod:`gbm_constrained.problem.kernels`). A row beyond the ramp's ends does not pull.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, partial, reduce
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from scipy.special import expit
+
+from gbm_constrained._typing import Array
+from gbm_constrained.data.cells import address_of, array_module, look_up
+
+LOG2 = float(np.log(2.0))
+
+
+class Block(NamedTuple):
+    """Arguments of the kernels for a block of rows.
+
+    Parameters
+    ----------
+    probability : Probabilities as ``link`` writes them.
+    labels : (n,). Labels as ``encode`` returns them.
+    codes : (n,) or slice. Keys by which the tables look up rows.
+    cap : Cross-entropy at which the clipped loss ends.
+    """
+
+    probability: Array
+    margin: Array
+    labels: Array
+    codes: Any
+    tables: Any
+    cap: float
+
+
+def over_classes(function: np.ufunc, table: Array) -> Array:
+    """Reduce the few columns of a long table to one, which numpy's own reduction is slow at."""
+    found: Array = reduce(function, [table[:, k] for k in range(table.shape[1])])
+    return found
+
+
+def loss_lipschitz(n_classes: int) -> float:
+    """Bound the slope of the cross-entropy in the scores: 1 for a binary margin, else sqrt 2."""
+    return 1.0 if n_classes == 2 else float(np.sqrt(2.0))
+
+
+def rate_lipschitz(n_classes: int) -> float:
+    """Bound the slope of a unit-cost 0-1 rate, as step sizes assume it.
+
+    With the probability p_k in place of the step function the gradient is p_k (e_k - p), of norm
+    at most 1/4 for a binary margin and sqrt(2)/4 for softmax scores. The sigmoid proxy is three
+    quarters as steep, and the ramp of a binary margin as steep.
+    """
+    return loss_lipschitz(n_classes) / 4.0
+
+
+def clip_cap(outlier_clip: float | None) -> float:
+    """Compute the cross-entropy of a margin of `outlier_clip` on the wrong side."""
+    return np.inf if outlier_clip is None else float(np.logaddexp(0.0, outlier_clip))
+
+
+@dataclass(frozen=True)
+class KernelTables:
+    """Coefficients of the row kernel of every cell, with what kernels derive from them.
+
+    Parameters
+    ----------
+    target : (n_cells, n_classes). Soft targets T, non-negative.
+    cost : (n_cells, n_classes). Expected-cost coefficients Q.
+    clipped : (n_cells,). Coefficients of the clipped cross-entropy min(-log p_label, cap), whose
+        gradient is zero beyond the cap.
+    cell_labels : (n_cells,). The class index of each cell.
+    dtype : Precision of what :meth:`rows` returns.
+    """
+
+    target: Array
+    cost: Array
+    clipped: Array
+    cell_labels: Array
+    dtype: np.dtype[Any]
+    _looked_up: dict[tuple[bytes, int, int], Array] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _by_sign: dict[bytes, tuple[float, float] | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @cached_property
+    def label_target(self) -> Array:
+        """T at the cell's own label, (n_cells,)."""
+        found: Array = self.target[self._positions, self.cell_labels]
+        return found
+
+    @cached_property
+    def other_target(self) -> Array:
+        """T with zeros at the cell's own label, (n_cells, n_classes)."""
+        other = self.target.copy()
+        other[self._positions, self.cell_labels] = 0.0
+        return other
+
+    @cached_property
+    def _positions(self) -> Array:
+        """Positions of the cells, (n_cells,)."""
+        found: Array = array_module(self.target).arange(self.cell_labels.size)
+        return found
+
+    @cached_property
+    def margin_cost(self) -> Array:
+        """Binary: cost of predicting 1 over predicting 0, (n_cells,)."""
+        found: Array = self.cost[:, 1] - self.cost[:, 0]
+        return found
+
+    @cached_property
+    def signed_target(self) -> Array:
+        """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
+        return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
+
+    @cached_property
+    def signed_other(self) -> Array:
+        """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
+        return np.where(self.cell_labels > 0, self.other_total, -self.other_total)
+
+    @cached_property
+    def curvature(self) -> Array:
+        """Factor of ``p (1 - p)`` in the Hessian majoriser, (n_cells,)."""
+        return over_classes(np.add, np.abs(self.target))
+
+    @cached_property
+    def parts(self) -> tuple[bool, bool, bool]:
+        """Whether there is a target of another label, an expected cost, a clipped loss."""
+        return bool(self.other_target.any()), bool(self.cost.any()), bool(self.clipped.any())
+
+    @cached_property
+    def total_target(self) -> Array:
+        """Sum of T over classes, (n_cells,)."""
+        return over_classes(np.add, self.target)
+
+    @cached_property
+    def other_total(self) -> Array:
+        """Sum of T over the classes other than the cell's own, (n_cells,)."""
+        return over_classes(np.add, self.other_target)
+
+    @cached_property
+    def cost_range(self) -> Array:
+        """Range of Q over classes, (n_cells,)."""
+        found: Array = np.ptp(self.cost, axis=1)
+        return found
+
+    def rows(self, table: Array, codes: Any) -> Array:
+        """Look up a table of cells for each row; a one-dimensional constant becomes shape ()."""
+        if table.ndim == 1 and (table == table[0]).all():
+            return np.asarray(table[0], dtype=self.dtype)[()]
+        found: Array = look_up(table.astype(self.dtype), codes)
+        return found
+
+    def kept_rows(self, table: Array, codes: Any) -> Array:
+        """Look up a one-dimensional table once for all rounds with the same multipliers.
+
+        The codes of a block must be in the same memory each time, and the result is read-only.
+        """
+        key = (table.tobytes(), address_of(codes), codes.size)
+        if key not in self._looked_up:
+            self._looked_up[key] = self.rows(table, codes)
+        return self._looked_up[key]
+
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """Find (u, v) with ``table = u + v s``, s the signs of labels; None if there are none."""
+        key = table.tobytes()
+        if key not in self._by_sign:
+            of_label = [table[self.cell_labels == k] for k in (0, 1)]
+            low, high = (float(entries[0]) for entries in of_label)
+            found = (of_label[0] == low).all() and (of_label[1] == high).all()
+            self._by_sign[key] = ((high + low) / 2, (high - low) / 2) if found else None
+        return self._by_sign[key]
+
+
+class RowTables(KernelTables):
+    """Tables in which every row is its own cell, for several classes in several views."""
+
+    def rows(self, table: Array, codes: Any) -> Array:
+        """Take the block of rows."""
+        found: Array = table[codes]
+        return found
+
+    kept_rows = rows
+
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """Find nothing: entries differ from row to row."""
+        return None
+
+
+class BinaryRowTables:
+    """Tables that a binary kernel reads, in which every row is its own cell.
+
+    Entries are written block by block, so that they stay in cache: with a hundred constraints they
+    are most of the cost of a dual step. Labels are signs, in the dtype of the entries, and the
+    other attributes are those of :class:`KernelTables`. The curvature is written only where there
+    is a target of another label.
+    """
+
+    def __init__(self, labels: Array) -> None:
+        self.labels = labels
+        self.signed_target = np.empty_like(labels)
+        self.curvature = np.empty_like(labels)
+        # The pages of these zeros take no memory until something is written to them.
+        self.signed_other: Array
+        self.margin_cost: Array
+        self.clipped: Array
+        self.signed_other, self.margin_cost, self.clipped = (
+            array_module(labels).zeros(labels.shape, dtype=labels.dtype) for _ in range(3)
+        )
+        self.parts = (False, False, False)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision of the entries."""
+        return np.dtype(self.labels.dtype)
+
+    def begin(self, parts: tuple[bool, bool, bool]) -> None:
+        """Set the parts that are written next; the others become zero."""
+        filled = (self.signed_other, self.margin_cost, self.clipped)
+        for table, was, is_ in zip(filled, self.parts, parts, strict=True):
+            if was and not is_:
+                table.fill(0.0)
+        self.parts = parts
+
+    def fill(
+        self, rows: slice, own: Array | float, rate: Array | None, cost: Array | None, clipped: Any
+    ) -> None:
+        """Write a block of rows.
+
+        `own` is the target of the rows' own label but for rates; `rate` and `cost` are costs of
+        predicting 1 over predicting 0, under the logistic and a bounded proxy.
+        """
+        labels, target = self.labels[rows], self.signed_target[rows]
+        signed_own = labels if isinstance(own, float) and own == 1.0 else labels * own
+        if rate is None:
+            np.negative(signed_own, out=target)
+        elif not self.parts[0]:
+            np.multiply(rate, 1.0 / LOG2, out=target)
+            target -= signed_own
+        else:
+            # Predicting the row's label costs c = rate times label. The part (c + |c|) / 2 is a
+            # target of the other label, and (c - |c|) / 2 one of its own; here times the label.
+            half = rate * (0.5 / LOG2)
+            size = np.abs(half)
+            size *= labels
+            other = np.add(half, size, out=self.signed_other[rows])
+            np.subtract(half, size, out=target)
+            target -= signed_own
+            np.add(np.abs(target, out=half), np.abs(other, out=size), out=self.curvature[rows])
+        if cost is not None:
+            self.margin_cost[rows] = cost
+        if clipped is not None:
+            self.clipped[rows] = clipped
+
+    @property
+    def label_target(self) -> Array:
+        """T at the row's own label."""
+        return -self.labels * self.signed_target
+
+    @property
+    def other_total(self) -> Array:
+        """T at the other label."""
+        return self.labels * self.signed_other
+
+    @property
+    def total_target(self) -> Array:
+        """Sum of T over classes."""
+        return self.label_target + self.other_total
+
+    @property
+    def cost(self) -> Array:
+        """Expected-cost coefficients, counted from those of the first class; (n_samples, 2)."""
+        return np.stack([np.zeros_like(self.margin_cost), self.margin_cost], axis=1)
+
+    def rows(self, table: Array, codes: slice) -> Array:
+        """Take the block of rows."""
+        found: Array = table[codes]
+        return found
+
+    kept_rows = rows
+
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """Find nothing: entries differ from row to row."""
+        return None
+
+
+BinaryTables: TypeAlias = KernelTables | BinaryRowTables
+
+
+FLAT = 1e-3  # Margin below which the curvature of the parabola above is 1/4, to seven digits.
+TINY = 1e-30  # Added to distances, so that no quotient is 0 / 0; it changes no larger number.
+
+
+class BinaryKernel:
+    """The row kernel on a binary margin of shape (n,).
+
+    Probabilities are ``a = sigmoid(-s m)``, of the *wrong* class, with s = +1 for a positive and
+    -1 for a negative row: exact to the last digit where the model is right. Labels are the s.
+    """
+
+    @staticmethod
+    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+        """Encode class indices as signs, -1 and 1."""
+        return (2 * y - 1).astype(dtype)
+
+    @staticmethod
+    def link(margin: Array, labels: Array, out: Array) -> None:
+        """Write the probability of the wrong class of each row."""
+        np.multiply(margin, labels, out=out)
+        with np.errstate(over="ignore"):  # The quotient 1 / infinity is the right limit.
+            np.exp(out, out=out)
+        out += 1.0
+        np.divide(1.0, out, out=out)
+
+    @staticmethod
+    def predict(margin: Array) -> Array:
+        """Predict class 1 where the margin is positive."""
+        is_positive: Array = margin > 0
+        return is_positive
+
+    @staticmethod
+    def loss(a: Array, margin: Array, labels: Array) -> Array:
+        """Compute the cross-entropy: ``-log(1 - a)``, or ``-s m - log a`` where a is above 1/2."""
+        log_larger = np.subtract(1.0, a)
+        np.maximum(log_larger, a, out=log_larger)
+        np.log(log_larger, out=log_larger)
+        signed = labels * margin
+        # |x| - x = -2 min(x, 0), and numpy's minimum takes several times as long.
+        loss: Array = np.abs(signed)
+        loss -= signed
+        loss *= 0.5
+        loss -= log_larger
+        return loss
+
+    @classmethod
+    def value(cls, block: Block) -> Array:
+        """Compute the kernel value of each row."""
+        a, margin, labels, codes, t, cap = block
+        loss = cls.loss(a, margin, labels)
+        chosen = cls.decision(margin)
+        return np.asarray(
+            t.rows(t.label_target, codes) * loss
+            + t.rows(t.other_total, codes) * (loss + labels * margin)
+            + t.rows(t.cost[:, 0], codes) * (1.0 - chosen)
+            + t.rows(t.cost[:, 1], codes) * chosen
+            + t.rows(t.clipped, codes) * np.minimum(loss, cap)
+        )
+
+    @staticmethod
+    def decision(margin: Array) -> Array:
+        """Compute what stands for the prediction of class 1: the mean of two probabilities."""
+        return np.asarray((expit(margin) + expit(margin / 2.0)) / 2.0)
+
+    @staticmethod
+    def look_up(block: Block, table: Array) -> Array:
+        """Look up a one-dimensional table for each row; the result is read-only."""
+        t: BinaryTables = block.tables
+        parts = t.by_sign(table)
+        if parts is None:
+            return t.kept_rows(table, block.codes)
+        centre, half = parts  # In cache, a product and a sum are faster than a look-up.
+        if half == 0:
+            constant: Array = t.dtype.type(centre)
+            return constant
+        entries: Array = block.labels * half
+        if centre != 0:
+            entries += centre
+        return entries
+
+    @classmethod
+    def gradient(cls, block: Block, grad: Array, hess: Array, learning_rate: float = 0.0) -> None:
+        """Write the gradient and the Hessian majoriser of each row.
+
+        The majoriser of a convex kernel keeps a step shrunk by `learning_rate` from overshooting.
+        """
+        a, margin, labels, _, t, cap = block
+        look_up = partial(cls.look_up, block)
+        has_other, has_cost, has_clipped = t.parts
+        np.multiply(a, a, out=hess)
+        np.subtract(a, hess, out=hess)
+        if learning_rate > 0 and not has_cost and not has_clipped:
+            np.maximum(hess, cls._safe_curvature(a, margin, learning_rate), out=hess)
+        target = look_up(t.signed_target)
+        np.multiply(a, target, out=grad)
+        total = look_up(t.curvature) if has_other else np.abs(target)
+        if has_other:
+            grad += look_up(t.signed_other) * (1.0 - a)
+        if has_clipped:
+            unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
+            grad -= unclipped * labels * a
+            total = total + np.abs(unclipped)
+        of_cost = cls.add_cost(block, hess, grad) if has_cost else []
+        if total.ndim or total != 1.0:
+            hess *= total
+        for bound in of_cost:
+            hess += bound
+
+    @classmethod
+    def add_cost(cls, block: Block, variance: Array, grad: Array) -> list[Array]:
+        """Add the slope of the expected cost; return the terms of a bound of its curvature.
+
+        The `variance` is ``p (1 - p)``.
+        """
+        cost = 0.5 * cls.look_up(block, block.tables.margin_cost)
+        near, far = cost * variance, cls._slope(variance)
+        far *= cost
+        grad += near
+        grad += far
+        far *= 0.5
+        return [np.abs(near, out=near), np.abs(far, out=far)]
+
+    @classmethod
+    def cost_curvature(cls, variance: Array, margin: Array) -> Array:
+        """Compute the second derivative of what stands for the prediction of class 1."""
+        # 1 - 2 p = -tanh(m / 2), and 1 - 2 q = -tanh(m / 4).
+        bend = -variance * np.tanh(margin / 2.0) - cls._slope(variance) * np.tanh(margin / 4.0) / 2
+        return np.asarray(bend / 2.0)
+
+    @staticmethod
+    def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
+        """Compute the curvature of the parabola above the loss, times the learning rate."""
+        distance = np.abs(margin)
+        distance += TINY
+        curvature: Array = np.subtract(0.5, a)
+        np.abs(curvature, out=curvature)
+        curvature /= distance
+        if learning_rate > 0.5:  # At lower rates the Hessian itself is larger there.
+            curvature[distance < FLAT] = 0.25
+        curvature *= learning_rate
+        return curvature
+
+    @staticmethod
+    def _slope(variance: Array) -> Array:
+        """Compute the slope ``q (1 - q) / 2`` of q in the margin from ``p (1 - p)``."""
+        root = np.sqrt(variance)
+        slope: Array = root * 4.0
+        slope += 2.0
+        np.divide(root, slope, out=slope)
+        return slope
+
+    @classmethod
+    def hessian_product(cls, block: Block, u: Array) -> Array:
+        """Compute the exact Hessian of each row's kernel times `u`."""
+        a, margin, labels, codes, t, cap = block
+        curvature = t.rows(t.total_target, codes) + t.rows(t.clipped, codes) * (
+            cls.loss(a, margin, labels) < cap
+        )
+        variance = a * (1.0 - a)
+        of_cost = t.rows(t.margin_cost, codes) * cls.cost_curvature(variance, margin)
+        curvature = curvature * variance + of_cost
+        return np.asarray(curvature * u)
+
+
+SLOPE = 0.25  # In a margin; that of the probability at zero.
+END = 0.5 / SLOPE  # Margin at which the ramp reaches one.
+KINK = 0.5  # Distance from the lower end within which the Hessian grows no more.
+
+
+class RampKernel(BinaryKernel):
+    """The row kernel on a binary margin of shape (n,), with ramps for expected costs."""
+
+    @staticmethod
+    def decision(margin: Array) -> Array:
+        """Compute what stands for the prediction of class 1: the ramp."""
+        return np.clip(0.5 + SLOPE * margin, 0.0, 1.0)
+
+    @classmethod
+    def add_cost(cls, block: Block, variance: Array, grad: Array) -> list[Array]:
+        """Add the slope of the expected cost; return the curvature of a parabola above it."""
+        margin, cost = block.margin, cls.look_up(block, block.tables.margin_cost)
+        grad += (SLOPE * cost) * (np.abs(margin) < END)
+        ahead = np.sign(cost) * margin
+        curvature = np.abs(cost) * (ahead < END)
+        ahead += END  # In place: new arrays of a block take longer than what is done to them.
+        distance = np.abs(ahead, out=ahead)
+        np.maximum(distance, KINK, out=distance)
+        distance *= 2.0 * END**2
+        curvature /= distance
+        return [curvature]
+
+    @classmethod
+    def cost_curvature(cls, variance: Array, margin: Array) -> Array:
+        """Return the second derivative of the ramp, zero but at its ends."""
+        return np.zeros_like(margin)
+
+
+def _as_column(x: Array) -> Array:
+    """Reshape factors of rows to multiply (n, n_classes) blocks."""
+    return x[:, None] if x.ndim else x
+
+
+class SoftmaxKernel:
+    """The row kernel on scores of shape (n, K), in C or Fortran order.
+
+    Probabilities are the softmax; labels are class indices.
+
+    Parameters
+    ----------
+    majoriser_factor : Multiplies the Hessian: 2 in XGBoost, which makes the diagonal an upper
+        bound of the full Hessian; K / (K - 1) in LightGBM, enough for that where p is uniform.
+    """
+
+    def __init__(self, majoriser_factor: float = 1.0) -> None:
+        self.majoriser_factor = majoriser_factor
+
+    @staticmethod
+    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+        """Keep class indices, which the other methods take as labels."""
+        return y
+
+    @staticmethod
+    def link(margin: Array, labels: Array, out: Array) -> None:
+        """Write the softmax of each row."""
+        np.subtract(margin, margin.max(axis=1, keepdims=True), out=out)
+        # In double precision for float32 as well: numpy's float32 exp is off by up to 3 ulp,
+        # which XGBoost's is not.
+        out[...] = np.exp(out, dtype=np.float64)
+        out /= out.sum(axis=1, keepdims=True, dtype=np.float64).astype(out.dtype)
+
+    @staticmethod
+    def predict(margin: Array) -> Array:
+        """Predict the class of the first largest score."""
+        found: Array = margin.argmax(axis=1)
+        return found
+
+    @staticmethod
+    def look_up(block: Block, table: Array) -> Array:
+        """Look up a one-dimensional table for each row; the result is read-only."""
+        found: Array = block.tables.kept_rows(table, block.codes)
+        return found
+
+    @staticmethod
+    def _losses(margin: Array) -> Array:
+        shifted = margin - margin.max(axis=1, keepdims=True)
+        losses: Array = np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted
+        return losses
+
+    @staticmethod
+    def loss(p: Array, margin: Array, labels: Array) -> Array:
+        """Compute the cross-entropy, which the scores give where a probability underflows."""
+        rows = array_module(labels).arange(labels.size)
+        top = margin.argmax(axis=1)
+        losses: Array = margin[rows, top] - margin[rows, labels] - np.log(p[rows, top])
+        return losses
+
+    def value(self, block: Block) -> Array:
+        """Compute the kernel value of each row."""
+        p, margin, labels, codes, t, cap = block
+        values: Array = (
+            (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
+            + (t.rows(t.cost, codes) * (p + self._soften(p)) / 2.0).sum(axis=1)
+            + t.rows(t.clipped, codes) * np.minimum(self.loss(p, margin, labels), cap)
+        )
+        return values
+
+    @staticmethod
+    def _soften(p: Array) -> Array:
+        """Compute the softmax of half the scores."""
+        q: Array = np.sqrt(p)
+        q /= q.sum(axis=1, keepdims=True)
+        return q
+
+    def gradient(self, block: Block, grad: Array, hess: Array, learning_rate: float = 0.0) -> None:
+        """Write the gradient and the Hessian majoriser of each row, at any learning rate."""
+        p, margin, labels, codes, t, cap = block
+        rows = array_module(labels).arange(labels.size)
+        np.subtract(1.0, p, out=hess)
+        hess *= p
+        has_other, has_cost, has_clipped = t.parts
+        same = t.kept_rows(t.label_target, codes)
+        curvature = t.kept_rows(t.curvature, codes)
+        if has_clipped:
+            unclipped = t.kept_rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+            same, curvature = same + unclipped, curvature + np.abs(unclipped)
+        total = same + t.kept_rows(t.other_total, codes) if has_other else same
+        np.multiply(p, _as_column(total), out=grad)
+        grad[rows, labels] -= same
+        if has_other:
+            grad -= t.rows(t.other_target, codes)
+        hess *= _as_column(curvature * self.majoriser_factor)
+        if has_cost:
+            cost, width = t.rows(t.cost, codes), t.kept_rows(t.cost_range, codes)
+            for q, scale in ((p, 0.5), (self._soften(p), 0.25)):
+                grad += scale * q * (cost - np.einsum("ik,ik->i", cost, q)[:, None])
+                bound = width * (self.majoriser_factor * 2.0 * scale**2)
+                hess += _as_column(bound) * q * (1.0 - q)
+
+    def hessian_product(self, block: Block, u: Array) -> Array:
+        """Compute the exact Hessian of each row's kernel times `u` of shape (n, K)."""
+        p, margin, labels, codes, t, cap = block
+        pu = p * u
+        dp = pu - p * pu.sum(axis=1, keepdims=True)
+        total = t.rows(t.total_target, codes)
+        total = total + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
+        product: Array = _as_column(total) * dp
+        cost = t.rows(t.cost, codes)
+        for q, scale in ((p, 0.5), (self._soften(p), 0.125)):
+            qu = q * u
+            dq = qu - q * qu.sum(axis=1, keepdims=True)
+            product += scale * dq * (cost - (cost * q).sum(axis=1, keepdims=True))
+            product -= scale * q * (cost * dq).sum(axis=1, keepdims=True)
+        return product
+
+
+ProxyName: TypeAlias = Literal["auto", "logistic", "sigmoid", "ramp", "square"]
+
+RAMP: ProxyName = "ramp"  # It is of one margin, and has no form for several classes.
+SQUARE: ProxyName = "square"  # That of pair rates, which have no proxy by the row.
+
+
+class Proxy(Protocol):
+    """Smooth proxy of the cost of predictions, as coefficients of the row kernel."""
+
+    def coefficients(self, cost: Array) -> tuple[Array, Array]:
+        """Compute soft targets T and expected costs Q from costs, (n_cells, n_classes) each."""
+
+    def concavity(self, n_classes: int) -> float:
+        """Bound the negative curvature of the proxy of a unit cost in the scores."""
+
+
+class LogisticProxy:
+    """Cross-entropy with soft targets: a convex upper bound of the cost."""
+
+    def coefficients(self, cost: Array) -> tuple[Array, Array]:
+        """Compute soft targets from costs; there are no expected costs."""
+        return (over_classes(np.maximum, cost)[:, None] - cost) / LOG2, np.zeros_like(cost)
+
+    def concavity(self, n_classes: int) -> float:
+        """Return zero: the proxy is convex."""
+        return 0.0
+
+
+class BoundedProxy:
+    """Expected cost of a soft decision, which the kernel computes: bounded, and not convex."""
+
+    def coefficients(self, cost: Array) -> tuple[Array, Array]:
+        """Return the costs as expected costs; there are no soft targets."""
+        return np.zeros_like(cost), cost
+
+
+class SigmoidProxy(BoundedProxy):
+    """Expected cost under softened probabilities."""
+
+    def concavity(self, n_classes: int) -> float:
+        """Bound the negative curvature by the mean of the bounds of p and q.
+
+        The bound of p is 1 / (6 sqrt 3) in a binary margin, and in softmax scores the range 1
+        times the largest variance 1/2. The bound of q is a quarter of the bound of p.
+        """
+        return 0.625 / (6.0 * 3.0**0.5) if n_classes == 2 else 0.3125
+
+
+class RampProxy(BoundedProxy):
+    """Expected cost under a ramp of the margin, of two classes."""
+
+    def concavity(self, n_classes: int) -> float:
+        """Bound the negative curvature of the ramp with its ends rounded over a distance `KINK`.
+
+        The ramp itself has a corner at its upper end, which no curvature bounds. The rounded one
+        is within ``KINK / 16`` of it.
+        """
+        return 1.0 / (2.0 * END**2 * KINK)
+
+
+PROXIES: dict[ProxyName, Proxy] = {
+    "logistic": LogisticProxy(),
+    "sigmoid": SigmoidProxy(),
+    RAMP: RampProxy(),
+}

@@ -1,1 +1,0 @@
-"""Proxies of rates, and their derivatives."""

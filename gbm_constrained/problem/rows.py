@@ -1,0 +1,509 @@
+r"""Rows of a problem as kernels see them: labels, weights, buffers, and blocks of rows.
+
+While a booster asks for gradients, the threads of its library wait. numpy releases the lock of the
+interpreter in its loops, so that threads of Python can take their place. They sleep between two
+rounds: a pool that spins would take cores from the library. The library's threads do spin for a
+while after their own loops, and half of the cores are left to them. Two cores are therefore used
+by one thread (evidence, Cost).
+
+With C the derivative of a Lagrangian in the mean residual of a cell and a bin, the gradient of a
+row i of cell c whose probability is in bin b, times the weight W of all rows, is
+
+.. math:: - w_i \frac{W}{W_c} \, C_{cb} \, p_i (1 - p_i) .
+
+The bin of a row is that of its current probability: a mean residual jumps where a row goes over an
+edge, and is smooth elsewhere. The absolute value of the gradient is taken for the curvature, which
+is smaller: a step of a residual alone is then one unit of margin at most.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain, pairwise
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from scipy.special import expit
+
+from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.rates import find_edges
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.exact_sums import ExactSums
+from gbm_constrained.problem.blocks import ResidualBlock
+from gbm_constrained.problem.kernels import (
+    PROXIES,
+    RAMP,
+    SQUARE,
+    BinaryKernel,
+    ProxyName,
+    RampKernel,
+    SoftmaxKernel,
+    clip_cap,
+)
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.pairs import PairRows
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+MIN_ROWS = 200_000  # Rows from which on a fit gains by several threads.
+
+
+def count_threads(n_jobs: int | None) -> int:
+    """Count the threads beside a booster whose ``n_jobs`` is given: half of its own."""
+    return max(_count_cores(n_jobs) // 2, 1)
+
+
+def _count_cores(n_jobs: int | None) -> int:
+    """Count the threads that ``n_jobs`` asks for: all cores where it names none."""
+    available = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )
+    cores = available or 1
+    if n_jobs is None or n_jobs == 0:
+        return cores
+    return min(n_jobs, cores) if n_jobs > 0 else max(cores + 1 + n_jobs, 1)
+
+
+@lru_cache(maxsize=4)
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n_threads, thread_name_prefix="gbm_constrained")
+
+
+if hasattr(os, "register_at_fork"):  # A child of a fork has none of the threads.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def map_in_order(
+    function: Callable[[Item], T], items: Sequence[Item], n_threads: int = 1
+) -> list[T]:
+    """Apply a function to items; results are in order. Each thread has a run of the items."""
+    n_threads = min(n_threads, len(items))
+    if n_threads <= 1:
+        return [function(item) for item in items]
+    ends = [len(items) * i // n_threads for i in range(n_threads + 1)]
+
+    def apply(run: tuple[int, int]) -> list[T]:
+        return [function(item) for item in items[slice(*run)]]
+
+    return [*chain.from_iterable(_pool(n_threads).map(apply, pairwise(ends)))]
+
+
+def find_bins(probability: Array, bins: int) -> Codes:
+    """Find the bin of each probability; the lower one of an edge."""
+    return np.searchsorted(find_edges(bins)[1:-1], probability).astype(np.intp)
+
+
+def find_probabilities(margin: Array) -> Float:
+    """Find the probability of the positive class from scores of two classes."""
+    return np.asarray(expit(np.asarray(margin, dtype=np.float64)))
+
+
+@dataclass(frozen=True, eq=False)
+class _BlockRows:
+    """Rows of the cells of one block.
+
+    Attributes
+    ----------
+    codes : Cell of each row, counted within the view.
+    label : Whether each row is of the positive class.
+    weight : Weight of each row; ones where None.
+    cell_weight : Weight of each cell.
+    """
+
+    block: ResidualBlock
+    codes: Codes
+    label: Float
+    weight: Array | None
+    cell_weight: Float
+
+    @classmethod
+    def of(cls, block: ResidualBlock, cells: Cells, weight: Array | None) -> _BlockRows:
+        """Find the rows of a block."""
+        view = cells.views[block.view]
+        codes = np.asarray(view.small_codes).astype(np.intp)
+        label = (cells.labels[view.cells] == 1).astype(np.float64)[codes]
+        cell_weight = np.bincount(codes, weight, len(view)).astype(np.float64)
+        return cls(block, codes, label, weight, cell_weight)
+
+    def entries(self, probability: Array) -> Codes:
+        """Find the entry of the block's flat table that each row is in."""
+        return self.codes * self.block.bins + find_bins(probability, self.block.bins)
+
+    def table(self, probability: Array) -> Float:
+        """Compute the mean residuals, (n_cells * bins,); zero for cells without weight."""
+        residual = self.label - probability
+        if self.weight is not None:
+            residual *= self.weight
+        n = self.cell_weight.size * self.block.bins
+        sums = np.bincount(self.entries(probability), residual, n)
+        divisor = np.repeat(self.cell_weight, self.block.bins)
+        return np.divide(sums, divisor, out=np.zeros(n), where=divisor > 0)
+
+    def look_up(self, costs: Float, probability: Array, total_weight: float) -> Float:
+        """Find the derivative of each row in its own probability, times the weight of all rows."""
+        density = np.divide(
+            total_weight,
+            self.cell_weight,
+            out=np.zeros_like(self.cell_weight),
+            where=self.cell_weight > 0,
+        )
+        found = -(costs * np.repeat(density, self.block.bins))[self.entries(probability)]
+        return np.asarray(found if self.weight is None else found * self.weight)
+
+
+class ResidualRows:
+    """Rows of all blocks of mean residuals, and what these are at the rows' probabilities.
+
+    Parameters
+    ----------
+    constraints : Linear constraints, with the blocks.
+    cells : Partitions of the rows.
+    weight : (n_samples,). Weight of each row; ones where None.
+    total_weight : Weight that gradients are multiplied by.
+    """
+
+    def __init__(
+        self,
+        constraints: LinearConstraints,
+        cells: Cells,
+        weight: Array | None,
+        total_weight: float,
+    ) -> None:
+        blocks = constraints.residual_blocks
+        self._parts = [_BlockRows.of(block, cells, weight) for block in blocks]
+        self._constraints, self._total_weight = constraints, total_weight
+
+    def tables(self, probability: Float) -> Float:
+        """Compute the mean residuals of all blocks, flat, (n_entries,)."""
+        return np.concatenate([part.table(probability) for part in self._parts])
+
+    def value(self, multipliers: Float, margin: Array) -> float:
+        """Compute the part of a Lagrangian that is linear in mean residuals."""
+        tables = self.tables(find_probabilities(margin))
+        return float(self._constraints.residual_costs(multipliers) @ tables)
+
+    def add_gradient(self, multipliers: Float, margin: Array, out: tuple[Array, Array]) -> None:
+        """Add gradients and Hessian majorisers of rows, times the weight of all rows."""
+        gradient, hessian = out
+        for cost, probability in self._at_work(multipliers, margin):
+            slope = cost * probability * (1.0 - probability)
+            gradient += slope
+            hessian += np.abs(slope)
+
+    def add_hessian_product(
+        self, multipliers: Float, margin: Array, direction: Array, out: Array
+    ) -> None:
+        """Add the exact Hessian times a direction of the rows and the weight of all rows."""
+        for cost, probability in self._at_work(multipliers, margin):
+            curvature = probability * (1.0 - probability) * (1.0 - 2.0 * probability)
+            out += cost * curvature * direction
+
+    def _at_work(self, multipliers: Float, margin: Array) -> Iterator[tuple[Float, Float]]:
+        """Iterate over the derivatives of rows in their probabilities, by block with a cost."""
+        costs = self._constraints.residual_costs(multipliers)
+        if not costs.any():
+            return
+        probability = find_probabilities(margin)
+        for part in self._parts:
+            of_block = costs[part.block.entries]
+            if of_block.any():
+                yield part.look_up(of_block, probability, self._total_weight), probability
+
+
+# Rows of a block: few enough for temporary arrays to stay in cache, and many enough for the cost
+# of a call not to matter. A block has half as many where each row has several scores.
+BLOCK = 65_536
+# The same where several threads compute, which wait for each other to call numpy.
+BLOCK_OF_THREADS = 1 << 18
+# The same on a graphics card, where a call costs as much as an operation on a million rows.
+BLOCK_ON_CARD = 1 << 22
+MOST_ROWS_IN_TURNS = 1 << 20  # Rows up to which gradients are written to two pairs of arrays.
+# Threads beyond which a pass takes longer: one that writes large blocks, and one that adds up
+# blocks of the size that one thread has, so that no sum depends on the number of threads.
+MOST_THREADS, MOST_THREADS_OF_SUMS = 8, 2
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """Options of the kernels.
+
+    Parameters
+    ----------
+    proxy : Smooth proxy of 0-1 rates in gradients. "auto" takes the sigmoid for constraints
+        that may reward errors or split targets (see :class:`LinearConstraints`), and the logistic
+        proxy for all others. "ramp" is for two classes. "square" is "auto" with the square
+        surrogate of pair rates, which have the density otherwise.
+    outlier_clip : Margin beyond which a row on the wrong side stops adding to mean-loss
+        constraints.
+    dtype : Precision of the kernels.
+    gradient_dtype : Type of the returned gradients and Hessians; that of the kernels by default.
+    order : Memory order of multiclass scores and gradients.
+    majoriser_factor : Factor on the Hessian of softmax scores: 2 in XGBoost, which makes the
+        diagonal an upper bound of the full Hessian, K / (K - 1) in LightGBM.
+    hessian_floor : Number added to the Hessian of a row of weight one; below its rounding unless
+        it is nearly zero.
+    array_module : Module of the arrays with an entry for each row: numpy, or CuPy for a booster
+        that is trained on a graphics card. Pair rates are computed by numpy.
+    n_threads : Number of threads that blocks of many rows are shared by.
+    """
+
+    proxy: ProxyName = "auto"
+    outlier_clip: float | None = None
+    dtype: Any = np.float64
+    gradient_dtype: Any = None
+    order: Literal["C", "F"] = "C"
+    majoriser_factor: float = 1.0
+    hessian_floor: float = 0.0
+    array_module: Any = np
+    n_threads: int = 1
+
+    @property
+    def bounded_proxy(self) -> ProxyName:
+        """The proxy of the rows of constraints that have a bounded one."""
+        return RAMP if self.proxy == RAMP else "sigmoid"
+
+    def is_bounded(self, constraints: LinearConstraints) -> Bool:
+        """Find the rows of constraints whose rates have the bounded proxy, (m,)."""
+        m = len(constraints)
+        if self.proxy in PROXIES:
+            return np.full(m, self.proxy == self.bounded_proxy)
+        return constraints.may_reward_errors | constraints.splits_targets
+
+    def make_kernel(self, n_classes: int) -> BinaryKernel | SoftmaxKernel:
+        """Make the kernel of rows with so many classes."""
+        if n_classes > 2:
+            return SoftmaxKernel(self.majoriser_factor)
+        return RampKernel() if self.proxy == RAMP else BinaryKernel()
+
+
+class ProblemRows:
+    """Rows of a problem with what does not depend on scores.
+
+    Parameters
+    ----------
+    y : (n_samples,). Class index of each row; -1 for rows without a label, which are in no
+        objective.
+    weight : (n_samples,). Weight of each row in the objective and the Bregman distance; ones by
+        default. It may differ from the sample weights of `cells` by a factor of each label
+        (``class_weight``, ``scale_pos_weight``): constraints are about sample weights alone.
+    **kernel : Fields of :class:`KernelOptions`.
+    """
+
+    def __init__(
+        self,
+        y: Array,
+        cells: Cells,
+        constraints: LinearConstraints,
+        *,
+        weight: Array | None = None,
+        **kernel: Any,
+    ) -> None:
+        options = KernelOptions(**kernel)
+        has_tables = bool(constraints.pair_blocks or constraints.residual_blocks)
+        xp = self.array_module = np if has_tables else options.array_module
+        self.cells = cells.on(xp)
+        self.constraints = constraints
+        self.bounded_proxy = options.bounded_proxy
+        self.is_bounded = options.is_bounded(constraints)
+        self.reduce_sum = cells.reduce_sum
+        self.sums = ExactSums(cells.communicator, cells.n_rows)
+        self.dtype = np.dtype(options.dtype)
+        self.n_samples = int(y.size)
+        has_threads = xp is np and self.n_samples >= MIN_ROWS
+        self.n_threads = options.n_threads if has_threads else 1
+        self.n_classes = int(cells.classes.size)
+        self.n_scores = 1 if self.n_classes == 2 else self.n_classes
+        self.kernel = options.make_kernel(self.n_classes)
+        self.cap = clip_cap(options.outlier_clip)
+        self.hessian_floor = options.hessian_floor
+        self.has_several_views = cells.n_binding > 1
+        self.has_loss_by_cell = "loss" in constraints.statistics
+        self._known = y if y.min(initial=0) >= 0 else np.maximum(y, 0)
+        self.labels = xp.asarray(self.kernel.encode(self._known, self.dtype))
+        self._set_weight(weight, cells)
+        self.pairs: PairRows | None = None
+        if constraints.pair_blocks:
+            self.pairs = PairRows(
+                constraints,
+                cells,
+                self.weight,
+                self.total_weight,
+                is_square=options.proxy == SQUARE,
+            )
+        self.residuals: ResidualRows | None = None
+        if constraints.residual_blocks:
+            self.residuals = ResidualRows(constraints, cells, self.weight, self.total_weight)
+        self._make_buffers(options)
+
+    def _set_weight(self, weight: Array | None, cells: Cells) -> None:
+        """Store the weights of the rows, and sum them by cell."""
+        self.weight, self.largest_weight = None, 1.0
+        self.cell_weight = cells.total() if cells.has_amounts else cells.count  # of all machines
+        if weight is not None:
+            # Fewer bits leave multiples of a step what they are.
+            weight = np.asarray(self._round_weights(weight), dtype=self.dtype)
+            self.cell_weight = self.reduce_sum(cells.total(weight))
+            self.weight = self.array_module.asarray(weight)
+        self.decision_weight = self.weight
+        # Cells of the first view are enough. A product of vectors as long as the rows would start
+        # threads of another library, and these keep a core busy that the booster needs.
+        first = self.cells.views[0].cells
+        inside = self.cells.in_objective[first]
+        self.objective_weight = np.where(inside, self.cell_weight[first], 0.0)
+        self.total_weight = float(self.objective_weight.sum())
+
+    def _round_weights(self, weight: Array) -> Array:
+        """Round weights to what machines add without error."""
+        if self.sums.are_rounded:
+            self.largest_weight = self.sums.largest(float(weight.max(initial=0.0)))
+        rounded: Array = self.sums.round(weight, self.largest_weight)
+        return rounded
+
+    def _make_buffers(self, options: KernelOptions) -> None:
+        """Make the arrays that probabilities, gradients and Hessians are written to."""
+        dtype, order, xp = options.dtype, options.order, self.array_module
+        shape = (self.n_samples,) if self.n_classes == 2 else (self.n_samples, self.n_classes)
+        self.probability = xp.empty(shape, dtype=self.dtype, order=order)
+        gradient = xp.empty(shape, dtype=options.gradient_dtype or dtype, order=order)
+        self.gradient_dtype = gradient.dtype
+        self._buffers = gradient, np.empty_like(gradient)
+        # Two pairs of arrays are written to in turns, because the caches of a booster's threads
+        # hold the pair that they have just read. Writing to that pair can double the time of a
+        # gradient of two classes. Gradients of several classes take longer by themselves, and
+        # caches hold a small part of very many rows.
+        self._others = self._buffers
+        if self.n_classes == 2 and self.n_samples < MOST_ROWS_IN_TURNS and xp is np:
+            self._others = np.empty_like(gradient), np.empty_like(gradient)
+
+    def take_buffers(self) -> tuple[Array, Array]:
+        """Swap the pairs of arrays, and return those for the next gradient and Hessian."""
+        self._buffers, self._others = self._others, self._buffers
+        return self._buffers
+
+    def narrow(self) -> None:
+        """Compute in the precision of the returned gradients from now on, for two classes only.
+
+        A margin keeps its sign in single precision, but scores of several classes may tie, and
+        their exponentials are taken in double precision anyway.
+        """
+        if self.dtype == self.gradient_dtype or self.n_classes > 2:
+            return
+        self.dtype = self.gradient_dtype
+        self.labels = self.labels.astype(self.dtype)
+        self.probability = np.empty_like(self._buffers[0])
+        if self.weight is not None:
+            self.weight = self.weight.astype(self.dtype)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[slice]:
+        """Iterate over blocks of rows that fit in cache, or on a graphics card in its memory."""
+        if self.array_module is not np:
+            size = BLOCK_ON_CARD
+        if self.n_classes > 2:
+            size = max(size // 2, 1)
+        for start in range(0, self.n_samples, size):
+            yield slice(start, min(start + size, self.n_samples))
+
+    def sum_blocks(self, function: Callable[[slice], T]) -> list[T]:
+        """Compute the sums of all blocks of rows, in the order of the rows."""
+        return map_in_order(function, [*self.blocks()], min(self.n_threads, MOST_THREADS_OF_SUMS))
+
+    def write_blocks(self, function: Callable[[slice], object]) -> None:
+        """Call a function that writes values of rows for all blocks of rows."""
+        n_threads = min(self.n_threads, MOST_THREADS)
+        size = BLOCK if n_threads == 1 else BLOCK_OF_THREADS
+        map_in_order(function, [*self.blocks(size)], n_threads)
+
+    def apply_weights(self, x: Array, rows: slice) -> Array:
+        """Multiply per-row values of a block by the rows' weights, in place."""
+        if self.weight is not None:
+            weight = self.weight[rows]
+            x *= weight if x.ndim == 1 else weight[:, None]
+        return x
+
+    def mean(self, function: Callable[[slice], Array]) -> float:
+        """Compute ``(1/W) sum_i w_i v_i``, given a function of the values v of a block of rows."""
+
+        def weighted(part: slice) -> Array:
+            return self.apply_weights(function(part), part)
+
+        def size(part: slice) -> float:
+            values = weighted(part)
+            return max(float(values.max()), -float(values.min()))
+
+        bound = 0.0
+        if self.sums.are_rounded:
+            bound = self.sums.largest(max(self.sum_blocks(size), default=0.0))
+        parts = self.sum_blocks(lambda part: float(self.sums.round(weighted(part), bound).sum()))
+        return float(self.reduce_sum(np.array([sum(parts, 0.0)]))[0]) / self.total_weight
+
+    def bregman(self, margin: Array, other: Array) -> float:
+        """Compute the Bregman distance ``(1/2W) sum_i w_i ||F_i - F'_i||^2``."""
+
+        def square(part: slice) -> Array:
+            difference = margin[part] - other[part]
+            difference *= difference
+            return difference if difference.ndim == 1 else difference.sum(axis=1)
+
+        return self.mean(square) / 2.0
+
+    def gram(self, vectors: Float) -> Float:
+        """Compute the products of vectors with an entry for each score, (m, n_scores)."""
+        if not self.sums.are_rounded:
+            return np.asarray(vectors @ vectors.T)
+        bound = self.n_scores * self.sums.largest(float(np.abs(vectors).max(initial=0.0))) ** 2
+        products = [self.sums.round(vectors * one, bound).sum(axis=1) for one in vectors]
+        return np.asarray(self.reduce_sum(np.array(products)))
+
+    @cached_property
+    def label_of_row(self) -> Array:
+        """Class index of each row; that of rows without a label is zero, (n_samples,)."""
+        found: Array = self.array_module.asarray(self._known)
+        return found
+
+    @cached_property
+    def divisor(self) -> Float:
+        """Total weight of each cell, where sums are divided by it: one for empty cells."""
+        return np.where(self.cell_weight > 0, self.cell_weight, 1.0)
+
+    @cached_property
+    def density(self) -> Float:
+        """Total weight over that of each cell; zero for empty cells."""
+        return self._density_of(self.cell_weight)
+
+    @cached_property
+    def effective_density(self) -> Float:
+        """The same, if the amounts of a cell were all alike and as certain (Kish)."""
+        return self._density_of(self.effective_weight)
+
+    def _density_of(self, weight: Float) -> Float:
+        return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+
+    @cached_property
+    def square_weight(self) -> Float:
+        """Sum of the weights of each cell, times squared amounts; its weight without amounts."""
+        if not self.cells.has_amounts:
+            return self.cell_weight
+        return self.cells.total(self.weight, power=2)
+
+    @cached_property
+    def effective_weight(self) -> Float:
+        """Squared weight of each cell over that of squared amounts."""
+        if not self.cells.has_amounts:
+            return self.cell_weight
+        square = np.where(self.square_weight > 0, self.square_weight, 1.0)
+        return np.asarray(self.cell_weight**2 / square)
+
+    @cached_property
+    def row_in_objective(self) -> Array | None:
+        """Whether each row is in the objective; None where all are."""
+        view = self.cells.views[0]
+        inside = self.cells.in_objective[view.cells]
+        if inside.all():
+            return None
+        found: Array = self.array_module.asarray(inside)[view.small_codes]
+        return found.astype(self.gradient_dtype)

@@ -1,0 +1,1131 @@
+r"""Reductions of a metric to cost-sensitive classification.
+
+The method serves linear, smooth and non-smooth convex objectives under any constraints. Value and
+bound enclose the optimum after every call, and the method ends when they meet.
+
+.. math:: \mathcal{L}(u, \xi; \lambda, \mu) = \lambda^T u + \psi(\xi) - \lambda^T \xi
+    + \mu^T (A \xi - b, \phi(\xi)) ,
+
+equation (9) of the paper. Its first term is the oracle's; the others need no rule.
+
+.. math:: \min_u \frac{a^T u + a_0}{b^T u + b_0} \ge \gamma \iff
+    \min_u (a - \gamma b)^T u + a_0 - \gamma b_0 \ge 0 .
+
+Each level gamma is a linear programme over the rules, solved by columns on one pool for all
+levels. The mixture of the smallest loss so far is kept. Algorithm 8 as printed assigns it in the
+wrong branch: the update is that of Algorithm 4 and of the proof (Lemma 47).
+
+The paper's denominators are positive for all rules. Here they need only be so for all mixtures
+that meet the constraints: a rule that never predicts a class has no precision, and a bound on the
+recall excludes it.
+
+.. math:: f(\lambda, \mu) = \min_u \lambda^T u + \min_\xi \psi(\xi) - \lambda^T \xi
+    + \mu^T (A \xi - b, \phi(\xi))
+
+is concave, with the supergradient :math:`(u - \xi, \; (A \xi - b, \phi(\xi)))` at its minimisers.
+Its maximum over :math:`\mu \ge 0` is the optimum. A shrinking ellipsoid holds the maximiser, and
+the rules found on the way are mixed at the end.
+
+Frank-Wolfe mixes the current mixture with the rule that minimises the objective's linear
+approximation. A subgradient of the worst recall's loss names one class, so that the method ends at
+the uniform mixture there: objectives with kinks are served by columns.
+
+A copy xi of u takes the objective and the constraints, and multipliers join the two:
+
+.. math:: \max_{\lambda, \mu \ge 0} \min_{u, \xi} \psi(\xi) + \lambda^T (u - \xi)
+    + \mu^T (A \xi - b, \phi(\xi)) .
+
+Without constraints there is no mu, and Algorithm 6 is Algorithm 2. The result is the average of
+all rules, re-weighted over the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.optimize import Bounds, minimize
+
+from gbm_constrained._typing import Float
+from gbm_constrained.problem.linear_constraints import solve_linear_programme
+from gbm_constrained.reductions.mixtures import (
+    FEASIBLE,
+    TOLERANCE,
+    ConstraintSet,
+    ConvexFunction,
+    Cut,
+    Kind,
+    LinearObjective,
+    Master,
+    MasterPoint,
+    Observe,
+    Oracle,
+    Programme,
+    RatioObjective,
+    Search,
+    Solution,
+    Status,
+    find_best_mixture,
+    make_cut,
+    make_level,
+    reduce_support,
+    search_segment,
+)
+from gbm_constrained.solvers.base import ReductionName
+
+# Inner cuts are added until they miss the objective by this share of what is left to gain.
+INNER_SHARE = 0.1
+# First tolerance of the inner cuts: losses lie between 0 and 1.
+MAX_INNER = 1e-3
+# Share of the multipliers of the best bound in the next cost: those of the master jump from one
+# call to the next (Wentges, "Weighted Dantzig-Wolfe decomposition", 1997).
+SMOOTHING = 0.5
+# Share of the tolerance that the inner cuts may miss at the end.
+LAST_SHARE = 0.01
+# What a linear programme with 1e-10 as tolerance can tell apart.
+MIN_INNER = 1e-9
+
+
+class Columns(NamedTuple):
+    """A mixture of the pool, its value and a bound, and the Lagrangian ``cost @ u + constant``."""
+
+    weight: Float
+    u: Float
+    value: float
+    bound: float
+    cost: Float
+    constant: float
+
+
+def find_last_inner(tolerance: float) -> float:
+    """Find what the inner cuts may miss at the end, given the tolerance of value minus bound."""
+    return max(LAST_SHARE * tolerance, MIN_INNER)
+
+
+def start_pool(search: Search) -> None:
+    """Call the oracle at the gradient in the middle of the box, if the pool is empty.
+
+    For means of recalls this is the balanced rule, where no recall is zero.
+    """
+    if not search.rules:
+        programme = search.programme
+        gradient = np.asarray(programme.objective.gradient(programme.middle), dtype=float)
+        _, u = search.call(gradient)
+        search.note(u)
+
+
+def find_feasible(search: Search) -> Status | None:
+    """Add rules until a mixture of the pool meets the constraints, or none can (phase 1).
+
+    Parameters
+    ----------
+    search : Search
+        The pool.
+
+    Returns
+    -------
+    {"infeasible", "limit"} or None
+        None where a mixture is feasible; ``"limit"`` where the calls ended before either is known.
+    """
+    start_pool(search)
+    master = Master(search.programme, search.constraint_cuts)
+    bound = 0.0
+    while True:
+        n = len(search.rules)
+        point = master.find_least_violation(search.points)
+        u = search.points.mean(axis=0) if point is None else point.u
+        cost = find_descent(search.programme, u) if point is None else point.cost
+        search.note(u)
+        if point is not None and point.model <= FEASIBLE:
+            return None
+        if point is not None and point.model - bound <= FEASIBLE:
+            return "infeasible"
+        if search.is_exhausted:
+            return "infeasible" if bound > FEASIBLE else "limit"
+        _, added = search.call(cost)
+        search.note(u)
+        if point is not None:
+            bound = max(bound, float(cost @ added) + point.constant)
+        if len(search.rules) == n:
+            return "infeasible"
+
+
+def find_descent(programme: Programme, u: Float) -> Float:
+    """Sum the gradients of the convex constraints that are infinite at u."""
+    infinite = [phi for phi in programme.convex if not np.isfinite(phi.value(u))]
+    total = sum((phi.gradient(u) for phi in infinite), np.zeros(programme.size))
+    return np.asarray(total, dtype=float)
+
+
+def finish_early(search: Search, status: Status) -> Solution:
+    """Make the solution of a programme without a feasible mixture: the least infeasible one."""
+    return search.finish(find_mixture(search), status)
+
+
+def find_mixture(search: Search, start: Float | None = None) -> Float:
+    """Find the best mixture of the pool."""
+    return find_best_mixture(search.programme, search.points, start, search.constraint_cuts)
+
+
+def mix_rules(
+    programme: Programme, oracle: Oracle, rules: Sequence[Any], points: Sequence[Float]
+) -> Solution:
+    """Find the best mixture of known rules, given their functionals, without further calls."""
+    search = Search(programme, oracle, 0)
+    for rule, u in zip(rules, points, strict=True):
+        search.add(rule, u)
+    return search.finish(find_mixture(search), "limit")
+
+
+def finish_convex(search: Search, tolerance: float) -> Solution:
+    """Make the solution of a convex objective: the best mixture of the pool, and its bound.
+
+    One more call of the oracle, at the multipliers of that mixture, gives the bound.
+    """
+    programme = search.programme
+    point = _optimise(
+        Master(programme, search.constraint_cuts), search.points, find_last_inner(tolerance)
+    )
+    if not search.is_exhausted:
+        _, u = search.call(point.cost)
+        search.note(point.u, float(point.cost @ u) + point.constant)
+    is_optimal = programme.objective.value(point.u) - search.bound <= tolerance
+    weight = reduce_support(point.weight, search.points[: len(point.weight)])
+    return search.finish(weight, "optimal" if is_optimal else "limit")
+
+
+def _optimise(master: Master, points: Float, tolerance: float) -> MasterPoint:
+    """Find the best mixture of a pool that has a feasible one, up to rounding."""
+    for slack in (0.0, FEASIBLE / 2, FEASIBLE):
+        point = master.optimise(points, tolerance, slack)
+        if point is not None:
+            return point
+    raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
+
+
+def minimise_over_columns(
+    programme: Programme,
+    search: Search,
+    tolerance: float = TOLERANCE,
+    stop: Callable[[float, float], bool] = lambda value, bound: False,
+    note: Callable[[Float, float], None] = lambda u, bound: None,
+) -> Columns:
+    """Minimise a convex objective over mixtures of all rules; the pool must have a feasible one.
+
+    Parameters
+    ----------
+    programme : Programme
+        The objective, under the constraints of the search.
+    search : Search
+        The pool, which grows.
+    tolerance : float, default=1e-7
+        Value minus bound at the end.
+    stop : callable of (value, bound) -> bool
+        Ends the method earlier.
+    note : callable of (u, bound)
+        Called after each call of the oracle.
+
+    Returns
+    -------
+    Columns
+        The best mixture.
+    """
+    master, bound = Master(programme, search.constraint_cuts), -np.inf
+    inner, least = MAX_INNER, find_last_inner(tolerance)
+
+    def optimise(tolerance: float) -> Columns:
+        point = _optimise(master, search.points, tolerance)
+        value = programme.objective.value(point.u)
+        return Columns(point.weight, point.u, value, bound, point.cost, point.constant)
+
+    centre: tuple[Float, float] | None = None
+    is_smooth = False
+    while True:
+        found = optimise(inner)
+        if found.value - bound <= tolerance or search.is_exhausted:
+            found = optimise(least)
+        note(found.u, bound)
+        n = len(search.rules)
+        if stop(found.value, bound) or found.value - bound <= tolerance or search.is_exhausted:
+            return found
+        cost, constant = found.cost, found.constant
+        if is_smooth and centre is not None:
+            cost = SMOOTHING * centre[0] + (1 - SMOOTHING) * cost
+            constant = SMOOTHING * centre[1] + (1 - SMOOTHING) * constant
+        _, u = search.call(cost)
+        if float(cost @ u) + constant > bound:
+            bound, centre = float(cost @ u) + constant, (cost, constant)
+        note(found.u, bound)
+        is_new = len(search.rules) > n
+        if not (is_new or is_smooth) and inner <= least:
+            return found._replace(bound=bound)
+        gap = INNER_SHARE * (found.value - bound) if is_new or is_smooth else INNER_SHARE * inner
+        inner = max(min(inner, gap), least)
+        # A rule that the multipliers themselves do not ask for is followed by one that they do.
+        is_smooth = is_new and float(found.cost @ u) + found.constant < found.value - inner
+
+
+def solve_by_columns(
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 300,
+    tolerance: float = TOLERANCE,
+    observe: Observe | None = None,
+) -> Solution:
+    """Minimise a linear or convex objective by columns.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of kind ``"linear"``, ``"smooth"`` or ``"convex"``, and constraints.
+    oracle : Oracle
+        Where rules come from.
+    max_calls : int, default=300
+        Calls of the oracle.
+    tolerance : float, default=1e-7
+        Value minus bound at which the method ends.
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
+
+    Returns
+    -------
+    Solution
+        The mixture, with a bound.
+    """
+    search = Search(programme, oracle, max_calls, observe)
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    found = minimise_over_columns(programme, search, tolerance, note=search.note)
+    status: Status = "optimal" if found.value - search.bound <= tolerance else "limit"
+    weight = reduce_support(found.weight, search.points[: len(found.weight)])
+    return search.finish(weight, status)
+
+
+# A constraint that is infinite at xi counts as violated by this much.
+MAX_VIOLATION = 10.0
+# Cuts of one inner programme, and those of each function that are kept for the next ones.
+MAX_INNER_CUTS = 100
+# Share of the box next to its faces that the descent leaves out at first.
+INSET = 1e-3
+# Least gap of the inner programme. Supergradients are exact up to it, and bounds take it off.
+INNER_TOLERANCE = 1e-6
+
+
+class SplitLagrangian:
+    """The part of the Lagrangian that depends on xi, for given multipliers.
+
+    Parameters
+    ----------
+    programme : Programme
+        A convex objective, and constraints.
+    """
+
+    def __init__(self, programme: Programme) -> None:
+        self.programme = programme
+        self._functions: list[ConvexFunction] = [programme.objective, *programme.convex]
+        self._cuts: list[list[Cut]] = [[] for _ in self._functions]
+
+    def constraints(self, xi: Float) -> Float:
+        """Left-hand minus right-hand sides at xi, cut off where they are infinite."""
+        return np.minimum(self.programme.constraints(xi), MAX_VIOLATION)
+
+    def value(self, xi: Float, joint: Float, mu: Float) -> float:
+        """Value at xi."""
+        taken = mu @ self.constraints(xi) if len(mu) else 0.0
+        return float(self.programme.objective.value(xi) - joint @ xi + taken)
+
+    def slope(self, xi: Float, joint: Float, mu: Float) -> Float:
+        """Subgradient at xi."""
+        n_rows = len(self.programme.b)
+        slope = self.programme.objective.gradient(xi) - joint + mu[:n_rows] @ self.programme.A
+        for weight, phi in zip(mu[n_rows:], self.programme.convex, strict=True):
+            if weight > 0:
+                slope = slope + weight * phi.gradient(xi)
+        return np.asarray(slope, dtype=float)
+
+    def bound(self, xi: Float, joint: Float, mu: Float, slope: Float) -> float:
+        """Lower bound over the box, by the linear approximation at xi."""
+        if not np.isfinite(self.programme.constraints(xi)).all():
+            return -np.inf
+        least = np.where(slope > 0, self.programme.low, self.programme.high)
+        return self.value(xi, joint, mu) + float(slope @ (least - xi))
+
+    def minimise(
+        self, joint: Float, mu: Float, tolerance: float = INNER_TOLERANCE
+    ) -> tuple[Float, float]:
+        """Find the xi in the box of smallest value, and a lower bound of that value."""
+        xi, is_smooth = self.programme.middle, self.programme.objective.kind == "smooth"
+        # The harmonic mean of recalls is zero where one is, and so are its slopes by the others: a
+        # descent that steps on such a face of the box stays there.
+        for inset in (INSET, 0.0) if is_smooth else ():
+            xi, bound = self._descend(xi, joint, mu, inset)
+            if self.value(xi, joint, mu) - bound <= tolerance:
+                return xi, bound
+        return self._cut(joint, mu, tolerance)
+
+    def _descend(self, start: Float, joint: Float, mu: Float, inset: float) -> tuple[Float, float]:
+        """Minimise by a quasi-Newton method on the box without a share of it next to its faces."""
+        low, high = self.programme.low, self.programme.high
+        margin = inset * (high - low)
+        found = minimize(
+            self.value,
+            start,
+            args=(joint, mu),
+            jac=self.slope,
+            bounds=Bounds(low + margin, high - margin),
+            method="L-BFGS-B",
+            options={"ftol": 1e-15, "gtol": 1e-10},
+        )
+        xi = np.clip(found.x, low, high)
+        return xi, self.bound(xi, joint, mu, self.slope(xi, joint, mu))
+
+    def _cut(self, joint: Float, mu: Float, tolerance: float) -> tuple[Float, float]:
+        """Minimise by cuts of every function, which are kept for other multipliers."""
+        programme, n_rows = self.programme, len(self.programme.b)
+        weight = np.append(1.0, mu[n_rows:])
+        linear, constant = mu[:n_rows] @ programme.A - joint, -float(mu[:n_rows] @ programme.b)
+        xi, best, bound = programme.middle, np.inf, -np.inf
+        for k in range(len(weight)):
+            self._add_cut(k, xi)
+        for _ in range(MAX_INNER_CUTS):
+            model, point = self._solve(linear, weight)
+            bound = max(bound, model + constant)
+            value = self.value(point, joint, mu)
+            if value < best:
+                xi, best = point, value
+            if best - bound <= tolerance:
+                break
+            added = [self._add_cut(int(k), point) for k in np.flatnonzero(weight)]
+            if not any(added):
+                break
+        return xi, bound
+
+    def _add_cut(self, k: int, point: Float) -> bool:
+        """Add a cut of the k-th function where its cuts are below it at `point`."""
+        function, cuts = self._functions[k], self._cuts[k]
+        below = max((float(c.slope @ point) + c.offset for c in cuts), default=-np.inf)
+        if function.value(point) <= below + INNER_TOLERANCE / 10:
+            return False
+        cut = make_cut(function, point, (self.programme.middle,))
+        if cut is not None:
+            cuts.append(cut)
+            del cuts[:-MAX_INNER_CUTS]
+        return cut is not None
+
+    def _solve(self, linear: Float, weight: Float) -> tuple[float, Float]:
+        """Minimise the linear part and the weighted models over the box."""
+        programme, n = self.programme, len(weight)
+        rows = [
+            np.append(cut.slope, -np.eye(n)[k])
+            for k, cuts in enumerate(self._cuts)
+            for cut in cuts
+        ]
+        found = solve_linear_programme(
+            np.append(linear, weight),
+            np.array(rows),
+            [-cut.offset for cuts in self._cuts for cut in cuts],
+            np.vstack([programme.box, np.tile([-np.inf, np.inf], (n, 1))]),
+        )
+        assert found.x is not None  # a box, and models that are bounded on it
+        return float(found.fun), np.asarray(found.x[: programme.size], dtype=float)
+
+
+Levels: TypeAlias = Literal["dinkelbach", "halves"]
+
+
+def solve_by_bisection(
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 300,
+    tolerance: float = TOLERANCE,
+    levels: Levels = "dinkelbach",
+    observe: Observe | None = None,
+) -> Solution:
+    """Minimise a ratio of linear functions.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of kind ``"ratio"``, and constraints.
+    oracle : Oracle
+        Where rules come from.
+    max_calls : int, default=300
+        Calls of the oracle.
+    tolerance : float, default=1e-7
+        Width of the bracket of the optimum at which the method ends.
+    levels : {"dinkelbach", "halves"}, default="dinkelbach"
+        The next level: the best value so far, or the middle of the bracket (the paper's).
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
+
+    Returns
+    -------
+    Solution
+        The mixture; one rule where there are no constraints. Its bound is the bracket's lower end.
+    """
+    search = Search(programme, oracle, max_calls, observe)
+    least_denominator = find_least_denominator(search)
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    if least_denominator <= 0.0:
+        least_denominator = find_least_feasible_denominator(search)
+        if search.is_exhausted:
+            return finish_early(search, "limit")
+    bracket = _Bracket(search, find_mixture(search), least_denominator)
+    while bracket.width > tolerance and not search.is_exhausted:
+        before = bracket.low, bracket.high
+        bracket.test_level(bracket.high if levels == "dinkelbach" else bracket.middle, tolerance)
+        if levels == "dinkelbach" and before == (bracket.low, bracket.high):
+            break
+    weight = find_mixture(search)
+    if programme.objective.value(weight @ search.points) > bracket.high:
+        weight = bracket.weight
+    return search.finish(weight, "optimal" if bracket.width <= tolerance else "limit")
+
+
+class ZeroDenominatorError(ValueError):
+    """A ratio has no value for a decision rule that the constraints allow."""
+
+    def __init__(self, least: float) -> None:
+        super().__init__(
+            f"the denominator of the ratio is {least} for a decision rule; a ratio needs a "
+            "denominator above zero for every rule: choose another default class, weight rows "
+            "so that more than one class occurs, or add a constraint that keeps the denominator "
+            "above zero, as a bound on the recall keeps that of the precision"
+        )
+
+
+def find_least_denominator(search: Search) -> float:
+    """Find the smallest denominator of the ratio over all rules.
+
+    Raises
+    ------
+    ZeroDenominatorError
+        If it is not positive, and no constraint can exclude the rule.
+    """
+    denominator = _denominator_of(search.programme)
+    _, u = search.call(denominator.slope)
+    least = denominator.value(u)
+    if least <= 0 and not search.programme.n_constraints:
+        raise ZeroDenominatorError(least)
+    search.note(u)
+    return least
+
+
+def find_least_feasible_denominator(search: Search) -> float:
+    """Find a positive number below the denominators of all mixtures that meet the constraints.
+
+    Where the calls end before, the number need not be positive.
+
+    Raises
+    ------
+    ZeroDenominatorError
+        If there is none.
+    """
+    level = search.programme.with_objective(_denominator_of(search.programme))
+    found = minimise_over_columns(level, search)
+    if found.bound <= TOLERANCE and not search.is_exhausted:
+        raise ZeroDenominatorError(found.value)
+    return found.bound
+
+
+def _denominator_of(programme: Programme) -> LinearObjective:
+    objective = programme.objective
+    assert isinstance(objective, RatioObjective)
+    _, _, b, b0 = objective.ratio()
+    return LinearObjective(np.asarray(b, dtype=float), float(b0))
+
+
+class _Bracket:
+    """An interval that holds the optimum, and the mixture of its upper end."""
+
+    def __init__(self, search: Search, weight: Float, least_denominator: float) -> None:
+        self.search = search
+        self.weight = weight
+        self.low = -np.inf
+        self._denominator = least_denominator
+        u = weight @ search.points[: len(weight)]
+        self.high = search.programme.objective.value(u)
+        search.note(u)
+
+    @property
+    def width(self) -> float:
+        """Length of the interval."""
+        return self.high - self.low
+
+    @property
+    def middle(self) -> float:
+        """Middle of the interval, with zero as lower end until one is known (losses)."""
+        return (self.high + (self.low if np.isfinite(self.low) else min(0.0, self.high))) / 2
+
+    def test_level(self, gamma: float, tolerance: float) -> None:
+        """Move the upper end to a mixture of value at most gamma, or the lower end upwards."""
+        level = self.search.programme.with_objective(
+            make_level(self.search.programme.objective, gamma)
+        )
+        enough = self._denominator * tolerance / 4
+        at_top = gamma >= self.high
+
+        def is_known(value: float, bound: float) -> bool:
+            """Say whether the sign is known; at the upper end only an improvement is news."""
+            return value < -enough if at_top else (value <= 0 or bound > 0)
+
+        def note(u: Float, bound: float) -> None:
+            self._rise(gamma, bound)
+            self.search.note(self.weight @ self.search.points[: len(self.weight)], self.low)
+
+        found = minimise_over_columns(level, self.search, enough, is_known, note)
+        self._rise(gamma, found.bound)
+        value = self.search.programme.objective.value(found.u)
+        if value < self.high:
+            self.high, self.weight = value, found.weight
+        self.search.note(self.weight @ self.search.points[: len(self.weight)], self.low)
+
+    def _rise(self, gamma: float, bound: float) -> None:
+        """Raise the lower end: psi(u) - gamma is at least bound / (b^T u + b_0)."""
+        if bound >= 0:
+            self.low = max(self.low, gamma)
+        elif np.isfinite(bound):
+            self.low = max(self.low, gamma + bound / self._denominator)
+
+
+# Radius of the first ball. Theorem 14 asks for 2 L, Theorem 18 for 2 (L + (L + 1) / r).
+RADIUS = 20.0
+# Cuts back to the ball and to mu >= 0 call no oracle; this many of them for each call are enough.
+CUTS_PER_CALL = 10
+# The inner programme is solved to this share of the dual gap before it.
+INNER_GAP_SHARE = 1e-3
+
+
+def solve_by_ellipsoid(
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 1000,
+    tolerance: float = TOLERANCE,
+    radius: float = RADIUS,
+    observe: Observe | None = None,
+) -> Solution:
+    """Minimise a convex objective under convex constraints by the ellipsoid method.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of kind ``"linear"``, ``"smooth"`` or ``"convex"``, and constraints.
+    oracle : Oracle
+        Where rules come from.
+    max_calls : int, default=1000
+        Calls of the oracle.
+    tolerance : float, default=1e-7
+        Distance of the dual value from its maximum at which the method ends.
+    radius : float, default=20
+        Radius of the first ball, which holds the multipliers of the optimum.
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
+
+    Returns
+    -------
+    Solution
+        The best mixture of all rules found.
+    """
+    search = Search(programme, oracle, max_calls, observe)
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    d, m = programme.size, programme.n_constraints
+    lagrangian = SplitLagrangian(programme)
+    centre, shape, gap = np.zeros(d + m), radius**2 * np.eye(d + m), radius
+    for _ in range(CUTS_PER_CALL * max_calls):
+        if search.n_left <= 1:
+            break
+        joint, mu = centre[:d], centre[d:]
+        if centre @ centre > radius**2:
+            ascent = -centre
+        elif (mu < 0).any():
+            ascent = np.append(np.zeros(d), np.maximum(-mu, 0.0))
+        else:
+            _, u = search.call(joint)
+            xi, bound = lagrangian.minimise(joint, mu, max(INNER_GAP_SHARE * gap, INNER_TOLERANCE))
+            ascent = np.append(u - xi, lagrangian.constraints(xi))
+            search.note(u, float(joint @ u) + bound)
+            # By concavity, f* - f(centre) is at most the ascent along the longest chord.
+            gap = np.sqrt(max(float(ascent @ shape @ ascent), 0.0))
+            if gap <= tolerance:
+                break
+        centre, shape = cut_ellipsoid(shape, centre, ascent)
+    return finish_convex(search, tolerance)
+
+
+def cut_ellipsoid(shape: Float, centre: Float, ascent: Float) -> tuple[Float, Float]:
+    r"""Find the smallest ellipsoid that holds half of another one (Löwner and John).
+
+    .. math:: g = \frac{P w}{\sqrt{w^T P w}}, \quad c' = c + \frac{g}{d + 1}, \quad
+        P' = \frac{d^2}{d^2 - 1} \Bigl(P - \frac{2}{d + 1} g g^T\Bigr) ,
+
+    of the ellipsoid :math:`(x - c)^T P^{-1} (x - c) \le 1` cut by :math:`w^T (x - c) \ge 0`. The
+    volume shrinks by exp(-1 / (2 d)) or more (the paper's Lemma 34).
+
+    Parameters
+    ----------
+    shape : ndarray of shape (d, d)
+        Matrix P.
+    centre : ndarray of shape (d,)
+        Centre c.
+    ascent : ndarray of shape (d,)
+        Direction w.
+
+    Returns
+    -------
+    centre, shape : ndarray
+        Centre and matrix of the new ellipsoid.
+    """
+    d = len(centre)
+    length = float(ascent @ shape @ ascent)
+    if length <= 0.0:
+        return centre, shape
+    g = shape @ ascent / np.sqrt(length)
+    if d == 1:  # half an interval
+        return centre + g / 2, shape / 4
+    new = d * d / (d * d - 1) * (shape - 2 / (d + 1) * np.outer(g, g))
+    return centre + g / (d + 1), (new + new.T) / 2
+
+
+StepRule: TypeAlias = Literal["line_search", "open_loop"]
+
+# Starts of an objective that is not convex; the first one is the balanced rule.
+N_STARTS = 5
+# Calls of one start before its mixture is re-weighted over the whole pool.
+CALLS_PER_START = 20
+# Steps of the multipliers of Algorithm 5, by thirds of the calls (the paper's Section 8).
+SPLIT_STEPS = (0.5, 0.1, 0.001)
+PENALTY = 10.0  # Weight zeta of the squared distance in Algorithm 5.
+
+
+def solve_by_frank_wolfe(
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 500,
+    tolerance: float = TOLERANCE,
+    step: StepRule = "line_search",
+    observe: Observe | None = None,
+) -> Solution:
+    """Minimise a smooth or any differentiable objective by Frank-Wolfe.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of kind ``"linear"``, ``"smooth"`` or ``"other"``. Algorithm 5 meets the
+        constraints of a convex objective, the linear programme of each step those of the others.
+    oracle : Oracle
+        Where rules come from.
+    max_calls : int, default=500
+        Calls of the oracle, of all starts together.
+    tolerance : float, default=1e-7
+        Frank-Wolfe gap at which the method ends.
+    step : {"line_search", "open_loop"}, default="line_search"
+        The exact step, or 2 / (t + 2), with the guarantee of the paper's Theorem 12.
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
+
+    Returns
+    -------
+    Solution
+        The best mixture of all rules found. Its status is ``"local"`` for kind ``"other"``.
+    """
+    if programme.objective.kind == "other":
+        return _solve_from_several_starts(Search(programme, oracle, max_calls, observe), tolerance)
+    if programme.n_constraints:
+        return solve_by_split_frank_wolfe(programme, oracle, max_calls, tolerance, step, observe)
+    search = Search(programme, oracle, max_calls, observe)
+    find_feasible(search)
+    run_frank_wolfe(search, np.array([1.0]), search.n_left - 1, tolerance, step)
+    return finish_convex(search, tolerance)
+
+
+def run_frank_wolfe(
+    search: Search, weight: Float, n_calls: int, tolerance: float, step: StepRule
+) -> tuple[Float, float]:
+    """Run Algorithm 1 from a mixture.
+
+    Parameters
+    ----------
+    search : Search
+        The pool, which grows.
+    weight : ndarray of shape (k,)
+        Probabilities of the first k rules at the start.
+    n_calls : int
+        Calls of the oracle.
+    tolerance : float
+        Frank-Wolfe gap at which the method ends.
+    step : {"line_search", "open_loop"}
+        As in :func:`solve_by_frank_wolfe`.
+
+    Returns
+    -------
+    weight : ndarray of shape (n,)
+        Probabilities of the rules at the end.
+    gap : float
+        Frank-Wolfe gap before the last step.
+    """
+    objective, gap = search.programme.objective, np.inf
+    u = weight @ search.points[: len(weight)]
+    is_convex = objective.kind != "other"
+    end = len(search.history) + n_calls
+    for t in range(n_calls):
+        slope = np.asarray(objective.gradient(u), dtype=float)
+        target, v = _find_target(search, slope, tolerance)
+        gap = float(slope @ (u - v))
+        bound = objective.value(u) - gap if is_convex else -np.inf
+        if gap <= tolerance:
+            search.note(u, bound)
+            break
+        size = 2 / (t + 2) if step == "open_loop" else search_segment(objective.value, u, v)
+        weight = np.append(weight, np.zeros(len(target) - len(weight)))
+        weight = (1 - size) * weight + size * target
+        u = (1 - size) * u + size * v
+        search.note(u, bound)
+        is_stuck = size == 0.0 and step == "line_search"
+        if is_stuck or search.is_exhausted or len(search.history) >= end:
+            break
+    return weight, gap
+
+
+def _find_target(search: Search, slope: Float, tolerance: float) -> tuple[Float, Float]:
+    """Find the mixture that minimises a linear function under the constraints, and its u."""
+    if not search.programme.n_constraints:
+        index, u = search.call(slope)
+        return np.eye(1, len(search.rules), index)[0], u
+    linear = search.programme.with_objective(LinearObjective(slope))
+    found = minimise_over_columns(linear, search, tolerance)
+    weight = np.append(found.weight, np.zeros(len(search.rules) - len(found.weight)))
+    return weight, found.u
+
+
+def _solve_from_several_starts(search: Search, tolerance: float) -> Solution:
+    """Find a stationary point of an objective that is not convex."""
+    programme = search.programme
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    ends: list[Float] = []
+    for slope in _draw_slopes(programme):
+        if search.n_left <= 1:
+            break
+        start, u = _find_target(search, slope, tolerance)
+        search.note(u)
+        n_calls = min(CALLS_PER_START, search.n_left)
+        ends.append(run_frank_wolfe(search, start, n_calls, tolerance, "line_search")[0])
+    points = search.points
+    ends = [find_mixture(search, end) for end in ends] or [find_mixture(search)]
+    weight = min(ends, key=lambda end: programme.objective.value(end @ points))
+    gap, value, before = np.inf, programme.objective.value(weight @ points), np.inf
+    while gap > tolerance and value < before and not search.is_exhausted:
+        before = value
+        weight, gap = run_frank_wolfe(
+            search, weight, min(CALLS_PER_START, search.n_left), tolerance, "line_search"
+        )
+        weight = find_mixture(search, weight)
+        value = programme.objective.value(weight @ search.points)
+    return search.finish(weight, "local" if gap <= tolerance else "limit")
+
+
+def _draw_slopes(programme: Programme) -> list[Float]:
+    """Take gradients at the middle of the box and at random points, one for each start."""
+    rng = np.random.default_rng(0)
+    at = [programme.middle]
+    at += [rng.uniform(programme.low, programme.high) for _ in range(N_STARTS - 1)]
+    return [np.asarray(programme.objective.gradient(u), dtype=float) for u in at]
+
+
+def solve_by_split_frank_wolfe(
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 10_000,
+    tolerance: float = TOLERANCE,
+    step: StepRule = "open_loop",
+    observe: Observe | None = None,
+) -> Solution:
+    r"""Minimise a smooth convex objective under constraints (Algorithm 5, SplitFW).
+
+    Achievable u and feasible f are moved towards each other on
+
+    .. math:: \psi(u) + \psi(f) + \lambda^T (u - f) + \tfrac{\zeta}{2} \lVert u - f \rVert^2 .
+
+    The multipliers take the step :math:`\eta` that the paper's experiments use, by thirds of the
+    calls. Algorithm 5 prints :math:`\eta / t`, which leaves u and f apart.
+
+    Parameters
+    ----------
+    programme, oracle, max_calls, tolerance, observe
+        As in :func:`solve_by_frank_wolfe`.
+    step : {"line_search", "open_loop"}, default="open_loop"
+        The step along both segments.
+
+    Returns
+    -------
+    Solution
+        The best mixture of all rules found.
+    """
+    search = Search(programme, oracle, max_calls, observe)
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    u = find_mixture(search) @ search.points
+    state = _Split(programme, u)
+    for t in range(n_steps := search.n_left - 1):
+        if search.n_left <= 1:
+            break
+        eta = SPLIT_STEPS[min(3 * t // n_steps, 2)]
+        _, v = search.call(state.slope)
+        bound = state.move(v, 2 / (t + 2) if step == "open_loop" else None)
+        state.multipliers += eta * (state.u - state.f)
+        search.note(state.u, bound)
+        if programme.violation(state.u) <= FEASIBLE and (
+            programme.objective.value(state.u) - search.bound <= tolerance
+        ):
+            break
+    return finish_convex(search, tolerance)
+
+
+class _Split:
+    """The augmented Lagrangian of Algorithm 5 at achievable u and feasible f."""
+
+    def __init__(self, programme: Programme, u: Float) -> None:
+        self.objective = programme.objective
+        self.u, self.f = u.copy(), u.copy()
+        self.multipliers = np.zeros(programme.size)
+        self._constraints = ConstraintSet(programme, u)
+
+    @property
+    def pull(self) -> Float:
+        """Derivative by u of everything that joins u and f."""
+        return self.multipliers + PENALTY * (self.u - self.f)
+
+    @property
+    def slope(self) -> Float:
+        """Derivative by u."""
+        return np.asarray(self.objective.gradient(self.u) + self.pull, dtype=float)
+
+    def value(self, u: Float, f: Float) -> float:
+        """Augmented Lagrangian at u and f."""
+        apart = u - f
+        joined = self.multipliers @ apart + PENALTY / 2 * apart @ apart
+        return self.objective.value(u) + self.objective.value(f) + float(joined)
+
+    def move(self, v: Float, size: float | None) -> float:
+        """Move u towards v, and f towards its own target; give a lower bound of the optimum.
+
+        None as size is a line search. The bound is half the minimum of both linear approximations.
+        """
+        slope = self.slope
+        slope_f = np.asarray(self.objective.gradient(self.f) - self.pull, dtype=float)
+        w = self._constraints.minimise(slope_f)
+        at_u = self.objective.value(self.u) - self.objective.gradient(self.u) @ self.u + slope @ v
+        at_f = (
+            self.objective.value(self.f) - self.objective.gradient(self.f) @ self.f + slope_f @ w
+        )
+        if size is None:
+            both, ends = np.concatenate([self.u, self.f]), np.concatenate([v, w])
+            size = search_segment(lambda x: self.value(*np.split(x, 2)), both, ends)
+        self.u, self.f = (1 - size) * self.u + size * v, (1 - size) * self.f + size * w
+        return float(at_u + at_f) / 2
+
+
+# Steps of xi and of the multipliers: the grid of Section 8 of the paper without 0.001, which is
+# too short to arrive in thousands of calls.
+STEPS = ((0.01, 0.1), (0.1, 0.1), (0.1, 0.01), (0.01, 0.01))
+# Largest multiplier at the start: a tenth of the losses' range.
+START = 0.1
+# Points at which the first gradient is averaged: enough to name every class of dozens.
+N_START_POINTS = 200
+# Balls of the multipliers. Lemma 33 asks for L (1 + 1 / r), with L below n and slack r above 0.01.
+MULTIPLIER_RADIUS = 1000.0
+
+
+def solve_by_gradient_descent_ascent(
+    programme: Programme,
+    oracle: Oracle,
+    max_calls: int = 5000,
+    tolerance: float = TOLERANCE,
+    steps: Sequence[tuple[float, float]] = STEPS,
+    observe: Observe | None = None,
+) -> Solution:
+    """Minimise a convex objective under convex constraints by gradient descent and ascent.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of kind ``"linear"``, ``"smooth"`` or ``"convex"``, and constraints.
+    oracle : Oracle
+        Where rules come from.
+    max_calls : int, default=5000
+        Calls of the oracle, divided among the steps.
+    tolerance : float, default=1e-7
+        Value minus bound that counts as optimal.
+    steps : sequence of (float, float)
+        Steps of xi and of the multipliers, each tried from the start.
+    observe : callable, default=None
+        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
+
+    Returns
+    -------
+    Solution
+        The best mixture of all rules found. The history has the averages of each pair of steps.
+    """
+    search = Search(programme, oracle, max_calls, observe)
+    if failure := find_feasible(search):
+        return finish_early(search, failure)
+    n_calls = max((search.n_left - 1) // len(steps), 1)
+    for descent, ascent in steps:
+        _run(search, n_calls, descent, ascent)
+    return finish_convex(search, tolerance)
+
+
+def _run(search: Search, n_calls: int, descent: float, ascent: float) -> None:
+    """Run Algorithm 6 for some calls, and note the average after each."""
+    programme = search.programme
+    lagrangian = SplitLagrangian(programme)
+    xi = programme.middle
+    joint = _start_multipliers(programme)
+    mu = np.zeros(programme.n_constraints)
+    average = np.zeros(programme.size)
+    for t in range(n_calls):
+        if search.n_left <= 1:
+            break
+        _, u = search.call(joint)
+        average += (u - average) / (t + 1)
+        slope = lagrangian.slope(xi, joint, mu)
+        bound = float(joint @ u) + lagrangian.bound(xi, joint, mu, slope)
+        step_joint, step_mu = u - xi, lagrangian.constraints(xi)
+        xi = np.clip(xi - descent * slope, programme.low, programme.high)
+        joint = project_on_ball(joint + ascent * step_joint, MULTIPLIER_RADIUS)
+        mu = project_on_corner(np.maximum(mu + ascent * step_mu, 0.0), MULTIPLIER_RADIUS)
+        search.note(average, bound)
+
+
+def _start_multipliers(programme: Programme) -> Float:
+    """Take the direction of the mean gradient over the box, and a small length.
+
+    One subgradient of a worst recall would name one class, which the average would remember.
+    """
+    rng = np.random.default_rng(0)
+    points = rng.uniform(programme.low, programme.high, (N_START_POINTS, programme.size))
+    mean = np.mean([programme.objective.gradient(u) for u in points], axis=0)
+    largest = np.abs(mean).max(initial=0.0)
+    return np.asarray(START * mean / largest if largest > 0 else mean, dtype=float)
+
+
+def project_on_ball(x: Float, radius: float) -> Float:
+    """Project on the ball around zero."""
+    length = float(np.linalg.norm(x))
+    return x * (radius / length) if length > radius else x
+
+
+def project_on_corner(x: Float, total: float) -> Float:
+    """Project non-negative numbers on those whose sum is at most `total`."""
+    if x.sum() <= total:
+        return x
+    # The projection is max(x - s, 0), with s such that it sums to `total` (Held et al., 1974).
+    descending = np.sort(x)[::-1]
+    shift = (np.cumsum(descending) - total) / np.arange(1, len(x) + 1)
+    last = np.flatnonzero(descending > shift)[-1]
+    return np.asarray(np.maximum(x - shift[last], 0.0), dtype=float)
+
+
+# The solver of each kind of objective that "auto" takes.
+BEST: dict[Kind, ReductionName] = {
+    "linear": "columns",
+    "smooth": "columns",
+    "convex": "columns",
+    "ratio": "bisection",
+    "other": "frank_wolfe",
+}
+# Kinds of objectives that each solver can minimise, and why no others.
+CAPABLE: dict[ReductionName, tuple[frozenset[Kind], str]] = {
+    "columns": (frozenset({"linear", "smooth", "convex"}), "needs a convex objective"),
+    "gda": (frozenset({"linear", "smooth", "convex"}), "needs a convex objective"),
+    "ellipsoid": (frozenset({"linear", "smooth", "convex"}), "needs a convex objective"),
+    "frank_wolfe": (frozenset({"linear", "smooth", "other"}), "needs a differentiable objective"),
+    "bisection": (frozenset({"ratio"}), "needs a ratio of linear functions"),
+}
+SOLVERS: dict[ReductionName, Callable[..., Solution]] = {
+    "columns": solve_by_columns,
+    "frank_wolfe": solve_by_frank_wolfe,
+    "gda": solve_by_gradient_descent_ascent,
+    "ellipsoid": solve_by_ellipsoid,
+    "bisection": solve_by_bisection,
+}
+
+
+def check_reduction(kind: Kind, solver: str) -> ReductionName:
+    """Check that a solver can minimise a kind of objective, and choose one for ``"auto"``.
+
+    Parameters
+    ----------
+    kind : {"linear", "smooth", "convex", "ratio", "other"}
+        Kind of the objective.
+    solver : {"auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"}
+        Name of the solver.
+
+    Returns
+    -------
+    str
+        Name of the solver to take.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the solver cannot minimise the objective.
+    """
+    if kind not in BEST:
+        raise ValueError(f"kind={kind!r} is no kind of objective; take one of {', '.join(BEST)}")
+    if solver == "auto":
+        return BEST[kind]
+    for name, (kinds, need) in CAPABLE.items():
+        if solver == name:
+            if kind in kinds:
+                return name
+            raise ValueError(
+                f"solver={solver!r} {need}, and the objective is of kind {kind!r}; "
+                f"take solver={BEST[kind]!r}, or solver='auto'"
+            )
+    raise ValueError(f"solver={solver!r} is no reduction; take one of auto, {', '.join(CAPABLE)}")
+
+
+def solve(
+    programme: Programme,
+    oracle: Oracle,
+    solver: str = "auto",
+    max_calls: int | None = None,
+    observe: Observe | None = None,
+    tolerance: float = TOLERANCE,
+    **settings: Any,
+) -> Solution:
+    """Minimise a function of the confusion matrix over randomised decision rules.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective and constraints.
+    oracle : Oracle
+        Finds the rule of smallest linear cost.
+    solver : {"auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"}, default="auto"
+        ``"auto"`` takes columns for convex objectives, bisection for ratios, and Frank-Wolfe from
+        several starts for others.
+    max_calls : int, default=None
+        Calls of the oracle; None takes what the solver needs on small problems.
+    observe : callable, default=None
+        Sees the current mixture before each call, and may end the search.
+    tolerance : float, default=1e-7
+        Value minus bound at which the search ends.
+    **settings
+        Options of the solver by name, such as ``steps`` of ``"gda"``.
+
+    Returns
+    -------
+    Solution
+        A mixture of rules, with a bound where the solver has one.
+    """
+    name = check_reduction(programme.objective.kind, solver)
+    if max_calls is None:
+        return SOLVERS[name](programme, oracle, tolerance=tolerance, observe=observe, **settings)
+    if max_calls < 2:
+        raise ValueError(f"max_calls={max_calls} finds no mixture; take at least 2")
+    return SOLVERS[name](programme, oracle, max_calls, tolerance, observe=observe, **settings)

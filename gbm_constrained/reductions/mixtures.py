@@ -1,0 +1,1041 @@
+r"""Mixtures of decision rules, and the record of a search for them.
+
+A reduction minimises a function of the confusion matrix over randomised decision rules. Every
+reduction calls an oracle that minimises linear functions, Definition 11 of Narasimhan et al.,
+"Consistent Multiclass Algorithms for Complex Metrics and Constraints", here called the paper. The
+vector u holds d linear functionals of the confusion matrix, such as recalls and predicted shares
+(the generalised confusion vectors of Definition 24). The set of achievable u is convex
+(Proposition 7).
+
+Simplicial decomposition (von Hohenbalken, "Simplicial Decomposition in Nonlinear Programming
+Algorithms", 1977) mixes the rules of few columns anew, and adds those of smallest cost
+:math:`\nabla \psi(u)^T u_i`, until no rule of the pool costs less than the mixture. There are no
+linear programmes to solve.
+
+.. math:: \min_{\lambda, t} t \quad \text{s.t.} \quad t \ge \psi(v_k) + g_k^T (u - v_k), \;
+    A u \le b, \; \phi(w_l) + h_l^T (u - w_l) \le 0, \;
+    u = \sum_i \lambda_i u_i, \; \sum_i \lambda_i = 1, \; \lambda \ge 0 .
+
+Cuts :math:`g_k` of the objective and :math:`h_l` of the convex constraints are added until the
+programme is exact at its solution (Kelley). The multipliers :math:`\alpha, \mu, \nu` of the rows
+give the cost of the next rule, :math:`c = \sum_k \alpha_k g_k + A^T \mu + \sum_l \nu_l h_l`. They
+also give the bound that holds for every achievable u, by weak duality:
+
+.. math:: \psi^* \ge \min_u c^T u + \sum_k \alpha_k (\psi(v_k) - g_k^T v_k) - b^T \mu
+    + \sum_l \nu_l (\phi(w_l) - h_l^T w_l) .
+
+The post-processing of the paper's Section 8.2,
+
+.. math:: \min_\lambda \psi(\sum_i \lambda_i u_i) \quad \text{s.t.} \quad
+    A \sum_i \lambda_i u_i \le b, \; \phi(\sum_i \lambda_i u_i) \le 0 ,
+
+with the objective itself by cutting planes, where the paper has the linear function
+:math:`\sum_i \lambda_i \psi(u_i)`, and with one row for each linear constraint.
+
+.. math:: F = \{u: low \le u \le high, \; A u \le b, \; \phi(u) \le 0\} .
+
+Algorithm 5 of the paper splits achievable points from F.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from scipy.optimize import minimize, minimize_scalar
+
+from gbm_constrained._typing import Bool, Float
+from gbm_constrained.problem.linear_constraints import solve_linear_programme
+
+Kind: TypeAlias = Literal["linear", "smooth", "convex", "ratio", "other"]
+Status: TypeAlias = Literal["optimal", "local", "limit", "infeasible"]
+
+# A violation below this is rounding: ten times what the linear programmes are solved to.
+FEASIBLE = 1e-9
+# Value minus bound below which an objective counts as minimised: far below any sampling error.
+TOLERANCE = 1e-7
+
+
+class ConvexFunction(Protocol):
+    """A convex function of u."""
+
+    def value(self, u: Float) -> float:
+        """Value at u; infinite where the function is not defined."""
+
+    def gradient(self, u: Float) -> Float:
+        """Subgradient at u; where the value is infinite, the negative of any descent direction."""
+
+
+class Objective(Protocol):
+    """A function of u, as a loss to be minimised.
+
+    Attributes
+    ----------
+    kind : {"linear", "smooth", "convex", "ratio", "other"}
+        ``"smooth"`` is convex and differentiable; ``"convex"`` may have kinks; ``"ratio"`` is a
+        ratio of linear functions; nothing is known of ``"other"``.
+    """
+
+    @property
+    def kind(self) -> Kind:
+        """What is known of the function."""
+
+    def value(self, u: Float) -> float:
+        """Value at u."""
+
+    def gradient(self, u: Float) -> Float:
+        """Gradient at u, or a subgradient where the function is not differentiable."""
+
+
+@runtime_checkable
+class RatioObjective(Protocol):
+    """An objective of kind ``"ratio"``."""
+
+    def ratio(self) -> tuple[Float, float, Float, float]:
+        r"""Coefficients :math:`a, a_0, b, b_0` of :math:`(a^T u + a_0) / (b^T u + b_0)`."""
+
+
+class Oracle(Protocol):
+    """Minimises linear functions over decision rules ("linear minimisation oracle")."""
+
+    def minimise(self, cost: Float) -> tuple[Any, Float]:
+        """Find the decision rule of smallest :math:`cost^T u`, and its u.
+
+        Parameters
+        ----------
+        cost : ndarray of shape (d,)
+            Cost of each functional.
+
+        Returns
+        -------
+        rule : object
+            The deterministic rule. Ties go to the larger class.
+        u : ndarray of shape (d,)
+            Functionals of the rule.
+        """
+
+
+@runtime_checkable
+class KnowingOracle(Oracle, Protocol):
+    """An oracle that knows rules from earlier searches.
+
+    Attributes
+    ----------
+    start : sequence of (object, ndarray of shape (d,))
+        Rules that a search starts with, and their u.
+    """
+
+    @property
+    def start(self) -> Sequence[tuple[Any, Float]]:
+        """Rules that a search starts with, and their u."""
+
+    def list_cheapest(self, cost: Float) -> list[tuple[Any, Float]]:
+        """List known rules of small :math:`cost^T u`, and their u."""
+
+
+@dataclass(frozen=True)
+class LinearObjective:
+    r"""The objective :math:`a^T u + a_0`.
+
+    Parameters
+    ----------
+    slope : ndarray of shape (d,)
+        Coefficients a.
+    offset : float, default=0
+        Constant :math:`a_0`.
+    """
+
+    slope: Float
+    offset: float = 0.0
+
+    @property
+    def kind(self) -> Kind:
+        """What is known of the function."""
+        return "linear"
+
+    def value(self, u: Float) -> float:
+        """Value at u."""
+        return float(self.slope @ u) + self.offset
+
+    def gradient(self, u: Float) -> Float:
+        """Gradient, the same everywhere."""
+        return self.slope
+
+
+@dataclass(frozen=True, eq=False)
+class Programme:
+    r"""A function of u to be minimised under constraints.
+
+    .. math:: \min_u \psi(u) \quad \text{s.t.} \quad A u \le b, \; \phi_k(u) \le 0, \;
+        u \text{ achievable} .
+
+    The constraint of a largest value, such as coverage, is stated by its linear rows: one row for
+    the maximum would make mixtures of rules look infeasible.
+
+    Parameters
+    ----------
+    objective : Objective
+        The function psi.
+    A : ndarray of shape (m, d)
+        Coefficients of the linear constraints; shape (0, d) where there are none.
+    b : ndarray of shape (m,)
+        Bounds of the linear constraints.
+    convex : sequence of ConvexFunction, default=()
+        The functions phi.
+    low, high : float or ndarray of shape (d,), default=0 and 1
+        A box that contains all achievable u, on which psi and phi are defined.
+    """
+
+    objective: Objective
+    A: Float
+    b: Float
+    convex: Sequence[ConvexFunction] = ()
+    low: float | Float = 0.0
+    high: float | Float = 1.0
+
+    def __post_init__(self) -> None:
+        A, b = np.asarray(self.A, dtype=float), np.asarray(self.b, dtype=float)
+        if A.ndim != 2 or b.shape != A.shape[:1]:
+            raise ValueError(
+                f"A has shape {A.shape} and b has shape {b.shape}; give A one row of d "
+                "coefficients for each entry of b, and shape (0, d) if no constraint is linear"
+            )
+        if not (np.isfinite(A).all() and np.isfinite(b).all()):
+            raise ValueError("A and b hold numbers that are not finite; drop rows without a bound")
+        low, high = (
+            np.broadcast_to(np.asarray(end, dtype=float), A.shape[1:]).copy()
+            for end in (self.low, self.high)
+        )
+        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
+            raise ValueError(
+                f"low={low} and high={high} are no box; give finite numbers with low <= high"
+            )
+        for name, value in (("A", A), ("b", b), ("low", low), ("high", high)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def size(self) -> int:
+        """Number d of functionals."""
+        return int(self.A.shape[1])
+
+    @property
+    def n_constraints(self) -> int:
+        """Number of linear rows and convex functions."""
+        return len(self.b) + len(self.convex)
+
+    @property
+    def box(self) -> Float:
+        """Lower and upper ends, of shape (d, 2)."""
+        return np.column_stack([self.low, self.high])
+
+    @property
+    def middle(self) -> Float:
+        """Centre of the box."""
+        return np.asarray((self.low + self.high) / 2, dtype=float)
+
+    def constraints(self, u: Float) -> Float:
+        """Left-hand minus right-hand side of each linear row, then of each convex function."""
+        return np.append(self.A @ u - self.b, [phi.value(u) for phi in self.convex])
+
+    def slopes(self, u: Float) -> Float:
+        """Gradient of each linear row, then of each convex function, of shape (m, d)."""
+        return np.vstack([self.A, *(np.asarray(phi.gradient(u))[None] for phi in self.convex)])
+
+    def violation(self, u: Float) -> float:
+        """Largest violation of a constraint at u, zero where all constraints hold."""
+        return float(np.max(self.constraints(u), initial=0.0))
+
+    def with_objective(self, objective: Objective) -> Programme:
+        """Make the programme of another objective under the same constraints."""
+        return replace(self, objective=objective)
+
+    def without_constraints(self) -> Programme:
+        """Make the programme of the same objective over all achievable u."""
+        return replace(self, A=self.A[:0], b=self.b[:0], convex=())
+
+
+@dataclass(frozen=True)
+class Step:
+    """What was reached after one call of the oracle.
+
+    Parameters
+    ----------
+    value : float
+        Objective at the current mixture.
+    bound : float
+        Largest lower bound of the optimum so far.
+    violation : float
+        Largest violation at the current mixture.
+    seconds : float
+        Time since the start.
+    """
+
+    value: float
+    bound: float
+    violation: float
+    seconds: float
+
+
+Observe: TypeAlias = Callable[[Step, Float], bool]
+"""Is called before each call of the oracle, once there is a mixture, with the last step and the u
+of the mixture. The search ends after that call if the answer is True."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A randomised decision rule, and what is known of it.
+
+    Parameters
+    ----------
+    rules : tuple of length k
+        Rules with positive probability.
+    probability : ndarray of shape (k,)
+        Probability of each rule.
+    u : ndarray of shape (d,)
+        Functionals of the mixture.
+    value : float
+        Objective at u.
+    bound : float
+        Lower bound of the optimum if the oracle is exact; -inf where the method has none.
+    violation : float
+        Largest violation of a constraint at u; zero where all constraints hold.
+    status : {"optimal", "local", "limit", "infeasible"}
+        ``"optimal"``: value and bound meet. ``"local"``: a stationary point of an objective that
+        is not convex. ``"limit"``: the calls ended before. ``"infeasible"``: no mixture meets the
+        constraints, and this one violates them least.
+    history : tuple of Step
+        One step for each call of the oracle.
+    pool : ndarray of shape (n, d)
+        Functionals of all rules found.
+    """
+
+    rules: tuple[Any, ...]
+    probability: Float
+    u: Float
+    value: float
+    bound: float
+    violation: float
+    status: Status
+    history: tuple[Step, ...]
+    pool: Float
+
+
+def search_segment(value: Callable[[Float], float], u: Float, end: Float) -> float:
+    """Find the step in [0, 1] from u towards `end` with the smallest value."""
+
+    def along(step: float) -> float:
+        return value((1 - step) * u + step * end)
+
+    found = minimize_scalar(along, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-12})
+    # A bounded search never tries the ends.
+    return float(min((0.0, 1.0, float(found.x)), key=along))
+
+
+def polish(programme: Programme, points: Float, weight: Float, slack: float) -> Float:
+    """Improve the probabilities of a mixture's rules (SLSQP), if that keeps it feasible.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective and constraints.
+    points : ndarray of shape (n, d)
+        Functionals of the rules.
+    weight : ndarray of shape (n,)
+        The mixture; rules without probability stay without. Where it violates a constraint, any
+        mixture that does not is an improvement.
+    slack : float
+        Violation that is allowed.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+    """
+    objective: Any = programme.objective
+    chosen = np.flatnonzero(weight)
+    part = points[chosen]
+    total: Any = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like}
+    rows: Any = {
+        "type": "ineq",
+        "fun": lambda w: slack - programme.constraints(w @ part),
+        "jac": lambda w: -programme.slopes(w @ part) @ part.T,
+    }
+
+    def value(w: Float) -> float:
+        return float(objective.value(w @ part))
+
+    def slope(w: Float) -> Float:
+        return np.asarray(part @ objective.gradient(w @ part), dtype=float)
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = minimize(
+            value,
+            weight[chosen],
+            jac=slope,
+            bounds=[(0.0, 1.0)] * len(chosen),
+            constraints=[total, rows] if programme.n_constraints else [total],
+            method="SLSQP",
+            options={"ftol": 1e-12},
+        )
+    new = np.zeros_like(weight)
+    new[chosen] = np.maximum(found.x, 0.0)
+    if not (np.isfinite(new).all() and new.sum() > 0):
+        return weight
+    new /= new.sum()
+    u, before = new @ points, weight @ points
+    is_better = objective.value(u) < objective.value(before)
+    was_feasible = programme.violation(before) <= slack + FEASIBLE
+    is_feasible = programme.violation(u) <= slack + FEASIBLE
+    return new if is_feasible and (is_better or not was_feasible) else weight
+
+
+# Rules that join the mixture in one step: each step costs one search for probabilities.
+N_NEW = 3
+# Probability of all of them, where that search starts.
+START = 1e-3
+# Steps until a mixture of some ten rules is found are about five.
+MAX_SIMPLICIAL_STEPS = 30
+# Steeper objectives are near a point where they have no gradient.
+MAX_SLOPE = 1e4
+
+
+def mix_smoothly(
+    programme: Programme, points: Float, start: Float | None, tolerance: float
+) -> tuple[Float, float]:
+    """Minimise a smooth objective over mixtures of a pool.
+
+    Parameters
+    ----------
+    programme : Programme
+        A smooth objective, and no constraints.
+    points : ndarray of shape (n, d)
+        Functionals of the rules.
+    start : ndarray of shape (k,) or None
+        A mixture of the first k rules; None for the rule of least cost in the middle of the pool.
+    tolerance : float
+        Gap at the end.
+
+    Returns
+    -------
+    weight : ndarray of shape (n,)
+        The mixture.
+    gap : float
+        Value of the mixture minus a lower bound of all of them. The gap exceeds the tolerance
+        where the objective is too steep, or where rounding ends the descent.
+    """
+    objective = programme.objective
+    if start is None:
+        slope = np.asarray(objective.gradient(points.mean(axis=0)), dtype=float)
+        start = np.eye(1, len(points), int((points @ slope).argmin()))[0]
+    weight = np.append(start, np.zeros(len(points) - len(start)))
+    best, least, gap = weight, np.inf, np.inf
+    for _ in range(MAX_SIMPLICIAL_STEPS):
+        u = weight @ points
+        value, slope = objective.value(u), np.asarray(objective.gradient(u), dtype=float)
+        if not value < least:
+            break
+        gains = (u - points) @ slope
+        best, least, gap = weight, value, float(gains.max())
+        if gap <= tolerance or not np.abs(slope).max() <= MAX_SLOPE:
+            break
+        new = np.zeros_like(weight)
+        new[np.argsort(-gains, kind="stable")[:N_NEW]] = 1.0
+        new *= gains > 0.0
+        mixed = (1.0 - START) * weight + START * new / new.sum()
+        weight = polish(programme, points, mixed, 0.0)
+    return best, gap
+
+
+# Steeper cuts make a linear programme with 1e-10 as tolerance wrong in the sixth digit.
+# Steps from u towards the centre at which a cut is tried: u itself, then doubling ones.
+CUT_STEPS = np.append(0.0, 2.0 ** -np.arange(30, -1, -1.0))
+# Kelley's method adds about ten cuts for each dimension of curvature; d is below 100.
+MAX_CUTS = 1000
+# Rules of a pool at which a function with kinks is cut at first: their linear pieces often differ.
+MAX_PIECES = 20
+# Share of a violation that a cut away from the violating point must take off that point.
+DEEP = 0.1
+# Probability of rules that are new to a mixture, where its improvement starts.
+POLISH_START = 1e-3
+
+
+class Cut(NamedTuple):
+    """The linear lower bound ``slope @ u + offset`` of a convex function."""
+
+    slope: Float
+    offset: float
+
+
+class MasterPoint(NamedTuple):
+    """A solution of the master programme.
+
+    ``weight`` of shape (n,) over the pool has the functionals ``u``. ``model`` is the value of the
+    linear programme, and its Lagrangian is ``cost @ u + constant``.
+    """
+
+    weight: Float
+    u: Float
+    model: float
+    cost: Float
+    constant: float
+
+
+def make_cut(function: ConvexFunction, u: Float, centres: tuple[Float, ...]) -> Cut | None:
+    """Make a cut at u, or near u where the function is infinite or has no subgradient there.
+
+    A cut that is steep or exceeds the function at a centre is no use: the point of the cut moves
+    towards the first centre that gives one, and None is returned where none does.
+    """
+    for centre in centres:
+        at_centre = function.value(centre)
+        if not np.isfinite(at_centre):
+            continue
+        for step in CUT_STEPS:
+            v = u + step * (centre - u)
+            value = function.value(v)
+            if not np.isfinite(value):
+                continue
+            slope = np.asarray(function.gradient(v), dtype=float)
+            if np.isnan(slope).any():
+                raise ValueError(
+                    f"gradient({v}) is {slope}, which holds NaN; return finite numbers for every "
+                    "u between low and high"
+                )
+            if np.abs(slope).max(initial=0.0) > MAX_SLOPE:
+                continue
+            cut = Cut(slope, float(value - slope @ v))
+            if slope @ centre + cut.offset <= at_centre + FEASIBLE * (1 + abs(at_centre)):
+                return cut
+    return None
+
+
+class Master:
+    """The master programme of one programme, with its cuts.
+
+    Parameters
+    ----------
+    programme : Programme
+        An objective that is linear or convex, and constraints.
+    constraint_cuts : list of Cut, default=None
+        Cuts of the same convex constraints from other masters, which share the list.
+    """
+
+    def __init__(self, programme: Programme, constraint_cuts: list[Cut] | None = None) -> None:
+        self.programme = programme
+        self._cuts: list[Cut] = []
+        self._mixture: Float | None = None  # Of a smooth objective without constraints.
+        self._constraint_cuts = [] if constraint_cuts is None else constraint_cuts
+
+    def optimise(self, points: Float, tolerance: float, slack: float = 0.0) -> MasterPoint | None:
+        """Find the best mixture whose violations are at most `slack`; None if there is none.
+
+        The model misses the objective by at most `tolerance`.
+        """
+        if self.programme.objective.kind == "smooth" and not self.programme.n_constraints:
+            mixed = self._mix_smoothly(points, tolerance)
+            if mixed is not None:
+                return mixed
+        return self._cut_objective(points, tolerance, slack)
+
+    def _cut_objective(self, points: Float, tolerance: float, slack: float) -> MasterPoint | None:
+        """Add cuts until the model is exact enough, and no convex constraint is exceeded."""
+        objective = self.programme.objective
+        if not self._cuts:
+            pieces = points[:MAX_PIECES] if objective.kind == "convex" else points[:0]
+            for u in (points.mean(axis=0), *pieces):
+                self._add_cut(u, points)
+        best: MasterPoint | None = None
+        best_value, allowed = np.inf, slack + FEASIBLE
+        seen = np.zeros(len(points), dtype=bool)
+        for _ in range(MAX_CUTS):
+            point = self._solve(points, slack)
+            if point is None:
+                return None
+            tried, seen = point, seen | (point.weight > 0)
+            is_outside = any(phi.value(point.u) > allowed for phi in self.programme.convex)
+            value = objective.value(point.u)
+            if is_outside or (objective.kind == "smooth" and value - point.model > tolerance):
+                # A cut at the optimum proves as much as many cuts around it.
+                tried = self._polish(points, seen, best, point, slack)
+                value = objective.value(tried.u)
+            is_feasible = not is_outside or self.programme.violation(tried.u) <= allowed
+            if is_feasible and value < best_value:
+                best, best_value = tried, value
+            if best is not None and best_value - point.model <= tolerance:
+                return point._replace(weight=best.weight, u=best.u)
+            inside = (tried.u, *self._centres(points))
+            is_cut = is_outside and self._cut_constraints(point.u, inside, slack, allowed)
+            for u in (point.u, tried.u):
+                if objective.value(u) - self._model(u) > tolerance / 2:
+                    is_cut |= self._add_cut(u, points)
+            if not is_cut:
+                break
+        return best
+
+    def _mix_smoothly(self, points: Float, tolerance: float) -> MasterPoint | None:
+        """Find the best mixture without a linear programme, if that is exact enough."""
+        objective = self.programme.objective
+        self._mixture, gap = mix_smoothly(self.programme, points, self._mixture, tolerance)
+        if not gap <= tolerance:
+            return None
+        u = self._mixture @ points
+        value, slope = objective.value(u), np.asarray(objective.gradient(u), dtype=float)
+        return MasterPoint(self._mixture, u, value - gap, slope, float(value - slope @ u))
+
+    def _polish(
+        self,
+        points: Float,
+        seen: Bool,
+        best: MasterPoint | None,
+        point: MasterPoint,
+        slack: float,
+    ) -> MasterPoint:
+        """Find a good mixture of the rules that linear programmes have mixed so far."""
+        weight = seen / seen.sum()
+        if best is not None:
+            weight = (1 - POLISH_START) * best.weight + POLISH_START * weight
+        weight = polish(self.programme, points, weight, slack)
+        return point._replace(weight=weight, u=weight @ points)
+
+    def _model(self, u: Float) -> float:
+        """Compute the lower bound of the objective at u by its cuts."""
+        return max(float(cut.slope @ u) + cut.offset for cut in self._cuts)
+
+    def find_least_violation(self, points: Float) -> MasterPoint | None:
+        """Find a mixture without a violation, or the one whose largest violation is smallest.
+
+        ``model`` is a lower bound of the violation, and up to rounding the violation itself where
+        no mixture is feasible (phase 1). None where a constraint is infinite for all mixtures:
+        constraints are infinite on sides of the box alone, and the mean of the pool lies on such
+        a side only if the whole pool does.
+        """
+        violation = self.programme.violation
+        weight = np.full(len(points), 1.0 / len(points))
+        u = points.mean(axis=0)
+        if not np.isfinite(violation(u)):
+            return None
+        if not self.programme.n_constraints:  # No constraint is violated where there is none.
+            return MasterPoint(weight, u, 0.0, np.zeros(len(u)), 0.0)
+        for _ in range(MAX_CUTS):
+            found = self._solve(points, None)
+            assert found is not None  # the slack is free
+            point = found
+            step = search_segment(violation, u, point.u)
+            weight, u = (1 - step) * weight + step * point.weight, (1 - step) * u + step * point.u
+            is_cut = violation(u) > point.model + FEASIBLE and self._cut_constraints(
+                point.u, (u, points.mean(axis=0)), point.model, point.model + FEASIBLE
+            )
+            if not is_cut or violation(u) <= FEASIBLE:
+                break
+        return point._replace(weight=weight, u=u)
+
+    def _centres(self, points: Float) -> tuple[Float, ...]:
+        """Where every function should be finite: the mean of the pool, and the box's middle."""
+        return points.mean(axis=0), self.programme.middle
+
+    def _add_cut(self, u: Float, points: Float) -> bool:
+        """Add a cut of the objective at u, unless the programme has the same one."""
+        cut = make_cut(self.programme.objective, u, self._centres(points))
+        if cut is None:
+            raise ValueError(
+                f"the objective has no finite value and bounded gradient near u={u}; make it "
+                "finite in the interior of the box from low to high"
+            )
+        same = [c for c in self._cuts if c.offset == cut.offset and (c.slope == cut.slope).all()]
+        if not same:
+            self._cuts.append(cut)
+        return not same
+
+    def _cut_constraints(
+        self, u: Float, inside: tuple[Float, ...], slack: float, allowed: float
+    ) -> bool:
+        """Cut off u by every convex constraint that exceeds what is allowed; say whether one did.
+
+        A cut at a point inside, or between u and that point, is deeper than one at u if it cuts
+        off u ("in-out separation", Ben-Ameur and Neto, 2007).
+        """
+        added = False
+        for phi in self.programme.convex:
+            excess = phi.value(u) - slack
+            if excess <= allowed - slack:
+                continue
+            for at, share in ((inside[0], DEEP), ((u + inside[0]) / 2, DEEP), (u, 0.0)):
+                cut = make_cut(phi, at, (*inside, self.programme.middle))
+                if cut is not None and cut.slope @ u + cut.offset - slack > share * min(
+                    excess, 1.0
+                ):
+                    self._constraint_cuts.append(cut)
+                    added = True
+                    break
+        return added
+
+    def _solve(self, points: Float, slack: float | None) -> MasterPoint | None:
+        """Solve the linear programme; with None as slack, the one of phase 1."""
+        n, d = points.shape
+        phase_one = slack is None
+        cuts = [] if phase_one else self._cuts
+        slope = np.array([c.slope for c in cuts]).reshape(len(cuts), d)
+        offset = np.array([c.offset for c in cuts])
+        rows = np.vstack([self.programme.A, *(c.slope[None] for c in self._constraint_cuts)])
+        right = np.append(self.programme.b, [-c.offset for c in self._constraint_cuts])
+        t = np.append(-np.ones(len(cuts)), np.full(len(right), -1.0 if phase_one else 0.0))
+        found = solve_linear_programme(
+            np.append(np.zeros(n), 1.0),
+            np.hstack([np.vstack([slope, rows]) @ points.T, t[:, None]]),
+            np.append(-offset, right + (slack or 0.0)),
+            [(0, None)] * n + [(0 if phase_one else None, None)],
+            A_eq=np.append(np.ones(n), 0.0)[None],
+            b_eq=[1.0],
+        )
+        if found.x is None:
+            return None
+        weight = np.maximum(found.x[:n], 0.0)
+        weight /= weight.sum()
+        multiplier = np.maximum(-found.ineqlin.marginals, 0.0)
+        alpha, mu = multiplier[: len(offset)], multiplier[len(offset) :]
+        total = alpha.sum() if not phase_one else mu.sum()
+        if total > 0:
+            alpha, mu = alpha / total, mu / total
+        return MasterPoint(
+            weight=weight,
+            u=weight @ points,
+            model=float(found.x[n]),
+            cost=alpha @ slope + mu @ rows,
+            constant=float(alpha @ offset - mu @ right),
+        )
+
+
+# What a linear programme with 1e-10 as tolerance can tell apart.
+PRUNING_TOLERANCE = 1e-9
+# Dinkelbach's steps converge superlinearly, line searches linearly.
+MAX_STEPS = 100
+
+
+class Pruning:
+    """Mixtures of one pool under the constraints of one programme.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of any kind, and constraints.
+    points : ndarray of shape (n, d)
+        Functionals of the rules.
+    constraint_cuts : list of Cut, default=None
+        Cuts of the convex constraints that are known, to which new ones are added.
+
+    Attributes
+    ----------
+    slack : float
+        Least violation of a mixture, zero if it is rounding.
+    """
+
+    def __init__(
+        self, programme: Programme, points: Float, constraint_cuts: list[Cut] | None = None
+    ) -> None:
+        self.programme, self.points = programme, points
+        self._cuts = [] if constraint_cuts is None else constraint_cuts
+        self._zero = LinearObjective(np.zeros(programme.size))
+        point = self._master(self._zero).find_least_violation(points)
+        self.slack = np.inf if point is None else point.model
+        if self.slack <= FEASIBLE:
+            self.slack = 0.0
+
+    def _master(self, objective: Objective) -> Master:
+        """Make the master programme of another objective."""
+        return Master(self.programme.with_objective(objective), self._cuts)
+
+    def optimise(self, objective: Objective) -> Float:
+        """Minimise a convex objective; the result is a vertex if it is linear."""
+        if not np.isfinite(self.slack):
+            return np.full(len(self.points), 1 / len(self.points))
+        if isinstance(objective, LinearObjective) and not self.programme.n_constraints:
+            values = self.points @ objective.slope
+            return np.asarray(np.eye(1, len(values), int(values.argmin()))[0], dtype=float)
+        # The slack is a minimum, and a linear programme finds no point at its exact value.
+        for margin in (0.0, FEASIBLE, 10 * FEASIBLE):
+            master = self._master(objective)
+            point = master.optimise(self.points, PRUNING_TOLERANCE, self.slack + margin)
+            if point is not None:
+                return point.weight
+        raise RuntimeError("the pool has no mixture of its own least violation")
+
+    def minimise_ratio(self) -> Float:
+        """Minimise a ratio by Dinkelbach's steps: gamma <- psi(argmin (a - gamma b)^T u)."""
+        objective = self.programme.objective
+        weight = self.optimise(self._zero)
+        value = objective.value(weight @ self.points)
+        for _ in range(MAX_STEPS):
+            new = self.optimise(make_level(objective, value))
+            reached = objective.value(new @ self.points)
+            if not reached < value:
+                break
+            weight, value = new, reached
+        return weight
+
+    def descend(self, start: Float | None) -> Float:
+        """Descend from a mixture to the best one on the segment to a vertex, repeatedly."""
+        objective, points = self.programme.objective, self.points
+        weight = self.optimise(self._zero) if start is None else start
+        weight = np.append(weight, np.zeros(len(points) - len(weight)))
+        for _ in range(MAX_STEPS):
+            u = weight @ points
+            slope = np.asarray(objective.gradient(u), dtype=float)
+            target = self.optimise(LinearObjective(slope))
+            step = search_segment(objective.value, u, target @ points)
+            if slope @ (u - target @ points) <= PRUNING_TOLERANCE or step == 0.0:
+                break
+            weight = reduce_support((1 - step) * weight + step * target, points)
+            weight = polish(self.programme, points, weight, self.slack)
+        return weight
+
+
+def find_best_mixture(
+    programme: Programme,
+    points: Float,
+    start: Float | None = None,
+    constraint_cuts: list[Cut] | None = None,
+) -> Float:
+    """Find the probabilities of the best mixture of a pool, or of the least infeasible one.
+
+    Parameters
+    ----------
+    programme : Programme
+        Objective of any kind, and constraints.
+    points : ndarray of shape (n, d)
+        Functionals of the rules.
+    start : ndarray of shape (k,), default=None
+        A feasible mixture of the first k rules, where the descent of kind ``"other"`` starts.
+    constraint_cuts : list of Cut, default=None
+        As in :class:`Pruning`.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Probabilities, of which at most d + 1 are positive, and at most one more than there are
+        active constraints where the objective is linear or a ratio.
+    """
+    pruning = Pruning(programme, points, constraint_cuts)
+    if programme.objective.kind == "ratio":
+        weight = pruning.minimise_ratio()
+    elif programme.objective.kind == "other":
+        weight = pruning.descend(start)
+    else:
+        weight = pruning.optimise(programme.objective)
+    return reduce_support(weight, points)
+
+
+def reduce_support(weight: Float, points: Float) -> Float:
+    """Find a mixture of the same u with at most d + 1 rules (Carathéodory's theorem)."""
+    chosen = np.flatnonzero(weight)
+    if len(chosen) <= points.shape[1] + 1:
+        return weight
+    found = solve_linear_programme(
+        np.arange(len(chosen), dtype=float),
+        None,
+        None,
+        (0, None),
+        A_eq=np.vstack([points[chosen].T, np.ones(len(chosen))]),
+        b_eq=np.append(weight[chosen] @ points[chosen], weight.sum()),
+    )
+    if found.x is None:
+        return weight
+    few = np.zeros_like(weight)
+    few[chosen] = np.maximum(found.x, 0.0)
+    return np.asarray(few / few.sum(), dtype=float)
+
+
+def make_level(objective: Objective, gamma: float) -> LinearObjective:
+    r"""Make :math:`(a - \gamma b)^T u + a_0 - \gamma b_0`, whose sign is that of psi - gamma."""
+    assert isinstance(objective, RatioObjective)
+    a, a0, b, b0 = objective.ratio()
+    return LinearObjective(np.asarray(a - gamma * b, dtype=float), float(a0 - gamma * b0))
+
+
+# Weights of a vertex of a linear programme are zero or far above this.
+MIN_PROBABILITY = 1e-12
+# Two rules whose functionals agree in this many digits are one rule.
+DIGITS = 12
+
+
+class Search:
+    """Calls the oracle of one programme, and keeps the pool of rules.
+
+    Parameters
+    ----------
+    programme : Programme
+        What is minimised.
+    oracle : Oracle
+        Where rules come from. Cheap rules that a :class:`KnowingOracle` knows join the pool.
+    max_calls : int
+        Calls after which :attr:`is_exhausted` is true.
+    observe : callable, default=None
+        Sees the current mixture before each call, and may end the search.
+    """
+
+    def __init__(
+        self,
+        programme: Programme,
+        oracle: Oracle,
+        max_calls: int,
+        observe: Observe | None = None,
+    ) -> None:
+        self.programme = programme
+        self.max_calls = max_calls
+        self.rules: list[Any] = []
+        self.bound = -np.inf
+        self.constraint_cuts: list[Cut] = []
+        self.history: list[Step] = []
+        self._oracle, self._observe = oracle, observe
+        self._u: Float | None = None  # of the current mixture
+        self._step = Step(np.inf, -np.inf, np.inf, 0.0)
+        self._points: list[Float] = []
+        self._index: dict[bytes, int] = {}
+        self._start = time.perf_counter()
+        if isinstance(oracle, KnowingOracle):
+            for rule, u in oracle.start:
+                self.add(rule, u)
+
+    @property
+    def points(self) -> Float:
+        """Functionals of the rules found, of shape (n, d)."""
+        return np.array(self._points).reshape(len(self._points), self.programme.size)
+
+    @property
+    def n_left(self) -> int:
+        """Number of calls that are left."""
+        return max(self.max_calls - len(self.history), 0)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no call is left."""
+        return self.n_left == 0
+
+    def call(self, cost: Float) -> tuple[int, Float]:
+        """Find the rule of smallest cost; give its position in the pool and its functionals."""
+        cost = np.asarray(cost, dtype=float)
+        if np.isnan(cost).any():
+            raise ValueError(
+                f"the gradient of the objective or of a constraint is {cost}, which holds NaN; "
+                "return finite numbers for every u between low and high"
+            )
+        largest = np.abs(cost).max(initial=0.0)
+        if np.isinf(largest):
+            cost = np.where(np.isinf(cost), np.sign(cost), 0.0)
+        elif largest > 0:
+            cost = cost / largest  # Only the direction counts.
+        if self._is_last_call():
+            self.max_calls = min(self.max_calls, len(self.history) + 1)
+        rule, u = self._oracle.minimise(cost)
+        u = np.asarray(u, dtype=float)
+        position = self.add(rule, u)
+        if isinstance(self._oracle, KnowingOracle):
+            for known, of_known in self._oracle.list_cheapest(cost):
+                self.add(known, of_known)
+        self._step = replace(self._step, seconds=time.perf_counter() - self._start)
+        self.history.append(self._step)
+        return position, u
+
+    def _is_last_call(self) -> bool:
+        """Show the current mixture, if there is one, and ask whether the search is over."""
+        if self._observe is None or self._u is None:
+            return False
+        return self._observe(self._step, self._u)
+
+    def add(self, rule: Any, u: Float) -> int:
+        """Add a rule to the pool unless the pool has it, and give its position."""
+        # Adding zero makes -0.0 and 0.0 the same bytes.
+        key = (np.round(u, DIGITS) + 0.0).tobytes()
+        if key not in self._index:
+            self._index[key] = len(self._points)
+            self.rules.append(rule)
+            self._points.append(u)
+        return self._index[key]
+
+    def note(self, u: Float, bound: float = -np.inf) -> None:
+        """Write into the last step, if there is one, what the mixture and the bound are worth."""
+        self._u = u
+        self.bound = max(self.bound, bound)
+        self._step = Step(
+            self.programme.objective.value(u),
+            self.bound,
+            self.programme.violation(u),
+            time.perf_counter() - self._start,
+        )
+        if self.history:
+            self.history[-1] = self._step
+
+    def finish(self, weight: Float, status: Status) -> Solution:
+        """Make the solution of a mixture of the pool, `weight` of shape (n,) or shorter."""
+        chosen = np.flatnonzero(weight > MIN_PROBABILITY)
+        probability = weight[chosen] / weight[chosen].sum()
+        points = self.points
+        u = probability @ points[chosen]
+        return Solution(
+            rules=tuple(self.rules[i] for i in chosen),
+            probability=probability,
+            u=u,
+            value=self.programme.objective.value(u),
+            bound=self.bound,
+            violation=self.programme.violation(u),
+            status=status,
+            history=tuple(self.history),
+            pool=points,
+        )
+
+
+# Points of F only lead achievable points, which are re-weighted exactly at the end.
+VIOLATION = 1e-6
+# Cuts of the convex constraints that are kept for the next cost: the last ones are near.
+MAX_KEPT = 100
+
+
+class ConstraintSet:
+    """Minimises linear functions over F by linear programmes and cuts of the convex constraints.
+
+    Parameters
+    ----------
+    programme : Programme
+        Constraints and box.
+    inside : ndarray of shape (d,)
+        A point that meets the constraints.
+    """
+
+    def __init__(self, programme: Programme, inside: Float) -> None:
+        self.programme = programme
+        self._centres = (inside, programme.middle)
+        self._cuts: list[Cut] = []
+
+    def minimise(self, cost: Float) -> Float:
+        """Find the point of F with the smallest ``cost @ u``."""
+        programme = self.programme
+        if not programme.n_constraints:
+            return np.where(cost > 0, programme.low, programme.high)
+        for _ in range(MAX_CUTS):
+            u = self._solve(cost)
+            added = False
+            for phi in programme.convex:
+                if phi.value(u) > VIOLATION:
+                    cut = make_cut(phi, u, self._centres)
+                    if cut is not None and cut.slope @ u + cut.offset > 0:
+                        self._cuts.append(cut)
+                        added = True
+            if not added:
+                break
+        del self._cuts[:-MAX_KEPT]
+        return u
+
+    def _solve(self, cost: Float) -> Float:
+        """Solve the linear programme over the box, the rows and the cuts."""
+        found = solve_linear_programme(
+            cost,
+            np.vstack([self.programme.A, *(c.slope[None] for c in self._cuts)]),
+            np.append(self.programme.b, [-c.offset for c in self._cuts]),
+            self.programme.box,
+        )
+        if found.x is None:
+            raise RuntimeError(
+                "no point of the box meets the constraints; call find_feasible before"
+            )
+        return np.asarray(found.x, dtype=float)

@@ -1,0 +1,760 @@
+"""Parameters, metrics and callbacks of LightGBM, and their checks under constraints.
+
+Without an objective LightGBM hands its metrics raw scores. Ranking metrics give the same values as
+by probabilities. All others are computed here on probabilities, as LightGBM computes them.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+from lightgbm.callback import CallbackEnv, EarlyStopException
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.utils.class_weight import compute_class_weight
+
+from gbm_constrained._dataframes import foreign_categories
+from gbm_constrained._typing import Array
+from gbm_constrained.data.exact_sums import Communicator, sum_over_machines
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.fit.callbacks import check_booster_callbacks
+from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.fit.options import EarlyStoppingOn, StoppingByConstraints, check_number
+from gbm_constrained.scorers.base import compute_probabilities, map_scores
+
+# Other names of the parameters that this package reads, in LightGBM's order of precedence.
+ALIASES = {
+    "objective": ("application", "app", "loss", "objective_type"),
+    "boosting": ("boost", "boosting_type"),
+    "num_class": ("num_classes",),
+    "learning_rate": ("eta", "shrinkage_rate"),
+    "num_iterations": (
+        "num_iteration", "num_boost_round", "num_round", "num_rounds", "nrounds", "num_tree",
+        "num_trees", "n_iter", "max_iter", "n_estimators",
+    ),
+    "verbosity": ("verbose",),
+    "metric": ("metrics", "metric_types"),
+    "is_unbalance": ("unbalance", "unbalanced_sets"),
+    "pos_bagging_fraction": ("pos_bagging", "pos_sub_row", "pos_subsample"),
+    "neg_bagging_fraction": ("neg_bagging", "neg_sub_row", "neg_subsample"),
+    "early_stopping_round": ("early_stopping_rounds", "early_stopping", "n_iter_no_change"),
+    "monotone_constraints": ("mc", "monotone_constraint", "monotonic_cst"),
+    "num_machines": ("num_machine",),
+    "machines": ("workers", "nodes"),
+}  # fmt: skip
+
+
+def find_parameter(model: Any, name: str, default: Any) -> Any:
+    """Find a parameter by any of its names; a text is read by the type of `default`."""
+    given = {**vars(model), **model._other_params}  # get_params takes much longer.
+    names = (name, *ALIASES.get(name, ()))
+    found = [given[name] for name in names if given.get(name) is not None]
+    return read_as(name, found[0], default) if found else default
+
+
+def set_rounds(model: Any, rounds: int) -> None:
+    """Set the number of rounds, by whichever of its names it was given."""
+    names = ("num_iterations", *ALIASES["num_iterations"])
+    model.set_params(**{name: rounds for name in names if name in model.get_params(deep=False)})
+
+
+def find_objective(model: Any) -> Any:
+    """Find the objective as it was given; LightGBM takes other names first."""
+    given = model.get_params()
+    names = (*ALIASES["objective"], "objective")
+    return next((given[name] for name in names if given.get(name) is not None), None)
+
+
+def read_as(name: str, value: Any, default: Any) -> Any:
+    """Read the value of a parameter as LightGBM does, also from a text such as ``"false"``."""
+    if not isinstance(value, str):
+        return value
+    if isinstance(default, bool):
+        return value.lower() in ("true", "+")
+    if isinstance(default, (int, float)):
+        return type(default)(check_number(name, value))
+    return value.lower() if isinstance(default, str) else value
+
+
+def make_early_stopping(model: Any) -> list[Any]:
+    """List the early stopping that a constructor parameter asks for, as LightGBM makes it."""
+    patience = find_parameter(model, "early_stopping_round", None)
+    if patience is None or (isinstance(patience, int) and patience <= 0):
+        return []
+    stopping = lgb.early_stopping(  # LightGBM refuses numbers that are no int.
+        patience,
+        first_metric_only=find_parameter(model, "first_metric_only", False),
+        verbose=find_parameter(model, "verbosity", 1) > 0,
+        min_delta=find_parameter(model, "early_stopping_min_delta", 0.0),
+    )
+    return [stopping]
+
+
+EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
+LEAST = 1e-10  # the floor of predictions in its metrics of counts
+
+
+def check_arguments(metrics: Iterable[Callable[..., Any]]) -> None:
+    """Refuse functions that take fewer arguments than two, or more than four."""
+    for metric in metrics:
+        n = len(inspect.signature(metric).parameters)
+        if not 2 <= n <= 4:
+            raise TypeError(
+                f"Self-defined eval function should have 2, 3 or 4 arguments, got {n}: "
+                f"eval_metric {getattr(metric, '__name__', metric)!r} is called with y_true, "
+                f"y_pred, weight and group."
+            )
+
+
+def _logloss(y: Array, p: Array, sample_weight: Any) -> float:
+    right = np.where(y > 0, p, 1.0 - p) if p.ndim == 1 else p[np.arange(y.size), y.astype(int)]
+    return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=sample_weight))
+
+
+def _error(y: Array, p: Array, sample_weight: Any, top_k: int = 1) -> float:
+    if p.ndim == 1:
+        return float(np.average((p > 0.5) != (y > 0), weights=sample_weight))
+    # In LightGBM a row is right only if fewer than k other classes score as high.
+    right = p[np.arange(y.size), y.astype(int)]
+    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=sample_weight))
+
+
+def _auc(y: Array, score: Array, sample_weight: Any) -> float:
+    if np.ptp(y) == 0:  # LightGBM gives 1 for one class.
+        return 1.0
+    return float(roc_auc_score(y, score, sample_weight=sample_weight))
+
+
+def _average_precision(y: Array, score: Array, sample_weight: Any) -> float:
+    if not y.any():  # LightGBM gives 1 without positive rows.
+        return 1.0
+    return float(average_precision_score(y, score, sample_weight=sample_weight))
+
+
+def _auc_mu(y: Array, score: Array, sample_weight: Any, costs: Any = None) -> float:
+    """Compute the mean over pairs of classes of their AUC; Kleiman and Page, 2019."""
+    k = score.shape[1]
+    cost = 1.0 - np.eye(k)
+    if costs is not None:
+        costs = costs.split(",") if isinstance(costs, str) else costs
+        cost = np.asarray(costs, dtype=np.float64).reshape(k, k)
+        np.fill_diagonal(cost, 0.0)
+    total = 0.0
+    for i, j in itertools.combinations(range(k), 2):
+        both = np.isin(y, (i, j))
+        if np.unique(y[both]).size == 2:
+            side = cost[i] - cost[j]
+            along = (side[i] - side[j]) * (score[both] @ side)
+            part = None if sample_weight is None else sample_weight[both]
+            total += float(roc_auc_score(y[both] == i, along, sample_weight=part))
+    return float(total / (k * (k - 1) / 2))
+
+
+def _poisson(y: Array, f: Array, given: Mapping[str, float]) -> Array:
+    f = np.maximum(f, LEAST)
+    return np.asarray(f - y * np.log(f))
+
+
+def _tweedie(y: Array, f: Array, given: Mapping[str, float]) -> Array:
+    f, power = np.maximum(f, LEAST), given["tweedie_variance_power"]
+    return np.asarray(f ** (2.0 - power) / (2.0 - power) - y * f ** (1.0 - power) / (1.0 - power))
+
+
+def _huber(y: Array, f: Array, given: Mapping[str, float]) -> Array:
+    far, alpha = np.abs(y - f), given["alpha"]
+    return np.asarray(np.where(far <= alpha, far**2 / 2.0, alpha * (far - alpha / 2.0)))
+
+
+def _fair(y: Array, f: Array, given: Mapping[str, float]) -> Array:
+    far, c = np.abs(y - f), given["fair_c"]
+    return np.asarray(c * far - c**2 * np.log1p(far / c))
+
+
+# Losses of targets and predictions, whose means are metrics, and their parameters.
+LOSSES: dict[str, Callable[[Array, Array, Mapping[str, float]], Array]] = {
+    "l1": lambda y, f, _: np.abs(y - f),
+    "l2": lambda y, f, _: np.square(y - f),
+    "rmse": lambda y, f, _: np.square(y - f),  # The root is taken of the mean.
+    "quantile": lambda y, f, given: (given["alpha"] - (y < f)) * (y - f),
+    "huber": _huber,
+    "fair": _fair,
+    "mape": lambda y, f, _: np.abs(y - f) / np.maximum(np.abs(y), 1.0),
+    "poisson": _poisson,
+    "tweedie": _tweedie,
+    "gamma": lambda y, f, _: y / f + np.log(f),
+}
+PARAMETERS = {"alpha": 0.9, "fair_c": 1.0, "tweedie_variance_power": 1.5}
+
+
+def _mean_loss(
+    y: Array, f: Array, sample_weight: Any, *, name: str, given: Mapping[str, float]
+) -> float:
+    y, f = np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
+    mean = float(np.average(LOSSES[name](y, f, given), weights=sample_weight))
+    return mean**0.5 if name == "rmse" else mean
+
+
+METRICS: dict[str, tuple[Callable[..., float], bool]] = {
+    "binary_logloss": (_logloss, False),
+    "multi_logloss": (_logloss, False),
+    "cross_entropy": (_logloss, False),
+    "binary_error": (_error, False),
+    "multi_error": (_error, False),
+    **{name: (functools.partial(_mean_loss, name=name), False) for name in LOSSES},
+    "auc": (_auc, True),
+    "average_precision": (_average_precision, True),
+    "auc_mu": (_auc_mu, True),
+}
+RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
+# LightGBM takes no other metrics of several classes.
+OF_SEVERAL_CLASSES = ("multi_logloss", "multi_error", "auc_mu")
+OF_POSITIVE_TARGETS = ("gamma",)
+NO_METRIC = ("none", "null", "custom", "na")
+METRIC_ALIASES = {
+    "binary": "binary_logloss",
+    "multiclass": "multi_logloss",
+    "softmax": "multi_logloss",
+    "xentropy": "cross_entropy",
+    "mae": "l1",
+    "mean_absolute_error": "l1",
+    "regression_l1": "l1",
+    "mse": "l2",
+    "mean_squared_error": "l2",
+    "regression": "l2",
+    "regression_l2": "l2",
+    "root_mean_squared_error": "rmse",
+    "l2_root": "rmse",
+    "mean_absolute_percentage_error": "mape",
+}
+
+
+def find_reported_name(name: str, n_classes: int) -> str:
+    """Find the name by which LightGBM reports a metric; a regression has no classes."""
+    name = METRIC_ALIASES.get(name.lower(), name.lower())
+    prefix = "binary" if n_classes == 2 else "multi"
+    for kind in ("logloss", "error") if n_classes else ():
+        if name in (kind, f"binary_{kind}", f"multi_{kind}"):
+            return f"{prefix}_{kind}"
+    return name
+
+
+def make_metric(name: str, model: Any, predict: Callable[[Array], Array]) -> Callable[..., Any]:
+    """Make one of LightGBM's metrics as a function of labels, scores and weights.
+
+    `predict` makes predictions of scores.
+    """
+    function, higher_is_better = METRICS[name]
+    reported, top_k = name, find_parameter(model, "multi_error_top_k", 1)
+    if name == "multi_error" and top_k > 1:
+        function, reported = functools.partial(_error, top_k=top_k), f"{name}@{top_k}"
+    if name == "auc_mu":
+        costs = find_parameter(model, "auc_mu_weights", None)
+        function = functools.partial(_auc_mu, costs=costs)
+    if name in LOSSES:
+        given = {key: find_parameter(model, key, value) for key, value in PARAMETERS.items()}
+        function = functools.partial(function, given=given)
+
+    def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
+        weight = None if weight is None else np.asarray(weight, dtype=np.float64)
+        # Ranking metrics would differ where probabilities tie and scores do not.
+        score = margin if name in RANK_METRICS else predict(margin)
+        return reported, float(function(y_true, score, sample_weight=weight)), higher_is_better
+
+    return metric
+
+
+def list_metrics(
+    model: Any, eval_metric: Any, default: str, n_classes: int = 0
+) -> tuple[list[str], list[Any]]:
+    """List the names and the functions of the metrics that were asked for, as the parent does.
+
+    The `default` is evaluated where no metric has a name.
+    """
+    _check_types(model, eval_metric)
+    asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
+    is_given = not model.get_params().keys().isdisjoint({"metric", *ALIASES["metric"]})
+    fixed = find_parameter(model, "metric", []) if is_given else default
+    fixed = [fixed] if isinstance(fixed, str) else [str(m) for m in fixed if m is not None]
+    # As in the parent, the position of a name in `metric` has precedence.
+    first = [m for m in asked if isinstance(m, str) and not (is_given and m in fixed)]
+    names = [*first, *fixed]
+    names = [m.strip() for name in names for m in name.split(",") if m.strip()]
+    names = names or [default]  # LightGBM reads an empty name so.
+    names = list(dict.fromkeys(find_reported_name(m, n_classes) for m in names))
+    return [m for m in names if m not in NO_METRIC], [m for m in asked if callable(m)]
+
+
+def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
+    """Split metrics into names that need no objective, and functions of labels and scores.
+
+    Ranking metrics need no objective. All others become functions of probabilities. LightGBM
+    evaluates functions last. A ranking metric that was asked for after another metric becomes a
+    function as well, and the order stays, which early stopping may depend on.
+    """
+    default = "binary_logloss" if n_classes == 2 else "multi_logloss"
+    names, own = list_metrics(model, eval_metric, default, n_classes)
+    of_several = n_classes > 2
+    known = [m for m in METRICS if (m in OF_SEVERAL_CLASSES) == of_several]
+    refuse_unknown(
+        names, sorted({*known} - {*OF_POSITIVE_TARGETS}), f"on {n_classes} classes",
+        "probabilities",
+    )  # fmt: skip
+    n_own = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
+    return names[:n_own], [
+        *(make_metric(m, model, compute_probabilities) for m in names[n_own:]),
+        *(map_scores(metric, compute_probabilities) for metric in own),
+    ]
+
+
+def refuse_unknown(
+    names: Sequence[str], known: Sequence[str], where: str, predictions: str
+) -> None:
+    """Refuse metrics beside the known ones, which LightGBM would evaluate on raw scores."""
+    if unknown := [m for m in names if m not in known]:
+        raise ValueError(
+            f"metric {unknown[0]!r} cannot be evaluated {where} under constraints, where LightGBM "
+            f"gives metrics raw scores: use one of {[*known]}, or a callable eval_metric, which "
+            f"is given {predictions}."
+        )
+
+
+def _check_types(model: Any, eval_metric: Any) -> None:
+    """Refuse metrics of a wrong type in the parent's words, and name the right types."""
+    fixed = find_parameter(model, "metric", [])
+    if not isinstance(fixed, (str, list)):
+        raise TypeError(
+            f'can only concatenate list (not "{type(fixed).__name__}") to list: metric must be a '
+            f"name or a list of names, got {fixed!r}."
+        )
+    for metric in eval_metric if isinstance(eval_metric, list) else ():
+        try:
+            hash(metric)
+        except TypeError as error:
+            raise TypeError(
+                f"{error}: eval_metric must hold names and functions, got {metric!r}."
+            ) from None
+
+
+def count_classes(classes: Array, y: Array, communicator: Communicator) -> Array:
+    """Count the rows of each class, on all machines."""
+    return communicator.sum(np.bincount(y, minlength=classes.size).astype(np.float64))
+
+
+def find_class_weights(
+    class_weight: Any, classes: Array, y: Array, communicator: Communicator
+) -> Array:
+    """Find the factor of each class that ``class_weight`` asks for.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        The parameter, by label.
+    classes : ndarray of shape (n_classes,)
+        Sorted labels.
+    y : ndarray of shape (n_samples,), intp
+        Class index of each row of this machine.
+    communicator : Communicator
+        Connects the machines.
+    """
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        count = count_classes(classes, y, communicator)
+        return np.asarray(count.sum() / (classes.size * count))
+    return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes))
+
+
+def find_label_factors(model: Any, classes: Array, y: Array, communicator: Communicator) -> Array:
+    """Find the factor of each class by ``is_unbalance`` and ``scale_pos_weight`` of two classes.
+
+    Parameters
+    ----------
+    model : LGBMModel
+        The estimator, which has the parameters.
+    classes, y, communicator
+        As of :func:`find_class_weights`.
+    """
+    factor = np.ones(classes.size)
+    if classes.size == 2:
+        if find_parameter(model, "is_unbalance", False):
+            count = count_classes(classes, y, communicator)
+            factor[count.argmin()] = count.max() / count.min()
+        factor[1] *= find_parameter(model, "scale_pos_weight", 1.0)
+    return factor
+
+
+def find_intercept(fit: ConstrainedFit) -> Array:
+    """Compute LightGBM's ``boost_from_average``: log-odds, or the log share of each class."""
+    y, n_classes = fit.data.y, fit.data.classes.size
+
+    def by_class(values: Array | None) -> Array:
+        return np.bincount(y, values, n_classes)
+
+    weight, communicator = fit.problem.weights.library, fit.problem.cells.communicator
+    (share,) = sum_over_machines(by_class, [weight], communicator)
+    share = share / share.sum()
+    if share.size == 2:
+        p = min(max(share[1], EPSILON), 1.0 - EPSILON)
+        return np.array([np.log(p / (1.0 - p))])
+    return np.asarray(np.log(np.maximum(share, EPSILON)))
+
+
+class Observer:
+    """Callbacks that measure the evaluation sets and keep the last scores of the training rows.
+
+    LightGBM adds each new tree once to the scores of every data set. Metrics are the way to these
+    scores, and a metric that returns no values is not recorded.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit that records the values.
+    sets : sequence of (EvaluationSet, array-like or None) or None
+        The evaluation sets as LightGBM has them, each with the scores that it starts from and
+        that ``predict`` does not add; None for training rows.
+    stopping : sequence of callable
+        Early stopping, which names the best round where training ends before it is met.
+    """
+
+    def __init__(
+        self,
+        fit: ConstrainedFit,
+        sets: Sequence[tuple[EvaluationSet, Any] | None],
+        stopping: Sequence[Callable[[Any], None]],
+    ) -> None:
+        self.fit, self.sets, self.stopping = fit, sets, stopping
+        self.begin = 0
+        self.grown_in: list[int] = []
+        self.train_margin: Array | None = None
+
+    def grown_after(self, rounds: int) -> int:
+        """Count the rounds of the booster after some of the fit, of which some find no split."""
+        return self.begin + int(np.searchsorted(self.grown_in, rounds))
+
+    def callbacks(self) -> list[Callable[[Any], None]]:
+        """List the callbacks before a round, after it, and after all other callbacks."""
+
+        def before(env: Any) -> None:
+            self.begin = env.begin_iteration
+            # Private: states that there is no objective to drop, so that update() does not reset
+            # the parameters once more and with them the stream of column samples. Without this
+            # line the model is as good, but not equal to the native one.
+            env.model._Booster__set_objective_to_none = True
+            if env.iteration > env.begin_iteration:
+                return
+            if any(map(self._is_moved_by, self.fit.evaluation_sets[-1:])):
+                self._measure(env.model, 0)
+
+        def after(env: Any) -> None:
+            rounds = self.fit.solver.rounds
+            if env.model.current_iteration() > self.begin + len(self.grown_in):
+                self.grown_in.append(rounds - 1)
+            if self.fit.evaluation_sets and self.fit.is_measured_after(rounds):
+                self._measure(env.model, rounds)
+            if env.iteration + 1 == env.end_iteration:
+                env.model.eval_train(feval=self._keep)
+
+        before.before_iteration = True  # type: ignore[attr-defined]
+        after.order = 5  # type: ignore[attr-defined]  # before early stopping ends the round
+        return [before, after, end_rounds(self.fit.notifier.is_training_over, self.stopping)]
+
+    def _measure(self, booster: lgb.Booster, rounds: int) -> None:
+        remaining = iter(self.sets)
+
+        def measure(margin: Array, _: Any) -> list[Any]:
+            found = next(remaining)
+            if found is None:
+                return []
+            held, start = found
+            if start is not None:
+                margin = margin - np.asarray(start, dtype=np.float64)
+            self.fit.measure_round(held, rounds, margin)
+            if self.fit.is_iteration_end(rounds) and self._is_moved_by(held):
+                self.fit.measured.observe(margin)
+            return []
+
+        booster.eval_valid(feval=measure)
+
+    def _is_moved_by(self, held: EvaluationSet) -> bool:
+        """Whether an evaluation set moves the multipliers."""
+        return self.fit.measured.boosters is None and held is self.fit.measured.rows
+
+    def _keep(self, margin: Array, _: Any) -> list[Any]:
+        self.train_margin = margin.copy()
+        return []
+
+
+def end_rounds(
+    is_over: Callable[[int], bool], stopping: Sequence[Callable[[Any], None]]
+) -> Callable[[Any], None]:
+    """Make a callback that ends training after the number of rounds for which it is over.
+
+    Callbacks of early stopping then go back to their best round.
+    """
+
+    def end(env: Any) -> None:
+        if is_over(env.iteration + 1 - env.begin_iteration):
+            for stop in stopping:
+                stop(replace(env, end_iteration=env.iteration + 1))
+            raise EarlyStopException(env.iteration, env.evaluation_result_list)
+
+    end.order = 1000  # type: ignore[attr-defined]  # after all others have seen the round
+    return end
+
+
+class ConstraintStopping:
+    """Early stopping on the constraints; see :mod:`gbm_constrained.fit.options`.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit, whose last evaluation set has been measured before each call.
+    by_metric : callable
+        ``lightgbm.early_stopping(...)``, which has the patience and compares the metric.
+    on : {"constraints", "both"}
+        Whether constraints alone, or the metric as well, decide which round is best.
+    """
+
+    before_iteration = False
+
+    def __init__(
+        self, fit: ConstrainedFit, by_metric: Callable[..., Any], on: EarlyStoppingOn
+    ) -> None:
+        self.fit, self.on, self.by_metric = fit, on, copy.copy(by_metric)
+        self.by_metric.verbose = False  # type: ignore[attr-defined]  # Its rounds are others.
+        self.order = by_metric.order  # type: ignore[attr-defined]
+        self.patience = by_metric.stopping_rounds  # type: ignore[attr-defined]
+        self.by_constraints = StoppingByConstraints()
+        self.results: Any = []  # of the best round by the constraints
+        self.met_in: list[int] = []
+
+    def __call__(self, env: CallbackEnv) -> None:
+        """Compare the round that has ended with the best one, as LightGBM asks of a callback."""
+        ends = env.iteration + 1 == env.end_iteration
+        rounds = env.iteration + 1 - env.begin_iteration
+        holds = self.by_constraints.update(env.iteration, self.fit.merits[rounds])
+        if self.by_constraints.best == env.iteration:
+            self.results = env.evaluation_result_list or []
+        if self.on == "both" and self.by_constraints.has_met:
+            if holds or ends:
+                self._compare_metric(env, holds=holds, ends=ends)
+            return
+        exhausted = env.iteration - self.by_constraints.best >= self.patience
+        if ends or (self.on == "constraints" and exhausted):
+            raise EarlyStopException(self.by_constraints.best, self.results)
+
+    def _compare_metric(self, env: CallbackEnv, *, holds: bool, ends: bool) -> None:
+        """Let LightGBM see the rounds that met the constraints, as if there were no others."""
+        position = env.begin_iteration + len(self.met_in)
+        self.met_in.append(env.iteration)
+        results = env.evaluation_result_list if holds else _infinitely_bad(env)
+        end = position + 1 if ends else env.end_iteration
+        seen = replace(env, iteration=position, end_iteration=end, evaluation_result_list=results)
+        try:
+            self.by_metric(seen)
+        except EarlyStopException as stop:
+            best = self.met_in[stop.best_iteration - env.begin_iteration]
+            raise EarlyStopException(best, stop.best_score) from None
+
+
+def _infinitely_bad(env: CallbackEnv) -> list[Any]:
+    """Give results of the round in which every metric has its worst value."""
+    worst = []
+    for result in env.evaluation_result_list or ():
+        values = list(result)
+        values[2] = -np.inf if values[3] else np.inf
+        # Results are named tuples since LightGBM 4.7, and plain tuples before.
+        worst.append(type(result)(*values) if hasattr(result, "_fields") else tuple(values))
+    return worst
+
+
+def is_early_stopping(callback: Any) -> bool:
+    """Whether a callback is ``lightgbm.early_stopping(...)`` that is not disabled."""
+    return (getattr(callback, "stopping_rounds", None) or 0) > 0
+
+
+NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
+
+
+def has_early_stopping(model: Any, callbacks: Any) -> bool:
+    """Whether a parameter or a callback stops early."""
+    return bool(make_early_stopping(model)) or any(map(is_early_stopping, callbacks or ()))
+
+
+def check_classes(model: Any, n_classes: int) -> None:
+    """Refuse parameters of the objective that contradict the number of classes."""
+    asked = find_objective(model)
+    objective = read_as("objective", asked, "")
+    if n_classes > 2 and objective == "binary":
+        raise lgb.basic.LightGBMError(
+            f"objective='binary' is for two classes, and y has {n_classes}: leave it at None, "
+            f"which is then 'multiclass'."
+        )
+    num_class = find_parameter(model, "num_class", 1)
+    if n_classes == 2 and num_class != 1:
+        raise ValueError(
+            f"num_class={num_class!r} cannot be trained under constraints where y has two "
+            f"classes, which have one score: leave it out, and objective at None."
+        )
+    if n_classes == 2 and objective not in (None, "binary"):
+        raise lgb.basic.LightGBMError(
+            f"objective={asked!r} is for more than two classes, and y has two: leave it at "
+            f"None, which is then 'binary'."
+        )
+    factor = find_parameter(model, "scale_pos_weight", 1.0)
+    if n_classes == 2 and factor != 1.0 and find_parameter(model, "is_unbalance", False):
+        raise ValueError(
+            f"is_unbalance=True and scale_pos_weight={factor!r} cannot be set at the same "
+            f"time, as in LightGBM: both weigh the positive class. Leave one of them out."
+        )
+
+
+def check_supported(model: Any, callbacks: Any) -> None:
+    """Refuse parameters that have no meaning under constraints."""
+    check_parameters(model, callbacks)
+    objective = find_objective(model)
+    if read_as("objective", objective, "") not in NATIVE_OBJECTIVES:
+        raise ValueError(
+            f"objective={objective!r} cannot be trained under constraints: leave it at None, "
+            f"which is 'binary' or 'multiclass' as y says."
+        )
+    for name in ("sigmoid", "pos_bagging_fraction", "neg_bagging_fraction"):
+        value = find_parameter(model, name, 1.0)
+        if value != 1.0:
+            raise ValueError(
+                f"{name}={value!r} belongs to LightGBM's own objective and has no effect "
+                f"under constraints: leave it at 1."
+            )
+
+
+def check_parameters(model: Any, callbacks: Any) -> None:
+    """Refuse callbacks and parameters beside the objective that constraints do not allow."""
+    check_booster_callbacks(
+        callbacks,
+        lambda c: callable(c) and not isinstance(c, type),
+        "functions of one CallbackEnv",
+    )
+    machines = find_parameter(model, "num_machines", 1)
+    if machines != 1 or find_parameter(model, "machines", None):
+        raise ValueError(
+            f"num_machines={machines!r} (or machines) cannot be given by hand under constraints: "
+            f"each machine would measure the constraints on its own rows, and the multipliers "
+            f"would go apart. Take gbm_constrained.dask.ConstrainedLGBMClassifier, which adds up "
+            f"the rows of all machines."
+        )
+
+
+def find_without_gradients(model: Any) -> str | None:
+    """Find the parameter of a classifier by which its booster takes no gradients but its own."""
+    objective = find_objective(model)
+    if callable(objective):
+        return f"objective={objective!r}"
+    is_native = read_as("objective", objective, "") in NATIVE_OBJECTIVES
+    return find_own_boosting(model) if is_native else None
+
+
+def find_own_boosting(model: Any) -> str | None:
+    """Find the parameter of a booster that takes no gradients but its own.
+
+    DART rescales its old trees as it grows, so that multipliers found on part of the rows do not
+    carry over.
+    """
+    boosting = find_parameter(model, "boosting", "gbdt")
+    is_own = boosting in ("rf", "random_forest", "dart")
+    return f"boosting_type={boosting!r}" if is_own else None
+
+
+def find_without_stages(model: Any, arguments: Mapping[str, Any]) -> str | None:
+    """Find what keeps a model from being grown in stages, each of which goes on with the last.
+
+    LightGBM puts the scores of the model that it goes on with in the place of `init_score`, and
+    callbacks count rounds from the beginning of each stage.
+    """
+    if (booster := find_without_gradients(model)) is not None:
+        return booster
+    if has_early_stopping(model, arguments["callbacks"]):
+        return "early stopping"
+    if arguments["callbacks"]:
+        return "callbacks"
+    return None if arguments["init_score"] is None else "init_score"
+
+
+def check_categories(X: Any, name: str) -> None:
+    """Refuse categories that make LightGBM end the whole process."""
+    categories = foreign_categories(X)
+    if categories:
+        raise TypeError(
+            f"{name} has categories in {categories}, a "
+            f"{type(X).__module__.partition('.')[0]} table: LightGBM reads categories of pandas "
+            f"and ends the process on others. Give X.to_pandas()."
+        )
+
+
+def list_evaluation_pairs(eval_set: Any, eval_X: Any, eval_y: Any) -> Any:
+    """List the evaluation sets as pairs, from either form of LightGBM's arguments."""
+    if eval_X is None and eval_y is None:
+        alone = isinstance(eval_set, tuple) and not all(isinstance(e, tuple) for e in eval_set)
+        return [eval_set] if alone else eval_set
+    if eval_set is not None:
+        raise ValueError("Specify either 'eval_set' or 'eval_X' and 'eval_y', but not both.")
+    if eval_X is None or eval_y is None:
+        raise ValueError("You must specify eval_X and eval_y, not just one of them.")
+    several = isinstance(eval_X, tuple)
+    if several != isinstance(eval_y, tuple) or (several and len(eval_X) != len(eval_y)):
+        raise ValueError(
+            "eval_X and eval_y must be tuples of the same length, or neither of them a tuple."
+        )
+    return zip(eval_X, eval_y, strict=True) if several else [(eval_X, eval_y)]
+
+
+def check_evaluation_sets(pairs: Sequence[tuple[Any, Any]], X: Any, y: Any) -> None:
+    """Refuse tables that LightGBM does not take as an evaluation set."""
+    for i, (X_i, y_i) in enumerate(pairs):
+        is_training = X_i is X and y_i is y  # LightGBM does not read these again.
+        if isinstance(X_i, list) and not is_training:
+            raise TypeError(
+                f"X of eval_set[{i}] is a list, which LightGBM takes of training rows only: give "
+                f"an array."
+            )
+        if len(y_i) == 0:
+            raise ValueError(
+                f"eval_set[{i}] has no rows: leave it out, or where rows are on several machines, "
+                f"give each of them some."
+            )
+        check_categories(X_i, f"X of eval_set[{i}]")
+
+
+def list_for_each(values: Any, n_sets: int, name: str) -> list[Any]:
+    """List the entry of each evaluation set in a list or dict; None where there is none."""
+    if values is None:
+        return [None] * n_sets
+    if isinstance(values, dict):
+        return [values.get(i) for i in range(n_sets)]
+    if not isinstance(values, list):
+        raise TypeError(
+            f"{name} must be a list or dict with an entry for each evaluation set, got a "
+            f"{type(values).__name__}: put it into a list."
+        )
+    return [*values, *[None] * n_sets][:n_sets]
+
+
+def check_class_weights(given: Any, n_sets: int, classes: Array) -> None:
+    """Refuse class weights of evaluation sets that LightGBM cannot read."""
+    for i, weights in enumerate(list_for_each(given, n_sets, "eval_class_weight")):
+        if isinstance(weights, dict):
+            unknown = [label for label in weights if label not in classes.tolist()]
+            if unknown:
+                raise ValueError(
+                    f"eval_class_weight[{i}] holds label {unknown[0]!r}, which is not among the "
+                    f"classes of y: {classes.tolist()}."
+                )
+        elif weights is not None and not (isinstance(weights, str) and weights == "balanced"):
+            raise ValueError(
+                f"eval_class_weight[{i}] must be a dict from label to weight, 'balanced' or None, "
+                f"got {weights!r}."
+            )

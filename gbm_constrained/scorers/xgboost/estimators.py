@@ -1,0 +1,467 @@
+"""The drop-in classifier and regressor of XGBoost.
+
+With a callable objective ``XGBClassifier.fit`` still puts ``binary:logistic`` or
+``multi:softprob`` into the booster, so that the trained model is a native one. XGBoost fits the
+intercept ``base_score`` only under its own objective, hence the intercept is set here as XGBoost
+would have set it. Under a callable objective XGBoost hands margins to callable metrics. They are
+wrapped to see the probabilities, or the classes of ``multi:softmax``, that the parent hands them.
+
+The calls run inside a communicator of XGBoost, which joins sketches and histograms of the
+machines, so that each of them grows the same trees.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import xgboost as xgb
+
+from gbm_constrained.data.exact_sums import Communicator, Machine
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.validation import check_labels
+from gbm_constrained.decision.choose import Criterion
+from gbm_constrained.decision.guarantees import Guarantee
+from gbm_constrained.fit.callbacks import ConstraintCallback
+from gbm_constrained.fit.options import (
+    EarlyStoppingOn,
+    Ensemble,
+    Iterate,
+    MeasureOn,
+    OnInfeasible,
+    OracleName,
+    Probabilities,
+    SolverName,
+    check_spelling,
+    refuse_moved_parameters,
+    with_known_parameters,
+)
+from gbm_constrained.fit.parameter_docs import (
+    FITTED_ATTRIBUTES_DOC,
+    METRIC_PARAMETERS_DOC,
+    SOLVER_PARAMETERS_DOC,
+    UNSEEN_PARAMETERS_DOC,
+)
+from gbm_constrained.scorers.base import (
+    REGRESSOR_ATTRIBUTES_DOC,
+    REGRESSOR_FIT_DOC,
+    REGRESSOR_PARAMETERS_DOC,
+    ConstrainedBoosterMixin,
+    ConstrainedRegressorMixin,
+    ShardMixin,
+    complete_doc,
+    document_fit,
+    document_predict,
+)
+from gbm_constrained.scorers.xgboost.fits import (
+    DrivenXGBMixin,
+    XGBoostAdapter,
+    XGBoostRegressionAdapter,
+    by_keyword,
+)
+from gbm_constrained.scorers.xgboost.parameters import find_intercept
+from gbm_constrained.solvers.base import SolverMethod
+
+
+class _DrivenClassifierMixin(DrivenXGBMixin, ConstrainedBoosterMixin):
+    """All that a constrained classifier adds: XGBoost looks at two bases for parameters."""
+
+
+class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
+    __doc__ = f"""XGBoost classifier trained under constraints on its error rates.
+
+    A real :class:`xgboost.XGBClassifier`: every parameter, method and attribute of the parent is
+    there, the booster is a plain XGBoost model, and ``constraints=[]`` is the parent's own fit.
+
+    Parameters
+    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}\
+{METRIC_PARAMETERS_DOC}
+    objective : str, default="binary:logistic"
+        As in the parent. Constraints need the logistic or softmax objective.
+    **kwargs
+        Every other parameter of :class:`xgboost.XGBClassifier`.
+
+    Attributes
+    ----------{FITTED_ATTRIBUTES_DOC}
+    Examples
+    --------
+    >>> from gbm_constrained import ConstrainedXGBClassifier, fnr
+    >>> clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.05], n_estimators=300)
+    """
+
+    objective: Any
+    eval_metric: Any
+    callbacks: Any
+    early_stopping_rounds: Any
+    feature_weights: Any
+
+    _adapter_class: ClassVar[type[XGBoostAdapter]] = XGBoostAdapter
+
+    # Splitters of scikit-learn request groups by the same name and with the same meaning.
+    __metadata_request__fit: ClassVar = {"groups": True}
+
+    def __init__(
+        self,
+        *,
+        constraints: Any = None,
+        positive: Any = None,
+        iterate: Iterate = "last",
+        measure_on: MeasureOn = "auto",
+        n_folds: int = 4,
+        cv: Any = None,
+        holdout_fraction: float | None = None,
+        guarantee: Guarantee = None,
+        delta: float = 0.05,
+        calibration_fraction: float = 0.2,
+        probabilities: Probabilities = "shifted",
+        on_infeasible: OnInfeasible = "warn",
+        early_stopping_on: EarlyStoppingOn = "metric",
+        select: Criterion = "error",
+        group_thresholds: bool = False,
+        maximize: Any = None,
+        minimize: Any = None,
+        deterministic: bool | None = None,
+        ensemble: Ensemble = None,
+        oracle: OracleName = "plug_in",
+        solver: SolverName | SolverMethod = "auto",
+        objective: Any = "binary:logistic",
+        **kwargs: Any,
+    ) -> None:
+        refuse_moved_parameters(self, kwargs)
+        super().__init__(objective=objective, **kwargs)
+        self.constraints = constraints
+        self.positive = positive
+        self.iterate = iterate
+        self.measure_on = measure_on
+        self.n_folds = n_folds
+        self.cv = cv
+        self.holdout_fraction = holdout_fraction
+        self.guarantee = guarantee
+        self.delta = delta
+        self.calibration_fraction = calibration_fraction
+        self.probabilities = probabilities
+        self.on_infeasible = on_infeasible
+        self.early_stopping_on = early_stopping_on
+        self.select = select
+        self.group_thresholds = group_thresholds
+        self.maximize = maximize
+        self.minimize = minimize
+        self.deterministic = deterministic
+        self.ensemble = ensemble
+        self.oracle = oracle
+        self.solver = solver
+
+    @with_known_parameters
+    @by_keyword
+    @document_fit
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        base_margin: Any = None,
+        eval_set: Sequence[tuple[Any, Any]] | None = None,
+        verbose: bool | int | None = True,
+        xgb_model: Any = None,
+        sample_weight_eval_set: Sequence[Any] | None = None,
+        base_margin_eval_set: Sequence[Any] | None = None,
+        feature_weights: Any = None,
+        sensitive_features: Any = None,
+        datasets: Any = None,
+        sensitive_features_eval_set: Sequence[Any] | None = None,
+        groups: Any = None,
+        validation: Any = None,
+        evaluation: Any = None,
+        time: Any = None,
+        constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+        checkpoint: Any = None,
+        time_limit: float | None = None,
+    ) -> ConstrainedXGBClassifier:
+        """Fit the classifier under its constraints.
+
+        All other arguments are those of :meth:`xgboost.XGBClassifier.fit`. Constraints are
+        measured as `measure_on` says. Their values on each `eval_set` are recorded, and the last
+        one is the held-out set of the report. Where `base_margin` or `base_margin_eval_set` is
+        given, constraints are measured on the decisions of ``predict(X, base_margin=...)``. A fit
+        of more than a few seconds shows its progress unless `verbose` is false, as lines of text
+        beside the lines that XGBoost prints.
+
+        Parameters
+        ----------
+        {fit_arguments}
+
+        Warns
+        -----
+        UserWarning
+            If X has names of categories that this version of XGBoost cuts, or if the report
+            holds only for predictions that are given a ``base_margin``.
+        """
+        check_spelling(self, getattr(self, "kwargs", None) or {})
+        arguments = {
+            "sample_weight": sample_weight,
+            "base_margin": base_margin,
+            "eval_set": eval_set,
+            "verbose": verbose,
+            "xgb_model": xgb_model,
+            "sample_weight_eval_set": sample_weight_eval_set,
+            "base_margin_eval_set": base_margin_eval_set,
+            "feature_weights": feature_weights,
+        }
+        others = groups, validation, evaluation, time
+        self._fit_constrained(
+            self._adapter_class(self, super().fit, X, y, arguments),
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, *others),
+            sensitive_features_eval_set,
+            constraint_callbacks,
+            checkpoint,
+            time_limit,
+        )
+        return self
+
+    def _raw_margin(self, X: Any, start: Any = None) -> Any:
+        return super().predict(X, output_margin=True, base_margin=start)
+
+    def _cell_margin(self, X: Any, model: bytes) -> Any:
+        cells = xgb.XGBClassifier(n_jobs=self.n_jobs, missing=self.missing)
+        cells.load_model(bytearray(model))
+        return cells.predict(X, output_margin=True)
+
+    @by_keyword
+    @document_predict
+    def predict(
+        self,
+        X: Any,
+        *,
+        output_margin: bool = False,
+        validate_features: bool = True,
+        base_margin: Any = None,
+        iteration_range: tuple[int, int] | None = None,
+        random_state: Any = None,
+        sensitive_features: Any = None,
+    ) -> Any:
+        """Predict classes.
+
+        All other arguments are those of :meth:`xgboost.XGBClassifier.predict`.
+
+        Parameters
+        ----------
+        {predict_arguments}
+        """
+        of_parent = functools.partial(
+            super().predict, X, validate_features=validate_features, base_margin=base_margin
+        )
+
+        def margins(rounds: int) -> Any:
+            some = (0, rounds) if rounds else iteration_range
+            return of_parent(output_margin=True, iteration_range=some)
+
+        decided = self._decide(
+            X,
+            None if output_margin else margins,
+            random_state,
+            sensitive_features,
+            is_whole=iteration_range is None,
+        )
+        if decided is not None:
+            return decided
+        return of_parent(output_margin=output_margin, iteration_range=iteration_range)
+
+
+class _DrivenRegressorMixin(DrivenXGBMixin, ConstrainedRegressorMixin):
+    """All that a constrained regressor adds: XGBoost looks at two bases for parameters."""
+
+
+class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa: D101 - the docstring is an f-string
+    __doc__ = f"""XGBoost regressor trained under constraints on means of losses and predictions.
+
+    A real :class:`xgboost.XGBRegressor`: every parameter, method and attribute of the parent is
+    there, the booster is a plain XGBoost model, and ``constraints=[]`` is the parent's own fit.
+
+    Parameters
+    ----------{REGRESSOR_PARAMETERS_DOC}
+    objective : str, default="reg:squarederror"
+        As in the parent. Constraints can be added to "reg:squarederror", "reg:pseudohubererror",
+        "reg:absoluteerror", "reg:quantileerror" of one level, "count:poisson", "reg:tweedie" and
+        "reg:gamma".
+    **kwargs
+        Every other parameter of :class:`xgboost.XGBRegressor`.
+
+    Attributes
+    ----------{REGRESSOR_ATTRIBUTES_DOC}
+    Examples
+    --------
+    >>> from gbm_constrained import ConstrainedXGBRegressor, each, mean_loss
+    >>> constraints = [each(mean_loss("squared"), by="race") <= 0.02]
+    >>> model = ConstrainedXGBRegressor(constraints=constraints, n_estimators=300)
+    """
+
+    objective: Any
+    eval_metric: Any
+    callbacks: Any
+    early_stopping_rounds: Any
+    feature_weights: Any
+
+    def __init__(
+        self,
+        *,
+        constraints: Any = None,
+        measure_on: MeasureOn = "auto",
+        n_folds: int = 4,
+        cv: Any = None,
+        holdout_fraction: float | None = None,
+        guarantee: Guarantee = None,
+        delta: float = 0.05,
+        calibration_fraction: float = 0.2,
+        early_stopping_on: EarlyStoppingOn = "metric",
+        group_shifts: bool = False,
+        solver: SolverName | SolverMethod = "auto",
+        objective: Any = "reg:squarederror",
+        **kwargs: Any,
+    ) -> None:
+        refuse_moved_parameters(self, kwargs)
+        super().__init__(objective=objective, **kwargs)
+        self.constraints = constraints
+        self.measure_on = measure_on
+        self.n_folds = n_folds
+        self.cv = cv
+        self.holdout_fraction = holdout_fraction
+        self.guarantee = guarantee
+        self.delta = delta
+        self.calibration_fraction = calibration_fraction
+        self.early_stopping_on = early_stopping_on
+        self.group_shifts = group_shifts
+        self.solver = solver
+
+    @with_known_parameters
+    @by_keyword
+    @functools.partial(complete_doc, placeholder="{fit_arguments}", arguments=REGRESSOR_FIT_DOC)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        base_margin: Any = None,
+        eval_set: Sequence[tuple[Any, Any]] | None = None,
+        verbose: bool | int | None = True,
+        xgb_model: Any = None,
+        sample_weight_eval_set: Sequence[Any] | None = None,
+        base_margin_eval_set: Sequence[Any] | None = None,
+        feature_weights: Any = None,
+        sensitive_features: Any = None,
+        datasets: Any = None,
+        sensitive_features_eval_set: Sequence[Any] | None = None,
+        groups: Any = None,
+        time: Any = None,
+        constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+        checkpoint: Any = None,
+        time_limit: float | None = None,
+    ) -> ConstrainedXGBRegressor:
+        """Fit the regressor under its constraints.
+
+        All other arguments are those of :meth:`xgboost.XGBRegressor.fit`. Constraints are measured
+        as `measure_on` says. Their values on each `eval_set` are recorded, and the last one is the
+        held-out set of the report.
+
+        Parameters
+        ----------
+        {fit_arguments}
+        """
+        check_spelling(self, getattr(self, "kwargs", None) or {})
+        arguments = {
+            "sample_weight": sample_weight,
+            "base_margin": base_margin,
+            "eval_set": eval_set,
+            "verbose": verbose,
+            "xgb_model": xgb_model,
+            "sample_weight_eval_set": sample_weight_eval_set,
+            "base_margin_eval_set": base_margin_eval_set,
+            "feature_weights": feature_weights,
+        }
+        native = super().fit
+        self._fit_constrained(
+            lambda: XGBoostRegressionAdapter(self, native, X, y, arguments),
+            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups, time=time),
+            sensitive_features_eval_set,
+            constraint_callbacks,
+            checkpoint,
+            time_limit,
+        )
+        return self
+
+
+class _ShardAdapter(XGBoostAdapter):
+    """``BoosterAdapter`` of a machine that may lack rows, classes and groups."""
+
+    def __init__(self, model: Any, *given: Any) -> None:
+        super().__init__(model, *given)
+        self.communicator = model.machine.communicator
+
+    def find_intercept(self, native: dict[str, Any]) -> Any:
+        """Find the intercept of the rows of all machines, which the first machine stands for."""
+        cells = self.fit.problem.cells
+        first = cells.views[0].cells
+        k = cells.classes.size
+        of_class = np.bincount(cells.labels[first], cells.weight[first], k)
+        n = k if self.communicator.rank == 0 else 0
+        return find_intercept(np.arange(k)[:n], of_class[:n], native)
+
+
+def _share_metric(metric: Any, communicator: Communicator) -> Any:
+    """Make XGBoost's mean over machines of a function the mean over their rows.
+
+    A machine without rows calls it on nothing otherwise, and one of few rows counts as any other.
+    Names stay as they are.
+    """
+    if isinstance(metric, (list, tuple)):
+        return [_share_metric(one, communicator) for one in metric]
+    if not callable(metric):
+        return metric
+    function: Callable[..., Any] = metric
+
+    @functools.wraps(function)
+    def shared(y_true: Any, y_score: Any, **weighted: Any) -> float:
+        own = float(weighted["sample_weight"].sum()) if weighted else float(len(y_true))
+        (total,) = communicator.sum(np.array([own]))
+        if own == 0.0:
+            return 0.0
+        value = float(function(y_true, y_score, **weighted))
+        return value * own * communicator.size / float(total)
+
+    return shared
+
+
+class _ShardParent(xgb.XGBClassifier):
+    """XGBoost's classifier, whose labels on a machine need not be of all classes."""
+
+    machine: Machine
+    n_all_classes: int
+    eval_metric: Any
+
+    def fit(self, X: Any, y: Any, **given: Any) -> Any:
+        """Train with the other machines on the rows of all of them."""
+        self._labels = y
+        if not hasattr(self, "n_all_classes"):
+            self.n_all_classes = check_labels(y, communicator=self.machine.communicator)[0].size
+        own: Any = self.eval_metric
+        self.eval_metric = _share_metric(own, self.machine.communicator)
+        try:
+            return super().fit(X, np.arange(self.n_all_classes), **given)
+        finally:
+            self.eval_metric = own
+
+    def _create_dmatrix(self, ref: Any, **given: Any) -> Any:
+        if ref is None:
+            given["label"] = self._labels
+        return super()._create_dmatrix(ref, **given)
+
+
+class ShardXGBClassifier(ShardMixin, ConstrainedXGBClassifier, _ShardParent):  # type: ignore[misc]
+    """A classifier of XGBoost whose training rows are on several machines."""
+
+    _adapter_class = _ShardAdapter
+    _local_class = ConstrainedXGBClassifier
+    _of_shard = ("machine", "n_all_classes", "_labels")

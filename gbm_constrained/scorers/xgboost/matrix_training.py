@@ -1,0 +1,514 @@
+"""``xgboost.train`` under constraints: rows in a matrix, in memory or on disk.
+
+The labels, weights and starting scores of a matrix, one number for each row each, are read into
+memory. Features stay where they are: trees are grown on the matrix that the user has made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._typing import Array
+from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.data.validation import check_integer, check_sensitive_sets
+from gbm_constrained.fit.callbacks import ConstraintCallback
+from gbm_constrained.fit.fitted_report import hand_over_report
+from gbm_constrained.scorers.base import check_classes, check_names, check_params, read_labels
+from gbm_constrained.scorers.xgboost.estimators import ConstrainedXGBClassifier
+from gbm_constrained.scorers.xgboost.fits import (
+    FoldFeatures,
+    MakeMatrix,
+    MatrixFeatures,
+    XGBoostAdapter,
+)
+from gbm_constrained.scorers.xgboost.parameters import find_without_gradients
+
+
+def numbered(i: int) -> str:
+    """Name the evaluation set at a position as XGBoost's classifiers do."""
+    return f"validation_{i}"
+
+
+class _Named(xgb.callback.TrainingCallback):
+    """Callback of the user that sees evaluation sets by their own names."""
+
+    def __init__(self, callback: Any, names: Sequence[str]) -> None:
+        super().__init__()
+        self.callback, self.names = callback, names
+
+    def _translate(self, log: Any) -> Any:
+        given = {numbered(i): name for i, name in enumerate(self.names)}
+        return {given.get(name, name): values for name, values in log.items()}
+
+    def before_training(self, model: Any) -> Any:
+        """Hand over the booster."""
+        return self.callback.before_training(model)
+
+    def after_training(self, model: Any) -> Any:
+        """Hand over the booster."""
+        return self.callback.after_training(model)
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Hand over the values by name; true ends training."""
+        return bool(self.callback.before_iteration(model, epoch, self._translate(evals_log)))
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Hand over the values by name; true ends training."""
+        return bool(self.callback.after_iteration(model, epoch, self._translate(evals_log)))
+
+
+def name_sets(callbacks: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """Let callbacks see evaluation sets by name.
+
+    Those that look at no evaluation set, and early stopping, stay what they are:
+    see :func:`stopping_by_name`. What is no callback stays for the classifier to refuse.
+    """
+    known = (xgb.callback.EarlyStopping, xgb.callback.LearningRateScheduler)
+    return [
+        _Named(c, names)
+        if isinstance(c, xgb.callback.TrainingCallback) and not isinstance(c, known)
+        else c
+        for c in callbacks
+    ]
+
+
+@contextmanager
+def stopping_by_name(callbacks: Sequence[Any], names: Sequence[str]) -> Iterator[None]:
+    """Let early stopping find the evaluation sets that it names, while a classifier is fitted.
+
+    Raises
+    ------
+    ValueError
+        If there is no evaluation set of the name.
+    """
+    stoppers = [c for c in callbacks if isinstance(c, xgb.callback.EarlyStopping)]
+    asked = [stopper.data for stopper in stoppers]
+    if unknown := [name for name in asked if name and name not in names]:
+        raise ValueError(
+            f"EarlyStopping has data_name={unknown[0]!r}, and the evaluation sets are called "
+            f"{list(names)}: give one of these, or None for the last."
+        )
+    for stopper, name in zip(stoppers, asked, strict=True):
+        if name:
+            stopper.data = numbered(list(names).index(name))
+    try:
+        yield
+    finally:
+        for stopper, name in zip(stoppers, asked, strict=True):
+            stopper.data = name
+
+
+REFUSED = {
+    "obj": "the gradients are those of the constraints: choose objective in params",
+    "custom_metric": "name a metric by eval_metric in params, or compute it in a callback",
+    "maximize": "which way a metric is better, a callback EarlyStopping(maximize=...) says",
+}
+
+# Parameters of XGBoost's classifiers that are no parameters of a booster.
+ELSEWHERE = {
+    "n_estimators": "num_boost_round= of train",
+    "early_stopping_rounds": "early_stopping_rounds= of train",
+    "callbacks": "callbacks= of train",
+    **dict.fromkeys(
+        ("missing", "enable_categorical", "feature_types", "feature_weights"),
+        "it to the matrix",
+    ),
+}
+
+NEED_FEATURES = {
+    "guarantee": "sets rows aside, and trees are grown on the whole matrix: audit the model on "
+    "other rows, or take ConstrainedXGBClassifier",
+    "maximize": "grows boosters on parts of the rows: take ConstrainedXGBClassifier",
+    "minimize": "grows boosters on parts of the rows: take ConstrainedXGBClassifier",
+    "ensemble": "is of metrics: take ConstrainedXGBClassifier",
+}
+
+
+INDIVISIBLE = (
+    "this {} cannot be divided (QuantileDMatrix, external memory and groups of rows): give a "
+    "DMatrix in memory, make_matrix=, a function that makes the matrix of some of the rows, "
+)
+
+
+def _find_slices(matrix: xgb.DMatrix) -> MakeMatrix | None:
+    """Find the function that makes the matrix of some rows; None if XGBoost refuses to."""
+    try:
+        matrix.slice(np.arange(min(matrix.num_row(), 1)))
+    except xgb.core.XGBoostError:
+        return None
+    return lambda is_inside: matrix.slice(np.flatnonzero(is_inside))
+
+
+class _Rows:
+    """A matrix, with what ``fit`` of a classifier takes in its place.
+
+    Parameters
+    ----------
+    position : A different number for each matrix.
+    """
+
+    def __init__(self, matrix: Any, name: str, position: int) -> None:
+        if not isinstance(matrix, xgb.DMatrix):
+            raise TypeError(
+                f"{name} must be an xgboost.DMatrix, got {type(matrix).__name__}: for arrays and "
+                f"tables take ConstrainedXGBClassifier."
+            )
+        self.matrix, n, labels = matrix, matrix.num_row(), matrix.get_label()
+        if labels.size != n:
+            raise ValueError(
+                f"{name} has {n} rows and {labels.size} labels: make it with label=, one number "
+                f"for each row."
+            )
+        self.y = read_labels(labels, name)
+        # It takes the place of the features, and no memory.
+        self.X = np.broadcast_to(np.float32(position), (n, 1))
+        weight, margin = matrix.get_weight(), matrix.get_base_margin()
+        self.weight = weight if weight.size else None
+        self.margin = None
+        if margin.size:
+            self.margin = margin if margin.size == n else margin.reshape(n, -1)
+
+    def find_columns(self, given: Any) -> Any:
+        """Read columns that are named as info fields of the matrix; leave tables as they are."""
+        names = [given] if isinstance(given, str) else given
+        if isinstance(names, (list, tuple)) and names and all(isinstance(n, str) for n in names):
+            return {name: self._read_field(name) for name in names}
+        return given
+
+    def _read_field(self, name: str) -> Array:
+        """Read one number of each row."""
+        try:
+            values: Array = self.matrix.get_float_info(name)
+        except xgb.core.XGBoostError:  # It does not know the name.
+            values = np.empty(0)
+        if values.size != self.matrix.num_row():
+            raise ValueError(
+                f"sensitive_features names {name!r}, and the matrix has no field of this name "
+                f"with one number for each row, such as 'label_lower_bound'; features are none: "
+                f"give a table with this column."
+            )
+        return values
+
+
+class _MatrixAdapter(XGBoostAdapter):
+    """``BoosterAdapter`` of one call of :func:`train`."""
+
+    def read_features(self) -> FoldFeatures:
+        return MatrixFeatures(self.model.make_matrix, self.fit.data.whole.sizes[0])
+
+
+class _MatrixParent(xgb.XGBClassifier):
+    """XGBoost's classifier on matrices that were made before."""
+
+    matrices: Mapping[int, Any]
+
+    def _create_dmatrix(self, ref: Any, **given: Any) -> Any:
+        return self.matrices[id(given["data"])]
+
+
+class XGBMatrixClassifier(ConstrainedXGBClassifier, _MatrixParent):
+    """A classifier under constraints on matrices that were made before."""
+
+    make_matrix: MakeMatrix | None = None
+    _adapter_class = _MatrixAdapter
+
+    def _scored(self, matrix: Any, given: Mapping[str, Any]) -> Any:
+        return matrix
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    """Matrices of one call of :func:`train`.
+
+    Attributes
+    ----------
+    rows : _Rows
+        The training rows.
+    sets : list of _Rows
+        Evaluation sets; one of the training matrix is `rows`.
+    names : list of str
+        Names of the evaluation sets.
+    make_matrix : callable or None
+        Function that makes the matrix of some training rows; None if they cannot be divided.
+    """
+
+    rows: _Rows
+    sets: list[_Rows]
+    names: list[str]
+    make_matrix: MakeMatrix | None
+
+    @classmethod
+    def of(
+        cls, dtrain: Any, evals: Sequence[tuple[Any, str]], make_matrix: MakeMatrix | None
+    ) -> _Matrices:
+        """Read labels and weights."""
+        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in evals):
+            raise TypeError(
+                f"evals must be a list of matrices and their names, such as [(dvalid, 'valid')], "
+                f"got {list(evals)}."
+            )
+        rows = _Rows(dtrain, "dtrain", 0)
+        sets = [
+            rows if matrix is dtrain else _Rows(matrix, f"evals[{i}], {name!r},", i + 1)
+            for i, (matrix, name) in enumerate(evals)
+        ]
+        names = [name for _, name in evals]
+        return cls(rows, sets, names, make_matrix or _find_slices(dtrain))
+
+    def make_classifier(
+        self,
+        params: Mapping[str, Any],
+        *,
+        is_continued: bool,
+        measure_on: str | None = None,
+        **given: Any,
+    ) -> XGBMatrixClassifier:
+        """Make the classifier that grows trees on these matrices."""
+        native = dict(params)
+        if "seed" in native:  # XGBoost prefers this name.
+            native["random_state"] = native.pop("seed")
+        check_classes(self.rows.y, "dtrain", params.get("num_class"))
+        if self.make_matrix is None and given.get("holdout_fraction") is not None:
+            raise ValueError(
+                f"holdout_fraction={given['holdout_fraction']!r} divides the rows, and "
+                f"{self._indivisible}or an evaluation set with measure_on='holdout'."
+            )
+        given["measure_on"] = self._choose_measurement(measure_on, is_continued=is_continued)
+        model = XGBMatrixClassifier(**given, **native)
+        if (booster := find_without_gradients(model)) is not None:
+            raise ValueError(
+                f"{booster} takes no gradients of constraints, which decisions must meet then: "
+                f"take ConstrainedXGBClassifier on arrays or tables."
+            )
+        for constraint in check_constraints(given["constraints"]):
+            if any(reference.model is not None for reference in constraint.reference_models):
+                raise ValueError(
+                    f"{constraint} asks another model about features, which a matrix does not "
+                    f"give back: give its decisions, or the name of a column that holds them."
+                )
+        model.matrices = {id(one.X): one.matrix for one in (self.rows, *self.sets)}
+        model.make_matrix = self.make_matrix
+        return model
+
+    @property
+    def _indivisible(self) -> str:
+        return INDIVISIBLE.format(type(self.rows.matrix).__name__)
+
+    def _choose_measurement(self, asked: str | None, *, is_continued: bool) -> str:
+        """Choose the rows by which constraints are measured."""
+        is_divisible = self.make_matrix is not None
+        is_held_out = any(one is not self.rows for one in self.sets)
+        if asked in ("auto", "crossfit", "forward") and not is_divisible:
+            raise ValueError(
+                f"measure_on={asked!r} grows boosters on parts of the rows, and "
+                f"{self._indivisible}or an evaluation set with measure_on='holdout'."
+            )
+        if asked == "holdout" and not (is_divisible or is_held_out):
+            raise ValueError(
+                f"measure_on='holdout' needs rows that trees are not grown on, and "
+                f"{self._indivisible}or a matrix of them in evals."
+            )
+        if asked is not None:
+            return asked
+        if is_divisible and not is_continued:
+            return "auto"
+        if is_held_out:
+            return "holdout"
+        if not is_divisible:
+            issue_warning(
+                f"Constraints are measured on training rows, which are optimistic, since "
+                f"{self._indivisible}or a matrix of other rows in evals; or ask for "
+                f"measure_on='train'.",
+                "GC118",
+            )
+            return "train"
+        return "auto"
+
+    def fit(
+        self, model: XGBMatrixClassifier, of_rows: Any, of_sets: Sequence[Any] | None, **given: Any
+    ) -> None:
+        """Fit a classifier, given the columns that constraints group by."""
+        rows, sets = self.rows, self.sets
+        check_sensitive_sets(of_sets, len(sets), "sensitive_features_evals")
+        columns = [one.find_columns(c) for one, c in zip(sets, of_sets or (), strict=False)]
+        try:
+            model.fit(
+                rows.X,
+                rows.y,
+                sample_weight=rows.weight,
+                base_margin=rows.margin,
+                eval_set=[(one.X, one.y) for one in sets] or None,
+                sample_weight_eval_set=[one.weight for one in sets] or None,
+                base_margin_eval_set=[one.margin for one in sets] or None,
+                verbose=False,
+                sensitive_features=rows.find_columns(of_rows),
+                sensitive_features_eval_set=None if of_sets is None else columns,
+                **given,
+            )
+        finally:
+            for name in ("get_label", "get_weight"):  # The matrix is the user's again.
+                vars(rows.matrix).pop(name, None)
+
+
+def _take_native(others: dict[str, Any]) -> dict[str, Any]:
+    """Take out what :func:`xgboost.train` alone gives a meaning, and check the rest."""
+    is_native = {name: name in others for name in REFUSED}
+    is_native["maximize"] = isinstance(others.get("maximize"), bool)  # Else it is a metric.
+    native = {name: others.pop(name) for name in REFUSED if is_native[name]}
+    check_names(others, "XGBoost")
+    for name, remedy in NEED_FEATURES.items():
+        if others.get(name) is not None:
+            raise ValueError(f"{name}={others[name]!r} {remedy}.")
+    return native
+
+
+def _check_arguments(
+    native: Mapping[str, Any], params: Any, num_boost_round: Any, make_matrix: Any
+) -> None:
+    """Refuse arguments that have no meaning under constraints."""
+    for name, value in native.items():
+        if value is not None:
+            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
+    check_params(params, "XGBoost", ELSEWHERE)
+    check_integer("num_boost_round", num_boost_round, 1)
+    if not (make_matrix is None or callable(make_matrix)):
+        raise TypeError(
+            f"make_matrix must be a function of a boolean for each row, got a "
+            f"{type(make_matrix).__name__}."
+        )
+
+
+def train(
+    params: Mapping[str, Any],
+    dtrain: xgb.DMatrix,
+    num_boost_round: int = 10,
+    *,
+    constraints: Any,
+    sensitive_features: Any = None,
+    evals: Sequence[tuple[xgb.DMatrix, str]] | None = None,
+    sensitive_features_evals: Sequence[Any] | None = None,
+    make_matrix: MakeMatrix | None = None,
+    early_stopping_rounds: int | None = None,
+    evals_result: dict[str, Any] | None = None,
+    verbose_eval: bool | int | None = True,
+    xgb_model: Any = None,
+    callbacks: Sequence[Any] | None = None,
+    constraint_callbacks: Sequence[ConstraintCallback] | None = None,
+    time_limit: float | None = None,
+    time: Any = None,
+    **others: Any,
+) -> xgb.Booster:
+    """Train a booster on a matrix under constraints on its error rates.
+
+    A matrix may be a ``DMatrix``, a ``QuantileDMatrix`` or an ``ExtMemQuantileDMatrix``, whose
+    features are on disk. ``constraints=[]`` is :func:`xgboost.train` itself.
+
+    Parameters
+    ----------
+    params : mapping
+        Parameters of XGBoost. The objective is ``"binary:logistic"`` by default, and
+        ``"multi:softprob"`` for three or more classes; ``"multi:softmax"`` differs in what the
+        booster predicts alone.
+    dtrain : xgboost.DMatrix
+        Training rows. Labels number the classes: 0, 1 and so on.
+    num_boost_round : int, default=10
+        Boosting rounds.
+    constraints : list
+        Constraints as of :class:`gbm_constrained.ConstrainedXGBClassifier`.
+    sensitive_features : table, str or list of str, default=None
+        Columns that constraints group by, one value for each row of `dtrain`; or names of fields
+        of the matrix, such as ``"label_lower_bound"``.
+    evals : sequence of (DMatrix, str), default=None
+        Evaluation sets with their names. Where rows of `dtrain` cannot be divided, the last one
+        that is not `dtrain` moves the multipliers.
+    sensitive_features_evals : sequence, default=None
+        Columns of each evaluation set, as `sensitive_features`.
+    make_matrix : callable, default=None
+        Makes the matrix of some of the training rows, given a boolean for each row. Boosters on
+        parts of the rows measure the constraints. A ``DMatrix`` in memory needs no such function:
+        XGBoost slices it. A stream may skip rows for it.
+    early_stopping_rounds, evals_result, verbose_eval, xgb_model, callbacks : optional
+        As of :func:`xgboost.train`.
+    constraint_callbacks, time_limit, time : optional
+        As of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit`. Times order the rows of
+        ``measure_on="forward"``, which divides the rows.
+    **others
+        Parameters of :class:`gbm_constrained.ConstrainedXGBClassifier` about constraints, such as
+        ``measure_on`` or ``on_infeasible``. By default `measure_on` is "auto" where rows can be
+        divided. Elsewhere, and with `xgb_model`, it is "holdout" with an evaluation set that is
+        not `dtrain`. Otherwise training rows measure the constraints, with a warning.
+
+    Returns
+    -------
+    xgboost.Booster
+        The plain booster. The fitted attributes of the classifier, such as
+        ``constraint_report_``, ``history_`` and ``feasibility_``, are attributes of it. Rounds
+        after the one that was chosen, by early stopping too, are cut off.
+
+    Raises
+    ------
+    TypeError
+        If a matrix is none, an argument has no meaning under constraints, or `params` holds an
+        argument of this function.
+    ValueError
+        If labels do not number classes, or rows cannot be divided as `measure_on` asks.
+    """
+    native = _take_native(others)
+    evals = list(evals or ())
+    if not check_constraints(constraints):
+        return xgb.train(
+            dict(params),
+            dtrain,
+            num_boost_round,
+            evals=evals,
+            early_stopping_rounds=early_stopping_rounds,
+            evals_result=evals_result,
+            verbose_eval=verbose_eval,
+            xgb_model=xgb_model,
+            callbacks=callbacks,
+            **native,
+        )
+    _check_arguments(native, params, num_boost_round, make_matrix)
+    matrices = _Matrices.of(dtrain, evals, make_matrix)
+    if xgb_model is not None and isinstance(dtrain, xgb.QuantileDMatrix):
+        raise ValueError(
+            "xgb_model= has trees that split elsewhere than at the bins of this QuantileDMatrix, "
+            "and scores on bins are not its own: give a DMatrix."
+        )
+    callbacks = list(callbacks or ())
+    if verbose_eval:
+        callbacks.append(xgb.callback.EvaluationMonitor(period=max(int(verbose_eval), 1)))
+    model = matrices.make_classifier(
+        params,
+        is_continued=xgb_model is not None,
+        constraints=constraints,
+        n_estimators=num_boost_round,
+        early_stopping_rounds=early_stopping_rounds,
+        callbacks=name_sets(callbacks, matrices.names),
+        **others,
+    )
+    with stopping_by_name(callbacks, matrices.names):
+        matrices.fit(
+            model,
+            sensitive_features,
+            sensitive_features_evals,
+            xgb_model=xgb_model,
+            constraint_callbacks=constraint_callbacks,
+            time_limit=time_limit,
+            time=time,
+        )
+    if evals_result is not None:
+        for i, name in enumerate(matrices.names):
+            evals_result[name] = model.evals_result_[numbered(i)]
+    booster = model.get_booster()
+    if params.get("objective") == "multi:softmax" and model.n_classes_ > 2:
+        booster.set_param({"objective": "multi:softmax"})  # It answers with classes, as asked.
+    hand_over_report(model, booster)
+    return booster

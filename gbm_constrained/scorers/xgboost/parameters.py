@@ -1,0 +1,397 @@
+"""Parameters of XGBoost, and their checks under constraints."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xgboost as xgb
+
+from gbm_constrained._dataframes import categories_beyond_ascii
+from gbm_constrained._findings import issue_warning
+from gbm_constrained._typing import Array
+from gbm_constrained.data.cells import find_cupy
+from gbm_constrained.fit.callbacks import check_booster_callbacks
+from gbm_constrained.problem.rows import count_threads
+from gbm_constrained.scorers import ubjson
+from gbm_constrained.scorers.base import map_scores
+from gbm_constrained.scorers.xgboost.models import has_dropped_trees
+
+KEEPS_NAMES = (3, 4)  # first version of XGBoost that does not cut names of categories
+NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
+
+
+def check_supported(model: Any) -> None:
+    """Refuse parameters that have no meaning under constraints."""
+    if model.objective not in NATIVE_OBJECTIVES:
+        raise ValueError(
+            f"objective={model.objective!r} cannot be trained under constraints: leave it at "
+            f"'binary:logistic' (softmax is chosen for several classes)."
+        )
+    check_parameters(model)
+
+
+def check_parameters(model: Any) -> None:
+    """Refuse parameters beside the objective that have no meaning under constraints."""
+    more = getattr(model, "kwargs", None) or {}
+    if more.get("process_type", "default") != "default":
+        raise ValueError(
+            f"process_type={more['process_type']!r} changes the trees of another model and grows "
+            f"none, so that no gradient is asked for: leave it out, and give xgb_model= to fit to "
+            f"grow further trees."
+        )
+    if more.get("data_split_mode", "row") not in ("row", 0):
+        raise ValueError(
+            f"data_split_mode={more['data_split_mode']!r} divides features among machines, and "
+            f"constraints are sums over rows: leave it out."
+        )
+    check_booster_callbacks(
+        model.callbacks,
+        lambda c: isinstance(c, xgb.callback.TrainingCallback),
+        "xgboost.callback.TrainingCallback",
+    )
+    for name, rounds in [
+        ("early_stopping_rounds", model.early_stopping_rounds),
+        *(("rounds of EarlyStopping", callback.rounds) for callback in list_stoppers(model)),
+    ]:
+        if rounds is not None and not isinstance(rounds, Real):
+            raise TypeError(f"{name} must be a number, got {rounds!r}: give an integer.")
+    if sum(map(callable, list_metrics(model))) > 1:  # The parent fails while it trains.
+        raise NotImplementedError(
+            "eval_metric holds several functions. Using multiple custom metrics is not yet "
+            "supported by XGBoost: leave one, beside names of its own metrics."
+        )
+
+
+def find_without_gradients(model: Any) -> str | None:
+    """Find the parameter of a classifier by which its booster takes no gradients but its own."""
+    if callable(model.objective):
+        return f"objective={model.objective!r}"
+    return find_own_booster(model) if model.objective in NATIVE_OBJECTIVES else None
+
+
+def find_own_booster(model: Any) -> str | None:
+    """Find the parameter of a booster that takes no gradients but its own.
+
+    DART rescales its old trees as it grows, so that multipliers found on part of the rows do not
+    carry over; XGBoost 3.4 also makes DART of ``gbtree`` with `rate_drop`.
+    """
+    if model.booster in ("gblinear", "dart"):
+        return f"booster={model.booster!r}"
+    more = getattr(model, "kwargs", None) or {}
+    asked = [f"{name}={more[name]!r}" for name in ("rate_drop", "one_drop") if more.get(name)]
+    return asked[0] if asked else None
+
+
+def find_without_stages(model: Any) -> str | None:
+    """Find what keeps a model from being grown in stages, each of which goes on with the last.
+
+    Callbacks count rounds from the beginning of each stage.
+    """
+    if (booster := find_without_gradients(model)) is not None:
+        return booster
+    if has_early_stopping(model):
+        return "early stopping"
+    return "callbacks" if model.callbacks else None
+
+
+def refuse_dart_model(booster: xgb.Booster) -> None:
+    """Refuse to continue a model of DART, whose booster XGBoost would take over."""
+    if has_dropped_trees(booster):
+        raise ValueError(
+            "xgb_model is a model of DART, which cannot be continued under constraints: training "
+            "would rescale its trees. Continue a model of booster='gbtree'."
+        )
+
+
+def check_classes(model: Any, classes: Array) -> None:
+    """Refuse labels that the parent does not take, and softmax scores of two classes."""
+    expected = np.arange(classes.size)
+    if not np.array_equal(classes, expected):
+        raise ValueError(
+            f"Invalid classes inferred from unique values of `y`.  Expected: {expected}, got "
+            f"{classes}. Encode y first, as scikit-learn's LabelEncoder does."
+        )
+    # get_params would draw from a random_state that is a generator.
+    num_class = (getattr(model, "kwargs", None) or {}).get("num_class")
+    if classes.size == 2 and num_class not in (None, 0, 1):
+        raise ValueError(
+            f"num_class={num_class!r} cannot be trained under constraints where y has two "
+            f"classes, which have one score: leave it out, and objective at 'binary:logistic'."
+        )
+
+
+def check_metric(
+    model: Any, native: Mapping[str, Any], *, is_evaluated: bool, is_weighted: bool
+) -> None:
+    """Refuse metrics that XGBoost does not know, or does not evaluate under its objective.
+
+    XGBoost evaluates one row of each class, or two rows of a regression. Functions are called
+    with weights where evaluation sets have weights.
+    """
+    given, metrics = model.eval_metric, list_metrics(model)
+    if isinstance(given, (list, tuple)) and given and all(map(callable, given)):
+        raise ValueError(
+            f"eval_metric={given!r} holds a function and no name of a metric, which XGBoost "
+            f"does not read: give the function itself."
+        )
+    for metric in metrics:
+        if callable(metric):
+            if is_evaluated and not hasattr(metric, "__name__"):
+                raise TypeError(
+                    f"eval_metric holds {metric!r}, which has no __name__ that XGBoost could "
+                    f"record its values under: give a function."
+                )
+            if is_evaluated:
+                _check_arguments(metric, is_weighted=is_weighted)
+            continue
+        if not isinstance(metric, str):
+            raise TypeError(
+                f"Invalid type for the `eval_metric`: {type(metric)}. eval_metric must be a name, "
+                f"a function, or a list of them, got {given!r}."
+            )
+        try:
+            _find_recorded_names(model, native, [metric], is_evaluated=is_evaluated)
+        except xgb.core.XGBoostError as error:
+            message = str(error).partition("\nStack trace:")[0]
+            # XGBoost begins with the time and the place in its source.
+            message = re.sub(r"^\[[\d:]+\] \S+: ", "", message).rstrip(": ")
+            raise xgb.core.XGBoostError(
+                f"eval_metric {metric!r} cannot be evaluated {_describe(native)}: "
+                f"XGBoost says {message!r}. Give another of its metrics, or a function."
+            ) from None
+
+
+def _describe(native: Mapping[str, Any]) -> str:
+    """Say under which objective something is evaluated."""
+    if native["objective"].startswith(("binary", "multi")):
+        return f"with {native.get('num_class', 2)} classes"
+    return f"under objective={native['objective']!r}"
+
+
+def _find_recorded_names(
+    model: Any, native: Mapping[str, Any], metrics: list[str], *, is_evaluated: bool = True
+) -> list[str]:
+    """Find the names by which XGBoost records its metrics: those asked for, or its default."""
+    n_labels = native.get("num_class", 2)
+    rows = xgb.DMatrix(np.zeros((n_labels, 1)), label=np.arange(n_labels))
+    params = {**(getattr(model, "kwargs", None) or {}), **native}
+    if metrics:
+        params["eval_metric"] = metrics
+    with xgb.config_context(verbosity=0):
+        booster = xgb.Booster({**params, "nthread": 1}, [rows])
+        if not is_evaluated:
+            booster.save_config()  # This call reads the metrics.
+            return []
+        results = booster.eval(rows, name="").split()[1:]
+    return [result.removeprefix("-").rpartition(":")[0] for result in results]
+
+
+def check_stoppers(model: Any, native: Mapping[str, Any], n_sets: int) -> None:
+    """Refuse to stop early by an evaluation set or a metric that is not there."""
+    given = list_metrics(model)
+    sets = [f"validation_{i}" for i in range(n_sets)]
+    for callback in list_stoppers(model):
+        if callback.data and callback.data not in sets:
+            raise ValueError(
+                f"EarlyStopping has data_name={callback.data!r}, and the evaluation sets are "
+                f"called {sets}: give one of these, or None for the last."
+            )
+        if not callback.metric_name:
+            continue
+        known = _find_recorded_names(model, native, [m for m in given if isinstance(m, str)])
+        known += [m.__name__ for m in given if callable(m)]
+        if callback.metric_name not in known:
+            raise ValueError(
+                f"EarlyStopping has metric_name={callback.metric_name!r}, which is not "
+                f"evaluated: the metrics are {known}. Give one of these, or ask for it by "
+                f"eval_metric."
+            )
+
+
+def list_metrics(model: Any) -> list[Any]:
+    """List the metrics that were asked for; the parent takes any sequence but a text."""
+    given = model.eval_metric
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return list(given)
+    return [] if given is None else [given]
+
+
+def list_stoppers(model: Any) -> list[Any]:
+    """List the callbacks that stop early."""
+    stopping = xgb.callback.EarlyStopping
+    return [callback for callback in model.callbacks or () if isinstance(callback, stopping)]
+
+
+def has_early_stopping(model: Any) -> bool:
+    """Whether a parameter or a callback stops early."""
+    return model.early_stopping_rounds is not None or bool(list_stoppers(model))
+
+
+def native_objective(n_classes: int) -> dict[str, Any]:
+    """Give the library's own objective for so many classes."""
+    if n_classes == 2:
+        return {"objective": "binary:logistic"}
+    return {"objective": "multi:softprob", "num_class": n_classes}
+
+
+def list_for_each(values: Sequence[Any] | None, eval_set: Any, name: str) -> Sequence[Any]:
+    """List the entry of each evaluation set, and refuse another number of entries."""
+    n_sets = 0 if eval_set is None else len(eval_set)
+    if values is None:
+        return [None] * n_sets
+    if eval_set is None or len(values) != n_sets:
+        raise ValueError(
+            f"{name} must hold one entry for each of the {n_sets} evaluation sets, got "
+            f"{len(values)}: give eval_set as well, and None for sets that have none."
+        )
+    return values
+
+
+def _check_arguments(metric: Callable[..., Any], *, is_weighted: bool) -> None:
+    """Refuse a function that XGBoost cannot call with its arguments."""
+    weights = {"sample_weight": None} if is_weighted else {}
+    try:
+        takes = inspect.signature(metric, follow_wrapped=False)
+    except ValueError:  # Functions that are not written in Python may have no signature.
+        return
+    try:
+        takes.bind(None, None, **weights)
+    except TypeError as error:
+        called = f"(y_true, y_score{', sample_weight=...' * is_weighted})"
+        raise TypeError(
+            f"eval_metric {metric.__name__!r} cannot be called with {called}, as XGBoost does: "
+            f"{error}. Give a function of these."
+        ) from None
+
+
+def check_complete(fname: Any) -> None:
+    """Refuse a binary model that was cut, on which XGBoost would crash, and one of LightGBM."""
+    if isinstance(fname, bytearray):
+        data = bytes(fname)
+    else:
+        path = Path(fname).expanduser()
+        data = path.read_bytes() if path.is_file() else b""  # XGBoost reports a missing file.
+    if data.startswith(b"tree\n"):
+        raise ValueError(
+            "it is a model of LightGBM, which ConstrainedLGBMClassifier().load_model reads"
+        )
+    if ubjson.is_ubjson(data):
+        ubjson.read(data)
+
+
+def warn_of_base_margin() -> None:
+    """Warn that a report holds for predictions with the ``base_margin`` of the fit."""
+    issue_warning(
+        "The report holds for predict(X, base_margin=...): the constraints were measured with "
+        "the base_margin that was given to fit. Results of predict(X) without it, which audit() "
+        "and the tools of scikit-learn ask for, are others.",
+        "GC207",
+    )
+
+
+def warn_of_cut_names(X: Any) -> None:
+    """Warn of names of categories that this version of XGBoost cuts."""
+    names = categories_beyond_ascii(X)
+    if names and tuple(map(int, xgb.__version__.split(".")[:2])) < KEEPS_NAMES:
+        issue_warning(
+            f"xgboost {xgb.__version__} cuts the names of categories that are not in ASCII, as "
+            f"columns {names} have: its models may take one for another, in a table with other "
+            f"lists of categories and even in this one, so that constraints have other values "
+            f"than the report. Use XGBoost 3.4 or newer, or rename the categories.",
+            "GC206",
+        )
+
+
+def kernel_options(native: Mapping[str, Any], verbosity: int | None) -> dict[str, Any]:
+    """Choose the options of the kernels, given the parameters of the native learner."""
+    return {
+        "dtype": np.float32,
+        "hessian_floor": 1e-16,
+        "array_module": choose_array_module(native.get("device"), verbosity),
+        "n_threads": count_threads(native.get("nthread", native.get("n_jobs"))),
+    }
+
+
+def choose_array_module(device: Any, verbosity: int | None) -> Any:
+    """Choose the module of the arrays of rows for XGBoost's `device`: numpy or CuPy.
+
+    XGBoost hands scores over in main memory. They are taken to the card once a round, and
+    gradients stay there. Without CuPy, gradients are computed by numpy, with a warning unless
+    `verbosity` is zero.
+    """
+    name, _, ordinal = str(device or "cpu").lower().partition(":")
+    if name not in ("cuda", "gpu"):
+        return np
+    cupy = find_cupy()
+    if cupy is None:
+        advice = "install CuPy for your version of CUDA, such as cupy-cuda13x, which finds a card"
+    elif ordinal and int(ordinal) != cupy.cuda.runtime.getDevice():
+        advice = f"make card {ordinal} the current one by cupy.cuda.Device({ordinal}).use()"
+    else:
+        return cupy
+    if verbosity != 0:
+        issue_warning(
+            f"device={device!r} grows the trees on a graphics card, and gradients under "
+            f"constraints are computed on the CPU. To compute them on the card as well, {advice}.",
+            "GC308",
+        )
+    return np
+
+
+EXACT_COUNTS = 2**24  # rows; up to so many, counts in single precision are exact
+
+
+def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
+    """Find ``base_score`` as XGBoost fits it under its own objective, to the last digit.
+
+    ``base_score`` depends on labels and weights only, so one stump on a constant feature has it.
+    """
+    if weight is None and y.dtype.kind in "iu" and y.size < EXACT_COUNTS:
+        count = np.bincount(y)
+        y = np.flatnonzero(count)
+        weight = count[y]
+    rows = xgb.DMatrix(np.zeros((y.size, 1), dtype=np.float32), label=y, weight=weight)
+    with xgb.config_context(verbosity=0):
+        booster = xgb.train({**params, "max_depth": 1}, rows, 1)
+    config = json.loads(booster.save_config())
+    base_score = json.loads(config["learner"]["learner_model_param"]["base_score"])
+    return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
+
+
+def factors_of_labels(model: Any, classes: Array) -> Array:
+    """Give the factors by ``scale_pos_weight`` of two classes, (n_classes,)."""
+    factor = np.ones(classes.size)
+    if classes.size == 2 and model.scale_pos_weight is not None:
+        factor[1] = model.scale_pos_weight
+    return factor
+
+
+def open_booster(model: Any) -> xgb.Booster | None:
+    """Give the booster that training continues from: itself, in a file or in a classifier."""
+    if model is None:
+        return None
+    if isinstance(model, (str, os.PathLike)):
+        return xgb.Booster(model_file=model)
+    if isinstance(model, xgb.XGBModel):
+        return model.get_booster()
+    return model if isinstance(model, xgb.Booster) else None
+
+
+def map_metrics(metrics: Any, function: Callable[[Array], Array]) -> Any:
+    """Hand functions of scores to metrics, one or several; leave names as they are."""
+    if isinstance(metrics, (list, tuple)):
+        return [map_metrics(metric, function) for metric in metrics]
+    return map_scores(metrics, function) if callable(metrics) else metrics
+
+
+def find_classes(scores: Array) -> Array:
+    """Find the class of the largest score, as ``multi:softmax`` hands it to metrics."""
+    return np.asarray(scores.argmax(axis=1), dtype=np.float32)
