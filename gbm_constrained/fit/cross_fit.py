@@ -54,43 +54,21 @@ The set of boosters of least cost is taken, the first of equals. Sets whose best
 constraints on decisions that compare no groups come before the others.
 
 Measured on random constraints and tables (``benchmarks/sweep.py``): see docs/evidence.md.
-
-Boosted trees drive training rates to whatever is asked, by memorising rows if need be. Multipliers
-that move by training rates then come to rest while the constraint is violated on every new row.
-Four strategies choose the rows that move the multipliers:
-
-- ``"crossfit"``: K boosters are grown in step, each on all but one of K folds, and share one set
-  of multipliers, which the rates of the pooled out-of-fold scores move. The model itself is then
-  trained on all rows with the multipliers of that path. The cost is K - 1 further fits and the
-  scoring of the folds.
-- ``"holdout"``: the same with one booster and the rows of one part, at less than the cost of one
-  further fit. With an evaluation set of the user the cost is nothing.
-- ``"forward"``: as ``"crossfit"``, with windows that expand. Rows are divided into K + 1 periods
-  of about equal numbers, and each booster is grown on all periods before the one that it holds
-  out. The first period is never held out.
-- ``"train"``: the training rows.
-
-A splitter of the user may take the place of the folds, and need not hold out every row either.
-
-``"auto"`` takes the holdout if every rate is taken over
-:data:`~gbm_constrained.fit.problem.MIN_ROWS_FOR_HOLDOUT` rows, and cross-fitting otherwise.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from scipy.stats import norm
 
-from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING, refuse_priorities
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.splits import Fold, folds_of
+from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.choose import (
     FEW_SPLITS,
     VIOLATION_PRICE,
@@ -100,24 +78,20 @@ from gbm_constrained.decision.choose import (
     estimate_optimism,
     estimate_optimism_of_decisions,
     find_at_a_price,
-    tightened_bounds,
 )
-from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
-from gbm_constrained.decision.groups import GroupOffsets, GroupThresholds, choose_for_groups
-from gbm_constrained.decision.guarantees import conformal_bounds, smallest_values
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.groups import GroupOffsets, GroupThresholds
+from gbm_constrained.decision.guarantees import conformal_bounds
 from gbm_constrained.decision.rules import Choice, shift_scores
 from gbm_constrained.decision.search import ShiftSearch
 from gbm_constrained.decision.violations import standard_error_of, standard_errors
-from gbm_constrained.fit.callbacks import CallbackNotifier, MeasuringClock, Phase, Progress
-from gbm_constrained.fit.checkpoint import CheckpointFile, State
-from gbm_constrained.fit.options import GROUP_PARAMETERS, SolverOptions, no_held_out_rows
-from gbm_constrained.fit.problem import HOLDOUT_FRACTION, FitProblem, LibrarySettings
-from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.fit.checkpoint import State
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import FitProblem
 from gbm_constrained.problem.linear_constraints import (
     LinearConstraints,
     compares_groups,
     find_first,
-    find_levels,
     is_priced,
     violation_weights,
 )
@@ -217,78 +191,6 @@ class DualController:
         """Take over the state of the solver, and with it the path."""
         self.solver.restore(state)
         self.path[:] = [record.multipliers for record in self.solver.history]
-
-
-@dataclass(frozen=True, eq=False)
-class FitRun:
-    """Options, programme and observers of one fit, as its stages share them.
-
-    Attributes
-    ----------
-    options : SolverOptions
-        Constructor parameters.
-    problem : FitProblem
-        Constraints bound to the rows.
-    library : LibrarySettings
-        Settings of the library's own fit.
-    notifier : CallbackNotifier
-        Notifies callbacks, and ends training when one of them or the time limit asks for it.
-    certification : EvaluationSet or None
-        Rows that are set aside for a guarantee.
-    groups : GroupOffsets or None
-        Groups that have thresholds of their own, if the user asked for these.
-    checkpoint : CheckpointFile or None
-        File that finished stages are saved to.
-    progress : Progress or None
-        Display of the progress.
-    """
-
-    options: SolverOptions
-    problem: FitProblem
-    library: LibrarySettings
-    notifier: CallbackNotifier
-    certification: EvaluationSet | None = None
-    groups: GroupOffsets | None = None
-    checkpoint: CheckpointFile | None = None
-    progress: Progress | None = None
-
-    def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
-        """Make a solver by the options and the library's settings; `others` override them."""
-        rounds = self.options.rounds_per_iteration
-        rate = min(self.library.learning_rate, 1.0)
-        given: dict[str, Any] = {
-            "progress": max(1.0 - (1.0 - rate) ** rounds, 1e-3),
-            "lazy": self.library.is_lazy,
-            "initial_multipliers": self.problem.initial_multipliers(self.options.method.start),
-        }
-        return self.options.method.begin(lagrangian, **{**given, **others})
-
-    def notify_of(self, solver: Solver, phase: Phase, rows: str) -> None:
-        """Notify the callbacks of a solver's iterations."""
-        constraints = solver.lagrangian.constraints
-        solver.callback = self.notifier.make_callback(phase, rows, constraints)
-
-    def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
-        """Make the bounds that multipliers move towards, as a function of the last record."""
-        compiled, rows = lagrangian.constraints, CellCounts.undecided(lagrangian.cells)
-        return lambda record: tightened_bounds(compiled, rows.decide(record.predicted))
-
-    def attainable_bounds(self, lagrangian: Lagrangian) -> AttainableBounds | None:
-        """Make what relaxes the bounds of later priorities; None where there are none."""
-        compiled, cells = lagrangian.constraints, lagrangian.cells
-        if len(find_levels(compiled)) < 2:
-            return None
-        return AttainableBounds(cells, compiled.on(cells))
-
-    def without_multipliers(self) -> dict[str, Any]:
-        """Arguments of a solver whose multipliers stay zero."""
-        path = [np.zeros(len(self.problem.compiled))]
-        return {"schedule": path, "initial_multipliers": None}
-
-    def hide_progress(self) -> None:
-        """Hide a progress bar until the next iteration."""
-        if self.progress is not None:
-            self.progress.close()
 
 
 class FoldBooster(Protocol):
@@ -547,15 +449,6 @@ def cost_of(choice: Choice, boosters: FoldBoosters, tightened: EvaluationSet | N
     return found.error if found.is_feasible else found.loss
 
 
-def is_memorised(held_out: EvaluationSet, violations: Float, optimism: Float) -> bool:
-    """Whether boosters have memorised the rows of constraints that they violate by themselves.
-
-    `optimism` says how much higher rows of constraints are on held-out rows than on own rows.
-    """
-    room = held_out.compiled.b - smallest_values(held_out.compiled)
-    return bool((optimism > MEMORISED_SHARE * room)[violations > ROUNDING].any())
-
-
 # The end of a pass is one part in so many of its iterations, and at least so many of them.
 LAST, FEWEST = 4, 4
 Grown: TypeAlias = tuple[FoldBoosters, EvaluationSet]
@@ -593,6 +486,11 @@ class Pass:
     prices: Float
     asked: EvaluationSet
     misses: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the pass misses strict constraints that thresholds of groups meet."""
+        return self.misses and bool(np.isfinite(self.needed))
 
     @property
     def violations(self) -> Float:
@@ -745,7 +643,7 @@ class PassSearch:
             if is_plain and self.is_enough(found):
                 break
             is_costly = best.cost - least > max(AFFORDABLE, best.noise)
-            if not (is_costly or is_plain or is_open(best)):
+            if not (is_costly or is_plain or best.is_open):
                 break
         assert best is not None
         return best.grown
@@ -770,7 +668,7 @@ class PassSearch:
                 log_odds = plain.shift_for(of_labels)
         made = list[Pass]()
         while not made or (
-            spent + share <= (2.0 if is_open(made[-1]) else 1.0) * BUDGET and self.has_time()
+            spent + share <= (2.0 if made[-1].is_open else 1.0) * BUDGET and self.has_time()
         ):
             if made:
                 spent += share
@@ -783,235 +681,8 @@ class PassSearch:
             yield made[-1]
 
 
-def is_open(found: Pass) -> bool:
-    """Whether a pass misses strict constraints that thresholds of groups meet on its scores."""
-    return found.misses and bool(np.isfinite(found.needed))
-
-
-class FoldGrowth:
-    """Grows sets of boosters on the same folds, and chooses the set that the model follows.
-
-    Parameters
-    ----------
-    run : FitRun
-        The fit.
-    factory : callable
-        Makes a booster for a fold and a solver.
-    folds : sequence of Fold
-        Rows of each booster.
-    source : str
-        Name of the held-out rows in reports.
-
-    Attributes
-    ----------
-    plain : PlainModel or None
-        What boosters without multipliers do on held-out rows; None if none were grown.
-    plain_boosters : tuple of FoldBoosters and EvaluationSet, or None
-        These boosters.
-    """
-
-    def __init__(
-        self, run: FitRun, factory: FoldBoosterFactory, folds: Sequence[Fold], source: str
-    ) -> None:
-        self.run, self.factory, self.folds, self.source = run, factory, folds, source
-        self.rows = np.sort(np.concatenate([fold.held for fold in folds]))
-        run.problem.check_has_weight([self.rows, *(fold.training for fold in folds)])
-        n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
-        self._n_trained = float(run.problem.cells.reduce_sum(n_trained)[0])
-        self.plain: PlainModel | None = None
-        self.plain_boosters: Grown | None = None
-        self._n_grown, self._longest = 0, 0
-        self._clock: MeasuringClock
-
-    def find_best(self) -> Grown:
-        """Grow boosters, and others if these cost more errors than the constraints should."""
-        run, options, problem = self.run, self.run.options, self.run.problem
-        if run.groups is not None:
-            return self._find_for_groups(run.groups)
-        if options.solver == "threshold" or options.iterate not in ("last", "best"):
-            return self.grow(has_multipliers=options.solver != "threshold")
-        return PassSearch(
-            self.grow,
-            functools.partial(measure_pass, options=options, certification=run.certification),
-            has_time=self._has_time_again,
-            is_enough=functools.partial(self._is_enough, problem.compiled),
-            share=self._n_trained / problem.cells.n_rows,
-            may_be_plain=options.solver == "auto",
-        ).run()
-
-    def _find_for_groups(self, groups: GroupOffsets) -> Grown:
-        """Grow boosters without and with multipliers, and return those that groups need fewer of.
-
-        Where the group is at hand, thresholds of groups close most gaps without multipliers.
-        """
-        asked = self.run.options.solver
-        kinds = {"auto": (False, True), "threshold": (False,)}.get(asked, (True,))
-        grown = [self.grow(has_multipliers=kinds[0])]
-        if len(kinds) > 1 and self._has_time_again():
-            others = self.grow(has_multipliers=kinds[1])
-            grown += [others] * (others[0].rounds == grown[0][0].rounds)
-        prefixes = self.run.options.prefixes
-        costs = [
-            choose_for_groups(
-                ScoredRows(rows.credible, boosters.held_margin),
-                prefixes(boosters.rounds),
-                groups,
-            )[0].loss
-            for boosters, rows in grown
-        ]
-        return grown[int(np.argmin(costs))]
-
-    def grow(
-        self,
-        *,
-        has_multipliers: bool,
-        start: Float | None = None,
-        fixed: Bool | None = None,
-        log_odds: float = 0.0,
-    ) -> Grown:
-        """Grow a set of boosters.
-
-        Parameters
-        ----------
-        has_multipliers : bool
-            Whether the boosters share multipliers that move, or are the library's own.
-        start : ndarray of shape (m,), default=None
-            Multipliers at the start; by default those of the solver's options.
-        fixed : ndarray of shape (m,), bool, default=None
-            Multipliers that stay where they start.
-        log_odds : float, default=0
-            Log-odds that the objective adds to the second class.
-        """
-        run = self.run
-        share = run.problem.cells.n_rows / self._n_trained
-        clock = self._clock = MeasuringClock(
-            run.notifier.limit, share, run.options.rounds_per_iteration
-        )
-        given = run.problem.data.given_folds
-        lagrangian = run.problem.lagrangian(
-            self.rows,
-            is_restricted=True,
-            log_odds=log_odds,
-            factor=None if given is None else given.recency,
-        )
-        others: dict[str, Any] = {} if has_multipliers else run.without_multipliers()
-        if start is not None:
-            others = {"initial_multipliers": start, "fixed": fixed}
-        solver = run.make_solver(lagrangian, **others)
-        source = self.source if has_multipliers else f"{self.source}, without multipliers"
-        run.notify_of(solver, "measuring", source)
-        attainable = run.attainable_bounds(lagrangian) if has_multipliers else None
-        bounds_at = run.bounds_at(lagrangian) if has_multipliers else None
-        controller = DualController(solver, self.rows, bounds_at, attainable)
-        members = [
-            self.factory(
-                fold,
-                self._make_follower(fold, controller, log_odds) if has_multipliers else None,
-            )
-            for fold in self.folds
-        ]
-        kept = run.options.prefixes(run.library.n_rounds).candidates  # A choice may look at them.
-        boosters = FoldBoosters(
-            controller, self.folds, members, run.problem.cells.n_rows, kept, log_odds
-        )
-        run.notifier.begin_pass(len(members))
-        self._grow_or_restore(boosters, clock)
-        self._report_cut(boosters.rounds)
-        boosters.release()  # Other boosters may follow, and the model of all rows does.
-        held_out = self.hold_out(lagrangian, boosters)
-        held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
-        if not has_multipliers:
-            margin = boosters.held_margin(boosters.rounds)
-            self.plain = PlainModel(
-                held_out.error(held_out.decisions(margin)),
-                held_out.compiled.values(held_out.functionals(margin)),
-            )
-            self.plain_boosters = boosters, held_out
-        return boosters, held_out
-
-    def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
-        """Bind the constraints to the rows that the boosters hold out."""
-        cells = lagrangian.cells
-        compiled = self.run.problem.compiled.on(cells)
-        has_guarantee = self.run.certification is not None
-        return EvaluationSet(
-            cells, compiled, self.source, boosters.positions, holds_groups=has_guarantee
-        )
-
-    def _make_follower(self, fold: Fold, controller: DualController, log_odds: float) -> Solver:
-        """Make the solver of a booster, which follows the multipliers of the controller."""
-        problem = self.run.problem
-        return self.run.make_solver(
-            problem.lagrangian(fold.training, log_odds=log_odds),
-            schedule=controller.path,
-            # Optimism alone needs the rates on the rows that the boosters are grown on.
-            has_rates=bool(problem.compiled.must_reward_errors.any()),
-        )
-
-    def _grow_or_restore(self, boosters: FoldBoosters, clock: MeasuringClock) -> None:
-        """Grow boosters, or take them from the checkpoint of an interrupted fit."""
-        run, file, position = self.run, self.run.checkpoint, self._n_grown
-        self._n_grown += 1
-        if file is not None and position < len(file.passes):
-            state = file.passes[position]
-            boosters.restore(state["boosters"])
-            run.notifier.restore(state["notifier"])
-            clock.restore(state["seconds"])
-            return
-        try:
-            boosters.grow(
-                run.library.n_rounds,
-                run.options.rounds_per_iteration,
-                lambda rounds: run.notifier.is_over(rounds) or clock.is_over(rounds),
-            )
-        finally:
-            run.hide_progress()
-        if file is not None:
-            state = {"boosters": boosters.state(), "notifier": run.notifier.state()}
-            file.save({**state, "seconds": clock.spent})
-
-    def _report_cut(self, rounds: int) -> None:
-        """Have the time limit report boosters that it ended earlier than those before."""
-        limit, is_auto = self.run.notifier.limit, self.run.options.solver == "auto"
-        if rounds < self._longest and not self.run.notifier.is_over(rounds):
-            is_first = self._n_grown == 2 and is_auto
-            limit.has_no_multipliers |= is_first
-            limit.has_fewer_passes |= not is_first
-        self._longest = max(self._longest, rounds)
-
-    def _is_enough(self, compiled: LinearConstraints, plain: Pass) -> bool:
-        """Whether boosters without multipliers need none beside them.
-
-        Under constraints on labels and decisions alone no decisions of groups are better than a
-        threshold, and memorised rows say whether multipliers would be. A threshold that is worse
-        than deciding all rows alike says so, too.
-        """
-        if (plain.violations <= ROUNDING).all():
-            return True  # No multiplier would move.
-        of_labels = [compiled.constraints[i].is_of_labels for i in np.unique(compiled.owner)]
-        if not all(of_labels):
-            excess = plain.cost - plain.needed
-            return excess <= max(AFFORDABLE, plain.noise) and not plain.misses
-        boosters, held_out = plain.grown
-        choice = held_out.credible.choices[boosters.rounds]
-        if held_out.cells.classes.size > 2 or choice.violation > 0.0:
-            return False
-        if choice.error > min(held_out.error(np.full(len(self.rows), k)) for k in (0, 1)):
-            return False
-        optimism = measure_optimism(self.run, plain.grown, choice)
-        return is_memorised(plain.asked, plain.violations, optimism)
-
-    def _has_time_again(self) -> bool:
-        """Whether there is time for one more pass; if not, the time limit reports the lack."""
-        has_time, limit = self._clock.has_time_again(), self.run.notifier.limit
-        is_first = self._n_grown == 1 and self.run.options.solver == "auto"
-        limit.has_no_multipliers |= is_first and not has_time
-        limit.has_fewer_passes |= not is_first and not has_time
-        return has_time and not self.run.notifier.is_stopped
-
-
 def measure_optimism(
-    run: FitRun, grown: Grown, choice: Choice, offsets: GroupOffsets | None = None
+    problem: FitProblem, grown: Grown, choice: Choice, offsets: GroupOffsets | None = None
 ) -> Float:
     """Estimate by how much rows of constraints are higher on held-out than on training rows.
 
@@ -1019,16 +690,14 @@ def measure_optimism(
     to the scores of groups; the result is (m,).
     """
     boosters, held_out = grown
-
-    everyone = run.problem.data.rows
+    everyone, cells, compiled = problem.data.rows, problem.cells, problem.compiled
     added = np.zeros(len(everyone)) if offsets is None else offsets.of(everyone)
 
     def decisions(margin: Array, rows: Codes) -> Codes:
         shifted = shift_scores(margin, choice.shift)
         return held_out.decisions(shifted if offsets is None else shifted + added[rows])
 
-    scores, compiled = boosters.scores(choice.rounds), run.problem.compiled
-    cells = run.problem.cells
+    scores = boosters.scores(choice.rounds)
     if scores.compared:
         on_each = [
             functionals_of(compiled, CellCounts.of(cells.take(rows), decisions(margin, rows)))
@@ -1040,248 +709,3 @@ def measure_optimism(
         unseen = functionals_of(held_out.compiled, held_out.counts(decisions(margin, rows)))
     own = [(rows, decisions(margin, rows)) for rows, margin in scores.training]
     return estimate_optimism_of_decisions(compiled, cells, own, unseen)
-
-
-MAX_STANDARD_ERROR = 0.01
-"""Standard error of a rate up to which the model of all rows is corrected by the fold boosters."""
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """The product of measuring, by which the model is trained.
-
-    Attributes
-    ----------
-    solver : Solver
-        Solver that gives the gradients of the model.
-    rows : EvaluationSet or None
-        Held-out rows that move the multipliers; None if the training rows do.
-    controller : DualController or None
-        Controller of the held-out rows.
-    boosters : FoldBoosters or None
-        Boosters of the folds.
-    plain : PlainModel or None
-        What fold boosters without multipliers do on held-out rows; None if there are none.
-    has_multipliers : bool
-        Whether the model is trained under multipliers.
-    """
-
-    solver: Solver
-    rows: EvaluationSet | None = None
-    controller: DualController | None = None
-    boosters: FoldBoosters | None = None
-    plain: PlainModel | None = None
-    has_multipliers: bool = True
-
-    def observe(self, margin: Array) -> None:
-        """Move the multipliers at scores of the held-out rows, during the library's own fit."""
-        assert self.controller is not None
-        self.controller.observe(margin)
-
-
-class MeasurementStrategy(Protocol):
-    """A choice of the rows that move the multipliers."""
-
-    def measure(self, run: FitRun) -> Measured:
-        """Find the path of the multipliers, or the rows that will move them."""
-
-
-@dataclass(frozen=True)
-class TrainingRows:
-    """The training rows move the multipliers while the model is trained."""
-
-    def measure(self, run: FitRun) -> Measured:
-        """Make the solver of the model; nothing is measured before."""
-        solver = run.make_solver(run.problem.lagrangian())
-        run.notify_of(solver, "training", "training rows")
-        return Measured(solver)
-
-
-@dataclass(frozen=True)
-class EvaluationRows:
-    """An evaluation set of the user moves the multipliers while the model is trained."""
-
-    rows: EvaluationSet
-
-    def measure(self, run: FitRun) -> Measured:
-        """Make the controller of the evaluation set, and the solver that follows it."""
-        rows = self.rows
-        if found := run.problem.name_further_groups(rows):
-            raise ValueError(
-                f"measure_on='holdout' moves multipliers by {rows.source}, which has groups that "
-                f"a constraint has no training rows of: {found}. Put rows of these groups among "
-                f"the training rows, leave them out of {rows.source}, or give holdout_fraction, "
-                f"to split the training rows instead."
-            )
-        if len(rows.compiled) != len(run.problem.compiled):
-            ours = run.problem.compiled
-            missing = next(
-                constraint
-                for j, constraint in enumerate(ours.constraints)
-                if (rows.compiled.owner == j).sum() < (ours.owner == j).sum()
-            )
-            raise ValueError(
-                f"The first evaluation set ({rows.source}) moves the multipliers, and {missing} "
-                f"cannot be measured there (a mask, a data set, a column or a group that is not "
-                f"there): give its columns as sensitive features of evaluation sets, or give "
-                f"measure_on= or holdout_fraction=, to divide the training rows instead."
-            )
-        has_multipliers = run.options.solver != "threshold"
-        others = {} if has_multipliers else run.without_multipliers()
-        lagrangian = rows.credible.lagrangian
-        measuring = run.make_solver(lagrangian, **others)
-        run.notify_of(measuring, "training", f"{rows.source}, watched")
-        attainable = run.attainable_bounds(lagrangian) if has_multipliers else None
-        bounds_at = run.bounds_at(lagrangian)
-        controller = DualController(measuring, bounds_at=bounds_at, attainable=attainable)
-        rows.source += ", watched"  # Rows that move multipliers are no evidence any more.
-        solver = run.make_solver(run.problem.lagrangian(), schedule=controller.path)
-        return Measured(solver, rows, controller, has_multipliers=has_multipliers)
-
-
-@dataclass(frozen=True)
-class HeldOutRows:
-    """Boosters on parts of the rows are grown first, and find the path of the multipliers.
-
-    With `n_folds` of one, a share of the rows is held out. Folds of the user come before both.
-    """
-
-    factory: FoldBoosterFactory
-    n_folds: int = 1
-    has_offset: bool = False
-
-    def measure(self, run: FitRun) -> Measured:
-        """Grow the boosters of the folds, and make the solver that follows their multipliers."""
-        given = run.problem.data.given_folds
-        if given is not None:
-            folds, source = given.folds, given.source
-        else:
-            folds, source = self._folds(run), "holdout" if self.n_folds == 1 else "out of fold"
-        growth = self.make_growth(run, folds, source)
-        return follow(growth, growth.find_best(), has_offset=self.has_offset)
-
-    def make_growth(self, run: FitRun, folds: Sequence[Fold], source: str) -> FoldGrowth:
-        """Make what grows the boosters."""
-        return FoldGrowth(run, self.factory, folds, source)
-
-    def _folds(self, run: FitRun) -> list[Fold]:
-        """Split the rows, and refuse parts without rows."""
-        data, cells, options = run.problem.data, run.problem.cells, run.options
-        everyone = np.arange(len(data.rows))
-        held: Sequence[Codes]
-        if self.n_folds > 1:
-            n = min(self.n_folds, cells.n_rows)
-            held = data.split(everyone, cells, 1.0 / n, n)
-        else:
-            held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
-        folds = folds_of(held, everyone.size)
-        sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
-        if not cells.reduce_sum(sizes).all():
-            raise ValueError(
-                f"holdout_fraction={options.holdout_fraction!r} of n_samples={cells.n_rows} "
-                f"leaves none to hold out, or none to train on: give another share, or "
-                f"measure_on='train'."
-            )
-        return folds
-
-
-def follow(growth: FoldGrowth, grown: Grown, *, has_offset: bool = False) -> Measured:
-    """Make the solver of the model, which follows the multipliers of a set of fold boosters."""
-    run, (boosters, held_out) = growth.run, grown
-    if boosters.rounds < run.notifier.n_rounds:
-        run.notifier.end_for_time(boosters.rounds, "measuring")
-    controller = boosters.controller
-    solver = run.make_solver(
-        run.problem.lagrangian(log_odds=boosters.log_odds),
-        schedule=controller.path,
-        initial_multipliers=controller.solver.start.copy(),
-    )
-    run.notify_of(solver, "training", "training rows")
-    if boosters.has_multipliers and not (has_offset or boosters.compared):
-        _correct(solver, boosters, run)
-    return Measured(solver, held_out, controller, boosters, growth.plain, boosters.has_multipliers)
-
-
-def _correct(solver: Solver, boosters: FoldBoosters, run: FitRun) -> None:
-    """Correct the model's multipliers by the optimism of the fold boosters."""
-    measuring, compiled = boosters.controller.solver, run.problem.acting
-    if not measuring.history or not compiled.must_reward_errors.any():
-        return
-    last = measuring.history[-1].predicted
-    errors = standard_errors(compiled, CellCounts.of_shares(measuring.lagrangian.cells, last))
-    solver.optimism = boosters.optimism
-    solver.corrected = compiled.must_reward_errors & (errors <= MAX_STANDARD_ERROR)
-
-
-Dividing: TypeAlias = Literal["holdout", "crossfit", "forward"]  # Boosters on parts of the rows.
-Measurement: TypeAlias = Literal["train", "evaluation set", Dividing]
-
-
-def resolve_measurement(
-    run: FitRun, *, is_divisible: bool, has_evaluation_set: bool
-) -> Measurement:
-    """Resolve ``measure_on`` to the rows by which constraints are measured.
-
-    `is_divisible` says whether boosters can be grown on part of the rows. With ``"auto"`` the
-    training rows take the place of others with a warning.
-    """
-    options, asked = run.options, run.options.measure_on
-    if asked == "holdout" and has_evaluation_set and options.holdout_fraction is None:
-        return "evaluation set"
-    if asked == "auto" and is_divisible:
-        is_holdout = run.problem.has_many_rows and options.cv is None
-        return "holdout" if is_holdout else "crossfit"
-    if options.cv is not None and not is_divisible:
-        raise ValueError(
-            f"cv={options.cv!r} divides the rows, which a model to continue from (it has seen all "
-            f"rows) does not allow: leave cv out."
-        )
-    if asked in get_args(Dividing) and not is_divisible:
-        raise ValueError(
-            f"measure_on={asked!r} grows boosters on part of the rows, which a model to continue "
-            f"from (it has seen all rows) does not allow: use measure_on='train', or 'holdout' "
-            f"with an evaluation set."
-        )
-    if asked in ("holdout", "crossfit", "forward"):
-        return asked
-    _refuse_without_held_out_rows(run)
-    if asked == "auto":
-        issue_warning(
-            "measure_on='auto' measures the constraints on the training rows here, since "
-            "continued training cannot grow boosters on part of the rows. Training rows are "
-            "optimistic: give an evaluation set with measure_on='holdout', or ask for "
-            "measure_on='train'.",
-            "GC118",
-        )
-    return "train"
-
-
-def _refuse_without_held_out_rows(run: FitRun) -> None:
-    """Refuse options that need rows which the trees have not seen."""
-    options, asked = run.options, run.options.measure_on
-    refuse_priorities(options.constraints, no_held_out_rows(f"measure_on={asked!r}"))
-    if options.guarantee is not None:
-        raise ValueError(
-            f"guarantee={options.guarantee!r} needs rows that the trees have not seen, "
-            f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or "
-            f"'holdout' (for continued training with an evaluation set)."
-        )
-    if options.on_infeasible == "raise":
-        raise ValueError(
-            f"on_infeasible='raise' assesses constraints on rows that the trees have not seen, "
-            f"and measure_on={asked!r} takes the training rows here: use 'crossfit' or 'holdout' "
-            f"(for continued training with an evaluation set), or 'warn'."
-        )
-    if (parameter := options.group_parameter) is not None:
-        raise ValueError(
-            f"{parameter}=True chooses a {GROUP_PARAMETERS[parameter]} for each group on rows "
-            f"that the trees have not seen, and measure_on={asked!r} takes the training rows "
-            f"here: use 'crossfit' or 'holdout' (for continued training with an evaluation set), "
-            f"or {parameter}=False."
-        )
-    if options.solver == "threshold":
-        raise ValueError(
-            f"solver='threshold' is moved on rows that the trees have not seen, and "
-            f"measure_on={asked!r} takes the training rows here: use 'holdout' with an "
-            f"evaluation set, or another solver."
-        )

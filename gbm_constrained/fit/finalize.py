@@ -56,8 +56,8 @@ from gbm_constrained.evaluation.audit import (
     set_period_types,
 )
 from gbm_constrained.evaluation.verdicts import TooFewRows, find_too_few_rows
-from gbm_constrained.fit.cross_fit import Measured, measure_optimism
-from gbm_constrained.fit.fit import ConstrainedFit, transfer_offsets
+from gbm_constrained.fit.cross_fit import measure_optimism
+from gbm_constrained.fit.fit import ConstrainedFit, Measured, transfer_offsets
 from gbm_constrained.fit.metric_fit import MetricFit, MetricResult
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -349,7 +349,7 @@ def is_refutable(fit: ConstrainedFit, model: FinalModel) -> bool:
     return (
         fit.measured.boosters is not None
         and not fit.measured.boosters.compared
-        and fit.run.certification is None
+        and fit.certification is None
         and model.feasibility is not None
     )
 
@@ -387,7 +387,7 @@ def _refute(fit: ConstrainedFit, model: FinalModel, statistics: CellStatistics) 
         CellCounts.of_shares(problem.cells, statistics.predicted),
         optimism,
         # By the shift of the model returned: reported are decisions at one shift for each fold.
-        lambda: measure_optimism(fit.run, (boosters, held_out), choice, model.offsets),
+        lambda: measure_optimism(fit.problem, (boosters, held_out), choice, model.offsets),
     )
     values = held_out.values(model.rounds)
     may_be_doubted = np.isfinite(values)
@@ -572,8 +572,8 @@ def _choose_by_held_out_rows(
         scored = _score(scores, held_out)
     reported, margin, bounds = held_out, scored.margins(choice.rounds), None
     decided = decisions
-    if fit.run.certification is not None:
-        reported = fit.run.certification
+    if fit.certification is not None:
+        reported = fit.certification
         certification = ScoredRows(reported, _score(scores, reported).margins)
         if options.guarantee == "expected":
             choice = control_risk(scored, certification, choice)
@@ -608,7 +608,7 @@ def _choose_shift(
 
     With thresholds of groups, their offsets come third.
     """
-    held_out, rounds, groups = scored.rows, prefixes.rounds, fit.run.groups
+    held_out, rounds, groups = scored.rows, prefixes.rounds, fit.groups
     margin = scored.margins(rounds)
     decisions = held_out.decisions(margin)
     # Errors decide about a threshold only if a constraint stands in the way of the model's own.
@@ -639,7 +639,7 @@ def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel)
     boosters, cells = fit.measured.boosters, fit.problem.cells
     if boosters is None or boosters.compared:
         return model
-    if fit.run.certification is not None or not model.is_shifted:
+    if fit.certification is not None or not model.is_shifted:
         return model
     matched = rows_to_match(fit.problem.compiled, cells)
     if matched is None:
@@ -789,8 +789,8 @@ def finalize(
         model = describe_mixture(fit, model, scores, final_scores(fit, final, model))
     else:
         model = describe_training_rows(fit, model, final_scores(fit, final, model))
-    if fit.run.checkpoint is not None:
-        fit.run.checkpoint.remove()
+    if fit.checkpoint is not None:
+        fit.checkpoint.remove()
     return model
 
 
@@ -820,7 +820,7 @@ def _measure_evaluation_set(
     # Rows that moved the multipliers report if nothing was chosen by them.
     is_evidence = held is not fit.measured.rows or model.choice is None
     is_reported = is_last and is_evidence and model.prefixes is None
-    if not is_reported or fit.run.certification is not None:
+    if not is_reported or fit.certification is not None:
         statistics = final.statistics(held.lagrangian)
         held.functionals_in[model.rounds] = held.compiled.functionals(statistics)
         return model

@@ -1,7 +1,27 @@
 """One constrained fit, in stages.
 
+Boosted trees drive training rates to whatever is asked, by memorising rows if need be. Multipliers
+that move by training rates then come to rest while the constraint is violated on every new row.
+Four strategies choose the rows that move the multipliers:
+
+- ``"crossfit"``: K boosters are grown in step, each on all but one of K folds, and share one set
+  of multipliers, which the rates of the pooled out-of-fold scores move. The model itself is then
+  trained on all rows with the multipliers of that path. The cost is K - 1 further fits and the
+  scoring of the folds.
+- ``"holdout"``: the same with one booster and the rows of one part, at less than the cost of one
+  further fit. With an evaluation set of the user the cost is nothing.
+- ``"forward"``: as ``"crossfit"``, with windows that expand. Rows are divided into K + 1 periods
+  of about equal numbers, and each booster is grown on all periods before the one that it holds
+  out. The first period is never held out.
+- ``"train"``: the training rows.
+
+A splitter of the user may take the place of the folds, and need not hold out every row either.
+
+``"auto"`` takes the holdout if every rate is taken over
+:data:`~gbm_constrained.fit.problem.MIN_ROWS_FOR_HOLDOUT` rows, and cross-fitting otherwise.
+
 The libraries read evaluation sets when their own training starts, which is after the fold boosters
-have been grown, and some of their messages name no argument.
+have been grown, and some of their messages name no argument. So the sets are checked before.
 """
 
 from __future__ import annotations
@@ -10,7 +30,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Number
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,32 +39,49 @@ from scipy import sparse
 from gbm_constrained._dataframes import categories_of, foreign_categories, is_frame, names_of
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Bool, Float
+from gbm_constrained.constraints.base import ROUNDING, refuse_priorities
 from gbm_constrained.constraints.checking import check_straight
-from gbm_constrained.constraints.selectors import MISSING, Columns
+from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import FitArguments, FitData
+from gbm_constrained.data.splits import Fold, folds_of
 from gbm_constrained.data.validation import (
     as_labels,
     check_features,
     check_sensitive_sets,
     refuse_strange,
 )
-from gbm_constrained.decision.choose import FoldScores, match_positive_rate
-from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.groups import GroupOffsets, number_of
-from gbm_constrained.decision.guarantees import GuaranteeRequest, check_guarantee
-from gbm_constrained.fit.callbacks import CallbackNotifier, Progress, TimeLimit, check_callbacks
-from gbm_constrained.fit.checkpoint import open_checkpoint
+from gbm_constrained.decision.choose import FoldScores, match_positive_rate, tightened_bounds
+from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
+from gbm_constrained.decision.groups import GroupOffsets, choose_for_groups, number_of
+from gbm_constrained.decision.guarantees import (
+    GuaranteeRequest,
+    check_guarantee,
+    smallest_values,
+)
+from gbm_constrained.decision.violations import standard_errors
+from gbm_constrained.fit.callbacks import (
+    CallbackNotifier,
+    MeasuringClock,
+    Phase,
+    Progress,
+    TimeLimit,
+    check_callbacks,
+)
+from gbm_constrained.fit.checkpoint import CheckpointFile, open_checkpoint
 from gbm_constrained.fit.cross_fit import (
-    Dividing,
-    EvaluationRows,
-    FitRun,
+    AFFORDABLE,
+    MEMORISED_SHARE,
+    AttainableBounds,
+    BoundsAt,
+    DualController,
     FoldBoosterFactory,
-    HeldOutRows,
-    Measured,
-    MeasurementStrategy,
-    TrainingRows,
-    resolve_measurement,
+    FoldBoosters,
+    Grown,
+    Pass,
+    PassSearch,
+    measure_optimism,
+    measure_pass,
 )
 from gbm_constrained.fit.options import (
     GROUP_PARAMETERS,
@@ -52,10 +89,13 @@ from gbm_constrained.fit.options import (
     RoundMerit,
     SolverOptions,
     find_merit,
+    no_held_out_rows,
 )
-from gbm_constrained.fit.problem import FitProblem, LibrarySettings, TreeLimits
-from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.fit.problem import HOLDOUT_FRACTION, FitProblem, LibrarySettings, TreeLimits
+from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import LinearConstraints, find_levels
 from gbm_constrained.solvers.base import Solver
+from gbm_constrained.statistics.counts import CellCounts
 
 
 def begin_groups(problem: FitProblem, parameter: str, library: LibrarySettings) -> GroupOffsets:
@@ -77,115 +117,94 @@ def begin_groups(problem: FitProblem, parameter: str, library: LibrarySettings) 
         the library's parameters.
     """
     data, of_group = problem.data, GROUP_PARAMETERS[parameter]
+    asked, otherwise = f"{parameter}=True", f"use {parameter}=False"
     if not problem.cells.communicator.holds_all_rows:
         raise ValueError(
-            f"{parameter}=True searches {of_group}s on one machine, and the rows are on several: "
-            f"train on one, or use {parameter}=False."
+            f"{asked} searches {of_group}s on one machine, and the rows are on several: train on "
+            f"one, or {otherwise}."
         )
     if data.rows.sources:
         raise ValueError(
-            f"{parameter}=True decides by groups of the training rows, and constraints are about "
-            f"the data sets {list(data.rows.sources)}: leave these constraints out, or use "
-            f"{parameter}=False."
+            f"{asked} decides by groups of the training rows, and constraints are about the data "
+            f"sets {list(data.rows.sources)}: leave these constraints out, or {otherwise}."
         )
     if parameter == "group_thresholds":
-        _check_thresholds(problem)
-    columns = _columns_of(problem.cells, parameter)
-    _check_columns(data, columns, parameter)
-    X, groups = data.arguments.X, GroupOffsets.none(columns, data.whole_rows)
-    limits = TreeLimits() if library.tree_limits is None else library.tree_limits(names_of(X))
-    _check_limits(columns, limits, parameter)
-    _check_values(X, groups, limits.missing, parameter)
-    warn_of_groups(parameter)
-    return groups
-
-
-def _check_thresholds(problem: FitProblem) -> None:
-    """Refuse what no threshold of two classes serves."""
-    asked, otherwise = "group_thresholds=True", "use group_thresholds=False"
-    compiled, n_classes = problem.compiled, problem.data.classes.size
-    if n_classes > 2:
-        raise ValueError(
-            f"{asked} moves a threshold of two classes, and y has {n_classes}: {otherwise}, or "
-            f"label one class against the others."
-        )
-    for j, constraint in enumerate(compiled.constraints):
-        if compiled.has_scores[compiled.owner == j].any():
+        compiled, n_classes = problem.compiled, data.classes.size
+        if n_classes > 2:
             raise ValueError(
-                f"{asked} moves decisions, and {constraint} is about scores: bound a rate of "
-                f"decisions instead, or {otherwise}."
+                f"{asked} moves a threshold of two classes, and y has {n_classes}: {otherwise}, "
+                f"or label one class against the others."
             )
-    check_straight(compiled.constraints, asked, otherwise)
-
-
-def _columns_of(cells: Cells, parameter: str) -> Columns:
-    """List the columns that constraints group by, in their order."""
-    keys = [key for need in cells.needs for key in need if isinstance(key, tuple)]
+        for j, constraint in enumerate(compiled.constraints):
+            if compiled.has_scores[compiled.owner == j].any():
+                raise ValueError(
+                    f"{asked} moves decisions, and {constraint} is about scores: bound a rate of "
+                    f"decisions instead, or {otherwise}."
+                )
+        check_straight(compiled.constraints, asked, otherwise)
+    keys = [key for need in problem.cells.needs for key in need if isinstance(key, tuple)]
     columns = tuple(dict.fromkeys(column for key in keys for column in key))
     if not columns:
         raise ValueError(
-            f"{parameter}=True decides by the columns that constraints group by, and no "
-            f"constraint names one: give one, such as a gap with by='sex', or use "
-            f"{parameter}=False."
+            f"{asked} decides by the columns that constraints group by, and no constraint names "
+            f"one: give one, such as a gap with by='sex', or {otherwise}."
         )
-    return columns
-
-
-def _check_columns(data: FitData, columns: Columns, parameter: str) -> None:
-    """Refuse columns that trees cannot split by."""
     X = data.arguments.X
     for column in columns:
         if column in data.whole_rows.columns or column not in names_of(X):
             where = "of sensitive_features" if column in data.whole_rows.columns else "not of X"
             raise ValueError(
-                f"{parameter}=True decides by the column {column!r}, which is {where}, and the "
-                f"model sees X alone: give the column in X, a table with names, and not in "
-                f"sensitive_features; or use {parameter}=False."
+                f"{asked} decides by the column {column!r}, which is {where}, and the model sees "
+                f"X alone: give the column in X, a table with names, and not in "
+                f"sensitive_features; or {otherwise}."
             )
         if column in foreign_categories(X):
             raise ValueError(
-                f"{parameter}=True splits by the categories of {column!r} as pandas numbers them: "
-                f"give X as a table of pandas."
+                f"{asked} splits by the categories of {column!r} as pandas numbers them: give X "
+                f"as a table of pandas."
             )
+    groups = GroupOffsets.none(columns, data.whole_rows)
+    limits = TreeLimits() if library.tree_limits is None else library.tree_limits(names_of(X))
+    _check_trees(X, groups, limits, parameter)
+    warn_of_groups(parameter)
+    return groups
 
 
-def _check_limits(columns: Columns, limits: TreeLimits, parameter: str) -> None:
-    """Refuse columns that the library's parameters let no tree split by so."""
+def _check_trees(X: Any, groups: GroupOffsets, limits: TreeLimits, parameter: str) -> None:
+    """Refuse columns that trees may not split by, and values that they do not tell apart."""
+    columns, asked = groups.columns, f"{parameter}=True"
     if bound := [column for column in columns if column in limits.monotone]:
         raise ValueError(
-            f"{parameter}=True adds a {GROUP_PARAMETERS[parameter]} for each value of "
-            f"{bound[0]!r}, which need not be monotone in it, as monotone_constraints asks: take "
-            f"the column out of them, or use {parameter}=False."
+            f"{asked} adds a {GROUP_PARAMETERS[parameter]} for each value of {bound[0]!r}, which "
+            f"need not be monotone in it, as monotone_constraints asks: take the column out of "
+            f"them, or use {parameter}=False."
         )
     together = limits.together
     if together and len(columns) > 1 and not any(each.issuperset(columns) for each in together):
         raise ValueError(
-            f"{parameter}=True splits by {list(columns)} in one tree, and no set of "
+            f"{asked} splits by {list(columns)} in one tree, and no set of "
             f"interaction_constraints holds all of these: add one that does, or use "
             f"{parameter}=False."
         )
-
-
-def _check_values(X: Any, groups: GroupOffsets, missing: float, parameter: str) -> None:
-    """Refuse numbers that trees, which split in single precision, do not tell apart."""
     names, all_categories = names_of(X), categories_of(X)
-    for k, column in enumerate(groups.columns):
+    for k, column in enumerate(columns):
         categories = all_categories.get(names.index(column))
         values = [*{level[k] for level in groups.levels} - {MISSING}]
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # Trees split in single precision.
             numbers = np.array([number_of(value, categories) for value in values], np.float32)
-        lost = ~np.isfinite(numbers) | (numbers == np.float32(missing))
+        lost = ~np.isfinite(numbers) | (numbers == np.float32(limits.missing))
         if lost.any():
             value = values[int(np.argmax(lost))]
-            why = f"missing={missing!r}" if np.isfinite(numbers[lost]).any() else "infinite"
+            is_finite = np.isfinite(numbers[lost]).any()
+            why = f"missing={limits.missing!r}" if is_finite else "infinite"
             raise ValueError(
-                f"{parameter}=True splits by the column {column!r}, whose value {value!r} is "
-                f"{why} to the trees: number its groups from 1 on."
+                f"{asked} splits by the column {column!r}, whose value {value!r} is {why} to the "
+                f"trees: number its groups from 1 on."
             )
         if np.unique(numbers).size < len(values):
             raise ValueError(
-                f"{parameter}=True splits by the column {column!r}, some of whose {len(values)} "
-                f"values are equal in single precision: number its groups from 1 on."
+                f"{asked} splits by the column {column!r}, some of whose {len(values)} values "
+                f"are equal in single precision: number its groups from 1 on."
             )
 
 
@@ -255,6 +274,291 @@ def _refuse_tables(compiled: LinearConstraints) -> None:
             )
 
 
+Dividing: TypeAlias = Literal["holdout", "crossfit", "forward"]  # Boosters on parts of the rows.
+MAX_STANDARD_ERROR = 0.01
+"""Standard error of a rate up to which the model of all rows is corrected by the fold boosters."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The product of measuring, by which the model is trained.
+
+    Attributes
+    ----------
+    solver : Solver
+        Solver that gives the gradients of the model.
+    rows : EvaluationSet or None
+        Held-out rows that move the multipliers; None if the training rows do.
+    controller : DualController or None
+        Controller of the held-out rows.
+    boosters : FoldBoosters or None
+        Boosters of the folds.
+    plain : PlainModel or None
+        What fold boosters without multipliers do on held-out rows; None if there are none.
+    has_multipliers : bool
+        Whether the model is trained under multipliers.
+    """
+
+    solver: Solver
+    rows: EvaluationSet | None = None
+    controller: DualController | None = None
+    boosters: FoldBoosters | None = None
+    plain: PlainModel | None = None
+    has_multipliers: bool = True
+
+    def observe(self, margin: Array) -> None:
+        """Move the multipliers at scores of the held-out rows, during the library's own fit."""
+        assert self.controller is not None
+        self.controller.observe(margin)
+
+
+class FoldGrowth:
+    """Grows sets of boosters on the same folds, and chooses the set that the model follows.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit.
+    factory : callable
+        Makes a booster for a fold and a solver.
+    folds : sequence of Fold
+        Rows of each booster.
+    source : str
+        Name of the held-out rows in reports.
+
+    Attributes
+    ----------
+    problem : FitProblem
+        The constraints, as they move the multipliers of these boosters and of the model.
+    plain : PlainModel or None
+        What boosters without multipliers do on held-out rows; None if none were grown.
+    plain_boosters : tuple of FoldBoosters and EvaluationSet, or None
+        These boosters.
+    """
+
+    def __init__(
+        self, fit: ConstrainedFit, factory: FoldBoosterFactory, folds: Sequence[Fold], source: str
+    ) -> None:
+        self.fit, self.problem = fit, fit.problem
+        self.factory, self.folds, self.source = factory, folds, source
+        self.rows = np.sort(np.concatenate([fold.held for fold in folds]))
+        self.problem.check_has_weight([self.rows, *(fold.training for fold in folds)])
+        n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
+        self._n_trained = float(self.problem.cells.reduce_sum(n_trained)[0])
+        self.plain: PlainModel | None = None
+        self.plain_boosters: Grown | None = None
+        self._n_grown, self._longest = 0, 0
+        self._clock: MeasuringClock
+
+    def find_best(self) -> Grown:
+        """Grow boosters, and others if these cost more errors than the constraints should."""
+        fit, options = self.fit, self.fit.options
+        if fit.groups is not None:
+            return self._find_for_groups(fit.groups)
+        if options.solver == "threshold" or options.iterate not in ("last", "best"):
+            return self.grow(has_multipliers=options.solver != "threshold")
+        return PassSearch(
+            self.grow,
+            functools.partial(measure_pass, options=options, certification=fit.certification),
+            has_time=self._has_time_again,
+            is_enough=self._is_enough,
+            share=self._n_trained / self.problem.cells.n_rows,
+            may_be_plain=options.solver == "auto",
+        ).run()
+
+    def _find_for_groups(self, groups: GroupOffsets) -> Grown:
+        """Grow boosters without and with multipliers, and return those that groups need fewer of.
+
+        Where the group is at hand, thresholds of groups close most gaps without multipliers.
+        """
+        options = self.fit.options
+        kinds = {"auto": (False, True), "threshold": (False,)}.get(options.solver, (True,))
+        grown = [self.grow(has_multipliers=kinds[0])]
+        if len(kinds) > 1 and self._has_time_again():
+            others = self.grow(has_multipliers=kinds[1])
+            grown += [others] * (others[0].rounds == grown[0][0].rounds)
+        costs = [
+            choose_for_groups(
+                ScoredRows(rows.credible, boosters.held_margin),
+                options.prefixes(boosters.rounds),
+                groups,
+            )[0].loss
+            for boosters, rows in grown
+        ]
+        return grown[int(np.argmin(costs))]
+
+    def grow(
+        self,
+        *,
+        has_multipliers: bool,
+        start: Float | None = None,
+        fixed: Bool | None = None,
+        log_odds: float = 0.0,
+    ) -> Grown:
+        """Grow a set of boosters.
+
+        Parameters
+        ----------
+        has_multipliers : bool
+            Whether the boosters share multipliers that move, or are the library's own.
+        start : ndarray of shape (m,), default=None
+            Multipliers at the start; by default those of the solver's options.
+        fixed : ndarray of shape (m,), bool, default=None
+            Multipliers that stay where they start.
+        log_odds : float, default=0
+            Log-odds that the objective adds to the second class.
+        """
+        fit, problem, n_rows = self.fit, self.problem, self.problem.cells.n_rows
+        clock = self._clock = MeasuringClock(
+            fit.notifier.limit, n_rows / self._n_trained, fit.options.rounds_per_iteration
+        )
+        given = problem.data.given_folds
+        lagrangian = problem.lagrangian(
+            self.rows,
+            is_restricted=True,
+            log_odds=log_odds,
+            factor=None if given is None else given.recency,
+        )
+        others: dict[str, Any] = {} if has_multipliers else fit.without_multipliers()
+        if start is not None:
+            others = {"initial_multipliers": start, "fixed": fixed}
+        solver = fit.make_solver(lagrangian, **others)
+        source = self.source if has_multipliers else f"{self.source}, without multipliers"
+        fit.notify_of(solver, "measuring", source)
+        controller = DualController(solver, self.rows)
+        if has_multipliers:
+            controller.bounds_at = fit.bounds_at(lagrangian)
+            controller.attainable = fit.attainable_bounds(lagrangian)
+
+        def make_follower(fold: Fold) -> Solver:
+            return fit.make_solver(
+                problem.lagrangian(fold.training, log_odds=log_odds),
+                schedule=controller.path,
+                # Optimism alone needs the rates on the rows that the boosters are grown on.
+                has_rates=bool(problem.compiled.must_reward_errors.any()),
+            )
+
+        members = [
+            self.factory(fold, make_follower(fold) if has_multipliers else None)
+            for fold in self.folds
+        ]
+        kept = fit.options.prefixes(fit.library.n_rounds).candidates  # A choice may look at them.
+        boosters = FoldBoosters(controller, self.folds, members, n_rows, kept, log_odds)
+        fit.notifier.begin_pass(len(members))
+        self._grow_or_restore(boosters, clock)
+        self._report_cut(boosters.rounds)
+        boosters.release()  # Other boosters may follow, and the model of all rows does.
+        held_out = self.hold_out(lagrangian, boosters)
+        held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
+        if not has_multipliers:
+            margin = boosters.held_margin(boosters.rounds)
+            self.plain = PlainModel(
+                held_out.error(held_out.decisions(margin)),
+                held_out.compiled.values(held_out.functionals(margin)),
+            )
+            self.plain_boosters = boosters, held_out
+        return boosters, held_out
+
+    def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
+        """Bind the constraints to the rows that the boosters hold out."""
+        return EvaluationSet(
+            lagrangian.cells,
+            self.problem.compiled.on(lagrangian.cells),
+            self.source,
+            boosters.positions,
+            holds_groups=self.fit.certification is not None,
+        )
+
+    def follow(self, grown: Grown) -> Measured:
+        """Make the solver of the model, which follows the multipliers of a set of boosters."""
+        fit, problem, (boosters, held_out) = self.fit, self.problem, grown
+        if boosters.rounds < fit.notifier.n_rounds:
+            fit.notifier.end_for_time(boosters.rounds, "measuring")
+        controller = boosters.controller
+        solver = fit.make_solver(
+            problem.lagrangian(log_odds=boosters.log_odds),
+            schedule=controller.path,
+            initial_multipliers=controller.solver.start.copy(),
+        )
+        fit.notify_of(solver, "training", "training rows")
+        # The model's multipliers are corrected by the optimism of the fold boosters.
+        history, rewards = controller.solver.history, problem.acting.must_reward_errors
+        is_comparable = not (fit.has_offset or boosters.compared)
+        if boosters.has_multipliers and is_comparable and history and rewards.any():
+            cells = controller.solver.lagrangian.cells
+            counts = CellCounts.of_shares(cells, history[-1].predicted)
+            solver.optimism = boosters.optimism
+            is_known = standard_errors(problem.acting, counts) <= MAX_STANDARD_ERROR
+            solver.corrected = rewards & is_known
+        return Measured(
+            solver, held_out, controller, boosters, self.plain, boosters.has_multipliers
+        )
+
+    def _grow_or_restore(self, boosters: FoldBoosters, clock: MeasuringClock) -> None:
+        """Grow boosters, or take them from the checkpoint of an interrupted fit."""
+        fit, file, position = self.fit, self.fit.checkpoint, self._n_grown
+        self._n_grown += 1
+        if file is not None and position < len(file.passes):
+            state = file.passes[position]
+            boosters.restore(state["boosters"])
+            fit.notifier.restore(state["notifier"])
+            clock.restore(state["seconds"])
+            return
+        try:
+            boosters.grow(
+                fit.library.n_rounds,
+                fit.options.rounds_per_iteration,
+                lambda rounds: fit.notifier.is_over(rounds) or clock.is_over(rounds),
+            )
+        finally:
+            fit.hide_progress()
+        if file is not None:
+            state = {"boosters": boosters.state(), "notifier": fit.notifier.state()}
+            file.save({**state, "seconds": clock.spent})
+
+    def _report_cut(self, rounds: int) -> None:
+        """Have the time limit report boosters that it ended earlier than those before."""
+        if rounds < self._longest and not self.fit.notifier.is_over(rounds):
+            self._give_up(is_first=self._n_grown == 2)
+        self._longest = max(self._longest, rounds)
+
+    def _has_time_again(self) -> bool:
+        """Whether there is time for one more pass; if not, the time limit reports the lack."""
+        if has_time := self._clock.has_time_again():
+            return not self.fit.notifier.is_stopped
+        self._give_up(is_first=self._n_grown == 1)
+        return has_time
+
+    def _give_up(self, *, is_first: bool) -> None:
+        """Note in the time limit that multipliers, or better ones, were given up."""
+        limit, is_first = self.fit.notifier.limit, is_first and self.fit.options.solver == "auto"
+        limit.has_no_multipliers |= is_first
+        limit.has_fewer_passes |= not is_first
+
+    def _is_enough(self, plain: Pass) -> bool:
+        """Whether boosters without multipliers need none beside them.
+
+        Under constraints on labels and decisions alone no decisions of groups are better than a
+        threshold, and memorised rows say whether multipliers would be. A threshold that is worse
+        than deciding all rows alike says so, too.
+        """
+        compiled, asked = self.problem.compiled, plain.asked.compiled
+        if (plain.violations <= ROUNDING).all():
+            return True  # No multiplier would move.
+        if not all(compiled.constraints[i].is_of_labels for i in np.unique(compiled.owner)):
+            excess = plain.cost - plain.needed
+            return excess <= max(AFFORDABLE, plain.noise) and not plain.misses
+        boosters, held_out = plain.grown
+        choice = held_out.credible.choices[boosters.rounds]
+        if held_out.cells.classes.size > 2 or choice.violation > 0.0:
+            return False
+        if choice.error > min(held_out.error(np.full(len(self.rows), k)) for k in (0, 1)):
+            return False
+        optimism = measure_optimism(self.problem, plain.grown, choice)
+        is_memorised = optimism > MEMORISED_SHARE * (asked.b - smallest_values(asked))
+        return bool(is_memorised[plain.violations > ROUNDING].any())
+
+
 class ConstrainedFit:
     """One constrained fit, whose stages take the products of those before.
 
@@ -281,8 +585,16 @@ class ConstrainedFit:
 
     Attributes
     ----------
-    run : FitRun
-        Options, programme and observers.
+    problem : FitProblem
+        Constraints bound to the rows.
+    notifier : CallbackNotifier
+        Notifies callbacks, and ends training when one of them or the time limit asks for it.
+    certification : EvaluationSet or None
+        Rows that are set aside for a guarantee.
+    groups : GroupOffsets or None
+        Groups that have thresholds of their own, if the user asked for these.
+    checkpoint : CheckpointFile or None
+        File that finished stages are saved to.
     evaluation_sets : list of EvaluationSet
         Evaluation sets of the user.
     measured : Measured
@@ -296,8 +608,7 @@ class ConstrainedFit:
     """
 
     problem_class: ClassVar[type[FitProblem]] = FitProblem
-    run_class: ClassVar[type[FitRun]] = FitRun
-    held_out_rows: ClassVar[type[HeldOutRows]] = HeldOutRows
+    growth_class: ClassVar[type[FoldGrowth]] = FoldGrowth
     check_guarantee: ClassVar[Callable[..., None]] = staticmethod(check_guarantee)
 
     def __init__(
@@ -311,7 +622,7 @@ class ConstrainedFit:
         limit: TimeLimit | None = None,
     ) -> None:
         callbacks = check_callbacks(constraint_callbacks)
-        notifier = CallbackNotifier(
+        self.notifier = CallbackNotifier(
             callbacks if progress is None else [*callbacks, progress],
             library.n_rounds,
             options.rounds_per_iteration,
@@ -320,46 +631,32 @@ class ConstrainedFit:
             arguments.machine.communicator,
             library.learning_rate,
         )
-        options, problem = self.problem_class.of(options, arguments, library)
-        options.method.check_problem(problem.compiled, options.iterate)
+        self.library, self.progress = library, progress
+        self.options, self.problem = self.problem_class.of(options, arguments, library)
+        options, compiled = self.options, self.problem.compiled
+        options.method.check_problem(compiled, options.iterate)
         if options.solver == "threshold":
-            _refuse_tables(problem.compiled)
-        problem.initial_multipliers(options.method.start)
-        certification = problem.certification_set()
-        if certification is not None:
+            _refuse_tables(compiled)
+        self.problem.initial_multipliers(options.method.start)
+        self.certification = self.problem.certification_set()
+        if self.certification is not None:
             prefixes = options.prefixes(library.n_rounds)
             fraction, delta = options.calibration_fraction, options.delta
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
-            self.check_guarantee(certification, problem.compiled, asked)
-        parameter = options.group_parameter
-        groups = None if parameter is None else begin_groups(problem, parameter, library)
-        self.run = self.run_class(
-            options, problem, library, notifier, certification, groups, progress=progress
-        )
+            self.check_guarantee(self.certification, compiled, asked)
+        self.groups: GroupOffsets | None = None
+        if options.group_parameter is not None:
+            self.groups = begin_groups(self.problem, options.group_parameter, library)
+        self.checkpoint: CheckpointFile | None = None
         self.evaluation_sets: list[EvaluationSet] = []
         self.merits: dict[int, RoundMerit] = {}
         self.measured: Measured
         self.is_divisible = self.has_offset = False
 
     @property
-    def options(self) -> SolverOptions:
-        """Constructor parameters."""
-        return self.run.options
-
-    @property
-    def problem(self) -> FitProblem:
-        """Constraints bound to the rows."""
-        return self.run.problem
-
-    @property
     def data(self) -> FitData:
         """Rows of the fit."""
-        return self.run.problem.data
-
-    @property
-    def notifier(self) -> CallbackNotifier:
-        """Notifier of callbacks, which also ends training."""
-        return self.run.notifier
+        return self.problem.data
 
     @property
     def solver(self) -> Solver:
@@ -372,52 +669,42 @@ class ConstrainedFit:
         rows = self.measured.rows
         return [*self.evaluation_sets[-1:], *([] if rows is None else [rows])]
 
-    def add_evaluation_set(
-        self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
-    ) -> EvaluationSet:
-        """Attach rows that are not trained on."""
-        added = self.problem.evaluation_set(name, X, y, weight, sensitive_features)
-        self.evaluation_sets.append(added)
-        return added
+    def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
+        """Make a solver by the options and the library's settings; `others` override them."""
+        method, rate = self.options.method, min(self.library.learning_rate, 1.0)
+        given: dict[str, Any] = {
+            "progress": max(1.0 - (1.0 - rate) ** self.options.rounds_per_iteration, 1e-3),
+            "lazy": self.library.is_lazy,
+            "initial_multipliers": self.problem.initial_multipliers(method.start),
+        }
+        return method.begin(lagrangian, **{**given, **others})
 
-    def find_held_out(self, pairs: Sequence[tuple[Any, Any]]) -> list[int]:
-        """List the positions of the evaluation sets (X_i, y_i) that are not the training rows.
+    def without_multipliers(self) -> dict[str, Any]:
+        """Arguments of a solver whose multipliers stay zero."""
+        path = [np.zeros(len(self.problem.compiled))]
+        return {"schedule": path, "initial_multipliers": None}
 
-        Training rows are refused there if some of them are set aside for a guarantee.
-        """
-        found = [i for i, pair in enumerate(pairs) if not self.data.holds(pair)]
-        if len(found) < len(pairs) and self.run.certification is not None:
-            raise ValueError(
-                f"eval_set holds the training rows, of which guarantee={self.options.guarantee!r} "
-                f"sets some aside that nothing else may look at: leave them out; history_ and "
-                f"constraint_report_ have the values on training rows."
-            )
-        return found
+    def notify_of(self, solver: Solver, phase: Phase, rows: str) -> None:
+        """Notify the callbacks of a solver's iterations."""
+        constraints = solver.lagrangian.constraints
+        solver.callback = self.notifier.make_callback(phase, rows, constraints)
 
-    def warn_of_further_groups(self) -> None:
-        """Warn of groups of the last evaluation set that constraints have no training rows of."""
-        for rows in self.evaluation_sets[-1:]:
-            if found := self.problem.name_further_groups(rows):
-                issue_warning(
-                    f"{rows.source} has groups that a constraint has no training rows of: "
-                    f"{found}. Values on {rows.source} compare these groups as well, as audit "
-                    f"does, and training cannot act on them. Put rows of these groups among the "
-                    f"training rows, or leave them out of {rows.source}.",
-                    "GC205",
-                )
+    def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
+        """Make the bounds that multipliers move towards, as a function of the last record."""
+        compiled, rows = lagrangian.constraints, CellCounts.undecided(lagrangian.cells)
+        return lambda record: tightened_bounds(compiled, rows.decide(record.predicted))
 
-    def check_stopping_set(self) -> None:
-        """Refuse to stop early on constraints that the last evaluation set cannot measure."""
-        held, compiled = self.evaluation_sets[-1], self.problem.compiled
-        compared = np.unique(compiled.R.indices)
-        there = compiled.positions_in(held.compiled)[compared]
-        if np.isnan(held.compiled.constant[there]).any():
-            raise ValueError(
-                f"early_stopping_on={self.options.early_stopping_on!r} measures the constraints "
-                f"on {held.source}, where some cannot be measured (a mask, a data set, a column "
-                f"or a group that is not there): give sensitive_features_eval_set, or use "
-                f"'metric'."
-            )
+    def attainable_bounds(self, lagrangian: Lagrangian) -> AttainableBounds | None:
+        """Make what relaxes the bounds of later priorities; None where there are none."""
+        compiled, cells = lagrangian.constraints, lagrangian.cells
+        if len(find_levels(compiled)) < 2:
+            return None
+        return AttainableBounds(cells, compiled.on(cells))
+
+    def hide_progress(self) -> None:
+        """Hide a progress bar until the next iteration."""
+        if self.progress is not None:
+            self.progress.close()
 
     def save_to(self, path: Any, estimator: Any, arguments: Mapping[str, Any]) -> None:
         """Save finished stages to a file from now on, and resume from its finished stages.
@@ -425,10 +712,10 @@ class ConstrainedFit:
         Parameters of the `estimator` and `arguments` of its ``fit`` must be those of the fit in
         the file. With a `path` of None nothing is saved.
         """
-        compiled, cells = self.problem.compiled, self.problem.cells
-        arguments = self.data.with_folds(arguments)
-        file = open_checkpoint(path, estimator, arguments, compiled, cells)
-        self.run = replace(self.run, checkpoint=file)
+        arguments, problem = self.data.with_folds(arguments), self.problem
+        self.checkpoint = open_checkpoint(
+            path, estimator, arguments, problem.compiled, problem.cells
+        )
 
     def measure(
         self,
@@ -443,25 +730,114 @@ class ConstrainedFit:
         The attributes of the class describe the other parameters.
         """
         self.is_divisible, self.has_offset = is_divisible, has_offset
-        kind = resolve_measurement(
-            self.run,
-            is_divisible=is_divisible,
-            has_evaluation_set=bool(self.evaluation_sets),
-        )
-        strategy: MeasurementStrategy = TrainingRows()
+        kind = self.resolve_measurement()
         if kind in get_args(Dividing):
             assert make_factory is not None
-            n_folds = 1 if kind == "holdout" else self.options.n_folds
-            strategy = self.held_out_rows(make_factory(), n_folds, has_offset)
-        elif self.run.checkpoint is not None:
+            folds, source = self._divide(kind)
+            growth = self.growth_class(self, make_factory(), folds, source)
+            self.measured = growth.follow(growth.find_best())
+        elif self.checkpoint is not None:
             raise ValueError(
                 "checkpoint= saves the boosters of the folds, and this fit has none: it measures "
                 "the constraints on the training rows or on an evaluation set. Leave checkpoint "
                 "out, or use measure_on='crossfit'."
             )
         elif kind == "evaluation set":
-            strategy = EvaluationRows(self.evaluation_sets[-1])
-        self.measured = strategy.measure(self.run)
+            self.measured = self._watch(self.evaluation_sets[-1])
+        else:
+            self.measured = Measured(self.make_solver(self.problem.lagrangian()))
+            self.notify_of(self.solver, "training", "training rows")
+
+    def resolve_measurement(self) -> Literal["train", "evaluation set"] | Dividing:
+        """Resolve ``measure_on`` to the rows by which constraints are measured.
+
+        With ``"auto"`` the training rows take the place of others with a warning.
+        """
+        options, asked = self.options, self.options.measure_on
+        if asked == "holdout" and self.evaluation_sets and options.holdout_fraction is None:
+            return "evaluation set"
+        if asked == "auto" and self.is_divisible:
+            is_holdout = self.problem.has_many_rows and options.cv is None
+            return "holdout" if is_holdout else "crossfit"
+        if options.cv is not None and not self.is_divisible:
+            raise ValueError(
+                f"cv={options.cv!r} divides the rows, which a model to continue from (it has seen "
+                f"all rows) does not allow: leave cv out."
+            )
+        if asked in get_args(Dividing) and not self.is_divisible:
+            raise ValueError(
+                f"measure_on={asked!r} grows boosters on part of the rows, which a model to "
+                f"continue from (it has seen all rows) does not allow: use measure_on='train', or "
+                f"'holdout' with an evaluation set."
+            )
+        if asked in ("holdout", "crossfit", "forward"):
+            return asked
+        _refuse_without_held_out_rows(options)
+        if asked == "auto":
+            issue_warning(
+                "measure_on='auto' measures the constraints on the training rows here, since "
+                "continued training cannot grow boosters on part of the rows. Training rows are "
+                "optimistic: give an evaluation set with measure_on='holdout', or ask for "
+                "measure_on='train'.",
+                "GC118",
+            )
+        return "train"
+
+    def _divide(self, kind: str) -> tuple[Sequence[Fold], str]:
+        """Divide the rows into folds, those of the user if there are any, and name these."""
+        data, cells, options = self.data, self.problem.cells, self.options
+        if data.given_folds is not None:
+            return data.given_folds.folds, data.given_folds.source
+        everyone = np.arange(len(data.rows))
+        if kind == "holdout":
+            held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
+        else:
+            n = min(options.n_folds, cells.n_rows)
+            held = data.split(everyone, cells, 1.0 / n, n)
+        folds = folds_of(held, everyone.size)
+        sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
+        if not cells.reduce_sum(sizes).all():
+            raise ValueError(
+                f"holdout_fraction={options.holdout_fraction!r} of n_samples={cells.n_rows} "
+                f"leaves none to hold out, or none to train on: give another share, or "
+                f"measure_on='train'."
+            )
+        return folds, "holdout" if kind == "holdout" else "out of fold"
+
+    def _watch(self, rows: EvaluationSet) -> Measured:
+        """Let an evaluation set move the multipliers while the model is trained."""
+        ours = self.problem.compiled
+        if found := self.problem.name_further_groups(rows):
+            raise ValueError(
+                f"measure_on='holdout' moves multipliers by {rows.source}, which has groups that "
+                f"a constraint has no training rows of: {found}. Put rows of these groups among "
+                f"the training rows, leave them out of {rows.source}, or give holdout_fraction, "
+                f"to split the training rows instead."
+            )
+        if len(rows.compiled) != len(ours):
+            missing = next(
+                constraint
+                for j, constraint in enumerate(ours.constraints)
+                if (rows.compiled.owner == j).sum() < (ours.owner == j).sum()
+            )
+            raise ValueError(
+                f"The first evaluation set ({rows.source}) moves the multipliers, and {missing} "
+                f"cannot be measured there (a mask, a data set, a column or a group that is not "
+                f"there): give its columns as sensitive features of evaluation sets, or give "
+                f"measure_on= or holdout_fraction=, to divide the training rows instead."
+            )
+        has_multipliers = self.options.solver != "threshold"
+        lagrangian = rows.credible.lagrangian
+        others = {} if has_multipliers else self.without_multipliers()
+        measuring = self.make_solver(lagrangian, **others)
+        self.notify_of(measuring, "training", f"{rows.source}, watched")
+        attainable = self.attainable_bounds(lagrangian) if has_multipliers else None
+        controller = DualController(
+            measuring, bounds_at=self.bounds_at(lagrangian), attainable=attainable
+        )
+        rows.source += ", watched"  # Rows that move multipliers are no evidence any more.
+        solver = self.make_solver(self.problem.lagrangian(), schedule=controller.path)
+        return Measured(solver, rows, controller, has_multipliers=has_multipliers)
 
     def is_iteration_end(self, rounds: int) -> bool:
         """Whether `rounds` boosting rounds complete an outer iteration."""
@@ -481,6 +857,34 @@ class ConstrainedFit:
         """Find what early stopping on the constraints compares, by the scores after a round."""
         is_shifted = self.measured.rows is not None and self.options.iterate != "randomized"
         return find_merit(held, margin, is_shifted=is_shifted)
+
+
+def _refuse_without_held_out_rows(options: SolverOptions) -> None:
+    """Refuse options that need rows which the trees have not seen."""
+    here = f"measure_on={options.measure_on!r}"
+    refuse_priorities(options.constraints, no_held_out_rows(here))
+    others = "'crossfit' or 'holdout' (for continued training with an evaluation set)"
+    if options.guarantee is not None:
+        raise ValueError(
+            f"guarantee={options.guarantee!r} needs rows that the trees have not seen, "
+            f"and {here} takes the training rows here: use {others}."
+        )
+    if options.on_infeasible == "raise":
+        raise ValueError(
+            f"on_infeasible='raise' assesses constraints on rows that the trees have not seen, "
+            f"and {here} takes the training rows here: use {others}, or 'warn'."
+        )
+    if (parameter := options.group_parameter) is not None:
+        raise ValueError(
+            f"{parameter}=True chooses a {GROUP_PARAMETERS[parameter]} for each group on rows "
+            f"that the trees have not seen, and {here} takes the training rows here: use "
+            f"{others}, or {parameter}=False."
+        )
+    if options.solver == "threshold":
+        raise ValueError(
+            f"solver='threshold' is moved on rows that the trees have not seen, and {here} takes "
+            f"the training rows here: use 'holdout' with an evaluation set, or another solver."
+        )
 
 
 def check_pairs(eval_set: Any, X: Any, *, by_name: bool) -> list[tuple[Any, Any]]:
@@ -612,7 +1016,7 @@ def take_evaluation_sets(
     fit: ConstrainedFit, given: EvaluationArguments, sensitive_features: Any
 ) -> list[int]:
     """Attach to a fit the evaluation sets that are not its training rows; list their positions."""
-    pairs = given.pairs
+    pairs, on = given.pairs, fit.options.early_stopping_on
     check_sensitive_sets(sensitive_features, len(pairs))
     sensitive = [None] * len(pairs) if sensitive_features is None else sensitive_features
     for i, (X_i, y_i) in enumerate(pairs):
@@ -626,12 +1030,33 @@ def take_evaluation_sets(
                 f"sensitive features of {name}": sensitive[i],
             }
         )
-    held_out = fit.find_held_out(pairs)
-    on = fit.options.early_stopping_on
+    held_out = [i for i, pair in enumerate(pairs) if not fit.data.holds(pair)]
+    if len(held_out) < len(pairs) and fit.certification is not None:
+        raise ValueError(
+            f"eval_set holds the training rows, of which guarantee={fit.options.guarantee!r} "
+            f"sets some aside that nothing else may look at: leave them out; history_ and "
+            f"constraint_report_ have the values on training rows."
+        )
     given.check_early_stopping(on, has_held_out=bool(held_out))
-    for i in held_out:
-        fit.add_evaluation_set(f"eval_set[{i}]", *pairs[i], given.weights[i], sensitive[i])
-    fit.warn_of_further_groups()
-    if on != "metric":
-        fit.check_stopping_set()
+    fit.evaluation_sets = [
+        fit.problem.evaluation_set(f"eval_set[{i}]", *pairs[i], given.weights[i], sensitive[i])
+        for i in held_out
+    ]
+    for held in fit.evaluation_sets[-1:]:
+        if found := fit.problem.name_further_groups(held):
+            issue_warning(
+                f"{held.source} has groups that a constraint has no training rows of: {found}. "
+                f"Values on {held.source} compare these groups as well, as audit does, and "
+                f"training cannot act on them. Put rows of these groups among the training rows, "
+                f"or leave them out of {held.source}.",
+                "GC205",
+            )
+        compiled = fit.problem.compiled
+        there = compiled.positions_in(held.compiled)[np.unique(compiled.R.indices)]
+        if on != "metric" and np.isnan(held.compiled.constant[there]).any():
+            raise ValueError(
+                f"early_stopping_on={on!r} measures the constraints on {held.source}, where some "
+                f"cannot be measured (a mask, a data set, a column or a group that is not there): "
+                f"give sensitive_features_eval_set, or use 'metric'."
+            )
     return held_out

@@ -175,7 +175,7 @@ def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> 
         rules=rules,
         drifting=tuple(rule for rule in rules if str(rule.constraint) in drift),
         rounds_trained=rounds,
-        rounds_asked=fit.run.library.n_rounds,
+        rounds_asked=fit.library.n_rounds,
     )
 
 

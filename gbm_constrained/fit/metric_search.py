@@ -50,8 +50,8 @@ from gbm_constrained.decision.rules import (
 from gbm_constrained.decision.search import ShiftSearch
 from gbm_constrained.evaluation.audit import worst_rate_interval
 from gbm_constrained.fit.callbacks import SearchWatch
-from gbm_constrained.fit.cross_fit import FoldGrowth, Grown, choose_by_held_out, follow
-from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.fit.cross_fit import Grown, choose_by_held_out
+from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth
 from gbm_constrained.fit.metric_problem import (
     SMALLEST_PROBABILITY,
     HeldOutProblem,
@@ -617,7 +617,7 @@ class ConstrainedBoosters:
             Name of the held-out rows in reports.
         """
         with self.adapter.measuring():
-            self._growth = FoldGrowth(self.fit.run, self.adapter.make_factory(), folds, source)
+            self._growth = FoldGrowth(self.fit, self.adapter.make_factory(), folds, source)
             best, plain = self._growth.find_best(), self._growth.plain_boosters
         sets = [best] if plain is None or plain[0] is best[0] else [best, plain]
         return [self._decide(one) for one in sets]
@@ -632,12 +632,12 @@ class ConstrainedBoosters:
 
     def train(self, chosen: BoosterSet) -> None:
         """Train the model of all rows as a set of boosters was grown."""
-        self.fit.measured = follow(self._growth, chosen.grown)
+        self.fit.measured = self._growth.follow(chosen.grown)
         trained = self.adapter.train()
         if chosen.rounds != trained.rounds:
             trained.model.truncate(chosen.rounds)
-        if self.fit.run.checkpoint is not None:
-            self.fit.run.checkpoint.remove()
+        if self.fit.checkpoint is not None:
+            self.fit.checkpoint.remove()
 
     def transfer(self, chosen: BoosterSet, shift: Float, margin: Array) -> Float:
         """Find the shift by which the model of all rows decides as many rows as the folds do.

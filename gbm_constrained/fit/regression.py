@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -74,21 +73,14 @@ from gbm_constrained.evaluation.verdicts import (
     rows_of_constraint,
     rows_of_smallest_group,
 )
-from gbm_constrained.fit.cross_fit import (
-    BoundsAt,
-    FitRun,
-    FoldBoosters,
-    FoldGrowth,
-    Grown,
-    HeldOutRows,
-)
+from gbm_constrained.fit.cross_fit import BoundsAt, FoldBoosters, Grown
 from gbm_constrained.fit.finalize import (
     ModelScores,
     ReportLayout,
     TrainedModel,
     report_periods_of_numbers,
 )
-from gbm_constrained.fit.fit import ConstrainedFit, tabulate_shifts
+from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth, tabulate_shifts
 from gbm_constrained.fit.options import (
     RoundMerit,
     SolverOptions,
@@ -230,8 +222,79 @@ class RegressionProblem(FitProblem):
         return PredictedRows(*found, name, targets, self.objective, self.half)
 
 
-class RegressionRun(FitRun):
-    """Options, programme and observers of the fit of a regressor."""
+class RegressionGrowth(FoldGrowth):
+    """Grows the boosters of the folds without and with multipliers, and chooses by one criterion.
+
+    Boosters without multipliers come first. They say how far each group acts, and how much the
+    constraints cost if their scores are mapped. If it is more than sampling error, boosters follow
+    whose multipliers move, from the prices of shifts of groups on.
+    """
+
+    fit: RegressionFit
+    problem: RegressionProblem
+
+    def find_best(self) -> Grown:
+        """Grow boosters, and return those that the criterion prefers, with the best map."""
+        start = np.zeros(len(self.problem.compiled))
+        everything = np.ones(start.size, dtype=bool)
+        plain = self.grow(has_multipliers=True, start=start, fixed=everything)
+        held_out = plain[1]
+        assert isinstance(held_out, PredictedRows)
+        if self.problem.half is None:  # Groups act as far as rows tell them from the others.
+            held_out.half = credible_rows(held_out, plain[0].held_margin(plain[0].rounds))
+            self.problem = replace(self.problem, half=held_out.half)
+        rows, score = self._held_out(plain)
+        criterion = Criterion.of(rows, score)
+        identity = AffineChoice(Affine(), *rows.measure_scores(score))
+        values = held_out.compiled.values(
+            held_out.compiled.functionals(held_out.lagrangian.at(score).exact_statistics())
+        )
+        self.plain = PlainModel(identity.loss, values)
+        found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
+        best = found[criterion.best_of(found)]
+        more, noise = rows.compare_losses(best.apply(score, rows.cells.rows), score)
+        is_cheap = (best.violations <= ROUNDING).all() and more <= noise
+        if not is_cheap and self._has_time_again():
+            given = self.problem.initial_multipliers(self.fit.options.method.start)
+            prices = find_prices(rows, score, criterion) if given is None else given
+            passes.append(self.grow(has_multipliers=True, start=prices))
+            found.append(self._choose(passes[-1], criterion))
+        chosen = criterion.best_of(found)
+        boosters, held_out = passes[chosen]
+        assert isinstance(held_out, PredictedRows)
+        held_out.choices[boosters.rounds] = found[chosen]
+        held_out.plain_score = score
+        return passes[chosen]
+
+    def _choose(self, grown: Grown, criterion: Criterion) -> AffineChoice:
+        """Choose the map of the boosters' scores by the rows that they hold out.
+
+        The rows keep the choice for the model of all rows.
+        """
+        assert isinstance(grown[1], PredictedRows)
+        choice = self.fit.choose_map(*self._held_out(grown), criterion)
+        grown[1].choices[grown[0].rounds] = choice
+        return choice
+
+    def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
+        boosters, rows = grown
+        assert isinstance(rows, PredictedRows)
+        credible = rows.credible
+        aimed = credible.with_bounds(self.fit.aim_at(credible.compiled).b)
+        return aimed, boosters.held_margin(boosters.rounds)
+
+    def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
+        """Bind the constraints to the rows that the boosters hold out."""
+        return self.problem.predicted_rows(lagrangian.cells, self.rows, self.source)
+
+
+class RegressionFit(ConstrainedFit):
+    """One constrained fit of a regressor; see :class:`ConstrainedFit`."""
+
+    problem: RegressionProblem
+    problem_class = RegressionProblem
+    growth_class = RegressionGrowth
+    check_guarantee = staticmethod(check_affine_guarantee)
 
     def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
         """Make a solver; multipliers of boosters are worth the price of violations at most."""
@@ -266,112 +329,11 @@ class RegressionRun(FitRun):
         found = list_group_shifts(rows, score, choice, self.groups, criterion)
         return found[criterion.best_of(found)]
 
-
-class RegressionGrowth(FoldGrowth):
-    """Grows the boosters of the folds without and with multipliers, and chooses by one criterion.
-
-    Boosters without multipliers come first. They say how far each group acts, and how much the
-    constraints cost if their scores are mapped. If it is more than sampling error, boosters follow
-    whose multipliers move, from the prices of shifts of groups on.
-    """
-
-    run: RegressionRun
-
-    def find_best(self) -> Grown:
-        """Grow boosters, and return those that the criterion prefers, with the best map."""
-        start = np.zeros(len(self.run.problem.compiled))
-        everything = np.ones(start.size, dtype=bool)
-        plain = self.grow(has_multipliers=True, start=start, fixed=everything)
-        self._learn_credibility(plain)
-        rows, score = self._held_out(plain)
-        criterion = Criterion.of(rows, score)
-        identity = AffineChoice(Affine(), *rows.measure_scores(score))
-        self.plain = PlainModel(identity.loss, self._values(plain))
-        found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
-        best = criterion.best_of(found)
-        if not self._is_cheap(plain, found[best], score) and self._has_time_again():
-            given = self.run.problem.initial_multipliers(self.run.options.method.start)
-            prices = find_prices(rows, score, criterion) if given is None else given
-            passes.append(self.grow(has_multipliers=True, start=prices))
-            found.append(self._choose(passes[-1], criterion))
-        best = criterion.best_of(found)
-        boosters, held_out = passes[best]
-        assert isinstance(held_out, PredictedRows)
-        held_out.choices[boosters.rounds] = found[best]
-        held_out.plain_score = score
-        return passes[best]
-
-    def _is_cheap(self, grown: Grown, choice: AffineChoice, plain: Array) -> bool:
-        """Whether a map meets the constraints for what may be the sampling error of the loss."""
-        rows, score = self._held_out(grown)
-        more, noise = rows.compare_losses(choice.apply(score, rows.cells.rows), plain)
-        return bool((choice.violations <= ROUNDING).all()) and more <= noise
-
-    def _values(self, grown: Grown) -> Float:
-        """Compute the value of each constraint as it is stated, (n_constraints,)."""
-        boosters, rows = grown
-        statistics = rows.lagrangian.at(boosters.held_margin(boosters.rounds)).exact_statistics()
-        return rows.compiled.values(rows.compiled.functionals(statistics))
-
-    def _learn_credibility(self, plain: Grown) -> None:
-        """Let each group act as far as rows tell it from the others at plain scores."""
-        run, rows = self.run, plain[1]
-        problem = run.problem
-        assert isinstance(problem, RegressionProblem)
-        assert isinstance(rows, PredictedRows)
-        if problem.half is None:
-            half = credible_rows(rows, plain[0].held_margin(plain[0].rounds))
-            self.run = replace(run, problem=replace(problem, half=half))
-            rows.half = half
-
-    def _choose(self, grown: Grown, criterion: Criterion) -> AffineChoice:
-        """Choose the map of the boosters' scores by the rows that they hold out.
-
-        The rows keep the choice for the model of all rows.
-        """
-        rows, score = self._held_out(grown)
-        choice = self.run.choose_map(rows, score, criterion)
-        assert isinstance(grown[1], PredictedRows)
-        grown[1].choices[grown[0].rounds] = choice
-        return choice
-
-    def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
-        boosters, rows = grown
-        assert isinstance(rows, PredictedRows)
-        credible = rows.credible
-        aimed = credible.with_bounds(self.run.aim_at(credible.compiled).b)
-        return aimed, boosters.held_margin(boosters.rounds)
-
-    def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
-        """Bind the constraints to the rows that the boosters hold out."""
-        problem = self.run.problem
-        assert isinstance(problem, RegressionProblem)
-        return problem.predicted_rows(lagrangian.cells, self.rows, self.source)
-
-
-@dataclass(frozen=True)
-class HeldOutTargets(HeldOutRows):
-    """Boosters on parts of the rows are grown first, and find the path of the multipliers."""
-
-    def make_growth(self, run: FitRun, folds: Sequence[Any], source: str) -> FoldGrowth:
-        """Make what grows the boosters."""
-        return RegressionGrowth(run, self.factory, folds, source)
-
-
-class RegressionFit(ConstrainedFit):
-    """One constrained fit of a regressor; see :class:`ConstrainedFit`."""
-
-    run: RegressionRun
-    problem_class = RegressionProblem
-    run_class = RegressionRun
-    held_out_rows = HeldOutTargets
-    check_guarantee = staticmethod(check_affine_guarantee)
-
     def measure(self, *args: Any, **options: Any) -> None:
         """Find the path of the multipliers, and refuse stated ranges that held-out rows leave."""
         super().measure(*args, **options)
         rows, boosters = self.measured.rows, self.measured.boosters
-        if self.run.certification is not None and boosters is not None:
+        if self.certification is not None and boosters is not None:
             assert isinstance(rows, PredictedRows)
             check_observed(rows, boosters.held_margin(boosters.rounds))
 
@@ -387,10 +349,8 @@ class RegressionFit(ConstrainedFit):
 
     def training_rows(self) -> PredictedRows:
         """Bind the constraints to the training rows, to report on them."""
-        problem = self.problem
-        assert isinstance(problem, RegressionProblem)
-        everyone = np.arange(len(problem.data.rows))
-        return problem.predicted_rows(problem.cells, everyone, TRAINING_ROWS)
+        everyone = np.arange(len(self.data.rows))
+        return self.problem.predicted_rows(self.problem.cells, everyone, TRAINING_ROWS)
 
 
 IDENTITY = AffineChoice(Affine(), np.nan, np.zeros(0))
@@ -447,20 +407,20 @@ def finalize_regression(
     choice, measured = IDENTITY, fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
     others = None
-    certification, certified, periods = fit.run.certification, None, None
+    certification, certified, periods = fit.certification, None, None
     cost = Cost()
     if isinstance(measured, PredictedRows):
         score = scores.held_out(measured, rounds)
         if isinstance(certification, PredictedRows):
             unseen = certification, scores.held_out(certification, rounds)
             check_observed(*unseen)
-            has_scale = fit.run.library.has_scale
+            has_scale = fit.library.has_scale
             certified = certify_affine(
                 (measured, score), unseen, fit.options.delta, has_scale=has_scale
             )
             choice = IDENTITY._replace(affine=certified.affine)
         else:
-            choice = measured.choices.get(rounds) or fit.run.choose_map(measured.credible, score)
+            choice = measured.choices.get(rounds) or fit.choose_map(measured.credible, score)
         held_out = others = measured, choice.apply(score, measured.cells.rows)
         periods = report_periods_of_numbers(fit, *held_out)
         if measured.plain_score is not None:
@@ -537,7 +497,7 @@ def report_regressor(
         rows.cells.n_rows, p_value, level,
         drifting=tuple(result for result in results if str(result.constraint) in drift),
         rounds_trained=fit.solver.rounds if rounds is None else rounds,
-        rounds_asked=fit.run.library.n_rounds,
+        rounds_asked=fit.library.n_rounds,
         is_fragile=_is_fragile(model.cost), cost=model.cost, plain=fit.measured.plain,
     )  # fmt: skip
     laid_out = None if is_training else layout.lay_out(outcome)

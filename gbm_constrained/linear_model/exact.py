@@ -931,7 +931,7 @@ def follow_iterates(
             if iterates.converged:
                 break
     finally:
-        fit.run.hide_progress()
+        fit.hide_progress()
     return iterates, solution
 
 

@@ -477,7 +477,7 @@ class RampFit:
                 if method.is_over(steps):
                     break
         finally:
-            self.fit.run.hide_progress()
+            self.fit.hide_progress()
         return steps
 
     def warn(self, steps: Sequence[Step]) -> None:

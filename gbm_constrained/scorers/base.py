@@ -681,7 +681,7 @@ class ConstrainedRegressorMixin(ConstrainedFitAttributes):
                 trained.model.add_to_groups(model.offsets)
             feasibility = report_regressor(self, fit, model)
             adapter.finish()
-        if fit.run.checkpoint is not None:
-            fit.run.checkpoint.remove()
+        if fit.checkpoint is not None:
+            fit.checkpoint.remove()
         fit.notifier.warn()
         feasibility.warn(raises=False)

@@ -116,7 +116,7 @@ def test_the_model_follows_the_path_of_the_multipliers(library, kind, table, con
     np.testing.assert_array_equal([r.multipliers for r in fit.solver.history], path)
     before = model.history_[f"multiplier[{RULES[kind][0]}]"].iloc[:-1]
     np.testing.assert_array_equal(before, np.ravel(path)[: before.size])
-    solver = fit.run.make_solver(fit.problem.lagrangian(), schedule=path)
+    solver = fit.make_solver(fit.problem.lagrangian(), schedule=path)
     margin = train_by(library, solver, X, y)(choice.rounds)
     np.testing.assert_allclose(margins_of(model, X), margin, rtol=0, atol=TOLERANCE[library])
     values = [record.functionals for record in solver.history]

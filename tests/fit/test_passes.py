@@ -152,7 +152,7 @@ def cost_of(conclusion):
     """What the constraints cost the boosters that a model followed."""
     fit = conclusion.fit
     grown = fit.measured.boosters, fit.measured.rows
-    return measure_pass(grown, fit.options, fit.run.certification).cost
+    return measure_pass(grown, fit.options, fit.certification).cost
 
 
 @BOTH

@@ -138,7 +138,7 @@ def test_memorised_rows_need_no_second_set_of_boosters(library, conclusions, gro
     conclusion = conclusions[0]
     measured = conclusion.fit.measured
     grown_boosters = measured.boosters, measured.rows
-    optimism = measure_optimism(conclusion.fit.run, grown_boosters, conclusion.choice)
+    optimism = measure_optimism(conclusion.fit.problem, grown_boosters, conclusion.choice)
     assert optimism[0] > 0.3 * 0.3
 
 
@@ -194,7 +194,7 @@ def test_bounds_that_a_certificate_asks_for(guarantee, table, conclusions):
     boosters = fit.measured.boosters
     grown_boosters = boosters, fit.measured.rows
     choice = choose_by_held_out(grown_boosters, fit.options)
-    tightened = tighten_bounds(grown_boosters, fit.run.certification, choice, fit.options)
+    tightened = tighten_bounds(grown_boosters, fit.certification, choice, fit.options)
     found = tightened.compiled.b
     n = (y[fit.data.certification] == 0).sum()
     if guarantee == "expected":

@@ -175,7 +175,7 @@ class _FoldBooster:
         self.rows = {"training": fold.training, "held": fold.held}
         # Under an objective of its own, LightGBM would hand out probabilities and no scores.
         self.gradient: Any = fit.problem.own_gradient(fold.training) if solver is None else solver
-        self.params, self.n_rounds = dict(shared.params), fit.run.library.n_rounds
+        self.params, self.n_rounds = dict(shared.params), fit.library.n_rounds
         self.start = shared.start[fold.training] if fit.has_offset else shared.start
         self.predicted = 0.0 if fit.has_offset else shared.start
         self.X, self.schedules = shared.X, shared.schedules
@@ -873,7 +873,7 @@ class LightGBMAdapter:
         try:
             yield
         finally:
-            fit.run.hide_progress()
+            fit.hide_progress()
             model.objective, model._objective, model._other_params = own, found, others
             del model._fit_params
 

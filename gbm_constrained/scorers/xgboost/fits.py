@@ -1303,7 +1303,7 @@ class XGBoostAdapter:
         try:
             yield observer
         finally:
-            fit.run.hide_progress()
+            fit.hide_progress()
             for name, value in own.items():
                 setattr(model, name, value)
             del model._driven
