@@ -224,7 +224,7 @@ class ReportLayout:
         return self.compiled.values(self.spread(outcome.functionals))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class FinalModel:
     """The model that a fit returns; each step of finalizing fills in further fields.
 
@@ -308,37 +308,28 @@ class FinalModel:
             return False
         return self.outcome is None or bool(np.isnan(self.layout.values(self.outcome)).any())
 
-    def with_training_intervals(self, intervals: Float, few: tuple[TooFewRows, ...]) -> FinalModel:
-        """Add intervals of values on training rows, and rates over too few of these rows."""
-        few = (*self.too_few_rows, *few)
-        return replace(self, training_intervals=intervals, too_few_rows=few)
-
 
 def describe_training_rows(fit: ConstrainedFit, model: FinalModel, final: Scores) -> FinalModel:
     """Measure the training rows at the final scores, and set them against the verdicts."""
-    model, statistics = add_record(fit, model, final)
+    lagrangian, compiled = fit.solver.lagrangian, fit.problem.compiled
+    counts = add_record(fit, model, final)
     if is_refutable(fit, model):
-        model = replace(model, feasibility=_refute(fit, model, statistics))
+        _refute(fit, model, counts)
     if model.has_training_verdicts:
-        counts = CellCounts.of_shares(fit.problem.cells, statistics.predicted)
-        decided = fit.solver.lagrangian.kernel.predict(final.for_decisions).astype(np.intp)
-        lagrangian, compiled = fit.solver.lagrangian, fit.problem.compiled
+        decided = lagrangian.kernel.predict(final.for_decisions).astype(np.intp)
         scored = score_decisions(lagrangian, compiled, final, decided)
-        found = find_intervals(fit, model, counts, scored)
-        model = model.with_training_intervals(*found)
+        _add_training_intervals(fit, model, counts, scored)
     return model
 
 
-def add_record(
-    fit: ConstrainedFit, model: FinalModel, final: Scores
-) -> tuple[FinalModel, CellStatistics]:
-    """Add record and rates of the training rows at the final scores; return statistics, too."""
+def add_record(fit: ConstrainedFit, model: FinalModel, final: Scores) -> CellCounts:
+    """Add record and rates of the training rows at the final scores; count the decisions."""
     statistics = final.statistics(fit.solver.lagrangian)
+    model.record = make_record(fit.solver, statistics, model.rounds)
     # Reports are of losses in full, whatever the solver clips them at.
     in_full = replace(statistics, clipped_loss=statistics.loss)
-    record = make_record(fit.solver, statistics, model.rounds)
-    functionals = fit.problem.compiled.functionals(in_full)
-    return replace(model, record=record, functionals=functionals), statistics
+    model.functionals = fit.problem.compiled.functionals(in_full)
+    return CellCounts.of_shares(fit.problem.cells, statistics.predicted)
 
 
 def is_refutable(fit: ConstrainedFit, model: FinalModel) -> bool:
@@ -346,12 +337,9 @@ def is_refutable(fit: ConstrainedFit, model: FinalModel) -> bool:
 
     Training rows that are never held out, such as those of an early period, contradict no verdict.
     """
-    return (
-        fit.measured.boosters is not None
-        and not fit.measured.boosters.compared
-        and fit.certification is None
-        and model.feasibility is not None
-    )
+    boosters = fit.measured.boosters
+    is_by_folds = boosters is not None and not boosters.compared
+    return is_by_folds and fit.certification is None and model.feasibility is not None
 
 
 def find_refit_violation(
@@ -370,47 +358,45 @@ def find_refit_violation(
     return float(violation[solver.corrected].max(initial=0.0))
 
 
-def _refute(fit: ConstrainedFit, model: FinalModel, statistics: CellStatistics) -> Feasibility:
+def _refute(fit: ConstrainedFit, model: FinalModel, counts: CellCounts) -> None:
     """Put verdicts in doubt that the model contradicts on its own training rows."""
-    problem, measured, choice = fit.problem, fit.measured, model.choice
-    boosters, held_out = measured.boosters, measured.rows
-    assert held_out is not None
-    assert boosters is not None
-    assert choice is not None
-    assert model.feasibility is not None
-    assert model.functionals is not None
+    compiled, feasibility = fit.problem.compiled, model.feasibility
+    boosters, held_out, choice = fit.measured.boosters, fit.measured.rows, model.choice
+    assert boosters is not None and held_out is not None and choice is not None  # noqa: PT018
+    assert feasibility is not None and model.functionals is not None  # noqa: PT018
     optimism = None
     if fit.solver.optimism is not None:
         optimism, _ = fit.solver.optimism(model.rounds // fit.options.rounds_per_iteration)
     broken = find_refit_violations(
-        problem.compiled,
-        CellCounts.of_shares(problem.cells, statistics.predicted),
+        compiled,
+        counts,
         optimism,
         # By the shift of the model returned: reported are decisions at one shift for each fold.
         lambda: measure_optimism(fit.problem, (boosters, held_out), choice, model.offsets),
     )
     values = held_out.values(model.rounds)
     may_be_doubted = np.isfinite(values)
-    if model.feasibility.conflict:  # Constraints that are missed for a conflict stay missed.
-        may_be_doubted = np.asarray(problem.compiled.is_satisfied(values), dtype=bool)
-    corrected = correct_training_values(problem.compiled, model.functionals, optimism)
-    return model.feasibility.add_training_evidence(corrected, broken & may_be_doubted)
+    if feasibility.conflict:  # Constraints that are missed for a conflict stay missed.
+        may_be_doubted = np.asarray(compiled.is_satisfied(values), dtype=bool)
+    corrected = correct_training_values(compiled, model.functionals, optimism)
+    model.feasibility = feasibility.add_training_evidence(corrected, broken & may_be_doubted)
 
 
-def find_intervals(
+def _add_training_intervals(
     fit: ConstrainedFit,
     model: FinalModel,
     counts: CellCounts,
     scored: ScoredDecisions | None = None,
-) -> tuple[Float, tuple[TooFewRows, ...]]:
-    """Find intervals of values on training rows, (n_constraints, 2), and rates over too few."""
+) -> None:
+    """Add intervals of values on training rows, and rates over too few of these rows."""
     cells, compiled, functionals = fit.problem.cells, fit.problem.compiled, model.functionals
     assert functionals is not None
     sampled = Sampled.of(compiled, counts)
     if scored is not None:
         sampled = sampled.complete(cells, compiled, functionals, scored)
     few = find_too_few_rows(cells, compiled, counts, functionals, *sampled)
-    return sampled.constraints, tuple(few)
+    model.training_intervals = sampled.constraints
+    model.too_few_rows = (*model.too_few_rows, *few)
 
 
 MAX_MIXTURE_VIOLATION = 1e-6  # Violation by a mixture that the linear programme leaves.
@@ -424,11 +410,18 @@ def choose_mixture(
     Returns their rounds and probabilities, and the violations, as they are stated, of constraints
     that no mixture meets as they act, of shape (m,).
     """
-    if fit.measured.controller is None:
+    controller, rows = fit.measured.controller, fit.measured.rows
+    if controller is None:
         solver, records = fit.solver, training_prefixes(fit, scores, rounds)
     else:
-        solver = fit.measured.controller.solver
-        records = _held_out_prefixes(fit, scores, rounds)
+        assert rows is not None
+        solver = controller.solver
+        statistics = solver.lagrangian.at(scores.held_out(rows, rounds)).statistics()
+        records = list_prefixes(solver, statistics, rounds)
+        # Each prefix was to meet the bounds that the iteration before it had aimed at.
+        start = records[-2] if len(records) > 1 else solver.history[0]
+        records[-1] = replace(records[-1], bounds=controller.bounds_after(start))
+        rows.functionals_in[rounds] = records[-1].functionals
     errors, violations = errors_and_violations(records)
     chosen, probability = find_mixture(errors, violations)
     acting = solver.lagrangian.constraints
@@ -458,101 +451,88 @@ def training_prefixes(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> 
     return found
 
 
-def _held_out_prefixes(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> list[Record]:
-    """List the records of all prefixes on the rows that moved the multipliers."""
-    controller, rows = fit.measured.controller, fit.measured.rows
-    assert controller is not None
-    assert rows is not None
-    solver = controller.solver
-    statistics = solver.lagrangian.at(scores.held_out(rows, rounds)).statistics()
-    *before, whole = list_prefixes(solver, statistics, rounds)
-    # Each prefix was to meet the bounds that the iteration before it had aimed at.
-    start = before[-1] if before else solver.history[0]
-    whole = replace(whole, bounds=controller.bounds_after(start))
-    rows.functionals_in[rounds] = whole.functionals
-    return [*before, whole]
-
-
 def describe_mixture(
     fit: ConstrainedFit, model: FinalModel, scores: ModelScores, final: Scores
 ) -> FinalModel:
     """Average rates, error and verdicts over the prefixes of a randomised classifier."""
     prefixes, rounds = model.prefixes, model.rounds
     assert prefixes is not None
-    model, _ = add_record(fit, model, final)
+    add_record(fit, model, final)
     assert model.record is not None
+    chosen, probability = list(prefixes["rounds"]), prefixes["probability"].to_numpy()
+
+    def average(functionals: Mapping[int, Float]) -> Float:
+        return np.asarray(probability @ np.array([functionals[t] for t in chosen]))
+
+    def average_counts(counts: Callable[[int], CellCounts]) -> CellCounts:
+        tables = [counts(t) for t in chosen]
+        means = (
+            np.tensordot(probability, np.stack([getattr(t, name) for t in tables]), axes=1)
+            for name in ("weight", "square", "count")
+        )
+        return CellCounts(*means)
+
     records = {r.rounds: r for r in training_prefixes(fit, scores, rounds)}
-    functionals = _average({t: r.functionals for t, r in records.items()}, prefixes)
-    errors = np.array([records[t].error for t in prefixes["rounds"]])
-    error = float(prefixes["probability"].to_numpy() @ errors)
-    record = replace(model.record, functionals=functionals, error=error)
-    model = replace(model, record=record, functionals=functionals)
+    model.functionals = average({t: r.functionals for t, r in records.items()})
+    error = float(probability @ np.array([records[t].error for t in chosen]))
+    model.record = replace(model.record, functionals=model.functionals, error=error)
     # A set, since a second average would be taken of the first, which replaces one of its terms.
     for held in {*fit.evaluation_sets, *fit.reporting_rows}:
-        held.functionals_in[rounds] = _average(held.functionals_in, prefixes)
-    outcomes = [_outcome_of(held, model, scores) for held in fit.reporting_rows]
-    if outcomes:
-        outcome = outcomes[0].complete_by(outcomes[-1], model.layout.compiled)
-        model = replace(model, outcome=outcome)
+        held.functionals_in[rounds] = average(held.functionals_in)
+
+    def outcome_of(held: EvaluationSet) -> Outcome:
+        counts = average_counts(lambda t: held.counts(held.decisions(scores.held_out(held, t))))
+        return model.layout.lay_out(Outcome.of_mean(held, rounds, counts))
+
+    if outcomes := list(map(outcome_of, fit.reporting_rows)):
+        model.outcome = outcomes[0].complete_by(outcomes[-1], model.layout.compiled)
     if model.has_training_verdicts:
         lagrangian, cells = fit.solver.lagrangian, fit.problem.cells
-        counts = _average_counts(
-            prefixes,
-            lambda upto: CellCounts.of_shares(
-                cells, lagrangian.at(scores.training(upto)).statistics().predicted
-            ),
+        counts = average_counts(
+            lambda t: CellCounts.of_shares(
+                cells, lagrangian.at(scores.training(t)).statistics().predicted
+            )
         )
-        model = model.with_training_intervals(*find_intervals(fit, model, counts))
+        _add_training_intervals(fit, model, counts)
     return model
-
-
-def _outcome_of(held: EvaluationSet, model: FinalModel, scores: ModelScores) -> Outcome:
-    """Average the decisions of a mixture on held-out rows."""
-    assert model.prefixes is not None
-    counts = _average_counts(
-        model.prefixes, lambda upto: held.counts(held.decisions(scores.held_out(held, upto)))
-    )
-    return model.layout.lay_out(Outcome.of_mean(held, model.rounds, counts))
-
-
-def _average_counts(prefixes: pd.DataFrame, counts: Callable[[int], CellCounts]) -> CellCounts:
-    """Average the counted decisions of prefixes."""
-    tables = [counts(rounds) for rounds in prefixes["rounds"]]
-    share = prefixes["probability"].to_numpy()
-    means = (
-        np.tensordot(share, np.stack([getattr(table, name) for table in tables]), axes=1)
-        for name in ("weight", "square", "count")
-    )
-    return CellCounts(*means)
-
-
-def _average(functionals: Mapping[int, Float], prefixes: pd.DataFrame) -> Float:
-    """Average rates by rounds over the prefixes of a mixture."""
-    stacked = np.array([functionals[rounds] for rounds in prefixes["rounds"]])
-    return np.asarray(prefixes["probability"].to_numpy() @ stacked)
 
 
 def choose_decision(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> FinalModel:
-    """Choose prefix, shift or mixture."""
+    """Choose prefix, shift or mixture.
+
+    Under multipliers that move by the training rows, rates swing about their bounds to the end. So
+    the last prefix is chosen that meets them where earlier ones are there.
+    """
     layout = ReportLayout(fit.problem.compiled, fit.evaluation_sets)
-    model = FinalModel(rounds, np.zeros(fit.data.columns), layout)
-    if fit.options.iterate == "randomized":
-        prefixes, violations = choose_mixture(fit, scores, rounds)
-        return replace(model, prefixes=prefixes, mixture_violations=violations)
-    if fit.measured.rows is not None:
-        model = _choose_by_held_out_rows(fit, scores, model, fit.measured.rows)
-        return _transfer_shift(fit, scores, model)
-    if fit.options.iterate == "best" or _may_swing(fit, rounds):
-        return replace(model, rounds=_choose_prefix(fit, scores, rounds))
+    model, iterate = FinalModel(rounds, np.zeros(fit.data.columns), layout), fit.options.iterate
+    if iterate == "randomized":
+        model.prefixes, model.mixture_violations = choose_mixture(fit, scores, rounds)
+    elif fit.measured.rows is not None:
+        _choose_by_held_out_rows(fit, scores, model, fit.measured.rows)
+        _transfer_shift(fit, scores, model)
+    elif iterate == "best" or (
+        iterate == "last"
+        and fit.measured.controller is None
+        and fit.is_divisible
+        and rounds == fit.solver.rounds
+    ):
+        records = training_prefixes(fit, scores, rounds)
+        errors, violations = errors_and_violations(records)
+        is_best = iterate == "best"
+        chosen = find_best_prefix(errors, violations) if is_best else find_last_prefix(violations)
+        model.rounds = records[chosen].rounds
     return model
 
 
-def final_scores(fit: ConstrainedFit, margin: Array, model: FinalModel) -> Scores:
+def final_scores(
+    fit: ConstrainedFit, margin: Array, model: FinalModel, shift: Float | None = None
+) -> Scores:
     """Shift scores as the model does, which folds the shift in or keeps it beside.
 
-    A map of probabilities leaves decisions as they are.
+    A map of probabilities leaves decisions as they are. The `shift` is by default the model's.
     """
-    found = Scores.of(margin, model.shift, beside=fit.options.probabilities == "calibrated")
+    shift = model.shift if shift is None else shift
+    found = Scores.of(margin, shift, beside=fit.options.probabilities == "calibrated")
     if model.affine.is_identity:
         return found
     return found._replace(for_probabilities=model.affine(margin))
@@ -560,21 +540,26 @@ def final_scores(fit: ConstrainedFit, margin: Array, model: FinalModel) -> Score
 
 def _choose_by_held_out_rows(
     fit: ConstrainedFit, scores: ModelScores, model: FinalModel, held_out: EvaluationSet
-) -> FinalModel:
+) -> None:
     """Choose prefix and shift by the rows that moved the multipliers, or certify them."""
     options = fit.options
-    scored = _score(scores, held_out)
-    prefixes = options.prefixes(model.rounds)
+
+    def score(rows: EvaluationSet) -> ScoredRows:
+        """Score held-out rows, whose groups act as far as they can, by prefix; each once."""
+        margins = functools.cache(functools.partial(scores.held_out, rows))
+        return ScoredRows(rows.credible, margins)
+
+    scored, prefixes = score(held_out), options.prefixes(model.rounds)
     is_idle = not any(r.multipliers.any() for r in fit.solver.history)
     choice, decisions, offsets = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
     if offsets is not None:
         scores = scores.with_offsets(offsets, fit.data.rows)
-        scored = _score(scores, held_out)
+        scored = score(held_out)
     reported, margin, bounds = held_out, scored.margins(choice.rounds), None
     decided = decisions
     if fit.certification is not None:
         reported = fit.certification
-        certification = ScoredRows(reported, _score(scores, reported).margins)
+        certification = ScoredRows(reported, score(reported).margins)
         if options.guarantee == "expected":
             choice = control_risk(scored, certification, choice)
             bounds = conformal_bounds(reported.compiled, reported.cells)
@@ -583,17 +568,15 @@ def _choose_by_held_out_rows(
         margin = certification.margins(choice.rounds)
         decided = held_out.decisions(shift_scores(scored.margins(choice.rounds), choice.shift))
         decisions = reported.decisions(shift_scores(margin, choice.shift))
-    affine = Affine() if fit.has_offset else choose_map(held_out, margin)
-    model = replace(
-        model, rounds=choice.rounds, shift=choice.shift, affine=affine, offsets=offsets
-    )
+    model.affine = Affine() if fit.has_offset else choose_map(held_out, margin)
+    model.rounds, model.shift, model.offsets = choice.rounds, choice.shift, offsets
     outcome = Outcome.of(reported, final_scores(fit, margin, model), decisions)
     is_unconstrained = is_idle and not model.is_shifted and choice.rounds == prefixes.rounds
     returned = ReturnedModel(choice, reported, decisions, outcome, bounds, is_unconstrained)
     stated = ScoredRows(held_out, scored.margins)
-    feasibility = assess(stated, prefixes, returned, fit.measured.plain)
+    model.feasibility = assess(stated, prefixes, returned, fit.measured.plain)
     held_out.functionals_in[choice.rounds] = outcome.functionals
-    return replace(model, choice=choice, decided=decided, outcome=outcome, feasibility=feasibility)
+    model.choice, model.decided, model.outcome = choice, decided, outcome
 
 
 def _choose_shift(
@@ -610,11 +593,11 @@ def _choose_shift(
     """
     held_out, rounds, groups = scored.rows, prefixes.rounds, fit.groups
     margin = scored.margins(rounds)
-    decisions = held_out.decisions(margin)
     # Errors decide about a threshold only if a constraint stands in the way of the model's own.
     is_at_rest = is_idle or not (prefixes.has_free_choice or fit.solver.multipliers.any())
     if is_at_rest and held_out.violations(margin).max(initial=0.0) <= ROUNDING:
-        return Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0), decisions, groups
+        choice = Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0)
+        return choice, held_out.decisions(margin), groups
     if groups is not None:
         choice, groups, decisions = choose_prefix_for_groups(scored, prefixes, groups)
         return choice, decisions, groups
@@ -625,54 +608,26 @@ def _choose_shift(
     return *choose_with_room(held_out, scored.margins(choice.rounds), choice), None
 
 
-def _score(scores: ModelScores, rows: EvaluationSet) -> ScoredRows:
-    """Score held-out rows, whose groups act as far as they can, by prefix; each once."""
-    margins = functools.cache(functools.partial(scores.held_out, rows))
-    return ScoredRows(rows.credible, margins)
-
-
-def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> FinalModel:
+def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> None:
     """Transfer shifts that were chosen on the folds to the model of all rows.
 
     Shifts stay as they are where some rows are never held out, such as those of an early period.
     """
     boosters, cells = fit.measured.boosters, fit.problem.cells
     if boosters is None or boosters.compared:
-        return model
+        return
     if fit.certification is not None or not model.is_shifted:
-        return model
+        return
     matched = rows_to_match(fit.problem.compiled, cells)
     if matched is None:
-        return model
+        return
     of_folds, margin = boosters.scores(model.rounds), scores.training(model.rounds)
     if model.offsets is None:
-        shift = match_positive_rate(of_folds, model.shift, margin, matched, cells)
-        return replace(model, shift=shift)
-    shift, offsets = transfer_offsets(of_folds, model.shift, model.offsets, margin, matched, cells)
-    return replace(model, shift=shift, offsets=offsets)
-
-
-def _may_swing(fit: ConstrainedFit, rounds: int) -> bool:
-    """Whether training rows moved the multipliers to the end, and earlier models exist."""
-    is_whole = rounds == fit.solver.rounds
-    return (
-        fit.options.iterate == "last"
-        and fit.measured.controller is None
-        and fit.is_divisible
-        and is_whole
-    )
-
-
-def _choose_prefix(fit: ConstrainedFit, scores: ModelScores, rounds: int) -> int:
-    """Choose the rounds of the prefix to keep, by the training rows.
-
-    Under multipliers that move by the same rows, rates swing about their bounds to the end.
-    """
-    records = training_prefixes(fit, scores, rounds)
-    errors, violations = errors_and_violations(records)
-    is_best = fit.options.iterate == "best"
-    chosen = find_best_prefix(errors, violations) if is_best else find_last_prefix(violations)
-    return records[chosen].rounds
+        model.shift = match_positive_rate(of_folds, model.shift, margin, matched, cells)
+    else:
+        model.shift, model.offsets = transfer_offsets(
+            of_folds, model.shift, model.offsets, margin, matched, cells
+        )
 
 
 def report_periods(
@@ -687,7 +642,7 @@ def report_periods(
         return None
     assert model.choice is not None
     margin = scores.held_out(held, model.choice.rounds)
-    final = final_scores(fit, margin, replace(model, shift=model.choice.shift))
+    final = final_scores(fit, margin, model, model.choice.shift)
     scored = score_decisions(held.lagrangian, held.compiled, final, decided)
     rows = fit.data.rows.take(given.held)
     measure = measure_decisions(scored)
@@ -767,10 +722,22 @@ def finalize(
     model = choose_decision(fit, scores, rounds)
     if model.offsets is not None:
         scores = scores.with_offsets(model.offsets, fit.data.rows)
-    model = replace(model, periods=report_periods(fit, scores, model))
+    model.periods = report_periods(fit, scores, model)
     for held in fit.evaluation_sets:
-        model = _measure_evaluation_set(fit, scores, model, held)
-    record = _find_sufficient_record(fit, model)
+        _measure_evaluation_set(fit, scores, model, held)
+    # To score all training rows again takes as long as a fifth of a fit. So the solver's record is
+    # taken if the report needs nothing beside it. Pair rates of a record are from bins of scores
+    # where rows are many (PairRows.tables), and exact in all other reports.
+    needs_scores = (
+        model.is_changed
+        or model.prefixes is not None
+        or is_refutable(fit, model)
+        or model.has_training_verdicts
+        or not fit.is_divisible
+        or fit.has_offset
+        or fit.options.method.outlier_clip is not None
+    )
+    record = None if needs_scores else find_record(fit.solver, model.rounds)
     # Scores of the booster before it is cut and shifted.
     final = None if record is not None else scores.training(model.rounds)
     if model.rounds != rounds:
@@ -784,38 +751,25 @@ def finalize(
         trained.add_to_groups(model.offsets)
     if final is None:
         assert record is not None
-        model = replace(model, record=record, functionals=record.functionals)
-    elif model.prefixes is not None:
-        model = describe_mixture(fit, model, scores, final_scores(fit, final, model))
+        model.record, model.functionals = record, record.functionals
     else:
-        model = describe_training_rows(fit, model, final_scores(fit, final, model))
+        at_end = final_scores(fit, final, model)
+        if model.prefixes is None:
+            describe_training_rows(fit, model, at_end)
+        else:
+            describe_mixture(fit, model, scores, at_end)
     if fit.checkpoint is not None:
         fit.checkpoint.remove()
     return model
 
 
-def _find_sufficient_record(fit: ConstrainedFit, model: FinalModel) -> Record | None:
-    """Find the solver's record of the returned model, if the report needs nothing beside it.
-
-    To score all training rows again takes as long as a fifth of a fit. Pair rates of a record are
-    from bins of scores where rows are many
-    (:meth:`gbm_constrained.problem.pairs.PairRows.tables`), and exact in all other reports.
-    """
-    is_changed = model.is_changed or model.prefixes is not None
-    if is_changed or is_refutable(fit, model) or model.has_training_verdicts:
-        return None
-    if not fit.is_divisible or fit.has_offset or fit.options.method.outlier_clip is not None:
-        return None
-    return find_record(fit.solver, model.rounds)
-
-
 def _measure_evaluation_set(
     fit: ConstrainedFit, scores: ModelScores, model: FinalModel, held: EvaluationSet
-) -> FinalModel:
+) -> None:
     """Measure an evaluation set at the scores of the returned model."""
     is_last = held is fit.evaluation_sets[-1]
     if not (is_last or model.rounds not in held.functionals_in or model.is_changed):
-        return model
+        return
     final = final_scores(fit, scores.held_out(held, model.rounds), model)
     # Rows that moved the multipliers report if nothing was chosen by them.
     is_evidence = held is not fit.measured.rows or model.choice is None
@@ -823,7 +777,7 @@ def _measure_evaluation_set(
     if not is_reported or fit.certification is not None:
         statistics = final.statistics(held.lagrangian)
         held.functionals_in[model.rounds] = held.compiled.functionals(statistics)
-        return model
+        return
     outcome, driving = Outcome.of(held, final), model.outcome
     few = find_too_few_rows(
         held.cells,
@@ -837,4 +791,4 @@ def _measure_evaluation_set(
     if driving is not None:
         layout = model.layout
         outcome = outcome.complete_by(layout.lay_out(driving), layout.compiled)
-    return replace(model, outcome=outcome, too_few_rows=tuple(few))
+    model.outcome, model.too_few_rows = outcome, tuple(few)
