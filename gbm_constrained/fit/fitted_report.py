@@ -10,8 +10,17 @@ import pandas as pd
 from sklearn.exceptions import NotFittedError
 
 from gbm_constrained._findings import issue_warning
+from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, PlainModel, find_incomplete
+from gbm_constrained.data.cells import Cells
+from gbm_constrained.decision.evaluation_set import (
+    UNKNOWN,
+    Estimate,
+    Outcome,
+    PlainModel,
+    find_incomplete,
+)
 from gbm_constrained.evaluation.assessment import Feasibility
 from gbm_constrained.evaluation.audit import (
     constraints_frame,
@@ -30,6 +39,7 @@ from gbm_constrained.evaluation.verdicts import (
 )
 from gbm_constrained.fit.finalize import MAX_MIXTURE_VIOLATION, FinalModel
 from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
 class FittedAttribute:
@@ -100,6 +110,80 @@ def hand_over_report(estimator: Any, booster: Any) -> None:
             setattr(booster, name, vars(estimator)[name])
 
 
+def set_reports(
+    estimator: Any,
+    compiled: LinearConstraints,
+    functionals: Float,
+    multipliers: Float,
+    outcome: Outcome | None,
+    feasibility: Feasibility,
+    objective: tuple[str, float],
+    plain: PlainModel | None,
+) -> None:
+    """Set the fitted attributes that all fits under constraints report by.
+
+    Parameters
+    ----------
+    estimator : estimator
+        It is given the attributes.
+    compiled : LinearConstraints
+        The constraints, with the groups of the last evaluation set.
+    functionals, multipliers : ndarray
+        Rates on the training rows, and the multiplier of each row of constraints.
+    outcome : Outcome or None
+        Values of the constraints on held-out rows, if there are any.
+    feasibility : Feasibility
+        The verdicts.
+    objective : tuple of str and float
+        Name of the objective, and its value.
+    plain : PlainModel or None
+        What the plain model does.
+    """
+    verdicts = [found.verdict for found in feasibility.rules]
+    table = constraints_frame(compiled, functionals, multipliers, outcome, verdicts)
+    source, (name, value) = feasibility.source, objective
+    values = table["train" if source == TRAINING_ROWS else "held_out"].to_numpy()
+    estimator.constraint_report_ = table
+    estimator.group_report_ = groups_frame(compiled, functionals, outcome)
+    estimator.cost_report_ = costs_frame(
+        compiled.names, name, PlainModel(value, values), plain, source
+    )
+    estimator.feasibility_ = feasibility
+
+
+def set_fit(
+    estimator: Any, fit: ConstrainedFit, multipliers: Float, periods: pd.DataFrame | None
+) -> None:
+    """Set the fitted attributes of a fit by multipliers."""
+    compiled = fit.problem.compiled
+    estimator.small_groups_ = small_groups_frame(compiled)
+    if periods is not None:
+        estimator.period_report_ = periods
+    estimator.stopping_message_ = fit.notifier.message
+    found = pd.Series(multipliers, list(compiled.rows), name="multiplier")
+    estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
+
+
+def assess_constraint(
+    rows: tuple[Cells, LinearConstraints],
+    j: int,
+    estimate: Estimate,
+    source: str,
+    *,
+    doubt: str = "",
+    conflict: tuple[Constraint, ...] = (),
+) -> ConstraintResult:
+    """Assess one constraint by an estimate of its value on rows that `source` names."""
+    cells, compiled = rows
+    constraint, n = compiled.constraints[j], rows_of_constraint(cells, compiled, j)
+    verdict = Verdict.of(
+        constraint, estimate, n, source, doubt=doubt, conflict=conflict,
+        left_out=compiled.left_out(j),
+    )  # fmt: skip
+    n_rows = rows_of_smallest_group(cells, compiled, j, None)
+    return ConstraintResult(constraint, *estimate, n_rows, verdict)
+
+
 def report(
     estimator: Any, fit: ConstrainedFit, model: FinalModel, rounds: int | None = None
 ) -> Feasibility:
@@ -109,35 +193,22 @@ def report(
     """
     assert model.record is not None
     assert model.functionals is not None
-    layout, outcome = model.layout, model.outcome
-    rounds = fit.solver.rounds if rounds is None else rounds
+    layout, outcome, multipliers = model.layout, model.outcome, model.record.multipliers
     functionals = layout.spread(model.functionals)
     if outcome is not None:
         outcome = layout.lay_out(outcome)
         if model.feasibility is None:  # The only other rows are those of the trees.
             outcome = outcome.leave_out_incomplete(functionals, layout.compiled)
-    feasibility = _assess_as_reported(fit, replace(model, outcome=outcome), rounds)
-    verdicts = [found.verdict for found in feasibility.rules]
-    multipliers, compiled = model.record.multipliers, fit.problem.compiled
-    estimator.constraint_report_ = constraints_frame(
-        layout.compiled, functionals, multipliers, outcome, verdicts
+    feasibility = _assess_as_reported(
+        fit, replace(model, outcome=outcome), fit.solver.rounds if rounds is None else rounds
     )
-    estimator.group_report_ = groups_frame(layout.compiled, functionals, outcome)
-    source = feasibility.source
-    values = estimator.constraint_report_["train" if source == TRAINING_ROWS else "held_out"]
-    returned = PlainModel(feasibility.error, values.to_numpy())
-    estimator.cost_report_ = costs_frame(
-        layout.compiled.names, "error", returned, feasibility.plain, source
-    )
-    estimator.small_groups_ = small_groups_frame(compiled)
+    set_reports(
+        estimator, layout.compiled, functionals, multipliers, outcome, feasibility,
+        ("error", feasibility.error), feasibility.plain,
+    )  # fmt: skip
+    set_fit(estimator, fit, multipliers, model.periods)
     estimator.history_ = _make_history(fit, model)
     estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy
-    estimator.feasibility_ = feasibility
-    if model.periods is not None:
-        estimator.period_report_ = model.periods
-    estimator.stopping_message_ = fit.notifier.message
-    found = pd.Series(multipliers, list(compiled.rows), name="multiplier")
-    estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
     return feasibility
 
 
@@ -183,9 +254,9 @@ def _assess_rule(
     fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int
 ) -> ConstraintResult:
     """Assess one constraint by the rows that are reported."""
-    compiled, cells, outcome = fit.problem.compiled, fit.problem.cells, model.outcome
+    compiled, outcome, source = fit.problem.compiled, model.outcome, TRAINING_ROWS
+    rows = fit.problem.cells, compiled
     assert model.functionals is not None
-    constraint, source = compiled.constraints[j], TRAINING_ROWS
     value = float(compiled.values(model.functionals)[j])
     interval = np.full(2, np.nan)
     if model.training_intervals is not None:
@@ -197,23 +268,18 @@ def _assess_rule(
         if found.rules and source == found.source:
             return found.rules[j]
         value = float(model.layout.values(outcome)[j])
-        rows = next(rows for rows in fit.reporting_rows if rows.source == source)
-        cells, compiled = rows.cells, rows.compiled
+        held = next(held for held in fit.reporting_rows if held.source == source)
+        rows = held.cells, held.compiled
+    constraint = compiled.constraints[j]
     few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
     estimate = Estimate(value, *map(float, interval))
-    verdict = Verdict.of(
-        constraint,
-        estimate,
-        rows_of_constraint(cells, compiled, j),
-        source,
-        doubt=few[0] if few else "",
+    result = assess_constraint(
+        rows, j, estimate, source, doubt=few[0] if few else "",
         conflict=found.conflict_of(constraint),
-        left_out=compiled.left_out(j),
-    )
+    )  # fmt: skip
     if found.rules:
-        return replace(found.rules[j], **estimate._asdict(), verdict=verdict)
-    n_rows = rows_of_smallest_group(cells, compiled, j, None)
-    return ConstraintResult(constraint, *estimate, n_rows, verdict)
+        return replace(found.rules[j], **estimate._asdict(), verdict=result.verdict)
+    return result
 
 
 def _make_history(fit: ConstrainedFit, model: FinalModel) -> pd.DataFrame:

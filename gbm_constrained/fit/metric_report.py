@@ -38,11 +38,8 @@ from gbm_constrained.decision.rules import (
 )
 from gbm_constrained.evaluation.assessment import Feasibility, is_hardly_better
 from gbm_constrained.evaluation.audit import (
-    constraints_frame,
-    costs_frame,
     drifting,
     encode_labels,
-    groups_frame,
     measure_metric,
     small_groups_frame,
 )
@@ -58,7 +55,7 @@ from gbm_constrained.evaluation.verdicts import (
 )
 from gbm_constrained.fit.callbacks import SearchNotifier, TimeLimit, check_callbacks
 from gbm_constrained.fit.finalize import report_periods_of_metric
-from gbm_constrained.fit.fitted_report import remove_report
+from gbm_constrained.fit.fitted_report import remove_report, set_reports
 from gbm_constrained.fit.metric_fit import MetricFit, MetricResult
 from gbm_constrained.fit.metric_problem import HeldOutProblem, MetricProblem
 from gbm_constrained.fit.metric_search import (
@@ -414,19 +411,11 @@ def _report_constraints(
         is_broken &= np.isfinite(values) & (not conflict or compiled.is_satisfied(values))
         trained = compiled.values(training.functionals)
         feasibility = feasibility.add_training_evidence(trained, is_broken)
-    unseen = None if is_training else outcome
-    estimator.constraint_report_ = constraints_frame(
-        compiled, training.functionals, multipliers, unseen,
-        [r.verdict for r in feasibility.rules],
+    set_reports(
+        estimator, compiled, training.functionals, multipliers,
+        None if is_training else outcome, feasibility,
+        (str(problem.metric.metric), result.chosen.value), feasibility.plain,
     )  # fmt: skip
-    estimator.cost_report_ = costs_frame(
-        compiled.names,
-        str(problem.metric.metric),
-        PlainModel(result.chosen.value, values),
-        feasibility.plain,
-        result.source,
-    )
-    estimator.group_report_ = groups_frame(compiled, training.functionals, unseen)
     estimator.small_groups_ = small_groups_frame(compiled)
     return feasibility
 

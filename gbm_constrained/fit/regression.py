@@ -56,22 +56,15 @@ from gbm_constrained.evaluation.assessment import (
     describe_missing_guarantee,
 )
 from gbm_constrained.evaluation.audit import (
-    constraints_frame,
-    costs_frame,
     determination,
     drifting,
-    groups_frame,
     history_frame,
-    small_groups_frame,
 )
 from gbm_constrained.evaluation.verdicts import (
     TRAINING_ROWS,
     ConstraintResult,
     Cost,
-    Verdict,
     measure_cost_of_numbers,
-    rows_of_constraint,
-    rows_of_smallest_group,
 )
 from gbm_constrained.fit.cross_fit import BoundsAt, FoldBoosters, Grown
 from gbm_constrained.fit.finalize import (
@@ -81,6 +74,7 @@ from gbm_constrained.fit.finalize import (
     report_periods_of_numbers,
 )
 from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth, tabulate_shifts
+from gbm_constrained.fit.fitted_report import assess_constraint, set_fit, set_reports
 from gbm_constrained.fit.options import (
     RoundMerit,
     SolverOptions,
@@ -501,32 +495,17 @@ def report_regressor(
         is_fragile=_is_fragile(model.cost), cost=model.cost, plain=fit.measured.plain,
     )  # fmt: skip
     laid_out = None if is_training else layout.lay_out(outcome)
-    verdicts = [result.verdict for result in results]
-    estimator.constraint_report_ = constraints_frame(
-        layout.compiled, spread, record.multipliers, laid_out, verdicts
-    )
-    mean_loss = rows.measure_scores(model.score)[0]
-    estimator.cost_report_ = costs_frame(
-        compiled.names,
-        "loss",
-        PlainModel(mean_loss, layout.values(outcome)),
-        _describe_plain(rows),
-        rows.source,
-    )
-    estimator.group_report_ = groups_frame(layout.compiled, spread, laid_out)
-    estimator.small_groups_ = small_groups_frame(compiled)
+    set_reports(
+        estimator, layout.compiled, spread, record.multipliers, laid_out, feasibility,
+        ("loss", rows.measure_scores(model.score)[0]), _describe_plain(rows),
+    )  # fmt: skip
+    set_fit(estimator, fit, record.multipliers, model.periods)
     estimator.history_ = _make_history(fit, record, layout.values(outcome), outcome.sources)
-    estimator.feasibility_ = feasibility
-    if model.periods is not None:
-        estimator.period_report_ = model.periods
-    estimator.stopping_message_ = fit.notifier.message
     estimator.unseen_r2_ = UNKNOWN if is_training else _determination(rows, model.score)
     estimator.adjustment_ = model.affine.as_series()
     if (offsets := model.offsets) is not None:
         groups, shift = offsets.groups_of(fit.data.rows), np.array([model.affine.shift])
         estimator.group_shifts_ = tabulate_shifts(shift, offsets, groups)
-    found = pd.Series(record.multipliers, list(compiled.rows), name="multiplier")
-    estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
     return feasibility
 
 
@@ -573,16 +552,13 @@ def _assess(
     on_training = fit.problem.compiled.values(model.record.functionals)
     known = [model.rows, *([] if model.others is None else model.others[:1])]
     results = []
-    for j, constraint in enumerate(fit.problem.constraints):
+    for j in range(len(fit.problem.constraints)):
         rows = next(rows for rows in known if rows.source == outcome.sources[j])
         estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
         if np.isnan(values[j]):
             rows, estimate = fit.training_rows(), Estimate(float(on_training[j]), np.nan, np.nan)
-        n = rows_of_constraint(rows.cells, rows.compiled, j)
-        left_out = rows.compiled.left_out(j)
-        verdict = Verdict.of(constraint, estimate, n, rows.source, doubt=doubt, left_out=left_out)
-        smallest = rows_of_smallest_group(rows.cells, rows.compiled, j, None)
-        results.append(ConstraintResult(constraint, *estimate, smallest, verdict))
+        where = rows.cells, rows.compiled
+        results.append(assess_constraint(where, j, estimate, rows.source, doubt=doubt))
     return tuple(results)
 
 
