@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gbm_constrained.evaluation.np_roc import np_roc_band
     from gbm_constrained.evaluation.verdicts import Verdict
     from gbm_constrained.fit.callbacks import ConstraintState
+    from gbm_constrained.fit.options import CrossFit, Expected, Forward, HighProbability, Holdout
     from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
     from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
     from gbm_constrained.linear_model.ridge import ConstrainedRidge
@@ -71,7 +72,12 @@ _PLACES = {
     "ConstrainedXGBClassifier": "scorers.xgboost.estimators",
     "ConstrainedXGBRegressor": "scorers.xgboost.estimators",
     "ConstraintState": "fit.callbacks",
+    "CrossFit": "fit.options",
+    "Expected": "fit.options",
     "Feasibility": "evaluation.assessment",
+    "Forward": "fit.options",
+    "HighProbability": "fit.options",
+    "Holdout": "fit.options",
     "Verdict": "evaluation.verdicts",
     "audit": "reporting.audit",
     "format_constraint": "metrics.text",  # This knows metrics as well.

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,8 @@ import xgboost as xgb
 from gbm_constrained._version import __version__
 from gbm_constrained.data.validation import check_integer
 from gbm_constrained.decision.guarantees import Guarantee
-from gbm_constrained.fit.options import METHODS, MeasureOn
+from gbm_constrained.fit.options import GUARANTEES, MEASUREMENTS, METHODS, MeasurementName
+from gbm_constrained.solvers.base import SEARCH_OPTIONS, Reduction, ReductionName
 
 PROGRAM = "gbm-constrained"
 LIBRARIES = {"xgboost": "XGBoost", "lightgbm": "LightGBM"}
@@ -95,7 +97,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     add("--test-fraction", type=float, default=0.2, metavar="SHARE",
         help="rows that are held out for an audit after the fit, stratified by the target or "
         "the latest by --time; 0 for none (default: 0.2)")
-    add("--measure-on", choices=get_args(MeasureOn),
+    add("--measure-on", choices=get_args(MeasurementName),
         help="rows whose rates train the model; forward is for --time, and its default")
     add("--guarantee", choices=get_args(Guarantee)[1:],
         help="what is promised of new rows")
@@ -119,6 +121,14 @@ OPTION_OF = {
     "random_state": "--seed",
     "seed": "--seed",
 }
+# Parameters that are options of others.
+MOVED = {
+    "n_folds": "measure_on__n_folds=...",
+    "holdout_fraction": "measure_on__fraction=...",
+    "calibration_fraction": "guarantee__fraction=...",
+    "oracle": "solver__oracle=...",
+    "ensemble": "solver__ensemble=...",
+}
 PYTHON_CONSTANTS = {"True": True, "False": False, "None": None}
 
 
@@ -140,16 +150,18 @@ def read_parameters(options: argparse.Namespace, estimator: Any) -> dict[str, An
             given[name] = PYTHON_CONSTANTS.get(value, value)
     if isinstance(given.get("monotone_constraints"), list):  # XGBoost takes tuples only.
         given["monotone_constraints"] = tuple(given["monotone_constraints"])
+    if options.time is not None and options.measure_on is None:
+        options.measure_on = "forward"
+    objects = {
+        name: _make_option(name, getattr(options, name), kinds, _take_nested(given, name), options)
+        for name, kinds in (("measure_on", MEASUREMENTS), ("guarantee", GUARANTEES))
+    }
     _make_solver(given)
     _check_known(options.library, estimator, given)
+    given |= {name: value for name, value in objects.items() if value is not None}
     if "n_estimators" in given:
         check_integer("--param n_estimators", given["n_estimators"], 1)
-    for name in ("measure_on", "guarantee", "delta"):
-        if getattr(options, name) is not None:
-            given[name] = getattr(options, name)
-    if options.time is not None:
-        given.setdefault("measure_on", "forward")
-    elif given.get("measure_on") == "forward":
+    if options.measure_on == "forward" and options.time is None:
         raise ValueError(
             "--measure-on forward trains on earlier and measures on later rows: give --time, the "
             "column of their times."
@@ -161,29 +173,53 @@ def read_parameters(options: argparse.Namespace, estimator: Any) -> dict[str, An
     return {**own, **given, "random_state": options.seed}
 
 
+def _take_nested(given: dict[str, Any], name: str) -> dict[str, Any]:
+    """Take out the options that are given as NAME__OPTION."""
+    prefix = f"{name}__"
+    return {key.removeprefix(prefix): given.pop(key) for key in [*given] if key.startswith(prefix)}
+
+
+def _make_option(
+    name: str,
+    asked: str | None,
+    kinds: Mapping[str, type],
+    nested: dict[str, Any],
+    options: argparse.Namespace,
+) -> Any:
+    """Make the object of a name, if it is given options."""
+    if name == "guarantee" and options.delta is not None:
+        nested["delta"] = options.delta
+    if not nested:
+        return asked
+    flag = OPTION_OF[name]
+    if asked not in kinds:
+        raise ValueError(
+            f"{', '.join(nested)}: options are of {flag} {' or '.join(kinds)}, got {asked}."
+        )
+    try:
+        return kinds[asked](**nested)
+    except TypeError as error:
+        raise ValueError(f"{flag} {asked}: {error}") from None
+
+
 def _make_solver(given: dict[str, Any]) -> None:
     """Make the solver whose options are given as solver__NAME, in their place."""
-    prefix = "solver__"
-    options = {name: given.pop(name) for name in [*given] if name.startswith(prefix)}
+    options = _take_nested(given, "solver")
     if not options:
         return
     name = given.get("solver", "auto")
-    if name not in METHODS:
+    is_search = name in get_args(ReductionName)[1:] or not options.keys().isdisjoint(
+        SEARCH_OPTIONS
+    )
+    if not is_search and name not in METHODS:
         raise ValueError(
-            f"--param {next(iter(options))}: options are of solver=auto, abpp or cbpr, got "
-            f"solver={name}."
+            f"--param solver__{next(iter(options))}: options are of solver=auto, abpp or cbpr, or "
+            f"of a reduction of a metric, got solver={name}."
         )
-    known = [prefix + option for option in METHODS[name]().get_params()]
-    if unknown := [option for option in options if option not in known]:
-        raise ValueError(
-            f"--param: solver={name} has no option {unknown[0]}: use one of {', '.join(known)}."
-        )
-    values = {option.removeprefix(prefix): value for option, value in options.items()}
-    given["solver"] = METHODS[name](**values)
     try:
-        given["solver"].check()
-    except ValueError as error:  # It begins with the name of the option.
-        raise ValueError(f"--param {prefix}{error}") from error
+        given["solver"] = Reduction(name, **options) if is_search else METHODS[name](**options)
+    except TypeError as error:
+        raise ValueError(f"--param solver={name}: {error}") from None
 
 
 def _check_known(library: str, estimator: Any, given: dict[str, Any]) -> None:
@@ -203,6 +239,8 @@ def _check_known(library: str, estimator: Any, given: dict[str, Any]) -> None:
     if unknown:
         near = difflib.get_close_matches(unknown[0], known, n=1)
         remedy = f"did you mean {near[0]}?" if near else "see the library's documentation."
+        if unknown[0] in MOVED:
+            remedy = f"give {MOVED[unknown[0]]}."
         raise ValueError(f"--param: {LIBRARIES[library]} has no parameter {unknown[0]}: {remedy}")
 
 

@@ -53,7 +53,7 @@ from gbm_constrained.cli.model_files import (
 from gbm_constrained.cli.tables import Label, LabelledRows, check_input, check_outputs
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_task
-from gbm_constrained.fit.options import GROUP_PARAMETERS
+from gbm_constrained.fit.options import GROUP_PARAMETERS, read_measurement
 from gbm_constrained.reporting.audit import audit
 
 ALL_MET, NOT_MET, BAD_INPUT = 0, 1, 2
@@ -145,12 +145,14 @@ def run_fit(options: argparse.Namespace) -> int:
     groups = trained.groups
     if any(parameters.get(name) for name in GROUP_PARAMETERS):  # Trees split by features alone.
         groups = groups.drop(columns=X.columns, errors="ignore")
+    measured = read_measurement(parameters.get("measure_on", "auto"))
+    is_forward = measured["measure_on"] == "forward"
     estimator.fit(
         X.iloc[training],
         trained.y,
         sample_weight=trained.weight,
         sensitive_features=groups,
-        **({"time": trained.time} if parameters.get("measure_on") == "forward" else {}),
+        **({"time": trained.time} if is_forward else {}),
         **({"verbose": not options.quiet} if options.library == "xgboost" else {}),
     )
     save_estimator(estimator, options.out, X)

@@ -562,7 +562,7 @@ class FitData:
         if self.times is None:
             certification, training = self.split(np.arange(len(self.rows)), cells, share)
         else:
-            remedy = "calibration_fraction= sets the latest rows aside; give finer times"
+            remedy = "the fraction of a guarantee sets the latest rows aside; give finer times"
             earlier, latest = self.times.cut([1.0 - share, share], remedy)
             training, certification = earlier.rows, latest.rows
         combined = self.combined.take(training)

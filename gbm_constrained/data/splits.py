@@ -250,8 +250,8 @@ def parts_by_group(
     if found < n_parts:
         raise ValueError(
             f"groups has {found} different values, and the rows are to be split into {n_parts} "
-            f"parts that share none (n_folds, or one over holdout_fraction or "
-            f"calibration_fraction): give more groups, or ask for fewer parts."
+            f"parts that share none (n_folds, or one over the fraction of a holdout or of a "
+            f"guarantee): give more groups, or ask for fewer parts."
         )
     splitter = StratifiedGroupKFold(n_parts, shuffle=True, random_state=random_state)
     codes = cells.codes[rows]
@@ -290,7 +290,7 @@ class GivenFolds:
         The splitter is given the user's rows. Of those in its parts the `kept` ones count, in
         whose positions the folds are; None keeps all.
         """
-        name = f"cv={cv!r}" if hasattr(cv, "split") else "cv"
+        name = f"measure_on={cv!r}" if hasattr(cv, "split") else "measure_on"
         n = len(y)
         try:
             pairs = list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
@@ -396,16 +396,18 @@ class GivenFolds:
 
 def check_splitter(cv: Any) -> None:
     """Refuse what is neither a splitter nor a collection of pairs of positions."""
-    if cv is None or (hasattr(cv, "split") and not isinstance(cv, (str, bytes))):
+    if hasattr(cv, "split") and not isinstance(cv, bytes):
         return
     if isinstance(cv, Iterator):
         raise TypeError(
-            f"cv={cv!r} can be walked through once only: give list(cv), or the splitter itself."
+            f"measure_on={cv!r} can be walked through once only: give a list of its folds, or the "
+            f"splitter itself."
         )
-    if isinstance(cv, (str, bytes)) or not isinstance(cv, Iterable):
+    if isinstance(cv, bytes) or not isinstance(cv, Iterable):
         raise TypeError(
-            f"cv must be a splitter of scikit-learn or a list of pairs (train, test) of "
-            f"positions, got {cv!r}: the number of the package's own folds is n_folds=."
+            f"measure_on must be a name such as 'crossfit', an object such as "
+            f"CrossFit(n_folds=3), a splitter of scikit-learn or a list of pairs (train, test) of "
+            f"positions, got {cv!r}."
         )
 
 

@@ -51,7 +51,7 @@ def check_share(name: str, value: Any) -> None:
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
 
 
-def check_choice(name: str, value: object, choices: Sequence[str | None]) -> None:
+def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
     """Refuse a value that is none of the choices of a parameter."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")

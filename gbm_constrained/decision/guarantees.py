@@ -497,7 +497,7 @@ class GuaranteeRequest:
     @property
     def set_aside(self) -> str:
         """The share of the rows that is set aside, in the words of messages."""
-        return f"calibration_fraction={self.calibration_fraction:g} sets aside"
+        return f"fraction={self.calibration_fraction:g} sets aside"
 
 
 def check_guarantee(
@@ -618,7 +618,7 @@ def _check_base_sets(
         raise asked.refuse(
             constraint,
             f"of the {rows.cells.n_rows} rows that {asked.set_aside} it is taken over "
-            f"none{where}. Give more rows or a larger calibration_fraction{merge}.",
+            f"none{where}. Give more rows or a larger fraction of the guarantee{merge}.",
         )
 
 
@@ -676,7 +676,7 @@ def _check_pair_rates(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
             if np.isfinite(needed):
                 remedy = (
                     f"It takes {needed:,.0f} rows of this kind. Give more rows or a larger "
-                    f"calibration_fraction, or relax the bound or delta."
+                    f"fraction, or relax the bound or delta."
                 )
             raise asked.refuse(
                 compiled.constraints[j],
@@ -689,7 +689,7 @@ def _remedy(compiled: LinearConstraints, at: Any, others: str = "") -> str:
     """Describe a remedy for some rows of constraints."""
     if (compiled.b <= smallest_values(compiled) + ROUNDING)[at].any():
         return "No number of rows is enough for it: relax the bound."
-    return f"Give more rows or a larger calibration_fraction, or relax the bound{others}."
+    return f"Give more rows or a larger fraction of the guarantee, or relax the bound{others}."
 
 
 def smallest_values(compiled: LinearConstraints) -> Float:
@@ -796,7 +796,7 @@ def check_affine_guarantee(
                 constraint,
                 f"even the best predictions of the {rows.cells.n_rows} rows that "
                 f"{asked.set_aside} leave a p-value of {p_value:.2g}, above delta={asked.delta:g}."
-                f" Give more rows or a larger calibration_fraction, state a smaller range, or "
+                f" Give more rows or a larger fraction of the guarantee, state a smaller range, or "
                 f"relax the bound or delta.",
             )
 

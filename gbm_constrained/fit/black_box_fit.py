@@ -41,10 +41,10 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import FitArguments, FitData, take_values
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import parts_by_cell
-from gbm_constrained.data.validation import as_labels, check_share
+from gbm_constrained.data.validation import as_labels
 from gbm_constrained.decision.groups import GroupOffsets, take_offsets
 from gbm_constrained.fit.fit import check_pair
-from gbm_constrained.fit.options import solver_parameter
+from gbm_constrained.fit.options import read_measurement, solver_parameter
 from gbm_constrained.fit.problem import HOLDOUT_FRACTION
 from gbm_constrained.metrics.black_box import BlackBox, CallBudget, MeasuredBlackBox
 from gbm_constrained.problem.compiler import compile_constraints
@@ -249,15 +249,10 @@ class RuledLoss:
 
 UNUSED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("iterate", ("last",)),
-    ("measure_on", ("auto", "holdout")),
-    ("cv", (None,)),
     ("guarantee", (None,)),
     ("probabilities", ("shifted",)),
     ("early_stopping_on", ("metric",)),
     ("select", ("error",)),
-    ("ensemble", (None,)),
-    ("oracle", ("plug_in",)),
-    ("deterministic", (None, True)),
 )
 """Parameters without a meaning for a black-box metric, and the values that they may have."""
 
@@ -313,9 +308,15 @@ class BlackBoxOptions:
                 f"{name} must be 'auto', or AdaptiveSurrogates(...) of gbm_constrained.solvers, "
                 f"for {metric}; got {solver!r}."
             )
-        fraction = getattr(estimator, "holdout_fraction", None)
+        asked = getattr(estimator, "measure_on", "auto")
+        measured = read_measurement(asked)
+        if measured["measure_on"] not in ("auto", "holdout"):
+            raise ValueError(
+                f"measure_on={asked!r} has no meaning for {metric}, which holds one part of the "
+                f"rows out: use Holdout(fraction=...), or leave it out."
+            )
+        fraction = measured.get("holdout_fraction")
         fraction = HOLDOUT_FRACTION if fraction is None else fraction
-        check_share("holdout_fraction", fraction)
         if constraints and solver.refits:
             raise ValueError(
                 f"refits={solver.refits} grows a model without multipliers, and constraints= "

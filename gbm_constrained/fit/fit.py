@@ -761,8 +761,8 @@ class ConstrainedFit:
             return "holdout" if is_holdout else "crossfit"
         if options.cv is not None and not self.is_divisible:
             raise ValueError(
-                f"cv={options.cv!r} divides the rows, which a model to continue from (it has seen "
-                f"all rows) does not allow: leave cv out."
+                f"measure_on={options.cv!r} divides the rows, which a model to continue from (it "
+                f"has seen all rows) does not allow: use measure_on='train'."
             )
         if asked in get_args(Dividing) and not self.is_divisible:
             raise ValueError(
@@ -798,7 +798,7 @@ class ConstrainedFit:
         sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
         if not cells.reduce_sum(sizes).all():
             raise ValueError(
-                f"holdout_fraction={options.holdout_fraction!r} of n_samples={cells.n_rows} "
+                f"Holdout(fraction={options.holdout_fraction!r}) of n_samples={cells.n_rows} "
                 f"leaves none to hold out, or none to train on: give another share, or "
                 f"measure_on='train'."
             )
@@ -811,8 +811,8 @@ class ConstrainedFit:
             raise ValueError(
                 f"measure_on='holdout' moves multipliers by {rows.source}, which has groups that "
                 f"a constraint has no training rows of: {found}. Put rows of these groups among "
-                f"the training rows, leave them out of {rows.source}, or give holdout_fraction, "
-                f"to split the training rows instead."
+                f"the training rows, leave them out of {rows.source}, or give "
+                f"measure_on=Holdout(0.25), to split the training rows instead."
             )
         if len(rows.compiled) != len(ours):
             missing = next(
@@ -823,8 +823,8 @@ class ConstrainedFit:
             raise ValueError(
                 f"The first evaluation set ({rows.source}) moves the multipliers, and {missing} "
                 f"cannot be measured there (a mask, a data set, a column or a group that is not "
-                f"there): give its columns as sensitive features of evaluation sets, or give "
-                f"measure_on= or holdout_fraction=, to divide the training rows instead."
+                f"there): give its columns as sensitive features of evaluation sets, or "
+                f"measure_on=Holdout(0.25), to divide the training rows instead."
             )
         has_multipliers = self.options.solver != "threshold"
         lagrangian = rows.credible.lagrangian

@@ -605,8 +605,6 @@ def clone_plain(model: Any) -> Any:
         constraints=None,
         maximize=None,
         minimize=None,
-        ensemble=None,
-        oracle="plug_in",
         solver="auto",
     )
 

@@ -37,7 +37,7 @@ import math
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -61,6 +61,14 @@ from gbm_constrained.decision.rules import OTHER_DATA, CellScores
 from gbm_constrained.evaluation.assessment import Feasibility
 from gbm_constrained.evaluation.verdicts import ConstraintResult, Cost, TooFewRows, Verdict
 from gbm_constrained.fit.fitted_report import FITTED_ATTRIBUTES
+from gbm_constrained.fit.options import (
+    CrossFit,
+    Expected,
+    Forward,
+    HighProbability,
+    Holdout,
+    solver_parameter,
+)
 from gbm_constrained.metrics.base import MetricValue
 from gbm_constrained.metrics.callables import (
     BalancedAccuracy,
@@ -95,6 +103,7 @@ CLASSES: tuple[type, ...] = (
     ),
     Cost, Estimate, Feasibility, ConstraintResult, PlainModel, TooFewRows, Verdict,
     ABPP, AdaptiveSurrogates, AutoSolver, CBPR, Reduction,
+    CrossFit, Expected, Forward, HighProbability, Holdout,
     BalancedAccuracy, FBeta, MacroF1, MeanOfRecalls, MetricValue, MicroF1, RateMetric,
 )  # fmt: skip
 TAG = "$"
@@ -387,8 +396,35 @@ class Note:
         known = vars(estimator)
         own = {name: value for name, value in known.items() if name in self.left_out}
         known.pop("kwargs", None)  # XGBoost keeps parameters there that it has no name for.
-        known |= vars(type(estimator)(**{**own, **self.parameters})) | self.fitted
+        parameters = _place_moved({**own, **self.parameters}, solver_parameter(estimator))
+        known |= vars(type(estimator)(**parameters)) | self.fitted
         known["_constraints_of_file"] = estimator.constraints
+
+
+def _place_moved(parameters: dict[str, Any], solver: str) -> dict[str, Any]:
+    """Put options that files of version 0.1 hold as parameters into their objects."""
+    taken = {name: parameters.pop(name, None) for name in ("n_folds", "cv", "holdout_fraction")}
+    kind, n_folds = parameters.get("measure_on"), taken["n_folds"]
+    if taken["cv"] is not None:
+        parameters["measure_on"] = taken["cv"]
+    elif kind == "holdout" and taken["holdout_fraction"] is not None:
+        parameters["measure_on"] = Holdout(taken["holdout_fraction"])
+    elif n_folds not in (None, 4) and kind in ("auto", "crossfit", "forward"):
+        parameters["measure_on"] = Forward(n_folds) if kind == "forward" else CrossFit(n_folds)
+    delta, fraction = parameters.pop("delta", 0.05), parameters.pop("calibration_fraction", 0.2)
+    if parameters.get("guarantee") == "high_probability" and (delta, fraction) != (0.05, 0.2):
+        parameters["guarantee"] = HighProbability(delta, fraction)
+    elif parameters.get("guarantee") == "expected" and fraction != 0.2:
+        parameters["guarantee"] = Expected(fraction)
+    search = {name: parameters.pop(name, None) for name in ("ensemble", "deterministic")}
+    search["oracle"] = parameters.pop("oracle", "plug_in")
+    if search != {"ensemble": None, "deterministic": None, "oracle": "plug_in"}:
+        asked = parameters.get(solver, "auto")
+        if isinstance(asked, str):
+            parameters[solver] = Reduction(asked, **search)
+        elif isinstance(asked, Reduction):
+            parameters[solver] = replace(asked, **search)
+    return parameters
 
 
 def forget_constraints(estimator: Any) -> None:

@@ -35,7 +35,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
-from sklearn.base import clone, is_regressor
+from sklearn.base import BaseEstimator, clone, is_regressor
 
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array
@@ -63,7 +63,14 @@ from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_first
 from gbm_constrained.solvers.abpp import ABPP
-from gbm_constrained.solvers.base import Reduction, ReductionName, SolverMethod
+from gbm_constrained.solvers.base import (
+    SEARCH_OPTIONS,
+    Ensemble,
+    OracleName,
+    Reduction,
+    ReductionName,
+    SolverMethod,
+)
 from gbm_constrained.solvers.black_box import AdaptiveSurrogates
 from gbm_constrained.solvers.cbpr import CBPR, AutoSolver
 
@@ -159,32 +166,139 @@ class StoppingByConstraints:
         return is_met
 
 
-MeasureOn: TypeAlias = Literal["auto", "train", "holdout", "crossfit", "forward"]
+@dataclass(eq=False, repr=False)
+class CrossFit(BaseEstimator):  # type: ignore[misc]
+    """Measure the constraints out of fold, as ``measure_on="crossfit"`` does.
 
-
-def check_measurement(options: Any) -> None:
-    """Check the parameters that say which rows measure the constraints.
+    Boosters are grown in step, each on all but one of the folds, and the model is then trained on
+    all rows with the multipliers found.
 
     Parameters
     ----------
-    options : SolverOptions
-        The constructor's parameters.
+    n_folds : int, default=4
+        Number of folds, which are stratified by cell.
+    """
+
+    n_folds: int = 4
+
+
+@dataclass(eq=False, repr=False)
+class Holdout(BaseEstimator):  # type: ignore[misc]
+    """Measure the constraints on rows that are held out, as ``measure_on="holdout"`` does.
+
+    Parameters
+    ----------
+    fraction : float, default=None
+        Share of the training rows that is held out. By default the last evaluation set given to
+        ``fit`` takes their place, which then costs nothing and is no longer unseen; a quarter of
+        the rows without one.
+    """
+
+    fraction: float | None = None
+
+
+@dataclass(eq=False, repr=False)
+class Forward(BaseEstimator):  # type: ignore[misc]
+    """Measure the constraints on later rows, as ``measure_on="forward"`` does.
+
+    Each booster is grown on all periods of time before the one that it is measured on.
+
+    Parameters
+    ----------
+    n_folds : int, default=4
+        Number of periods that are measured; the first one of ``n_folds + 1`` is not.
+    """
+
+    n_folds: int = 4
+
+
+@dataclass(eq=False, repr=False)
+class Expected(BaseEstimator):  # type: ignore[misc]
+    """Guarantee that the constraints hold in expectation, as ``guarantee="expected"`` does.
+
+    Parameters
+    ----------
+    fraction : float, default=0.2
+        Share of the rows that is set aside for the guarantee.
+    """
+
+    fraction: float = 0.2
+
+
+@dataclass(eq=False, repr=False)
+class HighProbability(BaseEstimator):  # type: ignore[misc]
+    """Guarantee that the constraints hold with a stated probability, as "high_probability" does.
+
+    Parameters
+    ----------
+    delta : float, default=0.05
+        Probability that the constraints are violated in spite of the guarantee.
+    fraction : float, default=0.2
+        Share of the rows that is set aside for the guarantee.
+    """
+
+    delta: float = 0.05
+    fraction: float = 0.2
+
+
+MeasurementName: TypeAlias = Literal["auto", "train", "holdout", "crossfit", "forward"]
+MeasureOn: TypeAlias = MeasurementName | CrossFit | Holdout | Forward | Any
+MEASUREMENTS: dict[str, Any] = {"holdout": Holdout, "crossfit": CrossFit, "forward": Forward}
+GuaranteeOption: TypeAlias = Guarantee | Expected | HighProbability
+GUARANTEES: dict[str, Any] = {"expected": Expected, "high_probability": HighProbability}
+# Places of parameters that classifiers once had themselves.
+MOVED = {
+    "n_folds": "measure_on=CrossFit(n_folds=...)",
+    "cv": "the splitter as measure_on=",
+    "holdout_fraction": "measure_on=Holdout(fraction=...)",
+    "delta": "guarantee=HighProbability(delta=...)",
+    "calibration_fraction": "guarantee=HighProbability(fraction=...) or Expected(fraction=...)",
+    "deterministic": "{solver}=Reduction(deterministic=...) of gbm_constrained.solvers",
+    "ensemble": "{solver}=Reduction(ensemble=...) of gbm_constrained.solvers",
+    "oracle": "{solver}=Reduction(oracle=...) of gbm_constrained.solvers",
+}
+
+
+def read_measurement(value: Any) -> dict[str, Any]:
+    """Read ``measure_on``: a name, an object with options, or the folds of a splitter.
 
     Raises
     ------
     TypeError, ValueError
-        If one of them is out of its range, or some do not go together.
+        If it is none of these, or an option is out of its range.
     """
-    check_choice("measure_on", options.measure_on, get_args(MeasureOn))
-    check_integer("n_folds", options.n_folds, 2)
-    if options.holdout_fraction is not None:
-        check_share("holdout_fraction", options.holdout_fraction)
-    check_splitter(options.cv)
-    if options.cv is not None and options.measure_on not in ("auto", "crossfit"):
-        raise ValueError(
-            f"cv={options.cv!r} makes the folds of measure_on='crossfit', and "
-            f"measure_on={options.measure_on!r} has others: leave one of them out."
-        )
+    if isinstance(value, Holdout):
+        if value.fraction is not None:
+            check_share("fraction of Holdout", value.fraction)
+        return {"measure_on": "holdout", "holdout_fraction": value.fraction}
+    if isinstance(value, (CrossFit, Forward)):
+        name = "crossfit" if isinstance(value, CrossFit) else "forward"
+        check_integer(f"n_folds of {type(value).__name__}", value.n_folds, 2)
+        return {"measure_on": name, "n_folds": value.n_folds}
+    if isinstance(value, str):
+        check_choice("measure_on", value, get_args(MeasurementName))
+        return {"measure_on": value}
+    check_splitter(value)
+    return {"measure_on": "crossfit", "cv": value}
+
+
+def read_guarantee(value: Any) -> dict[str, Any]:
+    """Read ``guarantee``: None, a name, or an object with options.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these, or an option is out of its range.
+    """
+    for name, kind in GUARANTEES.items():
+        if isinstance(value, kind):
+            options = value.get_params()
+            for option, share in options.items():
+                check_share(f"{option} of {kind.__name__}", share)
+            fraction = options.pop("fraction")
+            return {"guarantee": name, "calibration_fraction": fraction, **options}
+    check_choice("guarantee", value, get_args(Guarantee))
+    return {"guarantee": value}
 
 
 def check_rows(options: Any, arguments: FitArguments) -> None:
@@ -218,23 +332,23 @@ def check_rows(options: Any, arguments: FitArguments) -> None:
         )
     if options.cv is None and not is_forward:
         return
-    name = "measure_on='forward'" if is_forward else f"cv={options.cv!r}"
+    name = "measure_on='forward'" if is_forward else f"measure_on={options.cv!r}"
     if not arguments.machine.communicator.holds_all_rows:
         raise ValueError(
             f"{name} divides the rows by what one machine knows of all of them, and they are on "
-            f"several: train on one machine, or use measure_on='crossfit' without cv."
+            f"several: train on one machine, or use measure_on='crossfit'."
         )
     if arguments.datasets:
         raise ValueError(
             f"{name} divides the training rows, and datasets= {list(arguments.datasets)} has "
-            f"others: use measure_on='crossfit' without cv, or append their rows with a column "
-            f"that says which data set a row is of, and give on= that column."
+            f"others: use measure_on='crossfit', or append their rows with a column that "
+            f"says which data set a row is of, and give on= that column."
         )
     if is_forward and arguments.groups is not None:
         raise ValueError(
             "measure_on='forward' divides the rows by time alone, and groups= keeps rows of one "
-            "group together, which may have several times: leave groups out, or use cv= with a "
-            "splitter of groups."
+            "group together, which may have several times: leave groups out, or give measure_on= "
+            "a splitter of groups."
         )
 
 
@@ -416,21 +530,22 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 Iterate: TypeAlias = Literal["last", "best", "ergodic", "randomized"]
 SolverName: TypeAlias = Literal[ReductionName, "abpp", "cbpr", "threshold"]
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
-Ensemble: TypeAlias = Literal[None, "folds"]
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
-OracleName: TypeAlias = Literal["auto", "plug_in", "refit", "in_training"]
 OnInfeasible: TypeAlias = Literal["warn", "raise"]
 LINEAR_SOLVER = "constraint_solver"  # The linear model's parent has a `solver` of its own.
 
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """The constructor parameters that the drop-in classifiers add, checked."""
+    """The constructor parameters that the drop-in estimators add, read and checked.
+
+    Names of measurements and guarantees stand beside the options of their objects.
+    """
 
     constraints: tuple[Constraint, ...]
     positive: Hashable | None = None
     iterate: Iterate = "last"
-    measure_on: MeasureOn = "train"
+    measure_on: MeasurementName = "train"
     n_folds: int = 4
     cv: Any = None
     holdout_fraction: float | None = None
@@ -461,9 +576,13 @@ class SolverOptions:
         # A regressor has no positive class, and scikit-learn's Ridge positive coefficients.
         predicts_numbers = is_regressor(estimator)
         checking.check_task(constraints, predicts_numbers=predicts_numbers)
-        names = SOLVER_PARAMETERS[2 if predicts_numbers else 1 : -1]
-        asked = [name for name in names if hasattr(estimator, name)]
-        own = {name: getattr(estimator, name) for name in asked}
+        names = set(SOLVER_PARAMETERS) - {"constraints", "solver"}
+        asked = names - {"positive"} if predicts_numbers else names
+        own = {name: getattr(estimator, name) for name in asked if hasattr(estimator, name)}
+        if "measure_on" in own:
+            own |= read_measurement(own["measure_on"])
+        if "guarantee" in own:
+            own |= read_guarantee(own["guarantee"])
         name = solver_parameter(estimator)
         metric = read_objective(own.get("maximize"), own.get("minimize"))
         if metric is not None:
@@ -472,6 +591,7 @@ class SolverOptions:
             if reduction is not None:
                 reduction.check()
                 solver = reduction.name
+                own |= {key: getattr(reduction, key) for key in SEARCH_OPTIONS}
             check_choice(name, solver, get_args(ReductionName))
             parameter = "minimize" if own["maximize"] is None else "maximize"
             reason = f"{parameter}={metric} chooses decisions, which do not change scores"
@@ -482,10 +602,6 @@ class SolverOptions:
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
         check_choice("iterate", options.iterate, get_args(Iterate))
-        check_measurement(options)
-        check_choice("guarantee", options.guarantee, get_args(Guarantee))
-        check_share("delta", options.delta)
-        check_share("calibration_fraction", options.calibration_fraction)
         check_choice("probabilities", options.probabilities, get_args(Probabilities))
         check_choice("on_infeasible", options.on_infeasible, get_args(OnInfeasible))
         check_choice("early_stopping_on", options.early_stopping_on, get_args(EarlyStoppingOn))
@@ -548,15 +664,6 @@ class SolverOptions:
             solver="auto", method=AutoSolver(), reduction=None,
         )  # fmt: skip
 
-    def check_ensemble(self) -> None:
-        """Refuse to merge boosters where there is no metric that they were measured by."""
-        check_choice("ensemble", self.ensemble, get_args(Ensemble))
-        if self.ensemble is not None:
-            raise ValueError(
-                f"ensemble={self.ensemble!r} returns the boosters that a metric was measured on, "
-                f"and there is none: give maximize= or minimize=, or leave ensemble out."
-            )
-
     def without_multipliers(self, booster: str) -> SolverOptions:
         """Check what constraints allow where a booster takes no gradients.
 
@@ -576,18 +683,11 @@ class SolverOptions:
 
     def _check_of_metric(self, metric: str) -> SolverOptions:
         """Check what a metric as the objective allows."""
-        check_measurement(self)
         check_choice("on_infeasible", self.on_infeasible, get_args(OnInfeasible))
         check_choice("probabilities", self.probabilities, get_args(Probabilities))
-        check_choice("oracle", self.oracle, get_args(OracleName))
-        if self.deterministic not in (None, True, False):
-            raise ValueError(
-                f"deterministic must be None, True or False, got {self.deterministic!r}."
-            )
-        check_choice("ensemble", self.ensemble, get_args(Ensemble))
         if self.ensemble is not None and self.measure_on not in ("auto", "crossfit"):
             raise ValueError(
-                f"ensemble={self.ensemble!r} returns the boosters of the folds, and "
+                f"Reduction(ensemble={self.ensemble!r}) returns the boosters of the folds, and "
                 f"measure_on={self.measure_on!r} grows none: use measure_on='crossfit'."
             )
         for name, default in (
@@ -631,9 +731,11 @@ class SolverOptions:
 
 
 # Parameters of the constructors, in their order.
-SOLVER_PARAMETERS = tuple(
-    name for name in SolverOptions.__dataclass_fields__ if name not in ("method", "reduction")
-)
+SOLVER_PARAMETERS = (
+    "constraints", "positive", "iterate", "measure_on", "guarantee", "probabilities",
+    "on_infeasible", "early_stopping_on", "select", "group_thresholds", "group_shifts",
+    "maximize", "minimize", "solver",
+)  # fmt: skip
 # Options of solvers, which are no parameters of the classifiers.
 SOLVER_OPTIONS = tuple(AutoSolver.__dataclass_fields__)
 
@@ -685,6 +787,11 @@ def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
                 f"{kind} has no parameter {name!r}, which ConstrainedLogisticRegression has: "
                 f"give {name.replace(LINEAR_SOLVER, solver)}=."
             )
+        if name in MOVED and name not in type(estimator)._get_param_names():
+            raise TypeError(
+                f"{kind} has no parameter {name!r}, which has another place: give "
+                f"{MOVED[name].format(solver=solver)}."
+            )
         if name in SOLVER_OPTIONS:
             raise TypeError(
                 f"{kind} has no parameter {name!r}, which is an option of the solver: give "
@@ -719,27 +826,33 @@ def with_known_parameters(method: Method) -> Method:
 
 
 def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]:
-    """Set options of a classifier's solver, such as ``solver__tau``, and return the others.
+    """Set options of an estimator's objects, such as ``solver__tau``, and return the others.
 
-    `params` are those that were given to ``set_params``. A solver that is a name has no options.
+    `params` are those that were given to ``set_params``. A name in the place of an object, such as
+    ``measure_on="crossfit"``, has no options.
     """
     refuse_moved_parameters(estimator, params)
-    name = solver_parameter(estimator)
-    nested = {key: value for key, value in params.items() if key.startswith(f"{name}__")}
-    if nested:
-        solver = params.get(name, getattr(estimator, name))
+    for name, example in (
+        (solver_parameter(estimator), "ABPP({}=...)"),
+        ("measure_on", "CrossFit({}=...)"),
+        ("guarantee", "HighProbability({}=...)"),
+    ):
+        nested = {key: value for key, value in params.items() if key.startswith(f"{name}__")}
+        if not nested:
+            continue
+        holder = params.get(name, getattr(estimator, name))
         options = {key.removeprefix(f"{name}__"): value for key, value in nested.items()}
-        if isinstance(solver, (AdaptiveSurrogates, Reduction)):
-            params = {**params, name: replace(solver, **options)}
-        elif not isinstance(solver, SolverMethod):
-            option = next(iter(options))
+        if isinstance(holder, (AdaptiveSurrogates, Reduction)):
+            params = {**params, name: replace(holder, **options)}
+        elif not hasattr(holder, "set_params"):
             raise TypeError(
-                f"{name}={solver!r} has no options that could be set: give an object, "
-                f"{name}=ABPP({option}=...)."
+                f"{name}={holder!r} has no options that could be set: give an object, "
+                f"{name}={example.format(next(iter(options)))}."
             )
         else:
-            solver.set_params(**options)
-    return {key: value for key, value in params.items() if key not in nested}
+            holder.set_params(**options)
+        params = {key: value for key, value in params.items() if key not in nested}
+    return params
 
 
 def start_from(estimator: Any, multipliers: Any) -> None:

@@ -32,30 +32,22 @@ SOLVER_PARAMETERS_DOC = """
         :mod:`gbm_constrained.fit.cross_fit`. With a black box as the objective, "auto" or
         :class:`~gbm_constrained.solvers.AdaptiveSurrogates` with other options."""
 UNSEEN_PARAMETERS_DOC = """
-    measure_on : {"auto", "train", "holdout", "crossfit", "forward"}, default="auto"
-        The rows whose rates move the multipliers; see :mod:`gbm_constrained.fit.cross_fit`.
-        "crossfit" grows `n_folds` boosters in step, "holdout" one, and the model is then trained
-        on all rows with the multipliers found. "auto" takes "holdout" if every rate is taken over
-        50,000 rows, and "crossfit" if not; "train" in continued training, where neither is
-        possible. "forward" needs `time` in ``fit``: it grows each of `n_folds` boosters on all
+    measure_on : {"auto", "train", "holdout", "crossfit", "forward"}, object or splitter, \
+            default="auto"
+        The rows whose rates move the multipliers; see :mod:`gbm_constrained.fit.fit`.
+        "crossfit" grows four boosters in step, each without one fold, "holdout" one, and the model
+        is then trained on all rows with the multipliers found. "auto" takes "holdout" if every
+        rate is taken over 50,000 rows, and "crossfit" if not; "train" in continued training, where
+        neither is possible. "forward" needs `time` in ``fit``: it grows each booster on all
         periods before the one that it is measured on. Rows of a guarantee are then the latest.
-    n_folds : int, default=4
-        Folds of "crossfit", stratified by cell. "forward" has one more period than folds.
-    cv : splitter or sequence of (train, test), default=None
-        Folds that take the place of those of "crossfit": a splitter of scikit-learn, which gets
-        `X`, `y` and `groups` of ``fit``, or pairs of positions of rows. Each row is held out once
-        at most. Rows that are never held out do not measure the constraints.
-    holdout_fraction : float, default=None
-        Share of the rows of "holdout". By default the last evaluation set given to ``fit``, which
-        then costs nothing and is no longer unseen; a quarter of the rows without one.
-    guarantee : {None, "expected", "high_probability"}, default=None
-        Guarantee for new rows, by rows that are set aside for it; see
-        :mod:`gbm_constrained.decision.guarantees`.
-    delta : float, default=0.05
-        Probability that the constraints are violated in spite of
-        ``guarantee="high_probability"``.
-    calibration_fraction : float, default=0.2
-        Share of the rows that are set aside for a guarantee.
+        ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options. A
+        splitter of scikit-learn, which gets `X`, `y` and `groups` of ``fit``, or a list of pairs
+        (train, test) of positions of rows, makes the folds of "crossfit". Each row is held out
+        once at most; rows that are never held out do not measure the constraints.
+    guarantee : {None, "expected", "high_probability"} or object, default=None
+        Guarantee for new rows, by a fifth of the rows that is set aside for it; see
+        :mod:`gbm_constrained.decision.guarantees`. ``HighProbability(delta=0.05, fraction=0.2)``
+        and ``Expected(fraction=0.2)`` have options.
     probabilities : {"shifted", "calibrated"}, default="shifted"
         Whether the shift of the decisions is folded into the model, or kept beside it
         (``shift_``), where ``predict`` applies it and probabilities stay as trained. Bounds of
@@ -88,27 +80,9 @@ METRIC_PARAMETERS_DOC = """
         under the constraints on rows that the boosters have not seen. A
         :class:`~gbm_constrained.metrics.BlackBox` is a function to call: the weights of the
         booster's trees are optimised for it, on rows that ``fit`` is given or holds out.
-    deterministic : bool, default=None
-        Whether one rule is returned where the optimum draws from several. By default, if the one
-        rule loses next to nothing. LightGBM, which has a parameter of this name, is given it, too.
-    ensemble : {None, "folds"}, default=None
-        Which model the rules decide by. None trains on all rows. "folds" merges the boosters of
-        the folds into one model of the library, whose raw score is the mean of theirs: no model
-        of all rows is trained, and the scores are those that the rules were found on. The model
-        has `n_folds` times as many trees, and predicts better on small data with rare classes
-        (evidence page, "Boosters of the folds merged"). The value on held-out rows is that of the
-        boosters one by one. Needs ``measure_on="crossfit"`` and leaves of trees: neither
-        ``dart`` nor ``gblinear`` of XGBoost.
-    oracle : {"plug_in", "refit", "in_training", "auto"}, default="plug_in"
-        With `maximize` or `minimize`, how boosters take part in the search for rules. "plug_in"
-        grows them once. "refit" grows them anew, with weights of classes, or of classes and
-        groups, that are the costs of the optimum: `predict_proba` is then that of weighted rows.
-        "in_training" grows them once, in stages, and after each stage the weights move towards the
-        costs of the optimum. It takes no early stopping and no callbacks. "auto" takes "plug_in",
-        unless "in_training" (or "refit", where a model cannot be grown in stages) is better on
-        held-out rows by more than one standard error. Up to 20,000 rows it grows twice as many
-        boosters to find out; beyond, it tries no other. See
-        :mod:`gbm_constrained.fit.metric_fit`."""
+        ``solver=Reduction(...)`` has options of the search, such as whether boosters take part in
+        it (`oracle`), whether the boosters of the folds are merged (`ensemble`), and whether one
+        rule is returned (`deterministic`)."""
 FITTED_ATTRIBUTES_DOC = """
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows (``train``), its value

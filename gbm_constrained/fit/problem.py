@@ -364,10 +364,10 @@ def compile_what_is_left(
         # What concerns all rows is raised here.
         compile_for_fit(options.constraints, data.whole_rows, factors)
         raise ValueError(
-            f"guarantee={options.guarantee!r} sets aside calibration_fraction="
+            f"guarantee={options.guarantee!r} sets aside fraction="
             f"{options.calibration_fraction:g} of the rows, and without these {error} Rows "
             f"that it needs are all among those set aside: give more of them or a smaller "
-            f"calibration_fraction, or leave the guarantee out."
+            f"fraction, or leave the guarantee out."
         ) from None
 
 

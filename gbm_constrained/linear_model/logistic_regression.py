@@ -51,7 +51,6 @@ from gbm_constrained.fit.metric_report import Interruptions, MetricMixin, Native
 from gbm_constrained.fit.native_models import IsOver, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
     Iterate,
-    OracleName,
     SolverName,
     set_solver_options,
     with_known_parameters,
@@ -324,10 +323,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         ``h_mean()`` (see :mod:`gbm_constrained.metrics`), under the constraints. The parent's own
         fit then gives the probabilities, and rules of decision are found out of fold.
         A :class:`~gbm_constrained.metrics.BlackBox` is optimised over the coefficients.
-    deterministic : bool, default=None
-        Whether one rule decides, not a mixture; by default, if it loses next to nothing.
-    oracle : {"plug_in", "refit", "auto"}, default="plug_in"
-        Whether rows weigh the costs of a metric (:mod:`gbm_constrained.fit.metric_fit`).
     constraint_solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The method: a name, or an object with its own options such as ``ABPP(tau=2.0)`` of
         :mod:`gbm_constrained.solvers`, which ``set_params`` reaches as ``constraint_solver__tau``.
@@ -402,8 +397,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         iterate: Iterate = "last",
         maximize: Any = None,
         minimize: Any = None,
-        deterministic: bool | None = None,
-        oracle: OracleName = "plug_in",
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
         super().__init__(
@@ -428,8 +421,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         self.iterate = iterate
         self.maximize = maximize
         self.minimize = minimize
-        self.deterministic = deterministic
-        self.oracle = oracle
         self.constraint_solver = constraint_solver
 
     def set_params(self, **params: Any) -> Any:

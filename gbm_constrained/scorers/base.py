@@ -68,12 +68,12 @@ sensitive_features_eval_set : list, default=None
     evaluation set with such groups.
 groups : array-like of shape (n_samples,), default=None
     Rows of one group are kept together where rows are split to measure constraints. A splitter
-    given as `cv` gets them.
+    given as `measure_on` gets them.
 validation : tuple (X, y) or (X, y, sensitive_features), default=None
     Rows that an objective which is only a function to call
     (:class:`~gbm_constrained.metrics.BlackBox`) is called with, and that choose the model. Weights
-    of the rows may be a fourth element. By default a share `holdout_fraction` of the training rows
-    is held out.
+    of the rows may be a fourth element. By default a quarter of the training rows is held out, or the
+    share of ``measure_on=Holdout(...)``.
 evaluation : tuple (X, y) or (X, y, sensitive_features), default=None
     Further rows for ``blackbox_report_``, which choose nothing. By default a third of the
     validation rows is kept for it.
@@ -150,10 +150,6 @@ def map_scores(
     return on_scores
 
 
-# LightGBM has a parameter of this name as well.
-SHARED = ("deterministic",)
-
-
 def check_params(params: Any, library: str, elsewhere: Mapping[str, str]) -> None:
     """Refuse parameters that the library would ignore.
 
@@ -163,7 +159,7 @@ def check_params(params: Any, library: str, elsewhere: Mapping[str, str]) -> Non
         raise TypeError(
             f"params must be a dict of parameters of {library}, got a {type(params).__name__}."
         )
-    of_train = {name: f"{name}= of train" for name in SOLVER_PARAMETERS if name not in SHARED}
+    of_train = {name: f"{name}= of train" for name in SOLVER_PARAMETERS}
     for name, place in {**of_train, **elsewhere}.items():
         if params.get(name) is not None:
             raise TypeError(
@@ -518,27 +514,17 @@ REGRESSOR_PARAMETERS_DOC = """
     solver : {"auto", "abpp", "cbpr"} or object, default="auto"
         The outer loop, as for classifiers: a name, or an object with its own options such as
         ``ABPP(rounds_per_iteration=1)`` of :mod:`gbm_constrained.solvers`.
-    measure_on : {"auto", "train", "holdout", "crossfit", "forward"}, default="auto"
-        The rows whose means move the multipliers, and by which scale and shift are chosen:
-        "crossfit" grows `n_folds` boosters in step, "holdout" one, and the model is then trained
-        on all rows with the multipliers found. "auto" takes "holdout" if every mean is taken over
-        50,000 rows, and "crossfit" if not; "train" in continued training. "forward" needs `time`
-        in ``fit``.
-    n_folds : int, default=4
-        Folds of "crossfit".
-    cv : splitter or sequence of (train, test), default=None
-        Folds that take the place of those of "crossfit".
-    holdout_fraction : float, default=None
-        Share of the rows of "holdout". By default the last evaluation set given to ``fit``; a
-        quarter of the rows without one.
-    guarantee : {None, "high_probability"}, default=None
-        Guarantee for new rows, by rows that are set aside for it: all constraints hold in the
-        population with probability ``1 - delta``. Values of a row need a range, as in
-        ``mean_loss("squared", range=(0, 25))``.
-    delta : float, default=0.05
-        Probability that the constraints are violated in spite of the guarantee.
-    calibration_fraction : float, default=0.2
-        Share of the rows that are set aside for a guarantee.
+    measure_on : {"auto", "train", "holdout", "crossfit", "forward"}, object or splitter, \
+            default="auto"
+        The rows whose means move the multipliers, and by which scale and shift are chosen, as for
+        classifiers: "auto" takes "holdout" if every mean is taken over 50,000 rows, and "crossfit"
+        if not; "train" in continued training. "forward" needs `time` in ``fit``.
+        ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options, and a
+        splitter of scikit-learn makes the folds of "crossfit".
+    guarantee : {None, "high_probability"} or HighProbability, default=None
+        Guarantee for new rows, by a fifth of the rows that is set aside for it: all constraints
+        hold in the population with probability 0.95. ``HighProbability(delta=0.01, fraction=0.3)``
+        has others. Values of a row need a range, as in ``mean_loss("squared", range=(0, 25))``.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
         Criterion of early stopping: the parent's metric; the mean loss plus the price of the
         violation on the last evaluation set; or the metric among the rounds that meet the

@@ -252,6 +252,9 @@ ReductionName: TypeAlias = Literal[
 ]
 STEP_RULES = "line_search", "open_loop"
 # The reduction that each option belongs to.
+OracleName: TypeAlias = Literal["auto", "plug_in", "refit", "in_training"]
+Ensemble: TypeAlias = Literal[None, "folds"]
+SEARCH_OPTIONS = ("oracle", "ensemble", "deterministic")  # Of every reduction.
 OWNERS = {"step": "frank_wolfe", "steps": "gda", "radius": "ellipsoid"}
 
 
@@ -265,8 +268,8 @@ class Reduction:
 
     Parameters
     ----------
-    name : {"columns", "frank_wolfe", "gda", "ellipsoid", "bisection"}
-        The reduction.
+    name : {"auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"}, default="auto"
+        The reduction; "auto" takes the one that the metric and the constraints allow.
     max_calls : int, default=200
         Most calls of the oracle in each search.
     step : {"line_search", "open_loop"}, default=None
@@ -277,6 +280,26 @@ class Reduction:
         grid.
     radius : float, default=None
         Of ``"ellipsoid"``: radius of the first ball of multipliers, 20 by default.
+    oracle : {"plug_in", "refit", "in_training", "auto"}, default="plug_in"
+        How boosters take part in the search for rules. "plug_in" grows them once. "refit" grows
+        them anew, with weights of classes, or of classes and groups, that are the costs of the
+        optimum: `predict_proba` is then that of weighted rows. "in_training" grows them once, in
+        stages, and after each stage the weights move towards the costs of the optimum. It takes no
+        early stopping and no callbacks. "auto" takes "plug_in", unless "in_training" (or "refit",
+        where a model cannot be grown in stages) is better on held-out rows by more than one
+        standard error. Up to 20,000 rows it grows twice as many boosters to find out; beyond, it
+        tries no other. See :mod:`gbm_constrained.fit.metric_fit`.
+    ensemble : {None, "folds"}, default=None
+        Which model the rules decide by. None trains on all rows. "folds" merges the boosters of
+        the folds into one model of the library, whose raw score is the mean of theirs: no model
+        of all rows is trained, and the scores are those that the rules were found on. The model
+        has as many times the trees as there are folds, and predicts better on small data with rare
+        classes (evidence page, "Boosters of the folds merged"). The value on held-out rows is that
+        of the boosters one by one. Needs ``measure_on="crossfit"`` and leaves of trees: neither
+        ``dart`` nor ``gblinear`` of XGBoost.
+    deterministic : bool, default=None
+        Whether one rule is returned where the optimum draws from several. By default, if the one
+        rule loses next to nothing.
 
     Examples
     --------
@@ -286,15 +309,21 @@ class Reduction:
     >>> clf = ConstrainedLGBMClassifier(maximize="q_mean", solver=solver)
     """
 
-    name: str
+    name: ReductionName = "auto"
     max_calls: int = 200
     step: str | None = None
     steps: Sequence[tuple[float, float]] | None = None
     radius: float | None = None
+    oracle: OracleName = "plug_in"
+    ensemble: Ensemble = None
+    deterministic: bool | None = None
 
     def check(self) -> None:
         """Refuse options of a wrong value, and those of another reduction."""
-        check_choice("name of Reduction", self.name, get_args(ReductionName)[1:])
+        check_choice("name of Reduction", self.name, get_args(ReductionName))
+        check_choice("oracle of Reduction", self.oracle, get_args(OracleName))
+        check_choice("ensemble of Reduction", self.ensemble, get_args(Ensemble))
+        check_choice("deterministic of Reduction", self.deterministic, (None, True, False))
         check_integer("max_calls of Reduction", self.max_calls, 2)
         for option in self.settings:
             if self.name != OWNERS[option]:

@@ -31,18 +31,16 @@ from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_labels
 from gbm_constrained.decision.choose import Criterion
-from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.fit import model_note as saving
 from gbm_constrained.fit.callbacks import ConstraintCallback
 from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments, weight_of_rows
 from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.options import (
     EarlyStoppingOn,
-    Ensemble,
+    GuaranteeOption,
     Iterate,
     MeasureOn,
     OnInfeasible,
-    OracleName,
     Probabilities,
     SolverName,
     check_spelling,
@@ -106,8 +104,6 @@ class DrivenLGBMMixin(_Parent):
     def _process_params(self, stage: str) -> dict[str, Any]:
         params: dict[str, Any] = super()._process_params(stage=stage)
         drop_solver_parameters(params)
-        if getattr(self, "deterministic", None) is not None:  # LightGBM has a meaning for it, too.
-            params["deterministic"] = self.deterministic
         if stage == "fit":
             params.update(self.__dict__.get("_fit_params", {}))
         return params
@@ -246,12 +242,7 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
         positive: Any = None,
         iterate: Iterate = "last",
         measure_on: MeasureOn = "auto",
-        n_folds: int = 4,
-        cv: Any = None,
-        holdout_fraction: float | None = None,
-        guarantee: Guarantee = None,
-        delta: float = 0.05,
-        calibration_fraction: float = 0.2,
+        guarantee: GuaranteeOption = None,
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
@@ -259,13 +250,10 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
         group_thresholds: bool = False,
         maximize: Any = None,
         minimize: Any = None,
-        deterministic: bool | None = None,
-        ensemble: Ensemble = None,
-        oracle: OracleName = "plug_in",
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
-        refuse_moved_parameters(self, kwargs)
+        refuse_moved_parameters(self, kwargs.keys() - {"deterministic"})
         super().__init__(
             boosting_type=boosting_type,
             num_leaves=num_leaves,
@@ -292,12 +280,7 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
         self.positive = positive
         self.iterate = iterate
         self.measure_on = measure_on
-        self.n_folds = n_folds
-        self.cv = cv
-        self.holdout_fraction = holdout_fraction
         self.guarantee = guarantee
-        self.delta = delta
-        self.calibration_fraction = calibration_fraction
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
         self.early_stopping_on = early_stopping_on
@@ -305,9 +288,6 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
         self.group_thresholds = group_thresholds
         self.maximize = maximize
         self.minimize = minimize
-        self.deterministic = deterministic
-        self.ensemble = ensemble
-        self.oracle = oracle
         self.solver = solver
 
     @with_known_parameters
@@ -509,18 +489,13 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         importance_type: str = "split",
         constraints: Any = None,
         measure_on: MeasureOn = "auto",
-        n_folds: int = 4,
-        cv: Any = None,
-        holdout_fraction: float | None = None,
-        guarantee: Guarantee = None,
-        delta: float = 0.05,
-        calibration_fraction: float = 0.2,
+        guarantee: GuaranteeOption = None,
         early_stopping_on: EarlyStoppingOn = "metric",
         group_shifts: bool = False,
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
-        refuse_moved_parameters(self, kwargs)
+        refuse_moved_parameters(self, kwargs.keys() - {"deterministic"})
         super().__init__(
             boosting_type=boosting_type,
             num_leaves=num_leaves,
@@ -545,12 +520,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         )
         self.constraints = constraints
         self.measure_on = measure_on
-        self.n_folds = n_folds
-        self.cv = cv
-        self.holdout_fraction = holdout_fraction
         self.guarantee = guarantee
-        self.delta = delta
-        self.calibration_fraction = calibration_fraction
         self.early_stopping_on = early_stopping_on
         self.group_shifts = group_shifts
         self.solver = solver

@@ -23,15 +23,13 @@ from gbm_constrained.data.exact_sums import Communicator, Machine
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_labels
 from gbm_constrained.decision.choose import Criterion
-from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.fit.callbacks import ConstraintCallback
 from gbm_constrained.fit.options import (
     EarlyStoppingOn,
-    Ensemble,
+    GuaranteeOption,
     Iterate,
     MeasureOn,
     OnInfeasible,
-    OracleName,
     Probabilities,
     SolverName,
     check_spelling,
@@ -109,12 +107,7 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
         positive: Any = None,
         iterate: Iterate = "last",
         measure_on: MeasureOn = "auto",
-        n_folds: int = 4,
-        cv: Any = None,
-        holdout_fraction: float | None = None,
-        guarantee: Guarantee = None,
-        delta: float = 0.05,
-        calibration_fraction: float = 0.2,
+        guarantee: GuaranteeOption = None,
         probabilities: Probabilities = "shifted",
         on_infeasible: OnInfeasible = "warn",
         early_stopping_on: EarlyStoppingOn = "metric",
@@ -122,9 +115,6 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
         group_thresholds: bool = False,
         maximize: Any = None,
         minimize: Any = None,
-        deterministic: bool | None = None,
-        ensemble: Ensemble = None,
-        oracle: OracleName = "plug_in",
         solver: SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
@@ -135,12 +125,7 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
         self.positive = positive
         self.iterate = iterate
         self.measure_on = measure_on
-        self.n_folds = n_folds
-        self.cv = cv
-        self.holdout_fraction = holdout_fraction
         self.guarantee = guarantee
-        self.delta = delta
-        self.calibration_fraction = calibration_fraction
         self.probabilities = probabilities
         self.on_infeasible = on_infeasible
         self.early_stopping_on = early_stopping_on
@@ -148,9 +133,6 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
         self.group_thresholds = group_thresholds
         self.maximize = maximize
         self.minimize = minimize
-        self.deterministic = deterministic
-        self.ensemble = ensemble
-        self.oracle = oracle
         self.solver = solver
 
     @with_known_parameters
@@ -309,12 +291,7 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         *,
         constraints: Any = None,
         measure_on: MeasureOn = "auto",
-        n_folds: int = 4,
-        cv: Any = None,
-        holdout_fraction: float | None = None,
-        guarantee: Guarantee = None,
-        delta: float = 0.05,
-        calibration_fraction: float = 0.2,
+        guarantee: GuaranteeOption = None,
         early_stopping_on: EarlyStoppingOn = "metric",
         group_shifts: bool = False,
         solver: SolverName | SolverMethod = "auto",
@@ -325,12 +302,7 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         super().__init__(objective=objective, **kwargs)
         self.constraints = constraints
         self.measure_on = measure_on
-        self.n_folds = n_folds
-        self.cv = cv
-        self.holdout_fraction = holdout_fraction
         self.guarantee = guarantee
-        self.delta = delta
-        self.calibration_fraction = calibration_fraction
         self.early_stopping_on = early_stopping_on
         self.group_shifts = group_shifts
         self.solver = solver

@@ -20,6 +20,7 @@ from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.validation import check_integer, check_sensitive_sets
 from gbm_constrained.fit.callbacks import ConstraintCallback
 from gbm_constrained.fit.fitted_report import hand_over_report
+from gbm_constrained.fit.options import read_measurement
 from gbm_constrained.scorers.base import check_classes, check_names, check_params, read_labels
 from gbm_constrained.scorers.xgboost.estimators import ConstrainedXGBClassifier
 from gbm_constrained.scorers.xgboost.fits import (
@@ -127,7 +128,6 @@ NEED_FEATURES = {
     "other rows, or take ConstrainedXGBClassifier",
     "maximize": "grows boosters on parts of the rows: take ConstrainedXGBClassifier",
     "minimize": "grows boosters on parts of the rows: take ConstrainedXGBClassifier",
-    "ensemble": "is of metrics: take ConstrainedXGBClassifier",
 }
 
 
@@ -267,7 +267,7 @@ class _Matrices:
         params: Mapping[str, Any],
         *,
         is_continued: bool,
-        measure_on: str | None = None,
+        measure_on: Any = None,
         **given: Any,
     ) -> XGBMatrixClassifier:
         """Make the classifier that grows trees on these matrices."""
@@ -275,11 +275,6 @@ class _Matrices:
         if "seed" in native:  # XGBoost prefers this name.
             native["random_state"] = native.pop("seed")
         check_classes(self.rows.y, "dtrain", params.get("num_class"))
-        if self.make_matrix is None and given.get("holdout_fraction") is not None:
-            raise ValueError(
-                f"holdout_fraction={given['holdout_fraction']!r} divides the rows, and "
-                f"{self._indivisible}or an evaluation set with measure_on='holdout'."
-            )
         given["measure_on"] = self._choose_measurement(measure_on, is_continued=is_continued)
         model = XGBMatrixClassifier(**given, **native)
         if (booster := find_without_gradients(model)) is not None:
@@ -301,16 +296,19 @@ class _Matrices:
     def _indivisible(self) -> str:
         return INDIVISIBLE.format(type(self.rows.matrix).__name__)
 
-    def _choose_measurement(self, asked: str | None, *, is_continued: bool) -> str:
+    def _choose_measurement(self, asked: Any, *, is_continued: bool) -> Any:
         """Choose the rows by which constraints are measured."""
         is_divisible = self.make_matrix is not None
         is_held_out = any(one is not self.rows for one in self.sets)
-        if asked in ("auto", "crossfit", "forward") and not is_divisible:
+        read = {} if asked is None else read_measurement(asked)
+        kind, fraction = read.get("measure_on"), read.get("holdout_fraction")
+        divides = kind in ("auto", "crossfit", "forward") or fraction is not None
+        if divides and not is_divisible:
             raise ValueError(
                 f"measure_on={asked!r} grows boosters on parts of the rows, and "
                 f"{self._indivisible}or an evaluation set with measure_on='holdout'."
             )
-        if asked == "holdout" and not (is_divisible or is_held_out):
+        if kind == "holdout" and not (is_divisible or is_held_out):
             raise ValueError(
                 f"measure_on='holdout' needs rows that trees are not grown on, and "
                 f"{self._indivisible}or a matrix of them in evals."
