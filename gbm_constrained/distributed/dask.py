@@ -7,7 +7,9 @@ them, and workers that hold none take part without rows.
 from __future__ import annotations
 
 import functools
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -31,10 +33,11 @@ from distributed import (
     worker_client,
 )
 from distributed.comm.addressing import get_address_host
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 
 from gbm_constrained._dataframes import number_of_rows
-from gbm_constrained._typing import Array
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.distributed.networks import (
     TIME_LIMIT,
@@ -245,7 +248,7 @@ def by_partition(method: Method) -> Method:
 
 def predict_partitions(
     local: Any, method: str, X: Any, args: tuple[Any, ...], options: Mapping[str, Any]
-) -> da.Array:
+) -> da.Array | list[da.Array]:
     """Predict each partition where it is, when the result is computed.
 
     Parameters
@@ -261,8 +264,10 @@ def predict_partitions(
 
     Returns
     -------
-    Dask Array of shape (n_samples,) or (n_samples, n_outputs)
-        Its chunks are the partitions of X, of unknown length where X is a table.
+    Dask Array of shape (n_samples,) or (n_samples, n_outputs), or a list of these
+        Its chunks are the partitions of X, of unknown length where X is a table. Sparse matrices
+        stay sparse, and those in columns are one chunk. LightGBM's contributions of sparse rows to
+        several classes are a list.
 
     Raises
     ------
@@ -276,33 +281,63 @@ def predict_partitions(
                 f"each partition with to_local()."
             )
     parts = partitions_of(X, "X")
-    like = np.asarray(getattr(local, method)(_sample(X), *args, **options))[:0]
+    like = _without_rows(getattr(local, method)(_sample(X), *args, **options))
     model = delayed(local, name=f"classifier-{uuid4()}", traverse=False)
     source = check_random_state(options.get("random_state"))
-    chunks = []
-    for i, part in enumerate(parts):
+    predicted = []
+    for part in parts:
         own = dict(options)
         if own.get("random_state") is not None:  # Partitions draw for different rows.
             own["random_state"] = int(source.randint(2**31 - 1))
-        rows = X.chunks[0][i] if isinstance(X, da.Array) else np.nan
-        found = delayed(_predict, pure=False)(model, method, part, args, own, like)
-        chunks.append(da.from_delayed(found, (rows, *like.shape[1:]), meta=like))
-    predicted: da.Array = da.concatenate(chunks, allow_unknown_chunksizes=True)
-    return predicted
+        predicted.append(delayed(_predict, pure=False)(model, method, part, args, own, like))
+    rows = list(X.chunks[0]) if isinstance(X, da.Array) else [np.nan] * len(parts)
+    if not isinstance(like, list):
+        return _join(predicted, rows, like)
+    return [_join([part[k] for part in predicted], rows, one) for k, one in enumerate(like)]
+
+
+def _join(parts: list[Delayed], rows: list[float], like: Any) -> da.Array:
+    """Join predictions of all partitions to one array, whose blocks are as `like`."""
+    joined: da.Array
+    if _is_sparse(like) and like.format != "csr":  # Dask would join these as another format.
+        whole = delayed(sparse.vstack)(parts, format=like.format)
+        joined = da.from_delayed(whole, (sum(rows), like.shape[1]), meta=like)
+        return joined
+    chunks = [
+        da.from_delayed(part, (n, *like.shape[1:]), meta=like)
+        for part, n in zip(parts, rows, strict=True)
+    ]
+    joined = da.concatenate(chunks, allow_unknown_chunksizes=True)
+    return joined
 
 
 def _sample(X: Any) -> Any:
     """Make a row or two with the columns of a collection, by which the result is typed."""
-    return np.zeros((1, X.shape[1])) if isinstance(X, da.Array) else X._meta_nonempty
+    if not isinstance(X, da.Array):
+        return X._meta_nonempty
+    zeros = np.zeros((1, X.shape[1]))
+    return type(X._meta)(zeros) if _is_sparse(X._meta) else zeros
+
+
+def _is_sparse(values: Any) -> bool:
+    return bool(sparse.issparse(values))
+
+
+def _without_rows(predicted: Any) -> Any:
+    """Keep the type of a prediction, or of a list of these, and none of its rows."""
+    if isinstance(predicted, list):
+        return [_without_rows(one) for one in predicted]
+    return (predicted if _is_sparse(predicted) else np.asarray(predicted))[:0]
 
 
 def _predict(
-    model: Any, method: str, X: Any, args: tuple[Any, ...], options: dict[str, Any], like: Array
-) -> Array:
+    model: Any, method: str, X: Any, args: tuple[Any, ...], options: dict[str, Any], like: Any
+) -> Any:
     """Predict a partition, which may have no rows."""
     if number_of_rows(X) == 0:
         return like
-    return np.asarray(getattr(model, method)(X, *args, **options))
+    predicted = getattr(model, method)(X, *args, **options)
+    return np.asarray(predicted) if isinstance(like, np.ndarray) else predicted
 
 
 def score_partitions(local: Any, rows: DaskRows) -> float:
@@ -324,6 +359,7 @@ def _count_right(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[float,
 
 
 HEARTBEAT = 1.0  # Seconds between two looks at the workers that are still there.
+CAUSE_LIMIT = 60.0  # Seconds that workers have to say why the sums of another one have failed.
 
 
 def train(
@@ -422,10 +458,14 @@ def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> Outcome:
 
 
 def _collect(client: Client, ranks: list[Future[Outcome]], workers: list[str]) -> list[Outcome]:
-    """Wait for the outcome of each rank, as long as there are all workers."""
+    """Wait for the outcome of each rank, as long as there are all workers.
+
+    LightGBM may wait for ever for a machine whose own LightGBM has failed.
+    """
     waiting = dict(enumerate(ranks))
     outcomes: dict[int, Outcome] = {}
-    while waiting:
+    last = math.inf
+    while waiting and time.monotonic() < last:
         try:
             wait(list(waiting.values()), timeout=HEARTBEAT, return_when="FIRST_COMPLETED")
         except TimeoutError:
@@ -438,11 +478,21 @@ def _collect(client: Client, ranks: list[Future[Outcome]], workers: list[str]) -
             outcomes[rank] = waiting.pop(rank).result()
             if outcomes[rank].has_failed_first:
                 return [outcomes[rank]]  # The others end by themselves, at their next sum.
-    return [outcomes[rank] for rank in range(len(ranks))]
+            if outcomes[rank].failure is not None:
+                last = min(last, time.monotonic() + CAUSE_LIMIT)
+    return [outcomes[rank] for rank in sorted(outcomes)]
 
 
 # Methods that take collections, in so far as the parent has them.
 PREDICTIONS = ("apply", "decision_function", "decision_probabilities", "predict", "predict_proba")
+
+# Parameters of LightGBM by which machines find each other, with their other names.
+OWN_NETWORK = (
+    "machines", "workers", "nodes",
+    "local_listen_port", "local_port", "port",
+    "machine_list_filename", "machine_list_file", "machine_list", "mlist",
+    "time_out",
+)  # fmt: skip
 
 Fitted = TypeVar("Fitted", bound="DaskClassifierMixin")
 
@@ -513,11 +563,12 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
                 "client= is no parameter of XGBoost's classifiers: give it to fit, or set it as "
                 "the attribute client."
             )
-        if params.get("time_out") is not None:
-            raise ValueError(
-                f"time_out={params['time_out']!r} is about LightGBM's own network, and machines "
-                f"wait {TIME_LIMIT:.0f} s for each other here: leave it out."
-            )
+        for name in OWN_NETWORK:
+            if self._library == "lightgbm" and params.get(name) is not None:
+                raise ValueError(
+                    f"{name}={params[name]!r} is about LightGBM's own network, which is made of "
+                    f"the workers here, that wait {TIME_LIMIT:.0f} s for each other: leave it out."
+                )
         plan = Plan(self._library, params, fit)
         given = self.client if client is None else client
         with _use_client(given) as used:
@@ -670,6 +721,14 @@ class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBM
 
     _local_class = of_lightgbm.ConstrainedLGBMClassifier
     _library = "lightgbm"
+
+    @property
+    def client_(self) -> Client:
+        """Cluster of a fitted classifier: the attribute `client`, or the current client."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError("Cannot access property client_ before calling fit().")
+        with _use_client(self.client) as client:
+            return client
 
     def fit(  # type: ignore[override]
         self,

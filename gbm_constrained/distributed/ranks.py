@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from joblib import wrap_non_picklable_objects
 from numpy.typing import NDArray
 
 from gbm_constrained._dataframes import number_of_rows, take_rows
@@ -143,7 +144,9 @@ def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResu
         local = model.to_local()
     if communicator.rank > 0:  # All machines have the same model, and the same warnings.
         return RankResult(None, ())
-    return RankResult(pickle.dumps(local), issued)
+    # A function of a notebook, such as a metric, is known by its name in the notebook alone.
+    whole = wrap_non_picklable_objects(local, keep_wrapper=False)
+    return RankResult(pickle.dumps(whole), issued)
 
 
 @contextmanager

@@ -1039,7 +1039,7 @@ class MetricFit:
         else:
             folds = folds_of(self._held_parts(), len(problem.data.rows))
             source = "out of fold" if len(folds) > 1 else "holdout"
-        check_folds(problem, folds, source)
+        check_folds(problem, folds, source, self.library)
         return folds, source
 
     def _boosters(self, growth: NativeGrowth) -> HeldOutBoosters:

@@ -152,8 +152,7 @@ class MetricProblem:
         except ValueError as error:
             if not any(str(one) in str(error) for one in bound.constraints):
                 raise
-            name = "minimize" if options.maximize is None else "maximize"
-            raise type(error)(f"{name}={metric}: {error}") from None
+            raise type(error)(f"{options.metric_parameter}={metric}: {error}") from None
         check_measurable(data, cells, compiled)
         bound = bound.with_groups(compiled.groups[n_own:])
         joint = JointCells.of(cells)
@@ -340,10 +339,12 @@ class HeldOutProblem:
         """
         unknown = np.isnan(self.compiled.constant[self.problem.loss.at])
         if unknown.any():
+            is_given = self.problem.data.given_folds is not None
+            remedy = "hold out other rows" if is_given else "use measure_on='crossfit'"
             raise ValueError(
                 f"{self.problem.metric.metric} has no value on the rows held out ({source}): a "
                 f"class, or a group of a class, has none of them. Give more rows of the rarest "
-                f"class, merge it with another one, or use fewer n_folds."
+                f"class, merge it with another one, or {remedy}."
             )
 
     def programme(self, room: Float | float = 0.0) -> Programme:
@@ -472,7 +473,9 @@ def _functionals_of(problem: MetricProblem, shares: Float) -> Float:
     return coefficients.functionals(counts.reshape(len(shares), joint.n_counted, -1))
 
 
-def check_folds(problem: MetricProblem, folds: Sequence[Fold], source: str) -> None:
+def check_folds(
+    problem: MetricProblem, folds: Sequence[Fold], source: str, library: LibrarySettings
+) -> None:
     """Refuse parts of the rows whose boosters would not know a class, or measure none of it.
 
     Parameters
@@ -483,6 +486,8 @@ def check_folds(problem: MetricProblem, folds: Sequence[Fold], source: str) -> N
         Rows that each booster is trained on, and holds out.
     source : str
         Name of the held-out rows in reports.
+    library : LibrarySettings
+        Says whether the estimator has parameters of folds.
 
     Raises
     ------
@@ -498,11 +503,17 @@ def check_folds(problem: MetricProblem, folds: Sequence[Fold], source: str) -> N
             lost = problem.data.classes[learned == 0].tolist()
             n = int(n_rows[learned == 0][0])
             how = f"n_folds={options.n_folds}" if len(folds) > 1 else "measure_on='holdout'"
+            remedy = "give more rows of it, or merge it with another class"
+            if not library.has_measure_on:
+                how = f"{options.metric_parameter}={problem.metric.metric}"
+                remedy = (
+                    f"give more rows of it, merge it with another class, or leave "
+                    f"{options.metric_parameter} out"
+                )
             raise ValueError(
                 f"{how} holds out the {f'{n} rows' if n > 1 else 'only row'} of class "
-                f"{join_truncated(list(map(repr, lost)), 3)} from a booster, which would decide "
-                f"there without having seen the class: give more rows of it, or merge it with "
-                f"another class."
+                f"{join_truncated(list(map(repr, lost)), 3)} from a model, which would decide "
+                f"there without having seen the class: {remedy}."
             )
     problem.on(np.sort(np.concatenate([fold.held for fold in folds]))).check(source)
 

@@ -657,6 +657,11 @@ class SolverOptions:
         """The objective, if it is a metric of the confusion matrix."""
         return read_objective(self.maximize, self.minimize)
 
+    @property
+    def metric_parameter(self) -> str:
+        """Name of the parameter that takes the metric."""
+        return "minimize" if self.maximize is None else "maximize"
+
     def without_metric(self) -> SolverOptions:
         """Give the options of a fit under the same constraints that has no metric."""
         return replace(

@@ -111,6 +111,8 @@ class LibrarySettings:
     has_few_parameters : bool, default=False
         Whether decisions about the training rows are as good as those about others, as those of a
         linear model are, and those of trees are not.
+    has_measure_on : bool, default=True
+        Whether `measure_on` and `n_folds` are parameters of the estimator.
     takes_weights : bool, default=True
         Whether the objective takes weights of rows, as a function of the user need not.
     without_stages : str, default=None
@@ -132,6 +134,7 @@ class LibrarySettings:
     random_state: Any = None
     kernel: Mapping[str, Any] = field(default_factory=dict)
     has_few_parameters: bool = False
+    has_measure_on: bool = True
     takes_weights: bool = True
     without_stages: str | None = None
     has_scale: bool = True

@@ -571,6 +571,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             unit="iterations",
             is_lazy=False,  # Data that a line separates have no unconstrained optimum.
             has_few_parameters=True,
+            has_measure_on=False,
             without_stages="a linear model, which has no rounds,",
         )
 

@@ -289,6 +289,7 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
                 is_lazy=False,
                 kernel={"objective": objective, "is_smooth": True},
                 has_few_parameters=True,
+                has_measure_on=False,
                 without_stages="a linear model, which has no rounds,",
             ),
             constraint_callbacks=constraint_callbacks,

@@ -321,6 +321,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
             unit="iterations",
             is_lazy=False,
             has_few_parameters=True,
+            has_measure_on=False,
         )
 
     def _method(self, limit: TimeLimit) -> MajorizationMinimization:

@@ -226,7 +226,9 @@ class ShardMixin:
                     f"{name}={metric!r} is searched by the scores of all rows, which are on "
                     f"several machines: train on one machine, or bound rates by constraints=[...]."
                 )
-        if (booster := adapter.without_gradients()) is not None:
+        has_constraints = bool(SolverOptions.of(self).constraints)
+        adapter.check_machines(has_constraints=has_constraints)
+        if has_constraints and (booster := adapter.without_gradients()) is not None:
             raise ValueError(
                 f"{booster} takes no gradients of constraints, which decisions must meet then by "
                 f"the scores of all rows, and these are on several machines: take trees grown by "

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 import dask.dataframe as dd
+import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +16,7 @@ from distributed import futures_of, wait
 from engine_ranks import boost, describe, table
 
 from gbm_constrained.distributed.dask import DaskRows, train
-from gbm_constrained.distributed.ranks import Plan
+from gbm_constrained.distributed.ranks import Plan, RankResult
 from gbm_constrained.exceptions import MachineError
 
 ROWS = table()
@@ -135,6 +136,28 @@ def test_an_error_of_one_worker_is_what_the_user_sees(client):
     assert time.monotonic() - start < 10
     ranks, *_ = described(client, frame)  # The workers are there for the next fit.
     assert_all_rows(ranks, ROWS)
+
+
+RELEASED = threading.Event()
+
+
+def fail_or_wait(shard, plan, communicator):
+    """Fail in LightGBM on the first rank; on the other one, wait for it as LightGBM may."""
+    if communicator.rank == 0:
+        raise lgb.basic.LightGBMError("Check failed: something of this machine")
+    RELEASED.wait(30)
+    return RankResult(None, ())
+
+
+def test_workers_that_wait_for_a_failed_one_do_not_hide_the_failure(client, monkeypatch):
+    monkeypatch.setattr("gbm_constrained.distributed.dask.CAUSE_LIMIT", 0.2)
+    frame, start = dd.from_pandas(ROWS, npartitions=8), time.monotonic()
+    try:
+        with pytest.raises(MachineError, match=r"rank 0 of 2 .*something of this machine"):
+            train(client, rows_of(frame), [], Plan("lightgbm", {"n_jobs": None}), fail_or_wait)
+        assert time.monotonic() - start < 10
+    finally:
+        RELEASED.set()
 
 
 def test_two_fits_at_once_wait_for_each_other(client):

@@ -12,7 +12,9 @@ import xgboost as xgb
 from clusters import dask_cluster
 from engine_ranks import table
 from networks import run_on_collective
+from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import gbm_constrained
 from gbm_constrained import MissedConstraintsWarning, fpr, gap
@@ -165,12 +167,108 @@ def test_the_client_may_be_an_attribute(client, cls):
     assert pickle.loads(pickle.dumps(model)).client is clone(model).client is None
 
 
-def test_fits_may_be_tasks_of_the_cluster(client):
+def count_rounds(model):
+    if isinstance(model, xgb.XGBClassifier):
+        return model.get_booster().num_boosted_rounds()
+    return model.booster_.current_iteration()
+
+
+@BOTH
+def test_fits_may_be_tasks_of_the_cluster(client, cls):
     """A task that waits for tasks of its own leaves its thread to them."""
-    futures = [client.submit(fit, make(ConstrainedXGBClassifier, n_estimators=n), pure=False)
-               for n in (1, 2)]  # fmt: skip
-    found = client.gather(futures)
-    assert [model.get_booster().num_boosted_rounds() for model in found] == [1, 2]
+    futures = [client.submit(fit, make(cls, n_estimators=n), pure=False) for n in (1, 2)]
+    assert [count_rounds(model) for model in client.gather(futures)] == [1, 2]
+
+
+def logistic(y, score):
+    """Gradients and Hessians of the log loss."""
+    p = 1 / (1 + np.exp(-score))
+    return p - y, p * (1 - p)
+
+
+WITHOUT_GRADIENTS = [
+    (ConstrainedXGBClassifier, {"booster": "dart", "rate_drop": 0.5}),
+    (ConstrainedXGBClassifier, {"objective": logistic}),
+    (ConstrainedLGBMClassifier, {"boosting_type": "dart"}),
+    (ConstrainedLGBMClassifier, {"boosting_type": "rf", "subsample_freq": 1, "subsample": 0.9}),
+    (ConstrainedLGBMClassifier, {"objective": logistic}),
+]
+
+
+@pytest.mark.parametrize(("cls", "params"), WITHOUT_GRADIENTS)
+def test_without_constraints_any_trees_are_grown(client, cls, params):
+    """Their scores need not meet anything, whatever the gradients are."""
+    raw = {"output_margin" if cls is ConstrainedXGBClassifier else "raw_score": True}
+    model = fit(make(cls, constraints=[], n_estimators=5, **params))
+    parent = xgb.XGBClassifier if cls is ConstrainedXGBClassifier else lgb.LGBMClassifier
+    alone = parent(n_estimators=5, max_depth=3, **params).fit(X, Y)
+    assert count_rounds(model) == 5
+    found, expected = model.predict(X, **raw), alone.predict(X, **raw)
+    assert np.corrcoef(found, expected)[0, 1] > 0.95
+    with pytest.raises(MachineError, match="takes no gradients of constraints"):
+        fit(make(cls, **params))
+
+
+def test_without_constraints_lightgbm_votes_on_trees(client):
+    model = fit(make(ConstrainedLGBMClassifier, constraints=[], tree_learner="voting_parallel"))
+    assert "[tree_learner: voting]" in model.booster_.model_to_string()
+
+
+REFUSED_WITHOUT_CONSTRAINTS = {
+    "features": (ConstrainedLGBMClassifier, {"tree_learner": "feature"}, "'feature': leave it"),
+    "unknown": (ConstrainedLGBMClassifier, {"tree_learner": "nonsense"}, "'nonsense': leave it"),
+    "stopping": (
+        ConstrainedLGBMClassifier,
+        {"early_stopping_round": 2},
+        "Early stopping compares",
+    ),
+    "linear": (ConstrainedXGBClassifier, {"booster": "gblinear"}, "booster='gblinear' is not"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_WITHOUT_CONSTRAINTS)
+def test_what_the_libraries_train_on_one_machine_alone_is_refused(client, case):
+    """Without constraints as with them: the machines would grow other trees, or wait for ever."""
+    cls, params, message = REFUSED_WITHOUT_CONSTRAINTS[case]
+    frame = FRAME[["a", "b"]], FRAME["y"]
+    with pytest.raises(MachineError, match=message):
+        fit(make(cls, constraints=[], **params), eval_set=[frame])
+
+
+@pytest.mark.parametrize("constraints", [[], PARAMETERS["constraints"]])
+def test_lightgbm_refuses_evaluation_sets_that_a_machine_has_no_rows_of(client, constraints):
+    """LightGBM fails on this machine, and would wait for it on the other ones."""
+    few = dd.from_pandas(ROWS[:10], npartitions=1)
+    with pytest.raises(MachineError, match=r"eval_set\[0\] has no rows: leave it out"):
+        fit(
+            make(ConstrainedLGBMClassifier, constraints=constraints),
+            eval_set=[(few[["a", "b"]], few["y"])],
+        )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("metric", ["error", ["binary_logloss", "multi_error"]])
+def test_metrics_of_lightgbm_are_named_by_the_number_of_classes(client, n_classes, metric):
+    y = FRAME["y"] if n_classes == 2 else (FRAME["a"] > 0).astype(int) + FRAME["y"]
+    model = make(ConstrainedLGBMClassifier, constraints=[], n_estimators=2)
+    X = FRAME[["a", "b"]]
+    model.fit(X, y, eval_set=[(X, y)], eval_metric=metric)
+    alone = lgb.LGBMClassifier(n_estimators=1)
+    pair = X.compute(), y.compute()
+    alone.fit(*pair, eval_set=[pair], eval_metric=metric)
+    assert model.evals_result_["valid_0"].keys() == alone.evals_result_["training"].keys()
+
+
+@BOTH
+def test_functions_of_a_notebook_come_back(client, cls):
+    """No worker can look them up by their names."""
+
+    def own(y, score):
+        return logistic(y, score)
+
+    model = fit(make(cls, constraints=[], n_estimators=2, objective=own))
+    assert count_rounds(model) == 2
+    assert model.objective is own
 
 
 def half_wrong(y_true, y_score, sample_weight=None):
@@ -249,6 +347,10 @@ def test_other_arguments_are_refused_before_training(client, name):
 def test_parameters_of_one_network_are_refused(client):
     with pytest.raises(ValueError, match="time_out=5 is about LightGBM's own network"):
         fit(make(ConstrainedLGBMClassifier, time_out=5))
+    with pytest.raises(ValueError, match="machines='here:9,there:9' is about LightGBM's"):
+        fit(make(ConstrainedLGBMClassifier, constraints=[], machines="here:9,there:9"))
+    with pytest.raises(ValueError, match="local_port=12400 is about LightGBM's own network"):
+        fit(make(ConstrainedLGBMClassifier, constraints=[], local_port=12400))
     with pytest.raises(TypeError, match="client= is no parameter of XGBoost's classifiers"):
         fit(make(ConstrainedXGBClassifier, client=client))
 
@@ -271,3 +373,35 @@ def test_tables_in_memory_are_not_trained_on(client):
 def test_bad_parameters_are_named_with_the_rank_that_found_them(client):
     with pytest.raises(MachineError, match=r"^rank \d of 2 .*ValueError: n_folds must be"):
         fit(make(ConstrainedXGBClassifier, measure_on="crossfit", n_folds=1))
+
+
+@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csc_matrix])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_contributions_of_sparse_rows_are_sparse(client, form, n_classes):
+    """With several classes they are a list, as LightGBM's own are."""
+    y = Y if n_classes == 2 else Y + (ROWS["a"].to_numpy() > 0)
+    numbers = X.to_numpy(dtype=float)
+    given = da.from_array(numbers, chunks=(700, 2)).map_blocks(form)
+    model = make(ConstrainedLGBMClassifier, constraints=[], n_estimators=2)
+    model.fit(given, da.from_array(y, chunks=700))
+    found = model.predict(given, pred_contrib=True)
+    expected = model.predict(form(numbers), pred_contrib=True)
+    if n_classes == 2:
+        found, expected = [found], [expected]
+    assert len(found) == len(expected)
+    for one, local in zip(found, expected, strict=True):
+        computed = one.compute()
+        assert type(one._meta) is type(computed) is type(local)
+        assert one.shape == computed.shape
+        np.testing.assert_array_equal(computed.toarray(), local.toarray())
+
+
+def test_the_client_of_a_fitted_lightgbm_classifier_is_known(client):
+    """As of LightGBM's own classifier of Dask."""
+    model = make(ConstrainedLGBMClassifier, n_estimators=1)
+    with pytest.raises(NotFittedError, match="client_ before calling fit"):
+        _ = model.client_
+    fit(model)
+    assert model.client is None
+    assert model.client_ is client
+    assert not hasattr(model.to_local(), "client_")

@@ -127,6 +127,17 @@ def test_a_class_that_a_booster_would_not_know_is_refused(library, measure_on, w
 
 
 @BOTH
+def test_a_class_that_is_not_held_out_is_refused_with_a_remedy_that_works(library):
+    X, y = draw()
+    y[:2] = 3
+    model = make(library, maximize="g_mean", measure_on="holdout")
+    words = r"g_mean has no value on the rows held out \(holdout\).*use measure_on='crossfit'\.$"
+    with pytest.raises(ValueError, match=words):
+        model.fit(X, y)
+    assert model.set_params(measure_on="crossfit").fit(X, y).classes_.size == 4
+
+
+@BOTH
 def test_one_class_is_refused(library, without_training):
     X, y = draw()
     with pytest.raises(ValueError, match="one class only"):

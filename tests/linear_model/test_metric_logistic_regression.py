@@ -163,3 +163,17 @@ def test_bad_input(data, options, given, match):
     with pytest.raises(ValueError, match=match):
         model.fit(X, y, **given)
     assert not hasattr(model, "coef_")
+
+
+def test_a_class_of_one_row_is_refused_with_remedies_that_work(data):
+    """No parameter of this classifier is about folds."""
+    X, y, _ = data
+    y = y.copy()
+    y[:1] = "single"
+    words = r"maximize=h_mean holds out the only row of class 'single' .*leave maximize out\.$"
+    with pytest.raises(ValueError, match=words):
+        ConstrainedLogisticRegression(maximize=h_mean()).fit(X, y)
+    bounds = [gc.recall("rare") >= 0.3]
+    assert ConstrainedLogisticRegression(constraints=bounds).fit(X, y).classes_.size == 4
+    y[:2] = "single"
+    assert ConstrainedLogisticRegression(maximize=h_mean()).fit(X, y).classes_.size == 4

@@ -78,8 +78,11 @@ from gbm_constrained.scorers.lightgbm.models import classifier_of, read_file, re
 from gbm_constrained.scorers.lightgbm.parameters import (
     ALIASES,
     check_categories,
+    check_evaluation_sets,
     find_class_weights,
     find_parameter,
+    find_reported_name,
+    has_early_stopping,
 )
 from gbm_constrained.solvers.base import SolverMethod
 
@@ -606,6 +609,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
 
 
 MIN_ROWS = 2  # Fewest rows of a machine that LightGBM takes.
+VOTING = ("voting", "voting_parallel")
 TREE_LEARNERS = ("data", "data_parallel", "serial")  # "serial" is the default of one machine.
 
 
@@ -648,20 +652,28 @@ class _ShardAdapter(LightGBMAdapter):
         super().__init__(model, *given, **options)
         self.communicator = model.machine.communicator
 
-    def check_parameters(self) -> None:
-        """Refuse parameters that have no meaning under constraints, or on several machines."""
-        super().check_parameters()
+    def check_machines(self, *, has_constraints: bool) -> None:
+        """Refuse rows and parameters that LightGBM cannot train with on several machines."""
         learner = find_parameter(self.model, "tree_learner", "data")
-        if learner not in TREE_LEARNERS:
+        allowed = TREE_LEARNERS if has_constraints else (*TREE_LEARNERS, *VOTING)
+        if learner not in allowed:
+            reason = ", and constraints are sums over all of them" if has_constraints else ""
             raise ValueError(
-                f"tree_learner={learner!r} divides features or votes on them, and constraints are "
-                f"sums over the rows of all machines: leave it out, which is 'data' here."
+                f"tree_learner must be one of {list(allowed)} where rows are on several machines"
+                f"{reason}, got {learner!r}: leave it out, which is 'data' here."
+            )
+        if not has_constraints and has_early_stopping(self.model, self.arguments["callbacks"]):
+            raise ValueError(
+                "Early stopping compares values that LightGBM computes from the rows of one "
+                "machine, so that machines would stop at different rounds: leave it out, or fit "
+                "gbm_constrained.ConstrainedLGBMClassifier on one machine."
             )
         if len(self.y) < MIN_ROWS:
             raise ValueError(
                 f"A machine has {len(self.y)} rows, and LightGBM needs {MIN_ROWS} on each: divide "
                 f"the rows among fewer machines."
             )
+        check_evaluation_sets(self.arguments["eval_set"] or (), self.X, self.y)
 
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
         """Check the arguments that depend on the rows, and list the evaluation sets."""
@@ -702,11 +714,29 @@ class _ShardParent(lgb.LGBMClassifier):
             others["eval_set"] = [
                 (X_i, self._le.transform(y_i)) for X_i, y_i in others["eval_set"]
             ]
+        metric = others.get("eval_metric")
+        if isinstance(metric, (str, list)):
+            others["eval_metric"] = _name_metrics(metric, classes.size)
         return lgb.LGBMModel.fit(self, X, codes, *given, **others)
 
     def _process_params(self, stage: str) -> dict[str, Any]:
         params: dict[str, Any] = super()._process_params(stage=stage)
-        return {**params, **self.network} if stage == "fit" else params
+        if stage != "fit":
+            return params
+        params.update(self.network)
+        if self.network and find_parameter(self, "tree_learner", "data") in VOTING:
+            params["tree_learner"] = "voting"
+        return params
+
+
+def _name_metrics(metric: str | list[Any], n_classes: int) -> list[Any]:
+    """Name errors and log losses by the number of classes, as the parent's own ``fit`` does."""
+    kinds = "error", "logloss"
+    names = {*kinds, *(f"{prefix}_{kind}" for prefix in ("binary", "multi") for kind in kinds)}
+    return [
+        find_reported_name(one, n_classes) if one in names else one
+        for one in (metric if isinstance(metric, list) else [metric])
+    ]
 
 
 class ShardLGBMClassifier(ShardMixin, ConstrainedLGBMClassifier, _ShardParent):

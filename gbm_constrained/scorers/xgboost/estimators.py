@@ -372,6 +372,14 @@ class _ShardAdapter(XGBoostAdapter):
         super().__init__(model, *given)
         self.communicator = model.machine.communicator
 
+    def check_machines(self, *, has_constraints: bool) -> None:
+        """Refuse a booster that XGBoost trains on one machine only."""
+        if self.model.booster == "gblinear":
+            raise ValueError(
+                "booster='gblinear' is not trained on the rows of several machines by XGBoost: "
+                "take booster='gbtree', or train on one machine."
+            )
+
     def find_intercept(self, native: dict[str, Any]) -> Any:
         """Find the intercept of the rows of all machines, which the first machine stands for."""
         cells = self.fit.problem.cells
