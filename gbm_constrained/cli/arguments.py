@@ -182,7 +182,7 @@ def _take_nested(given: dict[str, Any], name: str) -> dict[str, Any]:
 def _make_option(
     name: str,
     asked: str | None,
-    kinds: Mapping[str, type],
+    kinds: Mapping[Any, Any],
     nested: dict[str, Any],
     options: argparse.Namespace,
 ) -> Any:
@@ -208,9 +208,8 @@ def _make_solver(given: dict[str, Any]) -> None:
     if not options:
         return
     name = given.get("solver", "auto")
-    is_search = name in get_args(ReductionName)[1:] or not options.keys().isdisjoint(
-        SEARCH_OPTIONS
-    )
+    reductions = get_args(ReductionName)[1:]
+    is_search = name in reductions or not options.keys().isdisjoint(SEARCH_OPTIONS)
     if not is_search and name not in METHODS:
         raise ValueError(
             f"--param solver__{next(iter(options))}: options are of solver=auto, abpp or cbpr, or "

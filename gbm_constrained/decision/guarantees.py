@@ -796,8 +796,8 @@ def check_affine_guarantee(
                 constraint,
                 f"even the best predictions of the {rows.cells.n_rows} rows that "
                 f"{asked.set_aside} leave a p-value of {p_value:.2g}, above delta={asked.delta:g}."
-                f" Give more rows or a larger fraction of the guarantee, state a smaller range, or "
-                f"relax the bound or delta.",
+                f" Give more rows or a larger fraction of the guarantee, state a smaller range, "
+                f"or relax the bound or delta.",
             )
 
 

@@ -84,13 +84,14 @@ from gbm_constrained.fit.native_models import (
     PartRows,
     multiply_weight,
 )
-from gbm_constrained.fit.options import OracleName, SolverOptions
+from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import HOLDOUT_FRACTION, LibrarySettings, has_many_rows
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.reductions.methods import check_reduction
 from gbm_constrained.reductions.mixtures import FEASIBLE, Solution
 from gbm_constrained.reductions.plug_in import CostSensitive, mean_costs, move_weights
+from gbm_constrained.solvers.base import OracleName
 
 Move: TypeAlias = Callable[[Float, Float], Float]
 """Given the weights of the joint cells in a stage, and the held-out probabilities after it, finds

@@ -419,9 +419,9 @@ def _place_moved(parameters: dict[str, Any], solver: str) -> dict[str, Any]:
     search = {name: parameters.pop(name, None) for name in ("ensemble", "deterministic")}
     search["oracle"] = parameters.pop("oracle", "plug_in")
     if search != {"ensemble": None, "deterministic": None, "oracle": "plug_in"}:
-        asked = parameters.get(solver, "auto")
+        asked: Any = parameters.get(solver, "auto")
         if isinstance(asked, str):
-            parameters[solver] = Reduction(asked, **search)
+            parameters[solver] = Reduction(**{"name": asked, **search})
         elif isinstance(asked, Reduction):
             parameters[solver] = replace(asked, **search)
     return parameters

@@ -248,14 +248,17 @@ GuaranteeOption: TypeAlias = Guarantee | Expected | HighProbability
 GUARANTEES: dict[str, Any] = {"expected": Expected, "high_probability": HighProbability}
 # Places of parameters that classifiers once had themselves.
 MOVED = {
-    "n_folds": "measure_on=CrossFit(n_folds=...)",
-    "cv": "the splitter as measure_on=",
-    "holdout_fraction": "measure_on=Holdout(fraction=...)",
-    "delta": "guarantee=HighProbability(delta=...)",
-    "calibration_fraction": "guarantee=HighProbability(fraction=...) or Expected(fraction=...)",
-    "deterministic": "{solver}=Reduction(deterministic=...) of gbm_constrained.solvers",
-    "ensemble": "{solver}=Reduction(ensemble=...) of gbm_constrained.solvers",
-    "oracle": "{solver}=Reduction(oracle=...) of gbm_constrained.solvers",
+    "n_folds": ("measure_on", "CrossFit(n_folds=...)"),
+    "cv": ("measure_on", "the splitter"),
+    "holdout_fraction": ("measure_on", "Holdout(fraction=...)"),
+    "delta": ("guarantee", "HighProbability(delta=...)"),
+    "calibration_fraction": (
+        "guarantee",
+        "HighProbability(fraction=...) or Expected(fraction=...)",
+    ),
+    "deterministic": ("solver", "Reduction(deterministic=...) of gbm_constrained.solvers"),
+    "ensemble": ("solver", "Reduction(ensemble=...) of gbm_constrained.solvers"),
+    "oracle": ("solver", "Reduction(oracle=...) of gbm_constrained.solvers"),
 }
 
 
@@ -786,16 +789,19 @@ def _find_method(name: str, solver: Any) -> tuple[SolverName, SolverMethod]:
 def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
     """Refuse parameters that have another place, and name it."""
     kind, solver = type(estimator).__name__, solver_parameter(estimator)
+    own = type(estimator)._get_param_names()
+    of_library = getattr(estimator, "_names_of_library", ())
     for name in names:
         if name.partition("__")[0] == LINEAR_SOLVER != solver:
             raise TypeError(
                 f"{kind} has no parameter {name!r}, which ConstrainedLogisticRegression has: "
                 f"give {name.replace(LINEAR_SOLVER, solver)}=."
             )
-        if name in MOVED and name not in type(estimator)._get_param_names():
+        place, given = MOVED.get(name, ("", ""))
+        place = solver if place == "solver" else place
+        if place in own and name not in own and name not in of_library:
             raise TypeError(
-                f"{kind} has no parameter {name!r}, which has another place: give "
-                f"{MOVED[name].format(solver=solver)}."
+                f"{kind} has no parameter {name!r}, which has another place: give {place}={given}."
             )
         if name in SOLVER_OPTIONS:
             raise TypeError(

@@ -72,8 +72,8 @@ groups : array-like of shape (n_samples,), default=None
 validation : tuple (X, y) or (X, y, sensitive_features), default=None
     Rows that an objective which is only a function to call
     (:class:`~gbm_constrained.metrics.BlackBox`) is called with, and that choose the model. Weights
-    of the rows may be a fourth element. By default a quarter of the training rows is held out, or the
-    share of ``measure_on=Holdout(...)``.
+    of the rows may be a fourth element. By default a quarter of the training rows is held out, or
+    the share of ``measure_on=Holdout(...)``.
 evaluation : tuple (X, y) or (X, y, sensitive_features), default=None
     Further rows for ``blackbox_report_``, which choose nothing. By default a third of the
     validation rows is kept for it.
@@ -455,7 +455,6 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
                 make_boosters,
             )  # fmt: skip
             return
-        options.check_ensemble()
         if not options.constraints:
             refuse_without_constraints(checkpoint)
             refuse_time_limit_without_constraints(time_limit)

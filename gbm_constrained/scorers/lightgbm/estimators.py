@@ -94,6 +94,9 @@ class DrivenLGBMMixin(_Parent):
 
     _other_params: dict[str, Any]
 
+    # Parameters of LightGBM that are called as options of ours once were.
+    _names_of_library: ClassVar = ("deterministic",)
+
     @abstractmethod
     def _read_kind(self, text: str) -> tuple[str, int]:
         """Find objective and number of classes, zero of a regressor, or refuse the text."""
@@ -256,7 +259,7 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
-        refuse_moved_parameters(self, kwargs.keys() - {"deterministic"})
+        refuse_moved_parameters(self, kwargs)
         super().__init__(
             boosting_type=boosting_type,
             num_leaves=num_leaves,
@@ -498,7 +501,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
-        refuse_moved_parameters(self, kwargs.keys() - {"deterministic"})
+        refuse_moved_parameters(self, kwargs)
         super().__init__(
             boosting_type=boosting_type,
             num_leaves=num_leaves,
