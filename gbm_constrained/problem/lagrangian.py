@@ -16,8 +16,8 @@ constraint or the objective depends on it: predicted fractions for rates and for
 the history, mean losses for the objective and for constraints on losses, tables of pairs for pair
 rates, tables of mean residuals for calibration errors.
 
-A further statistic, such as the mean margin, is one more implementation of :class:`CellStatistic`
-in :func:`make_statistics`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
+A further statistic, such as the mean margin, is one more subclass of :class:`CellStatistic` in
+:func:`make_statistics`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
 matrix and a name in :class:`~gbm_constrained.problem.linear_constraints.LinearConstraints`.
 
 .. math:: \mathcal{L}(F, y) = f(F) + \langle y, g(F) \rangle + \frac{1}{\tau} D(F, \bar F)
@@ -44,7 +44,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import compress
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +62,6 @@ from gbm_constrained.data.cells import (
     to_host,
 )
 from gbm_constrained.data.splits import hash_numbers
-from gbm_constrained.problem.blocks import largest_by_cell
 from gbm_constrained.problem.kernels import (
     PROXIES,
     BinaryRowTables,
@@ -75,13 +74,8 @@ from gbm_constrained.problem.kernels import (
     rate_lipschitz,
 )
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.pairs import STEEPEST, PairRows, pair_sensitivities
-from gbm_constrained.problem.rows import ProblemRows, ResidualRows, find_probabilities
-
-# Relative difference of proportions that is due to weights in single precision.
-PROPORTION = 1e-6
-# Constraints that partitions are made for, over the active ones, above which they are made anew.
-MAX_PACKED_RATIO = 2
+from gbm_constrained.problem.pairs import STEEPEST, pair_sensitivities
+from gbm_constrained.problem.rows import ProblemRows, find_probabilities
 
 
 @dataclass(eq=False)
@@ -122,14 +116,10 @@ class ViewCache:
 
     def __init__(self, cells: Cells, weight: Float, matrices: Sequence[Any], owner: Codes) -> None:
         self.cells = cells
-        self.packed: list[int] = []
         self._matrices = matrices
         self._owner = owner
         self._filled = weight > 0
-        self._active_keys: dict[int, list[Key]] = {}  # of each view
-        # A cell of a view for each combination of these; that of each of its own cells.
-        self._representatives: dict[int, tuple[Codes, Codes]] = {}
-        self._shared: list[_SharedPartition] = []
+        self.pack(())
         is_on_host = isinstance(cells.views[0].small_codes, np.ndarray)
         self._are_shared = is_on_host and not cells.has_amounts and self._is_in_proportion(weight)
         self._alone = [
@@ -144,7 +134,8 @@ class ViewCache:
         kind = 2 * (cells.labels[filled] + 1) + cells.in_objective[filled]
         largest = np.zeros(kind.max(initial=0) + 1)
         np.maximum.at(largest, kind, proportion)
-        return bool((proportion >= largest[kind] * (1.0 - PROPORTION)).all())
+        # Weights in single precision differ by less than a millionth.
+        return bool((proportion >= largest[kind] * (1.0 - 1e-6)).all())
 
     def look_up(self, multipliers: Float) -> Iterator[tuple[View, list[Float]]]:
         """Iterate over partitions and tables whose entries add up to the coefficients of a row.
@@ -152,7 +143,13 @@ class ViewCache:
         The multipliers are k vectors, (m, k); each matrix has a table, (n_cells, k).
         """
         if self._are_shared:
-            self._include(self._owner[multipliers.any(axis=1)])
+            active = set(self._owner[multipliers.any(axis=1)].tolist())
+            if new := sorted(active.difference(self.packed)):
+                for j in new:
+                    self._place(j)
+                self._make()
+            elif len(self.packed) > 2 * len(active):  # Most are idle now.
+                self.pack(sorted(active))
         shared = ((s.view, s.matrices) for s in self._shared)
         for view, matrices in [*self._alone, *shared]:
             tables = [np.asarray(matrix @ multipliers) for matrix in matrices]
@@ -162,20 +159,14 @@ class ViewCache:
 
     def pack(self, constraints: Sequence[int]) -> None:
         """Make partitions for constraints in this order, as if they became active one by one."""
-        self.packed, self._active_keys, self._representatives, self._shared = [], {}, {}, []
+        self.packed: list[int] = []
+        self._active_keys: dict[int, list[Key]] = {}  # of each view
+        # A cell of a view for each combination of these; that of each of its own cells.
+        self._representatives: dict[int, tuple[Codes, Codes]] = {}
+        self._shared: list[_SharedPartition] = []
         for j in constraints:
             self._place(j)
         self._make()
-
-    def _include(self, active: Codes) -> None:
-        """Add the attributes of active constraints to the partitions."""
-        now = set(active.tolist())
-        if new := sorted(now.difference(self.packed)):
-            for j in new:
-                self._place(j)
-            self._make()
-        elif len(self.packed) > MAX_PACKED_RATIO * len(now):
-            self.pack(sorted(now))
 
     def _place(self, j: int) -> None:
         """Find a partition for the view of a constraint, and add the constraint's attributes."""
@@ -253,8 +244,12 @@ class ViewCache:
 
         A view whose entries differ by other attributes than active ones is looked up by itself.
         """
-        members = (v for place in self._shared for v in place.members)
-        shared = {v for v in members if self._depends_on_active_keys(v, table)}
+        shared = set()
+        for v in (v for place in self._shared for v in place.members):
+            view = self.cells.views[v]
+            differs = table[self._find_representatives(v)[1]] != table[view.cells]
+            if not (differs & self._filled[view.cells]).any():
+                shared.add(v)
         for v, view in enumerate(self.cells.views):
             if v not in shared:
                 yield view, table[view.cells]
@@ -263,12 +258,6 @@ class ViewCache:
             if parts:
                 assert place.view is not None
                 yield place.view, reduce(np.maximum, parts)
-
-    def _depends_on_active_keys(self, v: int, table: NDArray[Any]) -> bool:
-        """Whether entries of cells with rows differ by active attributes of a view alone."""
-        view = self.cells.views[v]
-        differs = table[self._find_representatives(v)[1]] != table[view.cells]
-        return not (differs & self._filled[view.cells]).any()
 
 
 def _rank_entries(table: Float) -> tuple[Array, Array]:
@@ -484,23 +473,25 @@ class RowCoefficients:
 LARGEST_LOSS = 64.0
 
 
-class CellStatistic(Protocol):
+class CellStatistic:
     """A statistic of the rows of each cell, as sums over blocks of rows and over machines."""
 
     name: ClassVar[str]
 
+    def __init__(self, rows: ProblemRows) -> None:
+        self.rows = rows
+
     def begin(self, margin: Array) -> Float:
         """Make the table of sums, to which those of blocks of rows are added."""
+        raise NotImplementedError
 
     def sum_block(self, margin: Array, block: slice) -> Float | None:
         """Compute the sums of a block of rows, given their scores; None where there are none."""
+        raise NotImplementedError
 
     def values(self, sums: Float) -> dict[str, Float]:
         """Compute fields of ``CellStatistics`` from the sums over all machines."""
-
-    def exact(self) -> CellStatistic:
-        """Return the statistic as reports show it, without approximation."""
-        return self
+        raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
         """Collect what the scores seen so far have changed, for :meth:`restore`."""
@@ -508,16 +499,12 @@ class CellStatistic(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of an equal statistic."""
-        return
 
 
 class PredictedFractions(CellStatistic):
     """Weighted fraction of each cell's rows that are predicted as each class, exact."""
 
-    name: ClassVar[str] = "predicted"
-
-    def __init__(self, rows: ProblemRows) -> None:
-        self.rows = rows
+    name = "predicted"
 
     def begin(self, margin: Array) -> Float:
         """Make a table of zeros for each class but the first, (n_classes - 1, n_cells)."""
@@ -598,11 +585,11 @@ class MeanLosses(CellStatistic):
     Under a cap, the losses of cells are summed a second time, clipped.
     """
 
-    name: ClassVar[str] = "loss"
+    name = "loss"
 
     def __init__(self, rows: ProblemRows) -> None:
-        self.rows = rows
-        self.is_by_cell = self.name in rows.constraints.statistics
+        super().__init__(rows)
+        self.is_by_cell = rows.has_loss_by_cell
         self.is_clipped = self.is_by_cell and bool(np.isfinite(rows.cap))
 
     def begin(self, margin: Array) -> Float:
@@ -643,92 +630,14 @@ class MeanLosses(CellStatistic):
         return {"loss": means[0], "clipped_loss": means[-1]}
 
 
-class PairTables(CellStatistic):
-    """Tables of pairs: how often a row of one cell scores above a row of another.
-
-    A table is no sum over blocks of rows. It is computed from all rows at once, from scores in
-    bins where rows are many (:mod:`gbm_constrained.problem.pairs`) unless it `is_exact`.
-    """
-
-    name: ClassVar[str] = "pairs"
-
-    def __init__(self, pairs: PairRows, *, is_exact: bool = False) -> None:
-        self.pairs, self.is_exact = pairs, is_exact
-
-    def begin(self, margin: Array) -> Float:
-        """Compute the tables."""
-        return self.pairs.tables(margin, is_exact=self.is_exact)
-
-    def exact(self) -> PairTables:
-        """Return the statistic without bins."""
-        return PairTables(self.pairs, is_exact=True)
-
-    def sum_block(self, margin: Array, block: slice) -> Float | None:
-        """Return nothing: the tables are of all rows from the beginning."""
-        return None
-
-    def values(self, sums: Float) -> dict[str, Float]:
-        """Return the tables."""
-        return {"pairs": sums}
-
-
-class ResidualTables(CellStatistic):
-    """Tables of mean residuals: labels less probabilities of each cell, by bin of probability."""
-
-    name: ClassVar[str] = "residuals"
-
-    def __init__(self, residuals: ResidualRows) -> None:
-        self.residuals = residuals
-
-    def begin(self, margin: Array) -> Float:
-        """Compute the tables."""
-        return self.residuals.tables(find_probabilities(margin))
-
-    def sum_block(self, margin: Array, block: slice) -> Float | None:
-        """Return nothing: the tables are of all rows from the beginning."""
-        return None
-
-    def values(self, sums: Float) -> dict[str, Float]:
-        """Return the tables."""
-        return {"residuals": sums}
-
-
-STATISTICS = (PredictedFractions.name, MeanLosses.name, PairTables.name, ResidualTables.name)
+STATISTICS = ("predicted", "loss", "pairs", "residuals")
 
 
 def make_statistics(rows: ProblemRows) -> tuple[CellStatistic, ...]:
-    """Make the statistics that constraints, objective and history of a problem depend on."""
+    """Make the sums over rows that constraints, objective and history of a problem depend on."""
     # On a graphics card, counting all rows takes less time than finding those that change.
     is_tracked = rows.has_several_views and rows.array_module is np
-    fractions = TrackedFractions if is_tracked else PredictedFractions
-    found: list[CellStatistic] = [fractions(rows), MeanLosses(rows)]
-    if rows.pairs is not None:
-        found.append(PairTables(rows.pairs))
-    if rows.residuals is not None:
-        found.append(ResidualTables(rows.residuals))
-    return tuple(found)
-
-
-def compute_statistics(
-    rows: ProblemRows, statistics: Sequence[CellStatistic], margin: Array
-) -> CellStatistics:
-    """Compute statistics at scores whose probabilities `rows` hold, in one pass over the rows."""
-    tables = [statistic.begin(margin) for statistic in statistics]
-
-    def sum_block(block: slice) -> list[Float | None]:
-        of_block = margin[block]
-        return [statistic.sum_block(of_block, block) for statistic in statistics]
-
-    for parts_of_block in rows.sum_blocks(sum_block):
-        for sums, part in zip(tables, parts_of_block, strict=True):
-            if part is not None:
-                sums += part
-    total = rows.reduce_sum(np.concatenate([sums.ravel() for sums in tables]))
-    parts = np.split(total, np.cumsum([sums.size for sums in tables])[:-1])
-    values: dict[str, Float] = {}
-    for statistic, sums, part in zip(statistics, tables, parts, strict=True):
-        values |= statistic.values(part.reshape(sums.shape))
-    return CellStatistics(**values)
+    return (TrackedFractions if is_tracked else PredictedFractions)(rows), MeanLosses(rows)
 
 
 class Point:
@@ -748,12 +657,34 @@ class Point:
 
     def statistics(self) -> CellStatistics:
         """Compute cell statistics: exact 0-1 fractions and mean losses."""
-        return compute_statistics(self.problem, self._statistics, self.margin)
+        return self._compute_statistics(is_exact=False)
 
     def exact_statistics(self) -> CellStatistics:
         """Compute cell statistics as reports show them: no table of pairs is from bins."""
-        exact = tuple(one.exact() for one in self._statistics)
-        return compute_statistics(self.problem, exact, self.margin)
+        return self._compute_statistics(is_exact=True)
+
+    def _compute_statistics(self, *, is_exact: bool) -> CellStatistics:
+        """Compute cell statistics in one pass over the rows, and tables of all rows."""
+        rows, margin = self.problem, self.margin
+        tables = [statistic.begin(margin) for statistic in self._statistics]
+
+        def sum_block(block: slice) -> list[Float | None]:
+            return [one.sum_block(margin[block], block) for one in self._statistics]
+
+        for parts_of_block in rows.sum_blocks(sum_block):
+            for sums, part in zip(tables, parts_of_block, strict=True):
+                if part is not None:
+                    sums += part
+        total = rows.reduce_sum(np.concatenate([sums.ravel() for sums in tables]))
+        parts = np.split(total, np.cumsum([sums.size for sums in tables])[:-1])
+        values: dict[str, Float] = {}
+        for statistic, sums, part in zip(self._statistics, tables, parts, strict=True):
+            values |= statistic.values(part.reshape(sums.shape))
+        if rows.pairs is not None:
+            values["pairs"] = rows.pairs.tables(margin, is_exact=is_exact)
+        if rows.residuals is not None:
+            values["residuals"] = rows.residuals.tables(find_probabilities(margin))
+        return CellStatistics(**values)
 
     def losses(self) -> Float:
         """Compute the cross-entropy of each row."""
@@ -777,10 +708,8 @@ class Point:
         t = self.coefficients.tables(multipliers)
 
         total = problem.mean(lambda rows: problem.kernel.value(self._block(rows, t)))
-        if problem.pairs is not None:
-            total += problem.pairs.value(multipliers, self.margin)
-        if problem.residuals is not None:
-            total += problem.residuals.value(multipliers, self.margin)
+        for table in problem.tables:
+            total += table.value(multipliers, self.margin)
         if anchor is not None and inverse_tau > 0:
             total += inverse_tau * problem.bregman(self.margin, anchor)
         return total
@@ -827,11 +756,8 @@ class Point:
                 gradient[rows], hessian[rows] = grad, hess
 
         problem.write_blocks(fill)
-        if problem.pairs is not None and multipliers.any():
-            out = gradient, hessian
-            problem.pairs.add_gradient(multipliers, self.margin, problem.probability, out)
-        if problem.residuals is not None:
-            problem.residuals.add_gradient(multipliers, self.margin, (gradient, hessian))
+        for table in problem.tables:
+            table.add_gradient(multipliers, self.margin, problem.probability, (gradient, hessian))
         return gradient, hessian
 
     def _proximal_table(self, inverse_tau: float | Float) -> Array | None:
@@ -866,25 +792,19 @@ class Point:
         for rows in problem.blocks():
             of_block = problem.kernel.hessian_product(self._block(rows, t), u[rows])
             product[rows] = problem.apply_weights(of_block + inverse_tau * u[rows], rows)
-        if problem.pairs is not None:
-            problem.pairs.add_hessian_product(
-                multipliers, self.margin, problem.probability, u, product
-            )
-        if problem.residuals is not None:
-            problem.residuals.add_hessian_product(multipliers, self.margin, u, product)
+        for table in problem.tables:
+            table.add_hessian_product(multipliers, self.margin, problem.probability, u, product)
         return product
 
 
-# Numbers of rows, about, that mean slopes of cells are estimated from. In several views each row
-# is in several cells, and half as many rows are enough.
-SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
-SAMPLE_SEED = 1 << 40  # Not that of a split, whose parts would be in the sample or not as a whole.
+# Number of rows, about, that mean slopes of cells are estimated from. In several views each row is
+# in several cells, and half as many rows are enough.
+SAMPLED = 32_768
 # Factor on slopes observed on a path, because rates become steeper while their multipliers rise.
 SLOPE_FACTOR = 1.5
 MIN_SLOPE = 0.15  # Smallest slope of a rate that a dual step on a path is computed from.
 # Smallest slope of a mean loss or a pair rate that a dual step of an exact learner trusts.
 MIN_EXACT_SLOPE = 0.05
-LARGEST_SQUARE = 1.0 / 8.0  # Largest sum over classes of squared slopes, of two classes at 1/2.
 
 
 class Units(NamedTuple):
@@ -966,8 +886,12 @@ class ProblemConstants:
 
     def _ranges_of_residuals(self, coefficients: Float) -> Float:
         """Find the size of the largest coefficient of each cell in its mean residuals."""
-        blocks = self.rows.constraints.residual_blocks
-        return largest_by_cell(blocks, coefficients, len(self.rows.cells))
+        found = np.zeros((*coefficients.shape[:-1], len(self.rows.cells)))
+        for block in self.rows.constraints.residual_blocks:
+            own = coefficients[..., block.entries]
+            largest = np.abs(own.reshape(*own.shape[:-1], -1, block.bins)).max(axis=-1)
+            found[..., block.cells] = np.maximum(found[..., block.cells], largest)
+        return found
 
     def _reactions_of_pairs(self) -> Any:
         """Compute the sensitivities of pair rates, csr_array (m, n_cells)."""
@@ -1111,14 +1035,15 @@ class ProblemConstants:
         """
         cells = self.rows.cells
         codes = to_host(cells.views[0].small_codes)
-        sampled = SAMPLED_OF_SEVERAL if self.rows.has_several_views else SAMPLED
+        sampled = SAMPLED // 2 if self.rows.has_several_views else SAMPLED
         count = cells.count[cells.views[0].cells].astype(np.intp)  # of all machines
         wanted = max(sampled // int(np.count_nonzero(count)), 1)
         if self.rows.sums.are_rounded:
             numbers = cells.rows.machine.numbers
             assert numbers is not None, "rows of several machines have numbers"
             share = np.divide(wanted, count, out=np.zeros(count.size), where=count > 0)
-            return np.flatnonzero(hash_numbers(numbers, SAMPLE_SEED) * 2.0**-64 < share[codes])
+            # Not the seed of a split, whose parts would be in the sample or not as a whole.
+            return np.flatnonzero(hash_numbers(numbers, 1 << 40) * 2.0**-64 < share[codes])
         order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
         start = count.cumsum() - count
         every = -(-count // wanted)
@@ -1139,7 +1064,8 @@ class ProblemConstants:
         square *= square
         square = square if square.ndim == 1 else over_classes(np.add, square)
         square = square if weight is None else square * weight
-        square = problem.sums.round(square, LARGEST_SQUARE * problem.largest_weight)
+        # The largest sum over classes of squared slopes is that of two classes at 1/2.
+        square = problem.sums.round(square, problem.largest_weight / 8.0)
         total = np.concatenate([view.sum(square, power=2) for view in views])
         total, mass = np.split(problem.reduce_sum(np.concatenate([total, mass])), 2)
         slopes = np.full(mass.size, rate_lipschitz(problem.n_classes))
@@ -1190,9 +1116,7 @@ class ProblemConstants:
         bounded = np.where(self.rows.is_bounded, multipliers, 0.0)
         of_rate = PROXIES[self.rows.bounded_proxy].concavity(n_classes)
         total = total + of_rate * (bounded @ constraints.cost_range)
-        if self.rows.cells.has_amounts:
-            total = total * np.concatenate([v.largest_amount for v in self.rows.cells.views])
-        return np.asarray(total * self.rows.density)
+        return self.rows.scale_concavity(total)
 
 
 class Lagrangian:
@@ -1240,11 +1164,7 @@ class Lagrangian:
     def at(self, margin: Array) -> Point:
         """Fix the scores of all rows; the point is valid until the next call."""
         rows = self.rows
-        if margin.shape != rows.probability.shape:
-            raise ValueError(
-                f"The Lagrangian was built on scores of shape {rows.probability.shape}, got "
-                f"{margin.shape}: the learner must pass every training row, in order."
-            )
+        self.check_scores(margin, rows.probability.shape)
         margin = rows.array_module.asarray(margin).astype(rows.dtype, copy=False)
 
         def link(part: slice) -> None:
@@ -1252,6 +1172,14 @@ class Lagrangian:
 
         rows.write_blocks(link)
         return Point(rows, self.coefficients, self.statistics, margin)
+
+    def check_scores(self, margin: Array, shape: tuple[int, ...]) -> None:
+        """Refuse scores of another shape than those of the rows."""
+        if margin.shape != shape:
+            raise ValueError(
+                f"The Lagrangian was built on scores of shape {shape}, got {margin.shape}: the "
+                f"learner must pass every training row, in order."
+            )
 
     def per_row(self, table: Float) -> Array:
         """Look up a table of cells, (n_cells,), for each row, shaped to multiply scores."""

@@ -54,7 +54,7 @@ from gbm_constrained.problem.functionals import (
     name_functionals,
     unique_names,
 )
-from gbm_constrained.problem.losses import has_concave_means, has_steps
+from gbm_constrained.problem.losses import curvature_range
 
 CREDIBLE_ROWS = 25.0
 """Rows, for each group beyond two, at which the rate of a group by itself counts one half."""
@@ -796,14 +796,23 @@ class LinearConstraints:
     def has_rates(self) -> Bool:
         """Whether each row holds 0-1 rates, or means of steps; shape (m,)."""
         if functions := self.row_functions:
-            return has_steps(self.A, functions)
+            is_step = np.array([function.is_step for function in functions])
+            rows = np.repeat(np.arange(len(self)), np.diff(self.A.indptr))
+            found = is_step[self.A.indices % is_step.size] & (self.A.data != 0.0)
+            return np.asarray(np.bincount(rows, found, len(self)) > 0)
         return np.asarray(np.diff(self.cost_range.indptr) > 0)
 
     @property
     def is_convex(self) -> bool:
-        """Whether no row has a mean loss with a negative coefficient, which is concave."""
+        """Whether no row has a mean loss with a negative coefficient, which is concave.
+
+        Of functions of numbers those of bounded curvature count.
+        """
         if functions := self.row_functions:
-            return not has_concave_means(self.A, functions)
+            highest = np.array([curvature_range(function, scale=1.0)[1] for function in functions])
+            is_convex = np.array([function.is_convex for function in functions])
+            is_curved = is_convex & (highest > 0.0) & np.isfinite(highest)
+            return not (self.A.data[is_curved[self.A.indices % len(functions)]] < 0.0).any()
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
 
 

@@ -90,7 +90,7 @@ def value_by_hand(lagrangian, score, y, anchor, inverse_tau):
         values = row_values(function, rows.targets, f)
         if function.is_step:
             values = smooth_function(function, rows.targets, f, rows.scale, 1.0).value
-        means[:, s] = rows.cells.total(rows.row_weight * values) / rows.cell_weight
+        means[:, s] = rows.cells.total(rows.row_weight * values) / rows.divisor
     total = rows.mean(rows.objective.values(rows.targets, score))
     total += rows.constraints.costs(y) @ means.ravel()
     distance = rows.row_weight @ (score - anchor) ** 2
@@ -272,5 +272,5 @@ def test_targets_that_are_all_alike_have_a_scale():
 
 def test_scores_of_another_length_are_refused():
     lagrangian = build(np.arange(5.0), [mean_loss() <= 1])
-    with pytest.raises(ValueError, match=r"built on 5 rows, got scores of shape \(4,\)"):
+    with pytest.raises(ValueError, match=r"built on scores of shape \(5,\), got \(4,\)"):
         lagrangian.at(np.zeros(4))

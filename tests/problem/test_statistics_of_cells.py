@@ -27,9 +27,6 @@ class MeanMargins(CellStatistic):
 
     name = "margin"
 
-    def __init__(self, rows):
-        self.rows = rows
-
     def begin(self, margin):
         return np.zeros(len(self.rows.cells))
 
