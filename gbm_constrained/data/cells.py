@@ -127,6 +127,11 @@ class View:
     def __len__(self) -> int:
         return int(self.cells.stop - self.cells.start)
 
+    @property
+    def n_labels(self) -> int:
+        """Number of levels of the label, the first attribute of every view."""
+        return int(self.levels["label"][-1]) + 1
+
     def count(self) -> Float:
         """Count rows by cell of the view."""
         return to_host(np.bincount(self.small_codes, minlength=len(self))).astype(np.float64)

@@ -35,12 +35,10 @@ from gbm_constrained.data.cells import MOST_CELLS, Cells, View
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.problem.blocks import (
-    find_pair_blocks,
-    find_residual_blocks,
+    block_matrix,
+    find_blocks,
     find_row_properties,
     make_csr,
-    pair_matrix,
-    residual_matrix,
 )
 from gbm_constrained.problem.functionals import (
     Functional,
@@ -230,7 +228,7 @@ class _Programme:
         """Add the directions of a curved row, unless one of its functionals is undefined."""
         if np.isnan([self.functionals[k].constant for k in row.at]).any():
             return
-        curve = Curve.of(row, len(self.rows))
+        curve = Curve(row, len(self.rows))
         for i, sign in curve.directions:
             self.rows.append({row.at[i]: sign})
             self.bounds.append(row.bound)
@@ -245,33 +243,31 @@ class _Programme:
         n_cells, n_classes = len(cells), cells.classes.size
         names = tuple(unique_names(self.names))
         terms = [one.terms for one in functionals]
-        blocks = find_pair_blocks(terms, cells.views)
-        residual_blocks = find_residual_blocks(terms, cells.views)
+        pair_blocks, residual_blocks = find_blocks(terms, cells.views)
         curves = Curves(len(self.rows), tuple(self.curves))
+        hard, soft = (
+            [
+                [
+                    (one.view.cells.start * width, getattr(one, name).ravel())
+                    for one in found.in_views
+                ]
+                for found in functionals
+            ]
+            for name, width in (("predicted", n_classes), ("loss", 1))
+        )
         return LinearConstraints(
             constraints=tuple(constraints),
-            U=_stack(
-                [
-                    [(one.view.cells.start * n_classes, one.predicted) for one in found.in_views]
-                    for found in functionals
-                ],
-                n_cells * n_classes,
-            ),
-            V=_stack(
-                [
-                    [(one.view.cells.start, one.loss) for one in found.in_views]
-                    for found in functionals
-                ],
-                n_cells,
-            ),
-            Q=pair_matrix(blocks, terms, cells.weight),
-            pair_blocks=blocks,
-            S=residual_matrix(residual_blocks, terms, cells.weight),
+            tables={
+                "predicted": _stack(hard, n_cells * n_classes),
+                "loss": _stack(soft, n_cells),
+                "pairs": block_matrix(pair_blocks, terms, cells.weight),
+                "residuals": block_matrix(residual_blocks, terms, cells.weight),
+            },
+            pair_blocks=pair_blocks,
             residual_blocks=residual_blocks,
             constant=np.array([one.constant for one in functionals]),
             R=make_csr(
-                [np.array(list(row.values()), dtype=np.float64) for row in self.rows],
-                [np.array(list(row), dtype=np.intp) for row in self.rows],
+                [(np.array([*row.values()]), np.array([*row], np.intp)) for row in self.rows],
                 len(functionals),
             ),
             b=np.array(self.bounds),
@@ -315,12 +311,12 @@ def _refuse_undefined(constraint: Constraint) -> Callable[[str], float]:
 
 def _stack(tables: Sequence[Sequence[tuple[int, Float]]], width: int) -> Any:
     """Make a sparse matrix with the entries of some tables in each row, each from a column on."""
-    values, columns = [], []
+    rows = []
     for of_row in tables:
-        flat = [(start, np.ravel(table)) for start, table in of_row]
-        values.append(np.concatenate([table[table != 0.0] for _, table in flat]))
-        columns.append(np.concatenate([np.flatnonzero(table) + start for start, table in flat]))
-    return make_csr(values, columns, width)
+        columns = [np.flatnonzero(table) + start for start, table in of_row]
+        values = [table[table != 0.0] for _, table in of_row]
+        rows.append((np.concatenate(values), np.concatenate(columns)))
+    return make_csr(rows, width)
 
 
 MOST_JOINT_CELLS = 200

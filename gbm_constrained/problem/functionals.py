@@ -116,62 +116,13 @@ def unique_names(things: Iterable[Any]) -> list[str]:
     return names
 
 
-def name_functionals(
-    constraints: Sequence[Constraint],
-    spans: Sequence[slice],
-    groups: Sequence[Sequence[Group]],
-) -> list[str]:
-    """Name the functionals of constraints, which are rates of all rows or of groups."""
-    names: list[str] = []
-    for c, span, of_constraint in zip(constraints, spans, groups, strict=True):
-        found = [str(rate) for rate in c.rates]
-        if isinstance(c.expression, Grouped):
-            of_groups = [
-                str(rate.restrict(*g.selectors)) for g in of_constraint for rate in c.rates
-            ]
-            found = of_groups + found
-        names += found[: span.stop - span.start]  # The last rates are those of all rows.
-    return unique_names(names)
-
-
 @dataclass(frozen=True, eq=False)
-class WeightedFraction:
-    """One fraction in a rate: ``coefficient * weight with event / weight inside``.
-
-    Given the rows inside, the event is a Bernoulli variable of each row: the base of exact
-    intervals and tests.
+class MeanOfRows:
+    """One mean in a rate.
 
     Parameters
     ----------
-    coefficient : Factor of the fraction.
-    cells : Cells that the fraction is taken over, counted over all views.
-    event : (len(cells), n_classes). Whether the event happens to rows of a cell that are predicted
-        as a class; of a cost, its share of the largest one.
-    largest_amount : Cap of the amounts that rows count for, infinite without a cap; None where
-        rows count as one.
-    mean_amount : Mean amount of the rows of a cost, which is a factor of the coefficient; None of
-        what is no cost in amounts.
-    """
-
-    coefficient: float
-    cells: Codes
-    event: Bool | Float
-    largest_amount: float | None = None
-    mean_amount: float | None = None
-
-    @property
-    def bases(self) -> tuple[Codes, ...]:
-        """Sets of cells that the fraction is taken over."""
-        return (self.cells,)
-
-
-@dataclass(frozen=True, eq=False)
-class MeanLoss:
-    """One mean loss in a rate: ``coefficient * weighted mean of the cross-entropy inside``.
-
-    Parameters
-    ----------
-    coefficient : Factor of the mean loss.
+    coefficient : Factor of the mean.
     cells : Cells that the mean is taken over, counted over all views.
     """
 
@@ -182,6 +133,47 @@ class MeanLoss:
     def bases(self) -> tuple[Codes, ...]:
         """Sets of cells that the mean is taken over."""
         return (self.cells,)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedFraction(MeanOfRows):
+    """One fraction in a rate: ``coefficient * weight with event / weight inside``.
+
+    Given the rows inside, the event is a Bernoulli variable of each row: the base of exact
+    intervals and tests.
+
+    Parameters
+    ----------
+    event : (len(cells), n_classes). Whether the event happens to rows of a cell that are predicted
+        as a class; of a cost, its share of the largest one.
+    largest_amount : Cap of the amounts that rows count for, infinite without a cap; None where
+        rows count as one.
+    mean_amount : Mean amount of the rows of a cost, which is a factor of the coefficient; None of
+        what is no cost in amounts.
+    """
+
+    event: Bool | Float
+    largest_amount: float | None = None
+    mean_amount: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class MeanLoss(MeanOfRows):
+    """One mean loss in a rate: ``coefficient * weighted mean of the cross-entropy inside``."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeanResidual(MeanOfRows):
+    """One mean residual of a bin in a rate: ``coefficient * mean of 1[p in bin] (y - p) inside``.
+
+    Parameters
+    ----------
+    bins : Number of bins of the probability of the positive class.
+    position : Position of the bin.
+    """
+
+    bins: int
+    position: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,36 +198,7 @@ class WeightedPairs:
         return self.first, self.second
 
 
-@dataclass(frozen=True, eq=False)
-class MeanResidual:
-    """One mean residual of a bin in a rate: ``coefficient * mean of 1[p in bin] (y - p) inside``.
-
-    Parameters
-    ----------
-    coefficient : Factor of the mean.
-    cells : Cells that the mean is taken over, counted over all views.
-    bins : Number of bins of the probability of the positive class.
-    position : Position of the bin.
-    """
-
-    coefficient: float
-    cells: Codes
-    bins: int
-    position: int
-
-    @property
-    def bases(self) -> tuple[Codes, ...]:
-        """Sets of cells that the mean is taken over."""
-        return (self.cells,)
-
-
 RatePart: TypeAlias = WeightedFraction | MeanLoss | WeightedPairs | MeanResidual
-
-
-def fractions_of(terms: Sequence[RatePart] | None) -> tuple[WeightedFraction, ...] | None:
-    """Find the terms of a sum of fractions; None for other terms."""
-    parts = tuple(term for term in terms or () if isinstance(term, WeightedFraction))
-    return None if terms is None or len(parts) < len(terms) else parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,13 +278,10 @@ class FunctionalCompiler:
                 constant = undefined("whose total weight is zero" if is_counted else "at all")
                 nothing = [FunctionalInView.of(v, cells.classes.size) for v in views.values()]
                 return Functional(tuple(nothing), constant, None)
-            if isinstance(term.event, RankedAbove):
-                terms.append(self._pairs(a, term.event, bases, view))
-                continue
-            if isinstance(term.event, BinResidual):
-                terms.append(self._residual(a, term.event, bases[0], view))
-                continue
-            terms.append(self._add_mean(maps[term.amount], a, term, bases[0]))
+            if isinstance(term.event, RankedAbove | BinResidual):
+                terms.append(self._describe_entries(a, term.event, bases, view))
+            else:
+                terms.append(self._add_mean(maps[term.amount], a, term, bases[0]))
         return Functional(tuple(maps.values()), rate.constant, tuple(terms))
 
     def _add_mean(
@@ -334,9 +294,11 @@ class FunctionalCompiler:
         mean = None
         if term.event.is_cost:
             unit = max(map(abs, term.event.range))
-            mean = None if term.amount is None else self._mean_amount(view, inside)
-            event, coefficient = event / unit, coefficient * unit * (1.0 if mean is None else mean)
-            largest = None if term.amount is None else math.inf  # The mean has no test of rates.
+            event, coefficient = event / unit, coefficient * unit
+            if term.amount is not None:  # Costs are divided by rows. Their mean has no exact test.
+                plain = np.bincount(view.small_codes, cells.rows.weight, len(view))
+                mean = float(cells.weight[view.cells][inside].sum() / plain[inside].sum())
+                coefficient, largest = coefficient * mean, math.inf
         at = np.flatnonzero(inside)
         share = np.where(inside, cells.weight[view.cells], 0.0)
         share *= coefficient / share.sum()
@@ -351,33 +313,28 @@ class FunctionalCompiler:
             found.imitation[:] += share[:, None] * event
         return WeightedFraction(coefficient, at + view.cells.start, event[at], largest, mean)
 
-    def _mean_amount(self, view: View, inside: Bool) -> float:
-        """Compute the mean amount of the rows of some cells: costs are divided by rows."""
-        plain = np.bincount(view.small_codes, self.cells.rows.weight, len(view))
-        return float(self.cells.weight[view.cells][inside].sum() / plain[inside].sum())
-
-    def _pairs(
-        self, coefficient: float, event: RankedAbove, bases: Sequence[Bool], view: View
-    ) -> WeightedPairs:
-        """Describe a pair rate; of two classes, scores of the first are those of the second."""
-        first, second = (np.flatnonzero(base) + view.cells.start for base in bases)
-        target = int(event.target.is_class(self.cells.classes).argmax())
-        if self.cells.classes.size == 2 and target == 0:
-            first, second, target = second, first, 1
-        return WeightedPairs(coefficient, first, second, target)
-
-    def _residual(
-        self, coefficient: float, event: BinResidual, base: Bool, view: View
-    ) -> MeanResidual:
-        """Describe the mean residual of a bin, which is that of one of two classes."""
-        if self.cells.classes.size != 2:
+    def _describe_entries(
+        self,
+        coefficient: float,
+        event: RankedAbove | BinResidual,
+        bases: Sequence[Bool],
+        view: View,
+    ) -> RatePart:
+        """Describe a pair rate, or the mean residual of a bin, as entries of a table."""
+        classes, cells = self.cells.classes, [np.flatnonzero(b) + view.cells.start for b in bases]
+        if isinstance(event, RankedAbove):
+            first, second = cells
+            target = int(event.target.is_class(classes).argmax())
+            if classes.size == 2 and target == 0:  # Scores of the first are those of the second.
+                first, second, target = second, first, 1
+            return WeightedPairs(coefficient, first, second, target)
+        if classes.size != 2:
             raise ValueError(
                 f"a calibration error is that of the positive class of two, and y has "
-                f"{self.cells.classes.size} classes: bound log_loss(), or train a classifier of "
-                f"two classes for each."
+                f"{classes.size} classes: bound log_loss(), or train a classifier of two classes "
+                f"for each."
             )
-        at = np.flatnonzero(base) + view.cells.start
-        return MeanResidual(coefficient, at, event.bins, event.position)
+        return MeanResidual(coefficient, cells[0], event.bins, event.position)
 
     def base_sets(self, term: Term, view: View, group: Group | None) -> tuple[Bool, ...]:
         """Find the cells of a view that a term is taken over: both sides of a pair rate."""

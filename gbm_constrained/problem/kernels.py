@@ -196,12 +196,12 @@ class KernelTables:
         return self.cost[:, 1] - self.cost[:, 0]
 
     @cached_property
-    def signed_target(self) -> Array:
+    def signed_target(self) -> Any:
         """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
         return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
 
     @cached_property
-    def signed_other(self) -> Array:
+    def signed_other(self) -> Any:
         """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
         return np.where(self.cell_labels > 0, self.other_total, -self.other_total)
 

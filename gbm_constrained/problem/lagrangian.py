@@ -306,7 +306,7 @@ class RowCoefficients:
         for name, rows in with_proxy.items():
             of_proxy = problem.constraints.costs(np.where(rows, multipliers, 0.0)).reshape(shape)
             costs[name] = (problem.density[:, None] * of_proxy)[first]
-        loss = problem.density * problem.constraints.loss_costs(multipliers)
+        loss = problem.density * problem.constraints.costs(multipliers, "loss")
         labels = np.maximum(problem.cells.labels, 0)
         in_objective = problem.cells.in_objective[first]
         return self._kernel_tables(KernelTables, costs, loss[first], labels[first], in_objective)
@@ -1112,7 +1112,7 @@ class ProblemConstants:
         n_classes = self.rows.n_classes
         constraints = self.rows.constraints
         of_loss = 0.25 if n_classes == 2 else 0.5
-        total = of_loss * np.maximum(-constraints.loss_costs(multipliers), 0.0)
+        total = of_loss * np.maximum(-constraints.costs(multipliers, "loss"), 0.0)
         bounded = np.where(self.rows.is_bounded, multipliers, 0.0)
         of_rate = PROXIES[self.rows.bounded_proxy].concavity(n_classes)
         total = total + of_rate * (bounded @ constraints.cost_range)

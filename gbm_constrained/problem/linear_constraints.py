@@ -27,11 +27,11 @@ derivative that has its sign, at the current functionals. Prices move by the val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress, pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -42,16 +42,13 @@ from gbm_constrained.constraints.base import ROUNDING, Constraint, CurvedRow
 from gbm_constrained.constraints.comparisons import Grouped
 from gbm_constrained.constraints.rates import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.problem.blocks import PairBlock, ResidualBlock, pair_matrix, residual_matrix
+from gbm_constrained.problem.blocks import PairBlock, ResidualBlock, block_matrix
 from gbm_constrained.problem.functionals import (
     Group,
-    MeanResidual,
+    MeanLoss,
     RatePart,
     SmallGroup,
     WeightedFraction,
-    WeightedPairs,
-    fractions_of,
-    name_functionals,
     unique_names,
 )
 from gbm_constrained.problem.losses import curvature_range
@@ -179,15 +176,13 @@ def find_opposites(matrix: Any, is_compared: Bool) -> list[tuple[int, int]]:
 
 # By default programmes are solved to 1e-7, and smaller violations are traded for the objective.
 OPTIONS: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-# The dual simplex may end so at these tolerances; the interior-point method does not.
-NUMERICAL_DIFFICULTIES = 4
 
 
 def solve_linear_programme(cost: Any, rows: Any, right: Any, bounds: Any, **equations: Any) -> Any:
     """Minimise ``cost @ x`` with ``rows @ x <= right``; ``x`` is None if nothing is feasible."""
     given: Any = {"A_ub": rows, "b_ub": right, "bounds": bounds, **equations}
     found = linprog(cost, method="highs-ds", options=OPTIONS, **given)
-    if found.status == NUMERICAL_DIFFICULTIES:
+    if found.status == 4:  # Numerical difficulties, which interior points do not have.
         found = linprog(cost, method="highs-ipm", options=OPTIONS, **given)
     return found
 
@@ -202,34 +197,28 @@ class Curve:
         The curved row.
     first : int
         Position of the first direction; the others follow.
-    directions : tuple of (int, float)
-        Functional of each direction, as a position in `row`, and its sign.
     """
 
     row: CurvedRow
     first: int
-    directions: tuple[tuple[int, float], ...]
 
-    @classmethod
-    def of(cls, row: CurvedRow, first: int) -> Curve:
-        """Find the directions of a row: both ways where a derivative may have either sign."""
-        directions = [
+    @cached_property
+    def directions(self) -> list[tuple[int, float]]:
+        """Functional of each direction, as a position in `row`, and its sign.
+
+        There are both signs where a derivative may have either.
+        """
+        return [
             (i, sign)
-            for i, known in enumerate(row.function.signs)
+            for i, known in enumerate(self.row.function.signs)
             for sign in (1.0, -1.0)
             if known in (0, sign)
         ]
-        return cls(row, first, tuple(directions))
 
     @property
     def rows(self) -> slice:
         """Positions of the directions among the linear rows."""
-        return slice(*self.span)
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """First position of the directions, and that after the last."""
-        return self.first, self.first + len(self.directions)
+        return slice(self.first, self.first + len(self.directions))
 
     @property
     def at(self) -> Codes:
@@ -304,7 +293,8 @@ class Curves:
             function, at = curve.row.function, curve.row.at
             other = known.get((function, function.opposite(at) or at))
             if other is not None and curve.first < other.first:
-                found += [(i, i - curve.first + other.first) for i in range(*curve.span)]
+                n = len(curve.directions)
+                found += [(curve.first + i, other.first + i) for i in range(n)]
         return found
 
     def keep(self, kept: Bool) -> Curves:
@@ -356,15 +346,12 @@ class Curves:
         for curve in self.items:
             slope, at = curve.gradient(functionals), curve.at
             moved = slope @ (np.nan_to_num(functionals[at]) - constant[at])
-            for row in range(*curve.span):
+            for row in range(curve.rows.start, curve.rows.stop):
                 table[row] = 0.0
                 for k, a in zip(at, slope, strict=True):
                     table[row, k] += a
-                right[row] = curve.row.bound - curve.value(functionals) + moved
+            right[curve.rows] = curve.row.bound - curve.value(functionals) + moved
         return sparse.csr_array(table), right
-
-
-NO_CURVES = Curves()
 
 
 @dataclass(frozen=True)
@@ -373,12 +360,10 @@ class LinearConstraints:
 
     Parameters
     ----------
-    U : (n_functionals, n_cells * n_classes). Coefficients of the predicted fractions in each
-        functional.
-    V : (n_functionals, n_cells). Coefficients of the mean losses.
-    Q : (n_functionals, n_pairs). Coefficients of the entries of the tables of pairs.
+    tables : Coefficients of each cell statistic in each functional, csr_array (n_functionals,
+        size of the statistic), by name: the predicted fractions, (n_cells * n_classes), the mean
+        losses, (n_cells), and the entries of the tables of pairs and of mean residuals.
     pair_blocks : Blocks of cells that the tables of pairs are of.
-    S : (n_functionals, n_entries). Coefficients of the entries of the tables of mean residuals.
     residual_blocks : Blocks of cells and bins that the tables of mean residuals are of.
     constant : (n_functionals,). Constant parts.
     R : (m, n_functionals). Coefficients of the functionals in each row.
@@ -412,11 +397,8 @@ class LinearConstraints:
     """
 
     constraints: tuple[Constraint, ...]
-    U: Any
-    V: Any
-    Q: Any
+    tables: Mapping[str, Any]
     pair_blocks: tuple[PairBlock, ...]
-    S: Any
     residual_blocks: tuple[ResidualBlock, ...]
     constant: Float
     R: Any
@@ -433,7 +415,7 @@ class LinearConstraints:
     splits_targets: Bool
     terms: tuple[tuple[RatePart, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
-    curves: Curves = NO_CURVES
+    curves: Curves = Curves()
     mixing: Any = None
     half: Float | None = None
     stated: LinearConstraints | None = None
@@ -444,7 +426,12 @@ class LinearConstraints:
     @cached_property
     def parts(self) -> tuple[tuple[WeightedFraction, ...] | None, ...]:
         """Terms of the functionals that are sums of fractions; None for other functionals."""
-        return tuple(map(fractions_of, self.terms))
+        return tuple(
+            cast("tuple[WeightedFraction, ...]", terms)
+            if terms is not None and all(isinstance(one, WeightedFraction) for one in terms)
+            else None
+            for terms in self.terms
+        )
 
     @cached_property
     def names(self) -> list[str]:
@@ -454,7 +441,14 @@ class LinearConstraints:
     @cached_property
     def functional_names(self) -> list[str]:
         """Names of the functionals, which are rates of all rows or of groups; no two alike."""
-        return name_functionals(self.constraints, self.spans, self.groups)
+        names: list[str] = []
+        for c, span, groups in zip(self.constraints, self.spans, self.groups, strict=True):
+            found = [str(rate) for rate in c.rates]
+            if isinstance(c.expression, Grouped):
+                of_groups = [str(rate.restrict(*g.selectors)) for g in groups for rate in c.rates]
+                found = of_groups + found
+            names += found[: span.stop - span.start]  # The last rates are those of all rows.
+        return unique_names(names)
 
     def left_out(self, j: int) -> tuple[str, ...]:
         """Name the groups that constraint j does not compare, for want of rows."""
@@ -462,25 +456,50 @@ class LinearConstraints:
         found = [one for one in self.small if one.constraint == of]
         return tuple(str(one.group) for one in found if one.treatment == "left out")
 
-    @cached_property
-    def A(self) -> Any:  # noqa: N802 - mathematics
-        """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""
-        return self.R @ self.U
+    @property
+    def U(self) -> Any:  # noqa: N802 - mathematics
+        """Coefficients of the predicted fractions, (n_functionals, n_cells * n_classes)."""
+        return self.tables["predicted"]
+
+    @property
+    def V(self) -> Any:  # noqa: N802
+        """Coefficients of the mean losses, (n_functionals, n_cells)."""
+        return self.tables["loss"]
+
+    @property
+    def Q(self) -> Any:  # noqa: N802
+        """Coefficients of the tables of pairs, (n_functionals, n_pairs)."""
+        return self.tables["pairs"]
+
+    @property
+    def S(self) -> Any:  # noqa: N802
+        """Coefficients of the tables of mean residuals, (n_functionals, n_entries)."""
+        return self.tables["residuals"]
 
     @cached_property
+    def row_tables(self) -> dict[str, Any]:
+        """Coefficients of each cell statistic in each row, (m, size of the statistic)."""
+        return {name: self.R @ table for name, table in self.tables.items()}
+
+    @property
+    def A(self) -> Any:  # noqa: N802
+        """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""
+        return self.row_tables["predicted"]
+
+    @property
     def B(self) -> Any:  # noqa: N802
         """Coefficients of the mean losses in each row, (m, n_cells)."""
-        return self.R @ self.V
+        return self.row_tables["loss"]
 
-    @cached_property
+    @property
     def C(self) -> Any:  # noqa: N802
         """Coefficients of the tables of pairs in each row, (m, n_pairs)."""
-        return self.R @ self.Q
+        return self.row_tables["pairs"]
 
-    @cached_property
+    @property
     def D(self) -> Any:  # noqa: N802
         """Coefficients of the tables of mean residuals in each row, (m, n_entries)."""
-        return self.R @ self.S
+        return self.row_tables["residuals"]
 
     def find_stated(self, statistics: CellStatistics, functionals: Float) -> Float:
         """Compute the functionals as stated, given those of this object."""
@@ -489,8 +508,7 @@ class LinearConstraints:
     @property
     def statistics(self) -> frozenset[str]:
         """Names of the cell statistics that rows of constraints depend on."""
-        matrices = {"predicted": self.A, "loss": self.B, "pairs": self.C, "residuals": self.D}
-        return frozenset(name for name, matrix in matrices.items() if matrix.nnz)
+        return frozenset(name for name, table in self.row_tables.items() if table.nnz)
 
     @cached_property
     def opposites(self) -> tuple[Codes, Codes]:
@@ -499,34 +517,22 @@ class LinearConstraints:
         first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
         return first, second
 
-    def costs(self, multipliers: Float) -> Float:
-        """Add up rows of A, weighted by multipliers; shape (n_cells * n_classes,)."""
-        return self._products["A.T"](multipliers)
-
-    def loss_costs(self, multipliers: Float) -> Float:
-        """Add up rows of B, weighted by multipliers; shape (n_cells,)."""
-        return self._products["B.T"](multipliers)
-
-    def pair_costs(self, multipliers: Float) -> Float:
-        """Add up rows of C, weighted by multipliers; shape (n_pairs,)."""
-        return self._products["C.T"](multipliers)
-
-    def residual_costs(self, multipliers: Float) -> Float:
-        """Add up rows of D, weighted by multipliers; shape (n_entries,)."""
-        return self._products["D.T"](multipliers)
+    def costs(self, multipliers: Float, statistic: str = "predicted") -> Float:
+        """Add up the coefficients of a cell statistic in each row, weighted by multipliers."""
+        return self._products_of_rows[statistic](multipliers)
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
-        hard = self._products["U"](statistics.predicted.ravel())
-        found = hard + self._products["V"](statistics.clipped_loss) + self.constant
-        for name, table in (("Q", statistics.pairs), ("S", statistics.residuals)):
-            if table is not None:
+        hard = self._products["predicted"](statistics.predicted.ravel())
+        found = hard + self._products["loss"](statistics.clipped_loss) + self.constant
+        for name in ("pairs", "residuals"):
+            if (table := getattr(statistics, name)) is not None:
                 found = found + self._products[name](table)
         return found
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
-        found = self._products["R"](functionals - self._finite_constant)
+        found = self._product_with_R(functionals - self._finite_constant)
         for curve in self.curves.items:
             found[curve.rows] = curve.value(functionals)
         return found
@@ -538,20 +544,19 @@ class LinearConstraints:
         R, b = self.curves.find_tangents(self.R, self.b, functionals, self._finite_constant)
         return replace(self, R=R, b=b, curves=Curves(len(self)))
 
+    # Functions that multiply vectors by the matrices, several times in each round.
     @cached_property
     def _products(self) -> dict[str, Callable[[Float], Float]]:
-        """Functions that multiply vectors by the matrices, several times in each round."""
-        return {
-            "U": product_with(self.U),
-            "V": product_with(self.V),
-            "Q": product_with(self.Q),
-            "S": product_with(self.S),
-            "R": product_with(self.R),
-            "A.T": product_with(self.A, transposed=True),
-            "B.T": product_with(self.B, transposed=True),
-            "C.T": product_with(self.C, transposed=True),
-            "D.T": product_with(self.D, transposed=True),
-        }
+        return {name: product_with(table) for name, table in self.tables.items()}
+
+    @cached_property
+    def _products_of_rows(self) -> dict[str, Callable[[Float], Float]]:
+        tables = self.row_tables.items()
+        return {name: product_with(table, transposed=True) for name, table in tables}
+
+    @cached_property
+    def _product_with_R(self) -> Callable[[Float], Float]:  # noqa: N802
+        return product_with(self.R)
 
     @cached_property
     def _finite_constant(self) -> Float:
@@ -671,7 +676,7 @@ class LinearConstraints:
             of_part = replace(self.stated, R=self.R, b=self.b, curves=self.curves).on(cells)
             return of_part.make_credible(cells, self.half)
         constant, terms = self.constant.copy(), list(self.terms)
-        rows_of_U, rows_of_V = [], []
+        hards, softs = [], []
         for k, of_rate in enumerate(self.terms):
             hard, soft = self.U[[k]], self.V[[k]]
             bases = [base for term in of_rate or () for base in term.bases]
@@ -679,17 +684,19 @@ class LinearConstraints:
                 constant[k], terms[k] = np.nan, None
             elif of_rate and any((left[base] < whole[base]).any() for base in bases):
                 hard, soft = self._coefficients(of_rate, left)
-            rows_of_U.append(hard)
-            rows_of_V.append(soft)
+            hards.append(hard)
+            softs.append(soft)
         is_known = abs(self.R) @ np.isnan(constant) == 0
         for curve in self.curves.items:
             is_known[curve.rows] = not np.isnan(constant[curve.at]).any()
         return replace(
             self,
-            U=sparse.csr_array(sparse.vstack(rows_of_U)),
-            V=sparse.csr_array(sparse.vstack(rows_of_V)),
-            Q=pair_matrix(self.pair_blocks, terms, left),
-            S=residual_matrix(self.residual_blocks, terms, left),
+            tables={
+                "predicted": sparse.csr_array(sparse.vstack(hards)),
+                "loss": sparse.csr_array(sparse.vstack(softs)),
+                "pairs": block_matrix(self.pair_blocks, terms, left),
+                "residuals": block_matrix(self.residual_blocks, terms, left),
+            },
             constant=constant,
             R=keep_rows(self.R, is_known),
             b=np.where(is_known, self.b, 0.0),
@@ -735,10 +742,7 @@ class LinearConstraints:
         is_known = ~np.isnan(self.constant)
         return replace(
             self,
-            U=mixing @ self.U,
-            V=mixing @ self.V,
-            Q=mixing @ self.Q,
-            S=mixing @ self.S,
+            tables={name: mixing @ table for name, table in self.tables.items()},
             constant=np.where(is_known, mixing @ np.nan_to_num(self.constant), np.nan),
             mixing=mixing,
             half=half,
@@ -757,20 +761,19 @@ class LinearConstraints:
         hard = np.zeros((weight.size, self.U.shape[1] // weight.size))
         soft = np.zeros((1, weight.size))
         for term in terms:
-            if isinstance(term, (WeightedPairs, MeanResidual)):
-                continue
-            share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
-            if isinstance(term, WeightedFraction):
-                hard[term.cells] += share[:, None] * term.event
-            else:
-                soft[0, term.cells] += share
+            if isinstance(term, WeightedFraction | MeanLoss):
+                share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
+                if isinstance(term, WeightedFraction):
+                    hard[term.cells] += share[:, None] * term.event
+                else:
+                    soft[0, term.cells] += share
         return sparse.csr_array(hard.reshape(1, -1)), sparse.csr_array(soft)
 
     @cached_property
     def is_of_scores(self) -> Bool:
         """Whether each functional holds something else than rates; shape (n_functionals,)."""
-        matrices = (self.V, self.Q, self.S)
-        return np.asarray(np.any([np.diff(m.indptr) > 0 for m in matrices], axis=0))
+        others = (table for name, table in self.tables.items() if name != "predicted")
+        return np.asarray(np.any([np.diff(table.indptr) > 0 for table in others], axis=0))
 
     @cached_property
     def has_scores(self) -> Bool:

@@ -143,7 +143,7 @@ class ResidualRows:
     def value(self, multipliers: Float, margin: Array) -> float:
         """Compute the part of a Lagrangian that is linear in mean residuals."""
         tables = self.tables(find_probabilities(margin))
-        return float(self._constraints.residual_costs(multipliers) @ tables)
+        return float(self._constraints.costs(multipliers, "residuals") @ tables)
 
     def add_gradient(
         self, multipliers: Float, margin: Array, probability: Array, out: tuple[Array, Array]
@@ -176,7 +176,7 @@ class ResidualRows:
 
         Derivatives are multiplied by the weights of the row and of all rows.
         """
-        costs = self._constraints.residual_costs(multipliers)
+        costs = self._constraints.costs(multipliers, "residuals")
         if not costs.any():
             return
         probability = find_probabilities(margin)
