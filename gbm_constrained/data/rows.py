@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property, singledispatch
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -332,15 +332,14 @@ class Rows:
         return i < len(self.features) and name in names_of(self.features[i])
 
 
-@singledispatch
-def make_attribute(key: Any, rows: Rows) -> Attribute | Membership:
+def make_attribute(key: Key, rows: Rows) -> Attribute | Membership:
     """Make an attribute of rows, or raise `UnavailableError` if the rows do not have it."""
-    raise TypeError(f"{key!r} is no key of an attribute.")
-
-
-@make_attribute.register
-def _labels_or_sources(key: str, rows: Rows) -> Attribute:
-    """Find the label of each row, or the data set of each row."""
+    if isinstance(key, Mask):
+        return _membership(key, rows)
+    if isinstance(key, ReferenceModel):
+        return _decisions(key, rows)
+    if isinstance(key, tuple):
+        return _groups(key, rows)
     if key == "label":
         levels: tuple[Any, ...] = tuple(rows.classes.tolist())
         if not (rows.y < 0).any():
@@ -353,7 +352,6 @@ def _labels_or_sources(key: str, rows: Rows) -> Attribute:
     return Attribute((None, *rows.sources), np.repeat(np.arange(len(sizes)), sizes))
 
 
-@make_attribute.register
 def _membership(mask: Mask, rows: Rows) -> Membership:
     """Find the rows in a mask."""
     if rows.like is not None:
@@ -369,8 +367,7 @@ def _membership(mask: Mask, rows: Rows) -> Membership:
     return Membership(mask, rows.y.size)
 
 
-@make_attribute.register
-def _groups(names: tuple, rows: Rows) -> Attribute:  # type: ignore[type-arg]
+def _groups(names: Columns, rows: Rows) -> Attribute:
     """Divide the rows by the values of columns."""
     if not names:
         raise UnavailableError("groups are made by no column: give sensitive_features, or by=.")
@@ -432,7 +429,6 @@ def _intersect(
     return levels, codes.astype(np.min_scalar_type(len(levels)))
 
 
-@make_attribute.register
 def _decisions(model: ReferenceModel, rows: Rows) -> Attribute:
     """Find the decision of another model on each row."""
     if model.forgotten is not None:

@@ -21,7 +21,7 @@ amount. Tables have the rows of all measures, one measure after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -78,19 +78,14 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key | Amount | None]:
         for source in set(term.data_sets) & set(rows.sources):
             amount = [term.amount.column] if term.amount is not None else []
             for name in (*by, *(column.name for column in term.columns), *amount):
-                _check_column_of_data_set(constraint, rows, source, name)
+                if not rows.has_column(source, name):
+                    raise ValueError(
+                        f"{constraint}: column {name!r} is not known of the rows of data set "
+                        f"{source!r}. Rows of data sets have groups only from columns of X, as "
+                        f"sensitive_features are of the training rows: make it a column of X."
+                    )
     of_ones = [None] if any(term.amount is None for term in constraint.terms) else []
     return list(dict.fromkeys([*of_ones, *keys]))
-
-
-def _check_column_of_data_set(constraint: Constraint, rows: Rows, source: str, name: Any) -> None:
-    """Refuse groups of rows of a data set that has no column of them."""
-    if not rows.has_column(source, name):
-        raise ValueError(
-            f"{constraint}: column {name!r} is not known of the rows of data set "
-            f"{source!r}. Rows of data sets have groups only from columns of X, as "
-            f"sensitive_features are of the training rows: make it a column of X."
-        )
 
 
 def compile_constraints(
@@ -182,10 +177,10 @@ class _Programme:
                 groups = finder.find() if known is None else finder.find_further(known)
             finally:
                 self.small += finder.small
-        undefined = _refuse_undefined(constraint) if known is None else _undefined_is_nan
+        refused = constraint if known is None else None
         functionals = constraint.expression.functionals(groups)
         start = len(self.functionals)
-        found = [compiler.compile(rate, views, group, undefined) for rate, group in functionals]
+        found = [compiler.compile(rate, views, group, refused) for rate, group in functionals]
         self._close(found, groups)
         names = [
             str(rate if group is None else rate.restrict(*group.selectors))
@@ -282,31 +277,6 @@ class _Programme:
             small=tuple(self.small),
             curves=curves,
         )
-
-
-class NoRowsError(ValueError):
-    """Error of a rate that is taken over no rows."""
-
-
-def _undefined_is_nan(reason: str) -> float:
-    """Return NaN for a rate over no rows."""
-    return np.nan
-
-
-def _refuse_undefined(constraint: Constraint) -> Callable[[str], float]:
-    """Make a function that refuses a rate over no rows, with its remedy."""
-
-    def refuse(reason: str) -> float:
-        is_empty = reason == "at all"
-        remedy = (
-            "it rows with positive weight" if is_empty else "those rows positive sample_weight"
-        )
-        taken = "no rows at all" if is_empty else f"rows {reason} (a class without weight?)"
-        raise NoRowsError(
-            f"{constraint} is taken over {taken}: drop the constraint, or give {remedy}."
-        )
-
-    return refuse
 
 
 def _stack(tables: Sequence[Sequence[tuple[int, Float]]], width: int) -> Any:

@@ -247,6 +247,10 @@ class Functional:
         return sum(float(np.ptp(one.predicted, axis=1).sum()) for one in self.in_views)
 
 
+class NoRowsError(ValueError):
+    """Error of a rate that is taken over no rows."""
+
+
 class FunctionalCompiler:
     """Compiler of rates to functionals of the cells of a partition."""
 
@@ -258,12 +262,12 @@ class FunctionalCompiler:
         rate: LinearCombination,
         views: Mapping[Amount | None, View],
         group: Group | None,
-        undefined: Callable[[str], float],
+        constraint: Constraint | None,
     ) -> Functional:
         """Compile a rate, in a group if one is given.
 
-        `views` are those of the amounts that rows count for. `undefined` gives the constant of a
-        rate over no rows, or raises, given words for why.
+        `views` are those of the amounts that rows count for. Where a constraint is given, a rate
+        over no rows is refused in its name; it is undefined otherwise.
         """
         cells = self.cells
         maps = {a: FunctionalInView.of(view, cells.classes.size) for a, view in views.items()}
@@ -274,10 +278,10 @@ class FunctionalCompiler:
             bases = self.base_sets(term, view, group)
             empty = [base for base in bases if not weight[base].sum() > 0]
             if empty:
-                is_counted = count[empty[0]].any()
-                constant = undefined("whose total weight is zero" if is_counted else "at all")
+                if constraint is not None:
+                    _refuse_no_rows(constraint, is_empty=not count[empty[0]].any())
                 nothing = [FunctionalInView.of(v, cells.classes.size) for v in views.values()]
-                return Functional(tuple(nothing), constant, None)
+                return Functional(tuple(nothing), np.nan, None)
             if isinstance(term.event, RankedAbove | BinResidual):
                 terms.append(self._describe_entries(a, term.event, bases, view))
             else:
@@ -380,6 +384,16 @@ class FunctionalCompiler:
                     f"a data set do not have: give the model itself, or a column of them."
                 )
         return inside & cells.select(view, about_labels)
+
+
+def _refuse_no_rows(constraint: Constraint, *, is_empty: bool) -> None:
+    """Refuse a rate over no rows, or over rows without weight, with its remedy."""
+    remedy = "it rows with positive weight" if is_empty else "those rows positive sample_weight"
+    why = "no rows at all" if is_empty else "rows whose total weight is zero"
+    taken = why if is_empty else f"{why} (a class without weight?)"
+    raise NoRowsError(
+        f"{constraint} is taken over {taken}: drop the constraint, or give {remedy}."
+    )
 
 
 SMALL = "small groups"

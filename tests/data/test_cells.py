@@ -19,8 +19,8 @@ def test_small_and_large_numbers_of_cells_are_summed_alike(n_classes, dtype):
     idle = np.random.default_rng(4).random((3, 3000)) < 0.5
     few = some_constraints(n_classes, [masks[0], masks[0]])
     many = [*few, *(gc.error_rate(on=mask) <= 0.1 for mask in idle)]
-    assert n_cells(few, y, n_classes) <= cells.MASKED_SUM_CELLS
-    assert n_cells(many, y, n_classes) > cells.MASKED_SUM_CELLS
+    assert n_cells(few, y, n_classes) <= 12
+    assert n_cells(many, y, n_classes) > 12
     tables = [
         measure(constraints, y, margin.astype(dtype), weight, dtype=dtype)[: len(few)]
         for constraints in (few, many)
