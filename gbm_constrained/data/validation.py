@@ -425,8 +425,10 @@ class RowAlignment:
             f"and {to_python_scalar(found[i])!r} in {name}"
             for i in moved[:2].tolist()
         ]
-        times = [np.bincount(part, minlength=codes.max() + 1) for part in (codes[:n], codes[n:])]
-        if not np.array_equal(*times):  # One is no permutation of the other.
+        one, other = (
+            np.bincount(part, minlength=codes.max() + 1) for part in (codes[:n], codes[n:])
+        )
+        if not np.array_equal(one, other):  # One is no permutation of the other.
             self._different.setdefault(name, f"{name} ({examples[0]})")
             return
         what = "it" if " " in name else name

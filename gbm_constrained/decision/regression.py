@@ -98,7 +98,7 @@ class PredictedRows(EvaluationSet):
         The objective, which links scores and predictions.
     half : ndarray of shape (n_functionals,), default=None
         Rows at which a group counts as much as all groups together, see
-        :func:`~gbm_constrained.problem.linear_constraints.mix_groups`.
+        :func:`~gbm_constrained.problem.linear_constraints.find_half`.
     """
 
     lagrangian: RegressionLagrangian
@@ -719,5 +719,5 @@ def choose_map(rows: EvaluationSet, margin: Array) -> Affine:
 
 def _largest_violation(rows: EvaluationSet, margin: Array) -> float:
     """Find the largest violation of the calibration errors."""
-    is_of_bins = np.diff(rows.compiled.D.indptr) > 0
+    is_of_bins = np.diff(rows.compiled.row_tables["residuals"].indptr) > 0
     return float(rows.violations(margin)[is_of_bins].max(initial=0.0)) if is_of_bins.any() else 0.0

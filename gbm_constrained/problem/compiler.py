@@ -149,11 +149,8 @@ class _Programme:
     spans: list[slice] = field(default_factory=list)
     groups: list[tuple[Group, ...]] = field(default_factory=list)
     small: list[SmallGroup] = field(default_factory=list)
-    rows: list[Mapping[int, float]] = field(default_factory=list)
-    bounds: list[float] = field(default_factory=list)
-    units: list[float] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    owner: list[int] = field(default_factory=list)
+    # Coefficients, right-hand side, unit, name and constraint of each row.
+    rows: list[tuple[Mapping[int, float], float, float, str, int]] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
 
     def add(self, constraint: Constraint, views: Views, known: Sequence[Group] | None) -> None:
@@ -213,11 +210,8 @@ class _Programme:
         constants = {k: self.functionals[k].constant for k in defined}
         if np.isnan(list(constants.values())).any():
             return
-        self.rows.append(defined)
-        self.bounds.append(row.bound / unit - sum(a * constants[k] for k, a in defined.items()))
-        self.units.append(unit)
-        self.names.append(row.name)
-        self.owner.append(len(self.spans) - 1)
+        right = row.bound / unit - sum(a * constants[k] for k, a in defined.items())
+        self.rows.append((defined, right, unit, row.name, len(self.spans) - 1))
 
     def _add_curve(self, constraint: Constraint, row: CurvedRow, names: dict[int, str]) -> None:
         """Add the directions of a curved row, unless one of its functionals is undefined."""
@@ -225,18 +219,18 @@ class _Programme:
             return
         curve = Curve(row, len(self.rows))
         for i, sign in curve.directions:
-            self.rows.append({row.at[i]: sign})
-            self.bounds.append(row.bound)
-            self.units.append(1.0)
-            self.names.append(f"{'-' if sign < 0 else ''}{names[row.at[i]]} in {constraint}")
-            self.owner.append(len(self.spans) - 1)
+            name = f"{'-' if sign < 0 else ''}{names[row.at[i]]} in {constraint}"
+            self.rows.append(({row.at[i]: sign}, row.bound, 1.0, name, len(self.spans) - 1))
         self.curves.append(curve)
 
     def assemble(self, constraints: Sequence[Constraint]) -> LinearConstraints:
         """Assemble functionals and rows as matrices."""
         cells, functionals = self.cells, self.functionals
         n_cells, n_classes = len(cells), cells.classes.size
-        names = tuple(unique_names(self.names))
+        rows, bounds, units, row_names, owner = (
+            zip(*self.rows, strict=True) if self.rows else ((),) * 5
+        )
+        names = tuple(unique_names(row_names))
         terms = [one.terms for one in functionals]
         pair_blocks, residual_blocks = find_blocks(terms, cells.views)
         curves = Curves(len(self.rows), tuple(self.curves))
@@ -262,17 +256,17 @@ class _Programme:
             residual_blocks=residual_blocks,
             constant=np.array([one.constant for one in functionals]),
             R=make_csr(
-                [(np.array([*row.values()]), np.array([*row], np.intp)) for row in self.rows],
+                [(np.array([*row.values()]), np.array([*row], np.intp)) for row in rows],
                 len(functionals),
             ),
-            b=np.array(self.bounds),
-            unit=np.array(self.units),
+            b=np.array(bounds),
+            unit=np.array(units),
             rows=names,
             all_rows=names,
-            owner=np.array(self.owner, dtype=np.intp),
+            owner=np.array(owner, dtype=np.intp),
             spans=tuple(self.spans),
             groups=tuple(self.groups),
-            **find_row_properties(cells, functionals, self.rows, curves.is_curved),
+            **find_row_properties(cells, functionals, rows, curves.is_curved),
             terms=tuple(terms),
             small=tuple(self.small),
             curves=curves,

@@ -91,20 +91,19 @@ class SmallGroup:
 
 def quote_lookalikes(groups: Sequence[Group]) -> list[Group]:
     """Quote the texts of groups that look alike, such as the number 0 and the text "0"."""
-    looks = [normalize_text(str(group)) for group in groups]
-    times = Counter(looks)
-    quoted = [
-        replace(group, quote=repr) if times[look] > 1 else group
-        for group, look in zip(groups, looks, strict=True)
-    ]
+
+    def normalize_form(text: str) -> str:
+        return unicodedata.normalize("NFC", text)
+
     # Two forms of one letter look alike in quotes, too.
-    again = Counter(unicodedata.normalize("NFC", str(group)) for group in quoted)
-    return [
-        replace(group, quote=ascii)
-        if again[unicodedata.normalize("NFC", str(group))] > 1
-        else group
-        for group in quoted
-    ]
+    for quote, normalize in ((repr, normalize_text), (ascii, normalize_form)):
+        looks = [normalize(str(group)) for group in groups]
+        times = Counter(looks)
+        groups = [
+            replace(group, quote=quote) if times[look] > 1 else group
+            for group, look in zip(groups, looks, strict=True)
+        ]
+    return list(groups)
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:

@@ -17,7 +17,7 @@ the history, mean losses for the objective and for constraints on losses, tables
 rates, tables of mean residuals for calibration errors.
 
 A further statistic, such as the mean margin, is one more subclass of :class:`CellStatistic` in
-:func:`make_statistics`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
+:class:`Lagrangian`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
 matrix and a name in :class:`~gbm_constrained.problem.linear_constraints.LinearConstraints`.
 
 .. math:: \mathcal{L}(F, y) = f(F) + \langle y, g(F) \rangle + \frac{1}{\tau} D(F, \bar F)
@@ -260,16 +260,6 @@ class ViewCache:
                 yield place.view, reduce(np.maximum, parts)
 
 
-def _rank_entries(table: Float) -> tuple[Array, Array]:
-    """Find the sorted distinct entries of a table, and the rank of each, in the smallest type."""
-    low, high = table.min(), table.max()
-    is_high = table == high
-    if (is_high | (table == low)).all():  # The usual case needs no sorting.
-        return np.array([low, high]), is_high.view(np.uint8)
-    levels, ranks = np.unique(table, return_inverse=True)
-    return levels, ranks.astype(np.min_scalar_type(levels.size))
-
-
 class RowCoefficients:
     """Tables of coefficients that the kernels of all rows look up."""
 
@@ -436,7 +426,12 @@ class RowCoefficients:
         """
         key = table.tobytes()
         if self._entries is None or self._entries[0] != key:
-            levels, ranks = _rank_entries(table)
+            # Distinct entries, sorted, and the rank of each, in the smallest type.
+            levels = np.array([table.min(), table.max()])
+            ranks: Array = (table == levels[1]).view(np.uint8)
+            if ((table != levels[0]) & (table != levels[1])).any():
+                levels, of_entries = np.unique(table, return_inverse=True)
+                ranks = of_entries.astype(np.min_scalar_type(levels.size))
             largest = self._largest(ranks)
             levels = levels.astype(self.problem.dtype)
             low, step = levels[0], levels[-1] - levels[0]
@@ -631,13 +626,6 @@ class MeanLosses(CellStatistic):
 
 
 STATISTICS = ("predicted", "loss", "pairs", "residuals")
-
-
-def make_statistics(rows: ProblemRows) -> tuple[CellStatistic, ...]:
-    """Make the sums over rows that constraints, objective and history of a problem depend on."""
-    # On a graphics card, counting all rows takes less time than finding those that change.
-    is_tracked = rows.has_several_views and rows.array_module is np
-    return (TrackedFractions if is_tracked else PredictedFractions)(rows), MeanLosses(rows)
 
 
 class Point:
@@ -880,7 +868,9 @@ class ProblemConstants:
         constraints = self.rows.constraints
         ranges = constraints.cost_range
         if constraints.residual_blocks:  # Probabilities are as steep as proxies of rates.
-            ranges = ranges + sparse.csr_array(self._ranges_of_residuals(constraints.D.toarray()))
+            ranges = ranges + sparse.csr_array(
+                self._ranges_of_residuals(constraints.row_tables["residuals"].toarray())
+            )
         rates = rate_lipschitz(self.rows.n_classes) * ranges
         return rates @ scale, abs(self.rows.constraints.B) @ scale, self._reactions_of_pairs()
 
@@ -901,7 +891,9 @@ class ProblemConstants:
         for block in constraints.pair_blocks:
             weight = block.sum(self.rows.cell_weight)
             density = np.divide(total, weight, out=np.zeros_like(weight), where=weight > 0)
-            of_parts = pair_sensitivities(constraints.C[:, block.entries], density)
+            of_parts = pair_sensitivities(
+                constraints.row_tables["pairs"][:, block.entries], density
+            )
             # A cell has its share of a part's square.
             share = np.sqrt(self.rows.cell_weight[block.cells] * density[block.parts] / total)
             at = block.parts, block.cells
@@ -1009,7 +1001,7 @@ class ProblemConstants:
             costs = curve.combine(derivatives) @ constraints.U[curve.at]
             width = np.ptp(np.reshape(costs, (n_cells, -1)), axis=1)
             # Derivatives in mean residuals are one in size. They change signs, and average less.
-            residuals = abs(constraints.S[curve.at]).sum(axis=0)
+            residuals = abs(constraints.tables["residuals"][curve.at]).sum(axis=0)
             width += self._ranges_of_residuals(np.asarray(residuals).ravel())
             found[curve.rows] = steepest * float(np.linalg.norm(width * scale))
         return found
@@ -1143,7 +1135,10 @@ class Lagrangian:
         self.cell_weight, self.total_weight = rows.cell_weight, rows.total_weight
         self.constants = ProblemConstants(rows)
         self.coefficients = RowCoefficients(rows)
-        self.statistics = make_statistics(rows)
+        # On a graphics card, counting all rows takes less time than finding those that change.
+        is_tracked = rows.has_several_views and rows.array_module is np
+        fractions = (TrackedFractions if is_tracked else PredictedFractions)(rows)
+        self.statistics: tuple[CellStatistic, ...] = fractions, MeanLosses(rows)
 
     def narrow(self) -> None:
         """Compute in the precision of the returned gradients from now on, for two classes only."""

@@ -57,53 +57,6 @@ CREDIBLE_ROWS = 25.0
 """Rows, for each group beyond two, at which the rate of a group by itself counts one half."""
 
 
-def mix_groups(
-    constraints: Sequence[Constraint],
-    rows_of: Sequence[Float],
-    masses: Sequence[Float],
-    half: Float | None = None,
-) -> Any:
-    """Find the coefficients of stated functionals in credible ones.
-
-    Parameters
-    ----------
-    constraints : sequence of Constraint
-        The constraints.
-    rows_of : sequence of ndarray
-        Rows that each functional of a constraint is taken over.
-    masses : sequence of ndarray
-        Weight of these rows.
-    half : ndarray of shape (n_functionals,), default=None
-        Rows at which the value of a group and the mean of all groups count alike;
-        :data:`CREDIBLE_ROWS` for each group beyond two by default. At zero, groups are held at any
-        price.
-
-    Returns
-    -------
-    sparse array of shape (n_functionals, n_functionals), or None
-        None where all functionals stay as they are.
-    """
-    blocks: list[Any] = []
-    is_identity, start = True, 0
-    for constraint, n_rows, mass in zip(constraints, rows_of, masses, strict=True):
-        size, n_rates = n_rows.size, max(len(constraint.rates), 1)
-        n_groups = size // n_rates
-        rows = find_half(constraint, size) if half is None else half[start : start + size]
-        start += size
-        if n_groups < 2 or not acts_by_credibility(constraint) or not rows.any():
-            blocks.append(sparse.eye_array(size))
-            continue
-        is_identity = False
-        block = np.zeros((size, size))
-        for position in range(n_rates):
-            at = np.arange(position, n_groups * n_rates, n_rates)
-            block[np.ix_(at, at)] = _credible_means(
-                n_rows[at], mass[at], rows[at], has_reference=constraint.expression.has_reference
-            )
-        blocks.append(sparse.csr_array(block))
-    return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))
-
-
 def find_half(constraint: Constraint, size: int) -> Float:
     """Find the rows at which a group and the mean of all count alike, by functional."""
     n_groups = size // max(len(constraint.rates), 1)
@@ -114,18 +67,6 @@ def acts_by_credibility(constraint: Constraint) -> bool:
     """Whether a constraint compares groups that are not held at any price."""
     expression = constraint.expression
     return isinstance(expression, Grouped) and expression.small_groups != "hold"
-
-
-def _credible_means(n_rows: Float, mass: Float, half: Float, *, has_reference: bool) -> Float:
-    """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
-    own = 1.0 / (1.0 + half / np.maximum(n_rows, 1.0))
-    if has_reference:
-        own[-1] = 1.0
-        towards = np.zeros(own.size)
-        towards[-1] = 1.0
-    else:
-        towards = mass / mass.sum() if mass.any() else mass
-    return np.diag(own) + (1.0 - own)[:, None] * towards
 
 
 # Entries up to which scipy's checks of a product cost more than the product (a timing of both).
@@ -334,25 +275,6 @@ class Curves:
             found[curve.rows] = multipliers[curve.rows] @ slopes / square if square > 0.0 else 0.0
         return found
 
-    def find_tangents(
-        self, R: Any, b: Float, functionals: Float, constant: Float
-    ) -> tuple[Any, Float]:
-        """Replace the directions of each curve by its tangent, in one row each.
-
-        `constant` holds the parts of the functionals that the right-hand sides have been reduced
-        by.
-        """
-        table, right = R.tolil(), b.copy()
-        for curve in self.items:
-            slope, at = curve.gradient(functionals), curve.at
-            moved = slope @ (np.nan_to_num(functionals[at]) - constant[at])
-            for row in range(curve.rows.start, curve.rows.stop):
-                table[row] = 0.0
-                for k, a in zip(at, slope, strict=True):
-                    table[row, k] += a
-            right[curve.rows] = curve.row.bound - curve.value(functionals) + moved
-        return sparse.csr_array(table), right
-
 
 @dataclass(frozen=True)
 class LinearConstraints:
@@ -466,16 +388,6 @@ class LinearConstraints:
         """Coefficients of the mean losses, (n_functionals, n_cells)."""
         return self.tables["loss"]
 
-    @property
-    def Q(self) -> Any:  # noqa: N802
-        """Coefficients of the tables of pairs, (n_functionals, n_pairs)."""
-        return self.tables["pairs"]
-
-    @property
-    def S(self) -> Any:  # noqa: N802
-        """Coefficients of the tables of mean residuals, (n_functionals, n_entries)."""
-        return self.tables["residuals"]
-
     @cached_property
     def row_tables(self) -> dict[str, Any]:
         """Coefficients of each cell statistic in each row, (m, size of the statistic)."""
@@ -490,16 +402,6 @@ class LinearConstraints:
     def B(self) -> Any:  # noqa: N802
         """Coefficients of the mean losses in each row, (m, n_cells)."""
         return self.row_tables["loss"]
-
-    @property
-    def C(self) -> Any:  # noqa: N802
-        """Coefficients of the tables of pairs in each row, (m, n_pairs)."""
-        return self.row_tables["pairs"]
-
-    @property
-    def D(self) -> Any:  # noqa: N802
-        """Coefficients of the tables of mean residuals in each row, (m, n_entries)."""
-        return self.row_tables["residuals"]
 
     def find_stated(self, statistics: CellStatistics, functionals: Float) -> Float:
         """Compute the functionals as stated, given those of this object."""
@@ -538,11 +440,20 @@ class LinearConstraints:
         return found
 
     def tangent(self, functionals: Float) -> LinearConstraints:
-        """Replace curved rows by their tangents at some functionals."""
+        """Replace the directions of curved rows by their tangents at some functionals."""
         if not self.curves.items:
             return self
-        R, b = self.curves.find_tangents(self.R, self.b, functionals, self._finite_constant)
-        return replace(self, R=R, b=b, curves=Curves(len(self)))
+        R, b = self.R.tolil(), self.b.copy()
+        for curve in self.curves.items:
+            slope, at = curve.gradient(functionals), curve.at
+            # Right-hand sides have been reduced by the constants.
+            moved = slope @ (np.nan_to_num(functionals[at]) - self._finite_constant[at])
+            for row in range(curve.rows.start, curve.rows.stop):
+                R[row] = 0.0
+                for k, a in zip(at, slope, strict=True):
+                    R[row, k] += a
+            b[curve.rows] = curve.row.bound - curve.value(functionals) + moved
+        return replace(self, R=sparse.csr_array(R), b=b, curves=Curves(len(self)))
 
     # Functions that multiply vectors by the matrices, several times in each round.
     @cached_property
@@ -729,14 +640,7 @@ class LinearConstraints:
         """
         if self.mixing is not None:
             return self
-        n_rows, mass = (
-            [
-                np.array([self._smallest_base(of, k) for k in range(span.start, span.stop)])
-                for span in self.spans
-            ]
-            for of in (cells.weighted_count, cells.weight)
-        )
-        mixing = mix_groups(self.constraints, n_rows, mass, half)
+        mixing = self._mix_groups(cells, half)
         if mixing is None:
             return self
         is_known = ~np.isnan(self.constant)
@@ -749,12 +653,36 @@ class LinearConstraints:
             stated=self,
         )
 
-    def _smallest_base(self, of_cells: Float, k: int) -> float:
-        """Sum over the cells that a functional is taken over, the smaller side of pairs."""
+    def _mix_groups(self, cells: Cells, half: Float | None) -> Any:
+        """Find the coefficients of stated functionals in credible ones; None where none changes.
+
+        A rate is taken over the rows of the smaller side of pairs. Groups whose `half` is zero are
+        held at any price.
+        """
         sizes = [
-            float(of_cells[base].sum()) for term in self.terms[k] or () for base in term.bases
+            (min(float(of[base].sum()) for term in terms for base in term.bases) if terms else 0.0)
+            for of in (cells.weighted_count, cells.weight)
+            for terms in self.terms
         ]
-        return min(sizes, default=0.0)
+        n_rows, mass = np.split(np.array(sizes), 2)
+        mixing, is_mixed = sparse.eye_array(len(self.terms), format="lil"), False
+        for constraint, span in zip(self.constraints, self.spans, strict=True):
+            size, n_rates = span.stop - span.start, max(len(constraint.rates), 1)
+            n_groups = size // n_rates
+            rows = find_half(constraint, size) if half is None else half[span]
+            if n_groups < 2 or not acts_by_credibility(constraint) or not rows.any():
+                continue
+            is_mixed = True
+            for position in range(n_rates):
+                of_groups = np.arange(position, n_groups * n_rates, n_rates)
+                at = span.start + of_groups
+                own = 1.0 / (1.0 + rows[of_groups] / np.maximum(n_rows[at], 1.0))
+                towards = mass[at] / mass[at].sum() if mass[at].any() else mass[at]
+                if constraint.expression.has_reference:
+                    own[-1] = 1.0
+                    towards = np.eye(at.size)[-1]
+                mixing[np.ix_(at, at)] = np.diag(own) + (1.0 - own)[:, None] * towards
+        return sparse.csr_array(mixing) if is_mixed else None
 
     def _coefficients(self, terms: Sequence[RatePart], weight: Float) -> tuple[Any, Any]:
         """Compute the rows of U and V of a rate, given weights of cells."""
@@ -783,7 +711,8 @@ class LinearConstraints:
     @cached_property
     def has_tables(self) -> Bool:
         """Whether each row holds pair rates or residuals, which no threshold changes; (m,)."""
-        return np.asarray((np.diff(self.C.indptr) > 0) | (np.diff(self.D.indptr) > 0))
+        tables = (self.row_tables[name] for name in ("pairs", "residuals"))
+        return np.asarray(np.any([np.diff(table.indptr) > 0 for table in tables], axis=0))
 
     @property
     def has_tables_alone(self) -> bool:

@@ -6,7 +6,6 @@ from random_rows import N, decisions, draw, measure, some_constraints
 
 import gbm_constrained as gc
 from gbm_constrained.constraints.selectors import Mask
-from gbm_constrained.data import cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 
