@@ -187,19 +187,12 @@ class CombinedRows:
             [part.size for part in parts],
         )
 
-    def _extend(self, weight: Float | None, fill: Callable[[Float], float]) -> Float | None:
-        n = self.sizes[0]
+    def extend(self, weight: Float | None, fill: float | None = None) -> Float | None:
+        """Extend weights of the training rows to further rows, by their mean by default."""
         if weight is None or not self.names:
             return weight
-        return np.concatenate([np.ravel(weight), np.full(self.codes.size - n, fill(weight))])
-
-    def with_ones(self, weight: Float | None) -> Float | None:
-        """Extend weights in rates by ones for further rows."""
-        return self._extend(weight, lambda _: 1.0)
-
-    def with_mean(self, weight: Float | None) -> Float | None:
-        """Extend weights in the distance of scores by the mean weight for further rows."""
-        return self._extend(weight, lambda found: float(found.mean()))
+        value = float(weight.mean()) if fill is None else fill
+        return np.concatenate([np.ravel(weight), np.full(sum(self.sizes[1:]), value)])
 
     def refuse_with(self, **given: Any) -> None:
         """Refuse arguments with a value for each row, which further rows do not have."""
@@ -417,7 +410,7 @@ class Weights:
         if library is not None:
             library = library.astype(np.float32).astype(float)
         objective = _multiply(library, factors.objective, y)
-        return cls(data.sample_weight, library, data.combined.with_mean(objective))
+        return cls(data.sample_weight, library, data.combined.extend(objective))
 
     def with_log_odds(self, rows: Rows, log_odds: float) -> Float | None:
         """Compute objective weights that add to the log-odds of the second of two classes."""
@@ -512,7 +505,7 @@ class FitData:
         rows = Rows(
             combined.codes,
             classes,
-            combined.with_ones(weight),
+            combined.extend(weight, 1.0),
             columns_of(arguments.sensitive_features, n),
             combined.features,
             combined.names,

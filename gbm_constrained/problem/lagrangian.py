@@ -643,16 +643,11 @@ class Point:
         self._statistics = statistics
         self.margin = margin
 
-    def statistics(self) -> CellStatistics:
-        """Compute cell statistics: exact 0-1 fractions and mean losses."""
-        return self._compute_statistics(is_exact=False)
+    def statistics(self, *, is_exact: bool = False) -> CellStatistics:
+        """Compute cell statistics: exact 0-1 fractions and mean losses, in one pass over the rows.
 
-    def exact_statistics(self) -> CellStatistics:
-        """Compute cell statistics as reports show them: no table of pairs is from bins."""
-        return self._compute_statistics(is_exact=True)
-
-    def _compute_statistics(self, *, is_exact: bool) -> CellStatistics:
-        """Compute cell statistics in one pass over the rows, and tables of all rows."""
+        Tables of pairs may be from bins of scores unless `is_exact`.
+        """
         rows, margin = self.problem, self.margin
         tables = [statistic.begin(margin) for statistic in self._statistics]
 
@@ -673,6 +668,10 @@ class Point:
         if rows.residuals is not None:
             values["residuals"] = rows.residuals.tables(find_probabilities(margin))
         return CellStatistics(**values)
+
+    def exact_statistics(self) -> CellStatistics:
+        """Compute cell statistics as reports show them: no table of pairs is from bins."""
+        return self.statistics(is_exact=True)
 
     def losses(self) -> Float:
         """Compute the cross-entropy of each row."""
@@ -830,10 +829,21 @@ def norms_of(sensitivities: Any, views: Sequence[View]) -> tuple[Float, float]:
 class ProblemConstants:
     """Sensitivities, slopes and curvatures of the constraints of a problem.
 
+    The best constant model predicts the fractions of the classes in the weight, pi.
+
     Attributes
     ----------
     are_global : Whether Lipschitz constants hold for any scores, and not near the last ones.
     strong_convexity : Strong convexity of the loss, relative to the distance of scores.
+    units : Units of rows of constraints, objective and scores: all are numbers near one.
+    slope_on_path : Slope of the cross-entropy that dual steps of a booster assume. On a booster's
+        path the mean slope of losses is 0.3 and not 1, near that of rates.
+    primal_step : One over the smoothness of the cross-entropy in the score.
+    constant_curvature : Curvature of the mean loss in the score at the best constant model:
+        ``pi_0 pi_1`` for a binary margin; twice the mean of ``pi_k (1 - pi_k)`` for softmax
+        scores, an upper bound as in XGBoost.
+    constant_slope : Norm over classes of ``pi_k (1 - pi_k)``: the slope at that model.
+    constant_scores : Scores of that model: the logit of its fractions, or centred logs.
     """
 
     are_global: ClassVar[bool] = True
@@ -841,6 +851,20 @@ class ProblemConstants:
 
     def __init__(self, rows: ProblemRows) -> None:
         self.rows = rows
+        self.units = Units(np.ones(len(rows.constraints)), 1.0, 1.0)
+        self.slope_on_path = rate_lipschitz(rows.n_classes)
+        self.primal_step = 4.0 if rows.n_classes == 2 else 2.0
+        labels = np.maximum(rows.cells.labels[rows.cells.views[0].cells], 0)
+        total = np.bincount(labels, rows.objective_weight, rows.n_classes)
+        pi = total / (rows.total_weight or 1.0)
+        variance = pi * (1.0 - pi)
+        logs = np.log(np.maximum(pi, np.finfo(float).tiny))
+        self.constant_curvature = float(2.0 * np.mean(variance))
+        self.constant_slope = float(np.linalg.norm(variance))
+        self.constant_scores: float | Float = logs - logs.mean()
+        if pi.size == 2:
+            self.constant_curvature = float(pi[0] * pi[1])
+            self.constant_scores = float(logs[1] - logs[0])
 
     @cached_property
     def sensitivities(self) -> Any:
@@ -930,24 +954,6 @@ class ProblemConstants:
             steepness = np.maximum(problem.pairs.slopes(point.margin), MIN_EXACT_SLOPE) / STEEPEST
             reaction = reaction + pairs @ sparse.diags_array(steepness)
         return np.asarray(sparse.linalg.norm(reaction, axis=1))
-
-    @property
-    def units(self) -> Units:
-        """Units of rows of constraints, objective and scores: all are numbers near one."""
-        return Units(np.ones(len(self.rows.constraints)), 1.0, 1.0)
-
-    @property
-    def slope_on_path(self) -> float:
-        """Slope of the cross-entropy that dual steps of a booster assume.
-
-        On a booster's path the mean slope of losses is 0.3 and not 1, near that of rates.
-        """
-        return rate_lipschitz(self.rows.n_classes)
-
-    @property
-    def primal_step(self) -> float:
-        """One over the smoothness of the cross-entropy in the score."""
-        return 4.0 if self.rows.n_classes == 2 else 2.0
 
     def lipschitz_at(self, slopes: Float, of_pairs: Float) -> Float:
         """Compute Lipschitz constants of the rows with slopes observed on a path, (m,).
@@ -1064,34 +1070,6 @@ class ProblemConstants:
         inside = mass > 0
         slopes[inside] = np.sqrt(total[inside] / mass[inside])
         return slopes
-
-    @cached_property
-    def constant_curvature(self) -> float:
-        """Curvature of the mean loss in the score at the best constant model.
-
-        ``pi_0 pi_1`` for a binary margin, with pi the classes' fractions of the weight; twice the
-        mean of ``pi_k (1 - pi_k)`` for softmax scores, an upper bound as in XGBoost.
-        """
-        pi = self._class_fractions
-        return float(pi[0] * pi[1] if pi.size == 2 else 2.0 * np.mean(pi * (1.0 - pi)))
-
-    @cached_property
-    def constant_slope(self) -> float:
-        """Norm over classes of ``pi_k (1 - pi_k)``: the slope at the best constant model."""
-        pi = self._class_fractions
-        return float(np.linalg.norm(pi * (1.0 - pi)))
-
-    @property
-    def _class_fractions(self) -> Float:
-        labels = np.maximum(self.rows.cells.labels[self.rows.cells.views[0].cells], 0)
-        total = np.bincount(labels, self.rows.objective_weight, self.rows.n_classes)
-        return np.asarray(total / self.rows.total_weight)
-
-    @property
-    def constant_scores(self) -> float | Float:
-        """Scores of the best constant model: the logit of the class fractions, or centred logs."""
-        logs = np.log(np.maximum(self._class_fractions, np.finfo(float).tiny))
-        return float(logs[1] - logs[0]) if logs.size == 2 else np.asarray(logs - logs.mean())
 
     def concavity(self, multipliers: Float) -> Float:
         r"""Bound the negative curvature of the constraints' Lagrangian in each cell.

@@ -421,7 +421,7 @@ class LinearConstraints:
 
     def costs(self, multipliers: Float, statistic: str = "predicted") -> Float:
         """Add up the coefficients of a cell statistic in each row, weighted by multipliers."""
-        return self._products_of_rows[statistic](multipliers)
+        return self._products[f"rows.{statistic}"](multipliers)
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
@@ -434,7 +434,7 @@ class LinearConstraints:
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
-        found = self._product_with_R(functionals - self._finite_constant)
+        found = self._products["R"](functionals - self._finite_constant)
         for curve in self.curves.items:
             found[curve.rows] = curve.value(functionals)
         return found
@@ -455,19 +455,13 @@ class LinearConstraints:
             b[curve.rows] = curve.row.bound - curve.value(functionals) + moved
         return replace(self, R=sparse.csr_array(R), b=b, curves=Curves(len(self)))
 
-    # Functions that multiply vectors by the matrices, several times in each round.
     @cached_property
     def _products(self) -> dict[str, Callable[[Float], Float]]:
-        return {name: product_with(table) for name, table in self.tables.items()}
-
-    @cached_property
-    def _products_of_rows(self) -> dict[str, Callable[[Float], Float]]:
-        tables = self.row_tables.items()
-        return {name: product_with(table, transposed=True) for name, table in tables}
-
-    @cached_property
-    def _product_with_R(self) -> Callable[[Float], Float]:  # noqa: N802
-        return product_with(self.R)
+        """Functions that multiply vectors by the matrices, several times in each round."""
+        products = {name: product_with(table) for name, table in self.tables.items()}
+        for name, table in self.row_tables.items():
+            products[f"rows.{name}"] = product_with(table, transposed=True)
+        return {**products, "R": product_with(self.R)}
 
     @cached_property
     def _finite_constant(self) -> Float:

@@ -274,6 +274,8 @@ class RegressionConstants:
     Attributes
     ----------
     score : (n_samples,). The last scores.
+    constant_scores : Score of the best constant model for the squared error, the mean target.
+    strong_convexity : Strong convexity of the loss, relative to the distance of scores.
     """
 
     are_global: ClassVar[bool] = False
@@ -282,6 +284,8 @@ class RegressionConstants:
     def __init__(self, rows: RegressionRows) -> None:
         self.rows = rows
         self.score: Array = np.full(rows.n_samples, rows.constant_score)
+        self.constant_scores = rows.constant_score
+        self.strong_convexity = 1.0 if rows.objective.name == "squared" else 0.0
 
     def slopes(self) -> Float:
         """Root mean square slope of each row function in each cell, (n_cells * n_functions,)."""
@@ -309,19 +313,9 @@ class RegressionConstants:
         return self._curvature_at(np.full(self.rows.n_samples, self.rows.constant_score))
 
     @property
-    def constant_scores(self) -> float:
-        """Score of the best constant model for the squared error, the mean target."""
-        return self.rows.constant_score
-
-    @property
     def primal_step(self) -> float:
         """One over the curvature of the loss."""
         return 1.0 / self.constant_curvature
-
-    @property
-    def strong_convexity(self) -> float:
-        """Strong convexity of the loss, relative to the distance of scores."""
-        return 1.0 if self.rows.objective.name == "squared" else 0.0
 
     @cached_property
     def units(self) -> Units:

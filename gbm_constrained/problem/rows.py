@@ -309,8 +309,9 @@ class ProblemRows(WeightedCells):
         self.hessian_floor = hessian_floor
         self.has_several_views = cells.n_binding > 1
         self.has_loss_by_cell = "loss" in constraints.statistics
-        self._known = y if y.min(initial=0) >= 0 else np.maximum(y, 0)
-        self.labels = xp.asarray(self.kernel.encode(self._known, self.dtype))
+        known = y if y.min(initial=0) >= 0 else np.maximum(y, 0)
+        self.labels = xp.asarray(self.kernel.encode(known, self.dtype))
+        self.label_of_row = xp.asarray(known)  # That of rows without a label is zero.
         self._set_weight(weight, cells)
         given = constraints, cells, self.weight, self.total_weight
         self.pairs: PairRows | None = None
@@ -445,12 +446,6 @@ class ProblemRows(WeightedCells):
         bound = self.n_scores * self.sums.largest(float(np.abs(vectors).max(initial=0.0))) ** 2
         products = [self.sums.round(vectors * one, bound).sum(axis=1) for one in vectors]
         return np.asarray(self.reduce_sum(np.array(products)))
-
-    @cached_property
-    def label_of_row(self) -> Array:
-        """Class index of each row; that of rows without a label is zero, (n_samples,)."""
-        found: Array = self.array_module.asarray(self._known)
-        return found
 
     @cached_property
     def square_weight(self) -> Float:  # type: ignore[override]

@@ -58,9 +58,9 @@ def test_weights_of_other_rows():
     """One in rates; that of the average training row in the distance of scores."""
     stack = stacked(X, {"monitor": U})
     weight = np.arange(6.0)
-    np.testing.assert_array_equal(stack.with_ones(weight), [*weight, 1, 1])
-    np.testing.assert_array_equal(stack.with_mean(weight), [*weight, 2.5, 2.5])
-    assert stack.with_ones(None) is stack.with_mean(None) is None
+    np.testing.assert_array_equal(stack.extend(weight, 1.0), [*weight, 1, 1])
+    np.testing.assert_array_equal(stack.extend(weight), [*weight, 2.5, 2.5])
+    assert stack.extend(None, 1.0) is stack.extend(None) is None
     column = stacked(X, {"monitor": U}, weight[:, None])
     np.testing.assert_array_equal(column.sample_weight, [*weight, 0, 0])
 
@@ -74,7 +74,7 @@ def test_without_data_sets_nothing_is_touched(datasets):
     assert stack.sample_weight is weight
     assert stack.names == ()
     assert stack.sizes == [6]
-    assert stack.with_ones(np.ones(6)).size == 6
+    assert stack.extend(np.ones(6), 1.0).size == 6
     stack.refuse_with(init_score=np.ones(6))
 
 
