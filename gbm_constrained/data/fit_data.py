@@ -514,7 +514,10 @@ class FitData:
         )
         alignment = RowAlignment()
         alignment.check({**arguments.by_row(), **row_labels_of(constraints)})
-        alignment.check_data_sets(arguments.datasets)
+        for name, given in (arguments.datasets or {}).items():
+            if isinstance(given, tuple):
+                parts = (f"{part} of datasets[{name!r}]" for part in ("X", "y"))
+                alignment.check(dict(zip(parts, given, strict=True)))
         groups = arguments.groups
         groups = None if groups is None else as_groups(groups, n, len(rows))
         times = None

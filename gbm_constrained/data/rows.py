@@ -138,19 +138,17 @@ def warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
     alike: dict[str, list[Any]] = {}
     for value in (value for value in values if value is not MISSING):
         alike.setdefault(normalize_text(str(value)).casefold(), []).append(value)
-    found = [quote_values(group) for group in alike.values() if len(group) > 1]
+    found = []
+    for group in (group for group in alike.values() if len(group) > 1):
+        # Quotes do not tell two forms of one letter apart, but those in ASCII do.
+        forms = {unicodedata.normalize("NFC", repr(value)) for value in group}
+        found.append(" and ".join(map(repr if len(forms) == len(group) else ascii, group)))
     if found:
         issue_warning(
             f"Column {column!r} has values that look alike and are groups of their own: "
             f"{join_truncated(found)}. Spell them alike if they mean the same.",
             "GC202",
         )
-
-
-def quote_values(values: Sequence[Any]) -> str:
-    """List values in quotes, those that look alike in quotes in ASCII."""
-    forms = {unicodedata.normalize("NFC", repr(value)) for value in values}
-    return " and ".join(map(repr if len(forms) == len(values) else ascii, values))
 
 
 def check_amounts(amount: Amount, numbers: Float) -> Float:
@@ -491,7 +489,16 @@ def find_amounts(amount: Amount, rows: Rows) -> Float:
             f"of amounts depend on how the rows are dealt: train on one machine, or count rows."
         )
     if amount.is_array:
-        return check_amounts(amount, _amounts_of_array(amount, rows))
+        if rows.like is not None:
+            raise UnavailableError("amounts were given for training rows")
+        if amount.n_samples != rows.n_training:
+            raise ValueError(
+                f"weight= was given {amount.n_samples} amounts, but the training data have "
+                f"{rows.n_training} rows: give one amount per training row. Where rows are split "
+                f"or drawn, as in cross-validation, give the name of a column of amounts."
+            )
+        others = np.zeros(rows.y.size - rows.n_training)
+        return check_amounts(amount, np.concatenate([amount.to_array(), others]))
     numbers = pd.to_numeric(pd.Series(rows.column(amount.column)), errors="coerce")
     amounts = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
     ends = np.cumsum(rows.sizes_of_sources)
@@ -499,19 +506,6 @@ def find_amounts(amount: Amount, rows: Rows) -> Float:
         if not rows.has_column(source, amount.column):
             amounts[end - size : end] = 0.0
     return check_amounts(amount, amounts)
-
-
-def _amounts_of_array(amount: Amount, rows: Rows) -> Float:
-    """Take the amounts of training rows, and zero for those of further data sets."""
-    if rows.like is not None:
-        raise UnavailableError("amounts were given for training rows")
-    if amount.n_samples != rows.n_training:
-        raise ValueError(
-            f"weight= was given {amount.n_samples} amounts, but the training data have "
-            f"{rows.n_training} rows: give one amount per training row. Where rows are split or "
-            f"drawn, as in cross-validation, give the name of a column of amounts."
-        )
-    return np.concatenate([amount.to_array(), np.zeros(rows.y.size - rows.n_training)])
 
 
 def _refuse_on_machines(rows: Rows, what: str, example: str) -> None:

@@ -320,13 +320,16 @@ class GivenFolds:
         named = [
             (f"fold {k} of {self.name} trains on", f.training) for k, f in enumerate(self.folds)
         ]
+        remedy = "take a splitter that stratifies by y, or fewer folds"
+        if self.periods:
+            remedy = "take fewer n_folds, so that periods are longer"
         for what, rows in [*named, (f"{self.name} holds out", self.held)]:
             lacking = np.bincount(y[rows], minlength=len(classes)) == 0
             if lacking.any():
                 names = join_truncated([repr(c) for c in classes[lacking].tolist()], 3)
                 raise ValueError(
-                    f"{what} no row of class {names}: {self._remedy}, or merge the class with "
-                    f"another one."
+                    f"{what} no row of class {names}: {remedy}, or merge the class with another "
+                    f"one."
                 )
 
     @property
@@ -357,12 +360,6 @@ class GivenFolds:
             Period(np.searchsorted(self.held, rows), first, last)
             for rows, first, last in self.periods
         ]
-
-    @property
-    def _remedy(self) -> str:
-        if self.periods:
-            return "take fewer n_folds, so that periods are longer"
-        return "take a splitter that stratifies by y, or fewer folds"
 
     def _check(self) -> None:
         """Refuse folds that lack rows, and rows that are held out twice."""

@@ -403,13 +403,6 @@ class RowAlignment:
             else:
                 self._compare(*first, name, index)
 
-    def check_data_sets(self, datasets: Mapping[str, Any] | None) -> None:
-        """Refuse features and labels of a further data set that are in different orders."""
-        for name, given in (datasets or {}).items():
-            if isinstance(given, tuple):
-                parts = (f"{part} of datasets[{name!r}]" for part in ("X", "y"))
-                self.check(dict(zip(parts, given, strict=True)))
-
     def _compare(
         self, reference: str, expected: pd.Index[Any], name: str, found: pd.Index[Any]
     ) -> None:

@@ -42,7 +42,6 @@ from gbm_constrained.problem.blocks import (
 )
 from gbm_constrained.problem.functionals import (
     Functional,
-    FunctionalCompiler,
     FunctionalInView,
     Group,
     GroupFinder,
@@ -50,6 +49,7 @@ from gbm_constrained.problem.functionals import (
     SmallGroupWarning,
     check_number_of_groups,
     columns_by,
+    compile_rate,
     unique_names,
 )
 from gbm_constrained.problem.linear_constraints import Curve, Curves, LinearConstraints
@@ -166,10 +166,9 @@ class _Programme:
     def _compile(
         self, constraint: Constraint, views: Views, known: Sequence[Group] | None
     ) -> None:
-        compiler = FunctionalCompiler(self.cells)
         groups: Sequence[Group] = ()
         if constraint.expression.compares_groups:
-            finder = GroupFinder(constraint, views, compiler)
+            finder = GroupFinder(constraint, views, self.cells)
             try:
                 groups = finder.find() if known is None else finder.find_further(known)
             finally:
@@ -177,7 +176,9 @@ class _Programme:
         refused = constraint if known is None else None
         functionals = constraint.expression.functionals(groups)
         start = len(self.functionals)
-        found = [compiler.compile(rate, views, group, refused) for rate, group in functionals]
+        found = [
+            compile_rate(self.cells, rate, views, group, refused) for rate, group in functionals
+        ]
         self._close(found, groups)
         names = [
             str(rate if group is None else rate.restrict(*group.selectors))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
@@ -250,139 +251,135 @@ class NoRowsError(ValueError):
     """Error of a rate that is taken over no rows."""
 
 
-class FunctionalCompiler:
-    """Compiler of rates to functionals of the cells of a partition."""
+def compile_rate(
+    cells: Cells,
+    rate: LinearCombination,
+    views: Mapping[Amount | None, View],
+    group: Group | None,
+    constraint: Constraint | None,
+) -> Functional:
+    """Compile a rate, in a group if one is given.
 
-    def __init__(self, cells: Cells) -> None:
-        self.cells = cells
+    `views` are those of the amounts that rows count for. Where a constraint is given, a rate
+    over no rows is refused in its name; it is undefined otherwise.
+    """
+    maps = {a: FunctionalInView.of(view, cells.classes.size) for a, view in views.items()}
+    terms: list[RatePart] = []
+    for a, term in rate.terms:
+        view = views[term.amount]
+        weight, count = cells.weight[view.cells], cells.count[view.cells]
+        bases = base_sets(cells, term, view, group)
+        empty = [base for base in bases if not weight[base].sum() > 0]
+        if empty:
+            if constraint is not None:
+                _refuse_no_rows(constraint, is_empty=not count[empty[0]].any())
+            nothing = [FunctionalInView.of(v, cells.classes.size) for v in views.values()]
+            return Functional(tuple(nothing), np.nan, None)
+        if isinstance(term.event, RankedAbove | BinResidual):
+            terms.append(_describe_entries(cells.classes, a, term.event, bases, view))
+        else:
+            terms.append(_add_mean(cells, maps[term.amount], a, term, bases[0]))
+    return Functional(tuple(maps.values()), rate.constant, tuple(terms))
 
-    def compile(
-        self,
-        rate: LinearCombination,
-        views: Mapping[Amount | None, View],
-        group: Group | None,
-        constraint: Constraint | None,
-    ) -> Functional:
-        """Compile a rate, in a group if one is given.
 
-        `views` are those of the amounts that rows count for. Where a constraint is given, a rate
-        over no rows is refused in its name; it is undefined otherwise.
-        """
-        cells = self.cells
-        maps = {a: FunctionalInView.of(view, cells.classes.size) for a, view in views.items()}
-        terms: list[RatePart] = []
-        for a, term in rate.terms:
-            view = views[term.amount]
-            weight, count = cells.weight[view.cells], cells.count[view.cells]
-            bases = self.base_sets(term, view, group)
-            empty = [base for base in bases if not weight[base].sum() > 0]
-            if empty:
-                if constraint is not None:
-                    _refuse_no_rows(constraint, is_empty=not count[empty[0]].any())
-                nothing = [FunctionalInView.of(v, cells.classes.size) for v in views.values()]
-                return Functional(tuple(nothing), np.nan, None)
-            if isinstance(term.event, RankedAbove | BinResidual):
-                terms.append(self._describe_entries(a, term.event, bases, view))
-            else:
-                terms.append(self._add_mean(maps[term.amount], a, term, bases[0]))
-        return Functional(tuple(maps.values()), rate.constant, tuple(terms))
+def _add_mean(
+    cells: Cells, found: FunctionalInView, coefficient: float, term: Term, inside: Bool
+) -> RatePart:
+    """Add a multiple of the mean of a term over some cells, and describe it."""
+    view = found.view
+    event = term.event.cost(cells.levels_of(view))
+    largest = None if term.amount is None else term.amount.largest
+    mean = None
+    if term.event.is_cost:
+        unit = max(map(abs, term.event.range))
+        event, coefficient = event / unit, coefficient * unit
+        if term.amount is not None:  # Costs are divided by rows. Their mean has no exact test.
+            plain = np.bincount(view.small_codes, cells.rows.weight, len(view))
+            mean = float(cells.weight[view.cells][inside].sum() / plain[inside].sum())
+            coefficient, largest = coefficient * mean, math.inf
+    at = np.flatnonzero(inside)
+    share = np.where(inside, cells.weight[view.cells], 0.0)
+    share *= coefficient / share.sum()
+    where = cells.select(view, term.where)
+    share[~where] = 0.0
+    if term.event.is_loss:
+        found.loss[:] += share
+        return MeanLoss(coefficient, at + view.cells.start)
+    event = event * where[:, None]
+    found.predicted[:] += share[:, None] * event
+    if term.event.reference_model is not None:
+        found.imitation[:] += share[:, None] * event
+    return WeightedFraction(coefficient, at + view.cells.start, event[at], largest, mean)
 
-    def _add_mean(
-        self, found: FunctionalInView, coefficient: float, term: Term, inside: Bool
-    ) -> RatePart:
-        """Add a multiple of the mean of a term over some cells, and describe it."""
-        cells, view = self.cells, found.view
-        event = term.event.cost(cells.levels_of(view))
-        largest = None if term.amount is None else term.amount.largest
-        mean = None
-        if term.event.is_cost:
-            unit = max(map(abs, term.event.range))
-            event, coefficient = event / unit, coefficient * unit
-            if term.amount is not None:  # Costs are divided by rows. Their mean has no exact test.
-                plain = np.bincount(view.small_codes, cells.rows.weight, len(view))
-                mean = float(cells.weight[view.cells][inside].sum() / plain[inside].sum())
-                coefficient, largest = coefficient * mean, math.inf
-        at = np.flatnonzero(inside)
-        share = np.where(inside, cells.weight[view.cells], 0.0)
-        share *= coefficient / share.sum()
-        where = cells.select(view, term.where)
-        share[~where] = 0.0
-        if term.event.is_loss:
-            found.loss[:] += share
-            return MeanLoss(coefficient, at + view.cells.start)
-        event = event * where[:, None]
-        found.predicted[:] += share[:, None] * event
-        if term.event.reference_model is not None:
-            found.imitation[:] += share[:, None] * event
-        return WeightedFraction(coefficient, at + view.cells.start, event[at], largest, mean)
 
-    def _describe_entries(
-        self,
-        coefficient: float,
-        event: RankedAbove | BinResidual,
-        bases: Sequence[Bool],
-        view: View,
-    ) -> RatePart:
-        """Describe a pair rate, or the mean residual of a bin, as entries of a table."""
-        classes, cells = self.cells.classes, [np.flatnonzero(b) + view.cells.start for b in bases]
-        if isinstance(event, RankedAbove):
-            first, second = cells
-            target = int(event.target.is_class(classes).argmax())
-            if classes.size == 2 and target == 0:  # Scores of the first are those of the second.
-                first, second, target = second, first, 1
-            return WeightedPairs(coefficient, first, second, target)
-        if classes.size != 2:
-            raise ValueError(
-                f"a calibration error is that of the positive class of two, and y has "
-                f"{classes.size} classes: bound log_loss(), or train a classifier of two classes "
-                f"for each."
-            )
-        return MeanResidual(coefficient, cells[0], event.bins, event.position)
-
-    def base_sets(self, term: Term, view: View, group: Group | None) -> tuple[Bool, ...]:
-        """Find the cells of a view that a term is taken over: both sides of a pair rate."""
-        everything = np.ones(len(view), dtype=bool)
-        inside = everything if group is None else group.holds(view)
-        event = term.event
-        if not isinstance(event, RankedAbove):
-            return (self._base_set(term, term.base, view, inside),)
-        outside = everything if event.background == "all" else ~inside
-        sides = {
-            "both": (inside, inside),
-            "first": (inside, outside),
-            "second": (outside, inside),
-        }[event.group]
-        return (
-            self._base_set(term, term.base, view, sides[0]),
-            self._base_set(term, term.other_base, view, sides[1]),
+def _describe_entries(
+    classes: NDArray[Any],
+    coefficient: float,
+    event: RankedAbove | BinResidual,
+    bases: Sequence[Bool],
+    view: View,
+) -> RatePart:
+    """Describe a pair rate, or the mean residual of a bin, as entries of a table."""
+    cells = [np.flatnonzero(base) + view.cells.start for base in bases]
+    if isinstance(event, RankedAbove):
+        first, second = cells
+        target = int(event.target.is_class(classes).argmax())
+        if classes.size == 2 and target == 0:  # Scores of the first are those of the second.
+            first, second, target = second, first, 1
+        return WeightedPairs(coefficient, first, second, target)
+    if classes.size != 2:
+        raise ValueError(
+            f"a calibration error is that of the positive class of two, and y has "
+            f"{classes.size} classes: bound log_loss(), or train a classifier of two classes "
+            f"for each."
         )
+    return MeanResidual(coefficient, cells[0], event.bins, event.position)
 
-    def _base_set(
-        self, term: Term, selectors: Sequence[Selector], view: View, inside: Bool
-    ) -> Bool:
-        """Find the selected cells among some cells of a view."""
-        cells = self.cells
-        count, labels = cells.count[view.cells], cells.labels[view.cells]
-        about_labels = [s for s in selectors if s.needs_labels]
-        inside = inside & cells.select(view, [s for s in selectors if not s.needs_labels])
-        if cells.rows.sources and not term.data_sets:
-            inside &= cells.in_objective[view.cells]
-        needs_labels = about_labels or term.where or term.event.needs_labels
-        if needs_labels and count[inside & (labels < 0)].any():
-            is_mean = term.event.is_row_function
-            other = "mean_prediction or share_above" if is_mean else "selection_rate or churn"
+
+def base_sets(cells: Cells, term: Term, view: View, group: Group | None) -> tuple[Bool, ...]:
+    """Find the cells of a view that a term is taken over: both sides of a pair rate."""
+    everything = np.ones(len(view), dtype=bool)
+    inside = everything if group is None else group.holds(view)
+    event = term.event
+    if not isinstance(event, RankedAbove):
+        return (_base_set(cells, term, term.base, view, inside),)
+    outside = everything if event.background == "all" else ~inside
+    sides = {
+        "both": (inside, inside),
+        "first": (inside, outside),
+        "second": (outside, inside),
+    }[event.group]
+    return (
+        _base_set(cells, term, term.base, view, sides[0]),
+        _base_set(cells, term, term.other_base, view, sides[1]),
+    )
+
+
+def _base_set(
+    cells: Cells, term: Term, selectors: Sequence[Selector], view: View, inside: Bool
+) -> Bool:
+    """Find the selected cells among some cells of a view."""
+    count, labels = cells.count[view.cells], cells.labels[view.cells]
+    about_labels = [s for s in selectors if s.needs_labels]
+    inside = inside & cells.select(view, [s for s in selectors if not s.needs_labels])
+    if cells.rows.sources and not term.data_sets:
+        inside &= cells.in_objective[view.cells]
+    needs_labels = about_labels or term.where or term.event.needs_labels
+    if needs_labels and count[inside & (labels < 0)].any():
+        is_mean = term.event.is_row_function
+        other = "mean_prediction or share_above" if is_mean else "selection_rate or churn"
+        raise ValueError(
+            f"{term} needs labels, which rows of a data set do not have: give it as "
+            f"(X, y), or bound {other} on it."
+        )
+    for model in term.reference_models if cells.rows.like is None else ():
+        unknown = view.levels[model] == cells.classes.size
+        if count[inside & unknown].any():
             raise ValueError(
-                f"{term} needs labels, which rows of a data set do not have: give it as "
-                f"(X, y), or bound {other} on it."
+                f"{term} needs the other model's decisions, each a class of y, which rows of "
+                f"a data set do not have: give the model itself, or a column of them."
             )
-        for model in term.reference_models if cells.rows.like is None else ():
-            unknown = view.levels[model] == cells.classes.size
-            if count[inside & unknown].any():
-                raise ValueError(
-                    f"{term} needs the other model's decisions, each a class of y, which rows of "
-                    f"a data set do not have: give the model itself, or a column of them."
-                )
-        return inside & cells.select(view, about_labels)
+    return inside & cells.select(view, about_labels)
 
 
 def _refuse_no_rows(constraint: Constraint, *, is_empty: bool) -> None:
@@ -427,14 +424,10 @@ class GroupFinder:
     """
 
     def __init__(
-        self,
-        constraint: Constraint,
-        views: Mapping[Amount | None, View],
-        compiler: FunctionalCompiler,
+        self, constraint: Constraint, views: Mapping[Amount | None, View], cells: Cells
     ) -> None:
-        self.constraint, self.views, self.compiler = constraint, views, compiler
+        self.constraint, self.views, self.cells = constraint, views, cells
         self.view = next(iter(views.values()))
-        self.cells = compiler.cells
         self.expression = cast(Grouped, constraint.expression)
         self.by = columns_by(self.expression, self.cells.rows)
         self.small: list[SmallGroup] = []
@@ -495,7 +488,7 @@ class GroupFinder:
             for rate in self.expression.rates
             for _, term in rate.terms
             for view in [self.views[term.amount]]
-            for base in self.compiler.base_sets(term, view, group)
+            for base in base_sets(self.cells, term, view, group)
         ]
         return int(min(sizes, default=0))
 

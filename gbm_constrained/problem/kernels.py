@@ -595,12 +595,6 @@ class SoftmaxKernel:
         return block.tables.kept_rows(table, block.codes)
 
     @staticmethod
-    def _losses(margin: Array) -> Array:
-        shifted = margin - margin.max(axis=1, keepdims=True)
-        losses: Array = np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted
-        return losses
-
-    @staticmethod
     def loss(p: Array, margin: Array, labels: Array) -> Array:
         """Compute the cross-entropy, which the scores give where a probability underflows."""
         rows = array_module(labels).arange(labels.size)
@@ -611,8 +605,10 @@ class SoftmaxKernel:
     def value(self, block: Block) -> Array:
         """Compute the kernel value of each row."""
         p, margin, labels, codes, t, cap = block
+        shifted = margin - margin.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted
         values: Array = (
-            (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
+            (t.rows(t.target, codes) * losses).sum(axis=1)
             + (t.rows(t.cost, codes) * (p + self._soften(p)) / 2.0).sum(axis=1)
             + t.rows(t.clipped, codes) * np.minimum(self.loss(p, margin, labels), cap)
         )

@@ -621,8 +621,7 @@ class SquareKernel(PairKernel):
         -------
         gradient, curvature : ndarray of shape (n_samples,)
         """
-        prices = self._known(prices)
-        curvature = self._curvature(prices)
+        prices, curvature = self._curvature(prices)
         # A row of c is above one of d, for the price of (c, d), and below it for that of (d, c).
         ahead = 2.0 * self.c1 * self.c2 * self.density * (prices - prices.T).sum(axis=1)
         gradient = self._product(margin, prices, curvature) + ahead[self.cells]
@@ -643,8 +642,7 @@ class SquareKernel(PairKernel):
         -------
         ndarray of shape (n_samples,)
         """
-        prices = self._known(prices)
-        return self.apply_weights(self._product(direction, prices, self._curvature(prices)))
+        return self.apply_weights(self._product(direction, *self._curvature(prices)))
 
     def slopes(self, margin: Array) -> Float:
         """Compute the root mean square slope against other cells at the rows of each, (n_cells,).
@@ -659,15 +657,15 @@ class SquareKernel(PairKernel):
         apart = np.where(others, np.abs(means - means[:, None]) + self.c2, 0.0).max(axis=1)
         return np.asarray(2.0 * self.c1 * np.sqrt(np.where(known, variances + apart**2, 0.0)))
 
-    def _known(self, prices: Float) -> Float:
-        """Set the prices of cells without weight to zero."""
-        known = self.cell_weight > 0
-        return np.where(known & known[:, None], prices, 0.0)
+    def _curvature(self, prices: Float) -> tuple[Float, Float]:
+        """Compute the curvature of rows of weight one in each cell, (n_cells,).
 
-    def _curvature(self, prices: Float) -> Float:
-        """Compute the curvature of rows of weight one in each cell, (n_cells,)."""
+        The prices of cells without weight are zero, and are returned first.
+        """
+        known = self.cell_weight > 0
+        prices = np.where(known & known[:, None], prices, 0.0)
         slope = prices.sum(axis=1) + prices.sum(axis=0)
-        return np.asarray(2.0 * self.c1 * self.density * slope)
+        return prices, np.asarray(2.0 * self.c1 * self.density * slope)
 
     def _product(self, values: Array, prices: Float, curvature: Float) -> Float:
         """Compute the Hessian times values of rows, but for the rows' weights."""
