@@ -129,8 +129,11 @@ def compile_constraints(
     try:
         for j, constraint in enumerate(constraints):
             if like is not None and needs[j] is None:
-                view = cells.views[cells.view_of[j]]
-                programme.add_undefined(view, like.spans[j], like.groups[j])
+                # All functionals are undefined on these rows.
+                nowhere = FunctionalInView.of(cells.views[cells.view_of[j]], cells.classes.size)
+                nothing = Functional((nowhere,), np.nan, None)
+                n_functionals = like.spans[j].stop - like.spans[j].start
+                programme.close([nothing] * n_functionals, like.groups[j])
             else:
                 views = cells.views_by_amount(j)
                 programme.add(constraint, views, None if like is None else like.groups[j])
@@ -179,7 +182,7 @@ class _Programme:
         found = [
             compile_rate(self.cells, rate, views, group, refused) for rate, group in functionals
         ]
-        self._close(found, groups)
+        self.close(found, groups)
         names = [
             str(rate if group is None else rate.restrict(*group.selectors))
             for rate, group in functionals
@@ -193,13 +196,8 @@ class _Programme:
         for curved in constraint.branches(at) if constraint.expression.is_curved else ():
             self._add_curve(constraint, curved, dict(zip(at, names, strict=True)))
 
-    def add_undefined(self, view: View, span: slice, groups: tuple[Group, ...]) -> None:
-        """Add a constraint whose functionals are all undefined on these rows."""
-        nowhere = FunctionalInView.of(view, self.cells.classes.size)
-        nothing = Functional((nowhere,), np.nan, None)
-        self._close([nothing] * (span.stop - span.start), groups)
-
-    def _close(self, functionals: Sequence[Functional], groups: Sequence[Group]) -> None:
+    def close(self, functionals: Sequence[Functional], groups: Sequence[Group]) -> None:
+        """Add the functionals and the groups of a constraint."""
         start = len(self.functionals)
         self.functionals += functionals
         self.spans.append(slice(start, len(self.functionals)))
@@ -235,21 +233,11 @@ class _Programme:
         terms = [one.terms for one in functionals]
         pair_blocks, residual_blocks = find_blocks(terms, cells.views)
         curves = Curves(len(self.rows), tuple(self.curves))
-        hard, soft = (
-            [
-                [
-                    (one.view.cells.start * width, getattr(one, name).ravel())
-                    for one in found.in_views
-                ]
-                for found in functionals
-            ]
-            for name, width in (("predicted", n_classes), ("loss", 1))
-        )
         return LinearConstraints(
             constraints=tuple(constraints),
             tables={
-                "predicted": _stack(hard, n_cells * n_classes),
-                "loss": _stack(soft, n_cells),
+                "predicted": _stack(functionals, "predicted", n_cells, n_classes),
+                "loss": _stack(functionals, "loss", n_cells, 1),
                 "pairs": block_matrix(pair_blocks, terms, cells.weight),
                 "residuals": block_matrix(residual_blocks, terms, cells.weight),
             },
@@ -274,14 +262,17 @@ class _Programme:
         )
 
 
-def _stack(tables: Sequence[Sequence[tuple[int, Float]]], width: int) -> Any:
-    """Make a sparse matrix with the entries of some tables in each row, each from a column on."""
+def _stack(functionals: Sequence[Functional], name: str, n_cells: int, n_columns: int) -> Any:
+    """Make a sparse matrix of one kind of coefficients, each row from those of several views."""
     rows = []
-    for of_row in tables:
-        columns = [np.flatnonzero(table) + start for start, table in of_row]
-        values = [table[table != 0.0] for _, table in of_row]
+    for found in functionals:
+        values, columns = [], []
+        for one in found.in_views:
+            table = getattr(one, name).ravel()
+            values.append(table[table != 0.0])
+            columns.append(np.flatnonzero(table) + one.view.cells.start * n_columns)
         rows.append((np.concatenate(values), np.concatenate(columns)))
-    return make_csr(rows, width)
+    return make_csr(rows, n_cells * n_columns)
 
 
 MOST_JOINT_CELLS = 200

@@ -544,6 +544,10 @@ class LinearConstraints:
             found.append(at)
         return np.concatenate(found)
 
+    def by_row(self, of_constraints: Sequence[Any], dtype: Any) -> Any:
+        """Give each row of constraints what its constraint has, shape (m,)."""
+        return np.array(of_constraints, dtype=dtype)[self.owner]
+
     def totals(self, of_rows: Float) -> Float:
         """Sum a quantity of rows, such as multipliers, by constraint."""
         return np.bincount(self.owner, of_rows, len(self.constraints)).astype(np.float64)
@@ -553,19 +557,11 @@ class LinearConstraints:
         kept = ~np.isin(self.owner, list(idle))
         if kept.all():
             return self
-        return replace(
-            self,
-            R=self.R[kept],
-            b=self.b[kept],
-            unit=self.unit[kept],
-            rows=tuple(compress(self.rows, kept)),
-            owner=self.owner[kept],
-            cost_range=self.cost_range[kept],
-            may_reward_errors=self.may_reward_errors[kept],
-            must_reward_errors=self.must_reward_errors[kept],
-            splits_targets=self.splits_targets[kept],
-            curves=self.curves.keep(kept),
-        )
+        properties = ("cost_range", "may_reward_errors", "must_reward_errors", "splits_targets")
+        by_row = ("R", "b", "unit", "owner", *properties)
+        left: dict[str, Any] = {name: getattr(self, name)[kept] for name in by_row}
+        rows, curves = tuple(compress(self.rows, kept)), self.curves.keep(kept)
+        return replace(self, rows=rows, curves=curves, **left)
 
     def on(self, cells: Cells) -> LinearConstraints:
         """Leave out the cells that part of the rows leaves empty.
@@ -762,14 +758,12 @@ def find_first_constraints(compiled: LinearConstraints) -> Bool:
 
 def violation_weights(compiled: LinearConstraints) -> Float:
     """Return the factor on the violation of each row of constraints, shape (m,)."""
-    weights = np.array([c.violation_weight for c in compiled.constraints], dtype=np.float64)
-    return weights[compiled.owner]
+    return compiled.by_row([c.violation_weight for c in compiled.constraints], float)
 
 
 def compares_groups(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints that belong to a gap or a ratio of groups, shape (m,)."""
-    kinds = [c.expression.compares_pairs for c in compiled.constraints]
-    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+    return compiled.by_row([c.expression.compares_pairs for c in compiled.constraints], bool)
 
 
 def is_priced(compiled: LinearConstraints) -> Bool:
@@ -778,14 +772,13 @@ def is_priced(compiled: LinearConstraints) -> Bool:
         c.expression.compares_pairs and getattr(c.expression, "small_groups", "keep") != "hold"
         for c in compiled.constraints
     ]
-    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+    return compiled.by_row(kinds, bool)
 
 
 def acts_in_full(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints that compare no groups, or hold them at any price, (m,)."""
-    kinds = [not acts_by_credibility(c) for c in compiled.constraints]
-    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+    return compiled.by_row([not acts_by_credibility(c) for c in compiled.constraints], bool)
 
 
 def _priorities(compiled: LinearConstraints) -> Codes:
-    return np.array([c.priority for c in compiled.constraints], dtype=np.intp)[compiled.owner]
+    return compiled.by_row([c.priority for c in compiled.constraints], int)
