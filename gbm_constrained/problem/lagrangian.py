@@ -50,7 +50,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.selectors import Key
 from gbm_constrained.data.cells import (
     VIEW_CELLS,
@@ -67,7 +67,6 @@ from gbm_constrained.problem.kernels import (
     BinaryRowTables,
     Block,
     KernelTables,
-    ProxyName,
     RowTables,
     loss_lipschitz,
     over_classes,
@@ -282,57 +281,33 @@ class RowCoefficients:
         return self._tables[1]
 
     def _make_tables(self, multipliers: Float) -> KernelTables | BinaryRowTables:
-        problem = self.problem
+        """Make tables of cells, or in several views of rows that are each its own cell."""
+        problem, cells, K = self.problem, self.problem.cells, self.problem.n_classes
+        if problem.has_several_views and K == 2:
+            return self._binary_row_tables(multipliers)
         if problem.has_several_views:
-            binary = problem.n_classes == 2
-            return (self._binary_row_tables if binary else self._several_row_tables)(multipliers)
-        first = problem.cells.views[0].cells  # Views of idle constraints follow.
-        shape = (len(problem.cells), problem.n_classes)
-        costs: dict[ProxyName, Array] = {}
-        with_proxy: dict[ProxyName, Bool] = {
-            "logistic": ~problem.is_bounded,
-            problem.bounded_proxy: problem.is_bounded,
-        }
-        for name, rows in with_proxy.items():
-            of_proxy = problem.constraints.costs(np.where(rows, multipliers, 0.0)).reshape(shape)
-            costs[name] = (problem.density[:, None] * of_proxy)[first]
-        loss = problem.density * problem.constraints.costs(multipliers, "loss")
-        labels = np.maximum(problem.cells.labels, 0)
-        in_objective = problem.cells.in_objective[first]
-        return self._kernel_tables(KernelTables, costs, loss[first], labels[first], in_objective)
-
-    def _kernel_tables(
-        self,
-        kind: type[KernelTables],
-        costs: Mapping[ProxyName, Array],
-        loss: Array,
-        labels: Array,
-        in_objective: Array,
-    ) -> KernelTables:
-        """Make tables of cells, or of rows that are each its own cell, from costs by proxy."""
-        clipped = loss if np.isfinite(self.problem.cap) else np.zeros_like(loss)
-        positions = array_module(loss).arange(labels.size)
-        parts = [PROXIES[name].coefficients(of_proxy) for name, of_proxy in costs.items()]
+            width, xp = 2 * K + 1, problem.array_module
+            sums = xp.empty((problem.n_samples, width), dtype=problem.dtype)
+            for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
+                sums[rows] = total
+            costs, loss = [sums[:, :K], sums[:, K:-1]], sums[:, -1]
+            labels, inside = problem.label_of_row, xp.asarray(cells.in_objective)[cells.codes]
+        else:
+            first = cells.views[0].cells  # Views of idle constraints follow.
+            by_proxy = (
+                problem.constraints.costs(np.where(of_proxy, multipliers, 0.0)).reshape(-1, K)
+                for of_proxy in (~problem.is_bounded, problem.is_bounded)
+            )
+            costs = [(problem.density[:, None] * of_cells)[first] for of_cells in by_proxy]
+            loss = (problem.density * problem.constraints.costs(multipliers, "loss"))[first]
+            labels, inside = np.maximum(cells.labels, 0)[first], cells.in_objective[first]
+        proxies = PROXIES["logistic"], PROXIES[problem.bounded_proxy]
+        parts = [proxy.coefficients(cost) for proxy, cost in zip(proxies, costs, strict=True)]
         target, cost = (reduce(np.add, tables) for tables in zip(*parts, strict=True))
-        target[positions, labels] += in_objective + loss - clipped
-        return kind(target, cost, clipped, labels, self.problem.dtype)
-
-    def _several_row_tables(self, multipliers: Float) -> KernelTables:
-        """Make tables of more than two classes and several views."""
-        problem, K = self.problem, self.problem.n_classes
-        width = 2 * K + 1
-        xp = problem.array_module
-        sums = xp.empty((problem.n_samples, width), dtype=problem.dtype)
-        for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
-            sums[rows] = total
-        costs: dict[ProxyName, Array] = {
-            "logistic": sums[:, :K],
-            problem.bounded_proxy: sums[:, K:-1],
-        }
-        in_objective = xp.asarray(problem.cells.in_objective)[problem.cells.codes]
-        return self._kernel_tables(
-            RowTables, costs, sums[:, -1], problem.label_of_row, in_objective
-        )
+        clipped = loss if np.isfinite(problem.cap) else np.zeros_like(loss)
+        target[array_module(loss).arange(labels.size), labels] += inside + loss - clipped
+        kind = RowTables if problem.has_several_views else KernelTables
+        return kind(target, cost, clipped, labels, problem.dtype)
 
     def _binary_row_tables(self, multipliers: Float) -> BinaryRowTables:
         """Make tables of two classes and several views, in place of the last ones."""

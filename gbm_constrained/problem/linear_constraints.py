@@ -34,6 +34,7 @@ from itertools import compress, pairwise
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
@@ -544,9 +545,9 @@ class LinearConstraints:
             found.append(at)
         return np.concatenate(found)
 
-    def by_row(self, of_constraints: Sequence[Any], dtype: Any) -> Any:
+    def by_row(self, of_constraints: Sequence[Any], dtype: Any) -> NDArray[Any]:
         """Give each row of constraints what its constraint has, shape (m,)."""
-        return np.array(of_constraints, dtype=dtype)[self.owner]
+        return np.asarray(np.array(of_constraints, dtype=dtype)[self.owner])
 
     def totals(self, of_rows: Float) -> Float:
         """Sum a quantity of rows, such as multipliers, by constraint."""
