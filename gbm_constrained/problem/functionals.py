@@ -272,7 +272,13 @@ def compile_rate(
         empty = [base for base in bases if not weight[base].sum() > 0]
         if empty:
             if constraint is not None:
-                _refuse_no_rows(constraint, is_empty=not count[empty[0]].any())
+                what, remedy = "no rows at all", "it rows with positive weight"
+                if count[empty[0]].any():
+                    what = "rows whose total weight is zero (a class without weight?)"
+                    remedy = "those rows positive sample_weight"
+                raise NoRowsError(
+                    f"{constraint} is taken over {what}: drop the constraint, or give {remedy}."
+                )
             nothing = [FunctionalInView.of(v, cells.classes.size) for v in views.values()]
             return Functional(tuple(nothing), np.nan, None)
         if isinstance(term.event, RankedAbove | BinResidual):
@@ -380,16 +386,6 @@ def _base_set(
                 f"a data set do not have: give the model itself, or a column of them."
             )
     return inside & cells.select(view, about_labels)
-
-
-def _refuse_no_rows(constraint: Constraint, *, is_empty: bool) -> None:
-    """Refuse a rate over no rows, or over rows without weight, with its remedy."""
-    remedy = "it rows with positive weight" if is_empty else "those rows positive sample_weight"
-    why = "no rows at all" if is_empty else "rows whose total weight is zero"
-    taken = why if is_empty else f"{why} (a class without weight?)"
-    raise NoRowsError(
-        f"{constraint} is taken over {taken}: drop the constraint, or give {remedy}."
-    )
 
 
 SMALL = "small groups"

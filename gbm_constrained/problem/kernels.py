@@ -146,7 +146,7 @@ def clip_cap(outlier_clip: float | None) -> float:
     return np.inf if outlier_clip is None else float(np.logaddexp(0.0, outlier_clip))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelTables:
     """Coefficients of the row kernel of every cell, with what kernels derive from them.
 
@@ -165,12 +165,8 @@ class KernelTables:
     clipped: Array
     cell_labels: Array
     dtype: np.dtype[Any]
-    _looked_up: dict[tuple[bytes, int, int], Array] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _by_sign: dict[bytes, tuple[float, float] | None] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _looked_up: dict[tuple[bytes, int, int], Array] = field(default_factory=dict, init=False)
+    _by_sign: dict[bytes, tuple[float, float] | None] = field(default_factory=dict, init=False)
 
     @cached_property
     def _own(self) -> tuple[Array, Array]:
