@@ -10,11 +10,9 @@ The parts are
 
 - the objective: T = one-hot of the label;
 - a mean-loss constraint: the same, times its coefficient;
-- a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy: see
-  :mod:`gbm_constrained.problem.kernels`.
+- a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy (see Proxies).
 
-Of two classes, a ramp may stand for ``(p + q) / 2``: see
-:mod:`gbm_constrained.problem.kernels`.
+Of two classes, a ramp may stand for ``(p + q) / 2`` (see The ramp).
 
 With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
 
@@ -44,13 +42,14 @@ times too steep, and a bound for each score alone costs accuracy (evidence, Prox
 A kernel works on blocks of rows in two steps, so that values and gradients at the same scores
 share the exponentials: ``link`` turns scores into probabilities, everything else takes those.
 
-"Class 1 is predicted" becomes :math:`r(m) = \max(0, \min(1, 1/2 + m / 4))`, which is as steep at a
-margin of zero as the probability of class 1 (Goh, Cotter, Gupta and Friedlander, section 2, with a
-ramp four times as wide). A row with the expected cost Q of class 1 over class 0 contributes
-``Q r(m)``. Rows beyond the ends of the ramp have no gradient: a row far on the wrong side does
-not pull at all, where the sigmoid lets it pull a little.
+**The ramp.** "Class 1 is predicted" becomes :math:`r(m) = \max(0, \min(1, 1/2 + m / 4))`, which is
+as steep at a margin of zero as the probability of class 1 (Goh, Cotter, Gupta and Friedlander,
+section 2, with a ramp four times as wide). A row with the expected cost Q of class 1 over class 0
+contributes ``Q r(m)``. Rows beyond the ends of the ramp have no gradient: a row far on the wrong
+side does not pull at all, where the sigmoid lets it pull a little.
 
-**Hessian.** The second derivative is zero, or does not exist, and leaves need a number above zero.
+**Hessian of the ramp.** The second derivative is zero, or does not exist, and leaves need a
+number above zero.
 Let s be the sign of Q. The convex bound of the ramp that is tight where one stands (the paper's
 equation 4) is constant where ``s m >= 2``, and up to a constant the hinge
 ``|Q| max(0, 1/2 + s m / 4)`` elsewhere. The hinge is nowhere above the parabola that touches it
@@ -68,8 +67,8 @@ over that distance. Where the bound is constant, the Hessian is zero: such a row
 objective. Gradient and Hessian are thus those of the paper's Algorithm 1 with bounds that are
 renewed in every round.
 
-A 0-1 rate with cost ``a_k`` of predicting class k is replaced by coefficients T and Q of the row
-kernel (see :mod:`gbm_constrained.problem.kernels`). Multipliers always move on exact rates.
+**Proxies.** A 0-1 rate with cost ``a_k`` of predicting class k is replaced by coefficients T and Q
+of the row kernel. Multipliers always move on exact rates.
 
 ``"logistic"``
     :math:`T_k = (\max_l a_l - a_k) / \log 2`. With :math:`1[\text{prediction} \ne k] \le
@@ -83,8 +82,8 @@ kernel (see :mod:`gbm_constrained.problem.kernels`). Multipliers always move on 
     constraints are met by flipping the few nearest rows, for which multipliers grow large; q alone
     reaches far and costs accuracy (evidence, Proxies).
 ``"ramp"``
-    :math:`Q = a`. "Class 1 is predicted" becomes a ramp of the margin of two classes
-    (:mod:`gbm_constrained.problem.kernels`). A row beyond the ramp's ends does not pull.
+    :math:`Q = a`. "Class 1 is predicted" becomes a ramp of the margin of two classes. A row beyond
+    the ramp's ends does not pull.
 """
 
 from __future__ import annotations

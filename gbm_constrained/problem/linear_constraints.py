@@ -615,7 +615,7 @@ class LinearConstraints:
         return V if self.mixing is None else self.mixing @ V
 
     def make_credible(self, cells: Cells, half: Float | None = None) -> LinearConstraints:
-        """Let groups act as far as their rows can tell (:mod:`~.problem.credibility`).
+        """Let groups act as far as their rows can tell.
 
         Parameters
         ----------

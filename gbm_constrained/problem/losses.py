@@ -23,8 +23,8 @@ squared        F            F - y                 1
 huber          F            F - y, clipped        1 (LightGBM's)
 pseudo_huber   F            z / sqrt(1 + (z/d)^2) (1 + (z/d)^2)^(-3/2), z = F - y
 fair           F            c z / (|z| + c)       (c / (|z| + c))^2, z = F - y
-absolute       F            sign(F - y)           that of :mod:`.row_functions`
-quantile       F            1(F > y) - alpha      that of :mod:`.row_functions`
+absolute       F            sign(F - y)           that of the least parabola
+quantile       F            1(F > y) - alpha      that of the least parabola
 poisson        exp(F)       f - y                 f exp(0.7), the libraries' own factor
 tweedie        exp(F)       f^(2-p) - y f^(1-p)   (2-p) f^(2-p) - (1-p) y f^(1-p)
 gamma          exp(F)       1 - y / f             y / f

@@ -13,12 +13,11 @@ that of d within V,
 U and V may overlap. A row is then paired with itself too, which counts one half, so that AUC(U, U)
 is one half. The table and its transpose add up to one.
 
-Multipliers move on the exact table P of :mod:`gbm_constrained.problem.pairs`, which is a
-step function of the scores. Gradients see a smooth table: the one of this module, or the square
-surrogate of :mod:`gbm_constrained.problem.pairs`.
+Multipliers move on the exact table P (:func:`pair_table`), which is a step function of the scores.
+Gradients see a smooth table: that of the density of scores, or the square surrogate.
 
-The step 1[u > 0] of a difference of margins u becomes the logistic function, of one unit of
-margin. With C the derivative of a Lagrangian in P, :math:`M = C - C'`, :math:`W_c` the
+**Density.** The step 1[u > 0] of a difference of margins u becomes the logistic function, of one
+unit of margin. With C the derivative of a Lagrangian in P, :math:`M = C - C'`, :math:`W_c` the
 weight of cell c and W that of all rows, the gradient of a row i of cell c, times W, is
 
 .. math:: w_i \frac{W}{W_c} \sum_d M_{cd} \, k_d(f_i), \qquad
@@ -30,11 +29,10 @@ so that a round costs O(n + bins n_cells^2) whatever the number of constraints. 
 of the gradient is taken for the curvature. A step of this kernel alone is then one unit of margin
 at most, the width of k.
 
-The step 1[u > 0] of a difference of margins u becomes :math:`\ell(-u)` with :math:`\ell(u) = c_1
-(u - c_2)^2`, as in Yao, Lin and Yang, "Stochastic methods for AUC optimization subject to
-AUC-based fairness constraints", 2023, eq. 4 and 5. The surrogate is convex in the scores. With
-:math:`m_c` the mean and :math:`v_c` the variance of the margins of cell c, it depends on the cells
-alone:
+**Square surrogate.** The step becomes :math:`\ell(-u)` with :math:`\ell(u) = c_1 (u - c_2)^2`, as
+in Yao, Lin and Yang, "Stochastic methods for AUC optimization subject to AUC-based fairness
+constraints", 2023, eq. 4 and 5. The surrogate is convex in the scores. With :math:`m_c` the mean
+and :math:`v_c` the variance of the margins of cell c, it depends on the cells alone:
 
 .. math:: E[\ell(f_i - f_j)] = c_1 \left( v_c + v_d + (m_c - m_d - c_2)^2 \right).
 """
