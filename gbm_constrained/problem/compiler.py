@@ -136,7 +136,14 @@ def compile_constraints(
                 programme.close([nothing] * n_functionals, like.groups[j])
             else:
                 views = cells.views_by_amount(j)
-                programme.add(constraint, views, None if like is None else like.groups[j])
+                known = None if like is None else like.groups[j]
+                try:
+                    programme.add(constraint, views, known)
+                except ValueError as error:
+                    message = str(error)
+                    if str(constraint) not in message:
+                        message = f"{constraint}: {message}"
+                    raise type(error)(message) from None
     finally:  # An error may be about what small groups leave.
         if warning is not None:
             warning.warn(programme.small)
@@ -158,17 +165,6 @@ class _Programme:
 
     def add(self, constraint: Constraint, views: Views, known: Sequence[Group] | None) -> None:
         """Compile a constraint; `known` are the groups of the training rows."""
-        try:
-            self._compile(constraint, views, known)
-        except ValueError as error:
-            message = str(error)
-            if str(constraint) not in message:
-                message = f"{constraint}: {message}"
-            raise type(error)(message) from None
-
-    def _compile(
-        self, constraint: Constraint, views: Views, known: Sequence[Group] | None
-    ) -> None:
         groups: Sequence[Group] = ()
         if constraint.expression.compares_groups:
             finder = GroupFinder(constraint, views, self.cells)
