@@ -308,8 +308,8 @@ def score_decisions(
     return ScoredDecisions(
         decisions,
         lagrangian.at(margin).losses() if compiled.V.nnz else None,
-        margin if compiled.Q.nnz else None,
-        find_probabilities(margin) if compiled.S.nnz else None,
+        margin if compiled.tables["pairs"].nnz else None,
+        find_probabilities(margin) if compiled.tables["residuals"].nnz else None,
     )
 
 

@@ -98,10 +98,10 @@ class PredictedRows(EvaluationSet):
         The objective, which links scores and predictions.
     half : ndarray of shape (n_functionals,), default=None
         Rows at which a group counts as much as all groups together, see
-        :func:`~gbm_constrained.problem.linear_constraints.mix_groups`.
+        :func:`~gbm_constrained.problem.linear_constraints.find_half`.
     """
 
-    lagrangian: RegressionLagrangian  # type: ignore[assignment]
+    lagrangian: RegressionLagrangian
     choices: dict[int, AffineChoice]  # type: ignore[assignment]
 
     def __init__(
@@ -561,8 +561,8 @@ def find_prices(rows: PredictedRows, score: Array, criterion: Criterion) -> Floa
     inner = f if problem.objective.has_log_link else 1.0
     A = np.zeros((len(compiled), len(cells)))
     for k, function in enumerate(problem.functions):
-        slope = row_derivatives(function, problem.targets, f, problem.scale).slope * inner
-        mean = cells.total(problem.row_weight * slope) / problem.cell_weight
+        slope = row_derivatives(function, problem.targets, f, problem.scale)[0] * inner
+        mean = cells.total(problem.row_weight * slope) / problem.divisor
         A += compiled.A[:, k::n_functions].toarray() * mean
     curvature = problem.objective.derivatives(problem.targets, score, problem.scale)[1]
     h = cells.total(problem.objective_weight * curvature) / problem.total_weight
@@ -610,7 +610,7 @@ class _Part:
         share = sparse.csr_array(shape)
         for view in problem.cells.take(index).views:
             at = np.arange(index.size), view.codes
-            weight = view.weigh(problem.row_weight[index]) / problem.cell_weight[view.codes]
+            weight = view.weigh(problem.row_weight[index]) / problem.divisor[view.codes]
             share = share + sparse.csr_array((weight, at), shape)
         A = problem.constraints.A[self.kept]
         n_functions = len(problem.functions)
@@ -719,5 +719,5 @@ def choose_map(rows: EvaluationSet, margin: Array) -> Affine:
 
 def _largest_violation(rows: EvaluationSet, margin: Array) -> float:
     """Find the largest violation of the calibration errors."""
-    is_of_bins = np.diff(rows.compiled.D.indptr) > 0
+    is_of_bins = np.diff(rows.compiled.row_tables["residuals"].indptr) > 0
     return float(rows.violations(margin)[is_of_bins].max(initial=0.0)) if is_of_bins.any() else 0.0

@@ -56,8 +56,8 @@ from gbm_constrained.evaluation.verdicts import (
 )
 from gbm_constrained.metrics.base import BoundMetric, Metric
 from gbm_constrained.metrics.reading import read_metrics
-from gbm_constrained.problem.compiler import JointCells, NoRowsError, compile_constraints
-from gbm_constrained.problem.functionals import Group, SmallGroupWarning
+from gbm_constrained.problem.compiler import JointCells, compile_constraints
+from gbm_constrained.problem.functionals import Group, NoRowsError, SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.losses import RegressionObjective
 from gbm_constrained.problem.pairs import PairRows

@@ -40,7 +40,7 @@ class Sample:
 
     def p(self, scores):
         tables = self.rows.tables(scores)
-        functionals = self.compiled.Q @ tables + self.compiled.constant
+        functionals = self.compiled.tables["pairs"] @ tables + self.compiled.constant
         return self.at(functionals)
 
     def at(self, functionals):
