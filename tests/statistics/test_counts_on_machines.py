@@ -14,7 +14,7 @@ from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.influence import estimate_between_fold_deviation
 from gbm_constrained.statistics.intervals import (
-    LossIntervals,
+    MeanIntervals,
     constraint_intervals,
     functional_intervals,
 )
@@ -120,7 +120,7 @@ def test_intervals_of_losses_are_those_of_all_rows(weighted):
         counts = CellCounts.of(cells, data.decided[at])
         f = np.linspace(0.3, 0.9, compiled.constant.size)
         sampled = Sampled.of(compiled, counts)
-        found = LossIntervals(cells, compiled, data.decided[at], loss[at])
+        found = MeanIntervals(cells, compiled, data.decided[at], loss[at])
         return [*found.complete(f, *sampled)]
 
     found = measure_deals(measure, N, group=data.sex)

@@ -42,12 +42,11 @@ def draw(seed=0, n=300, n_groups=2, n_classes=2):
 
 
 def intervals_of(case, *constraints):
-    """Complete empty intervals, and return those of constraints and of functionals."""
+    """Return those of constraints and of functionals."""
     margin, y, g, weight = case
     rows = Rows(y, np.unique(y), weight, {"g": g}, [np.zeros((y.size, 1))])
     cells, compiled = compile_constraints(constraints, rows)
-    nothing = np.full((len(constraints), 2), np.nan), np.full((compiled.constant.size, 2), np.nan)
-    return PairIntervals(cells, compiled, margin).complete(*nothing)
+    return PairIntervals(cells, compiled, margin).complete(np.zeros(compiled.constant.size))
 
 
 def sums_of(case, rates, coefficients):

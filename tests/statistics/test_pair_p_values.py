@@ -13,7 +13,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.pairs import PairRates, PairRows
 from gbm_constrained.statistics.pairs import (
-    CellSizes,
+    cell_sizes,
     pair_deviation,
     pair_p_value,
     pair_p_values,
@@ -63,7 +63,7 @@ def test_the_p_value_is_the_delta_at_which_the_deviation_fits():
     each = np.eye(4, dtype=bool)
     rates = PairRates(each[[1, 3]], each[[0, 2]])
     for _ in range(200):
-        sizes = CellSizes.of(np.repeat(np.arange(4), rng.integers(2, 60, 4)), None, 4)
+        sizes = cell_sizes(np.repeat(np.arange(4), rng.integers(2, 60, 4)), None, 4)
         a, room = rng.choice([-1.5, -0.5, 1.0, 2.0], size=2), rng.uniform(0.05, 0.8)
         p = pair_p_value(sizes, rates, a, room)
         assert 0.0 < p < 1.0

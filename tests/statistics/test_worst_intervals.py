@@ -13,7 +13,7 @@ import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.binomial import clopper_pearson
-from gbm_constrained.statistics.intervals import LossIntervals, constraint_intervals, level_of_all
+from gbm_constrained.statistics.intervals import MeanIntervals, constraint_intervals, level_of_all
 
 
 def test_intervals_of_the_worst_group_by_hand():
@@ -88,9 +88,8 @@ def test_mean_losses_of_groups_and_of_all_rows_share_rows():
         [rule], Rows(np.arange(n) % 2, np.arange(2), columns={"g": group})
     )
     means = np.array([loss[group == "a"].mean(), loss[group == "b"].mean(), loss.mean()])
-    unknown = np.full((1, 2), np.nan), np.full((3, 2), np.nan)
-    found = LossIntervals(cells, compiled, np.zeros(n, dtype=np.intp), loss)
-    ((_, high),), _ = found.complete(means, *unknown)
+    found = MeanIntervals(cells, compiled, np.zeros(n, dtype=np.intp), loss)
+    ((_, high),), _ = found.complete(means)
     of_b = (group == "b") / 200 * (loss - means[1]) - (loss - means[2]) / n
     expected = means[1] - means[2] + stats.norm.isf(0.025) * np.sqrt((of_b**2).sum())
     assert high == pytest.approx(expected)

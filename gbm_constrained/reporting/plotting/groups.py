@@ -811,7 +811,7 @@ class GroupROCDisplay:
         cells = 2 * codes + rows.is_positive
         moments = PairMoments.of(rows.scores, cells, rows.weight, 2 * len(levels))
         found = estimate_pair_rates(moments, sides)
-        sizes = [(inside @ moments.sizes.count).astype(np.int64) for inside in sides]
+        sizes = [(inside @ moments.sizes.count.ravel()).astype(np.int64) for inside in sides]
         of_groups = [x[:-1] for x in (*sizes, found.rates, *found.intervals(level).T)]
         aucs = pd.DataFrame(dict(zip(ROC_COLUMNS, (names, *of_groups), strict=True)))
         curves = {
