@@ -278,9 +278,16 @@ def functional_intervals(
     ndarray of shape (n_functionals, 2)
         NaN for mean losses and undefined rates.
     """
+    return _functional_intervals(compiled, counts, level, slice(None))
+
+
+def _functional_intervals(
+    compiled: LinearConstraints, counts: CellCounts, level: float, at: slice
+) -> Float:
+    """Compute the interval of each of some functionals."""
     found = [
         _interval_of_sum(parts, constant, counts, level)
-        for parts, constant in zip(compiled.parts, compiled.constant, strict=True)
+        for parts, constant in zip(compiled.parts[at], compiled.constant[at], strict=True)
     ]
     return np.array(found, dtype=np.float64).reshape(-1, 2)
 
@@ -364,18 +371,12 @@ class _CountedConstraint:
             return np.array([least.max(), np.abs(self.of_functionals(self.level)).max()])
         if isinstance(expression, GapNorm) or not isinstance(expression, Grouped):
             return self._find_interval_of_tangents()
-        exact = self._find_difference() if isinstance(expression, Gap) else None
+        exact = self._find_difference() if expression.is_difference else None
         return self._find_worst() if exact is None else exact
 
     def of_functionals(self, level: float) -> Float:
         """Find the interval of each functional."""
-        some = zip(self.parts, self.constant, strict=True)
-        return np.array([self._interval_of_sum(parts, c, level) for parts, c in some])
-
-    def _interval_of_sum(
-        self, parts: Sequence[WeightedFraction] | None, constant: float, level: float
-    ) -> Float:
-        return _interval_of_sum(parts, constant, self.counts, level)
+        return _functional_intervals(self.compiled, self.counts, level, self.span)
 
     def _find_worst(self) -> Float:
         """Find the interval of the worst of several groups or pairs."""
@@ -408,7 +409,7 @@ class _CountedConstraint:
     def _find_tangent_interval(self, row: CurvedRow, level: float) -> Float:
         at = list(row.at)
         f, slope = self.functionals[at], row.function.gradient(self.functionals[at])
-        ends = self._interval_of_sum(self._scale(slope, at), 0.0, level)
+        ends = _interval_of_sum(self._scale(slope, at), 0.0, self.counts, level)
         moved = float(row.function.values(f[:, None])[0]) - float(slope @ (f - self.constant[at]))
         return np.asarray(ends + moved)
 
@@ -438,7 +439,7 @@ class _CountedConstraint:
         both = self._scale(np.array([1.0, -1.0]), (0, 1))
         if both is None or not any(block.score.any() for block in blocks_of(both)):
             return None  # The group has all rows.
-        return _fold(*self._interval_of_sum(both, 0.0, self.level))
+        return _fold(*_interval_of_sum(both, 0.0, self.counts, self.level))
 
     def _find_binomial_quotient(self) -> Float | None:
         """Find the interval of a quotient that rows of two kinds decide about; None for others.
@@ -476,7 +477,7 @@ class _CountedConstraint:
             def compared(t: float) -> float:
                 factors = np.array([1.0 - abs(t), -t])
                 both, total = self._scale(factors, (0, 1)), float(self.constant @ factors)
-                return float(self._interval_of_sum(both, total, self.level)[i])
+                return float(_interval_of_sum(both, total, self.counts, self.level)[i])
 
             if compared(1.0) >= 0.0:
                 return np.inf
@@ -691,7 +692,7 @@ class MeanIntervals(SampledIntervals):
         wide, of_functionals = at(level)
         is_difference = expression.is_difference and f.size == 2
         # A norm of gaps is a function of all.
-        if isinstance(expression, Each | Gap | Ratio) and not is_difference:
+        if isinstance(expression, Each | Gap) and not is_difference:
             if np.isnan(constraint.value(f)):
                 return of_functionals, np.full(2, np.nan)
             strict = at(level_of_all(constraint, f.size, level))[1]
