@@ -184,8 +184,7 @@ class Verdict:
         missed = f"missed by {self.distance:.2g}"
         sample = f"{self.rows:,} {TRAINING_ROWS}"
         if self.source != TRAINING_ROWS:
-            sample = f"{self.rows:,} row{'s' * (self.rows != 1)}"
-            sample += f" ({self.source})" if self.source else ""
+            sample = _count_rows(self.rows) + f" ({self.source})" * bool(self.source)
         if not self.is_sampled:
             return f"{missed} on {sample}"
         where = "within" if self.kind == "missed within sampling error" else "beyond"
@@ -224,17 +223,20 @@ class TooFewRows:
     @property
     def reason(self) -> str:
         """The rows and the interval, as a verdict gives its reason."""
-        n = f"{self.rows:,} row{'s' * (self.rows != 1)}"
         where = f" of {self.group}" if self.group else ""
         interval = f", interval {self.low:.3f} to {self.high:.3f}" if np.isfinite(self.low) else ""
-        return f"{n}{where}{interval}"
+        return f"{_count_rows(self.rows)}{where}{interval}"
 
     def __str__(self) -> str:
         where = f" on {self.group}" if self.group else ""
-        text = f"{self.constraint}{where}: {self.rows:,} row{'s' * (self.rows != 1)}"
+        text = f"{self.constraint}{where}: {_count_rows(self.rows)}"
         if np.isfinite(self.low):
             text += f", {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
         return text
+
+
+def _count_rows(n: int) -> str:
+    return f"{n:,} row{'s' * (n != 1)}"
 
 
 def find_too_few_rows(
@@ -387,7 +389,7 @@ class ConstraintResult:
     def __str__(self) -> str:
         known = f"{self.value:.4f}" if np.isfinite(self.value) else "undefined"
         interval = f" ({self.low:.4f} to {self.high:.4f})" if np.isfinite(self.low) else ""
-        few = f", of {self.rows} row{'s' * (self.rows != 1)}" if self.rows < MIN_ROWS else ""
+        few = f", of {_count_rows(self.rows)}" if self.rows < MIN_ROWS else ""
         return f"{known}{interval}{few}"
 
 

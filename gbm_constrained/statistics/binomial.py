@@ -68,8 +68,8 @@ def upper_limit(events: Any, n: Any, delta: Any) -> Float:
     return np.where(inside, limit, 1.0)
 
 
-def _lower_limit(events: Any, n: Any, delta: Any) -> Float:
-    """Compute the Clopper-Pearson lower limit; see :func:`upper_limit`."""
+def lower_limit(events: Any, n: Any, delta: Any) -> Float:
+    """Compute the Clopper-Pearson lower limit of a binomial probability; see `upper_limit`."""
     events, n = np.asarray(events, dtype=np.float64), np.asarray(n, dtype=np.float64)
     some = events > 0
     limit = special.betaincinv(np.where(some, events, 1.0), n - events + 1.0, delta)
@@ -100,7 +100,7 @@ def clopper_pearson(
     """
     e, n = np.asarray(events, dtype=np.float64), np.asarray(n, dtype=np.float64)
     tail = (1.0 - level) / 2.0
-    ends = _lower_limit(e, n, tail), upper_limit(e, n, tail)
+    ends = lower_limit(e, n, tail), upper_limit(e, n, tail)
     low, high = (np.where(n > 0, end, np.nan) for end in ends)
     return low, high
 
@@ -204,7 +204,7 @@ def sum_p_value(first: Binomial, second: Binomial, bound: float) -> float:
         return 0.0
     if w_1 * x_1 / n_1 + w_2 * x_2 / n_2 >= bound:
         return 1.0
-    low, high = _lower_limit(x_2, n_2, GAMMA / 2.0), upper_limit(x_2, n_2, GAMMA / 2.0)
+    low, high = lower_limit(x_2, n_2, GAMMA / 2.0), upper_limit(x_2, n_2, GAMMA / 2.0)
     # 200 cells of the nuisance parameter's interval, equally wide in standard errors.
     angle = np.linspace(np.arcsin(sqrt(low)), np.arcsin(sqrt(high)), 201)
     edges = np.clip(np.sin(angle) ** 2, low, high)

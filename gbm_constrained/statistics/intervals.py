@@ -40,7 +40,7 @@ from scipy import linalg, optimize, stats
 from sklearn.utils import check_random_state
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING, Constraint, CurvedRow
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Grouped, Paired, Ratio
 from gbm_constrained.constraints.presets import CoverageDifference, CoverageDivergence
 from gbm_constrained.constraints.rates import CalibrationErrors, EachCalibrationError
@@ -402,16 +402,14 @@ class _CountedConstraint:
         levels = level_of_all(constraint, f.size, self.level), self.level
         low, high = -np.inf, -np.inf
         for row in known[:64]:
-            strict, at = (self._find_tangent_interval(row, level) for level in levels)
-            low, high = max(low, strict[0]), max(high, at[1])
+            at = list(row.at)
+            own, slope = f[at], row.function.gradient(f[at])
+            moved = float(row.function.values(own[:, None])[0])
+            moved -= float(slope @ (own - self.constant[at]))
+            parts = self._scale(slope, at)
+            strict, ends = (_interval_of_sum(parts, 0.0, self.counts, level) for level in levels)
+            low, high = max(low, strict[0] + moved), max(high, ends[1] + moved)
         return self._within_range(*np.sort(constraint.sign * np.array([low, high])))
-
-    def _find_tangent_interval(self, row: CurvedRow, level: float) -> Float:
-        at = list(row.at)
-        f, slope = self.functionals[at], row.function.gradient(self.functionals[at])
-        ends = _interval_of_sum(self._scale(slope, at), 0.0, self.counts, level)
-        moved = float(row.function.values(f[:, None])[0]) - float(slope @ (f - self.constant[at]))
-        return np.asarray(ends + moved)
 
     def _scale(self, slope: Float, at: Sequence[int]) -> list[WeightedFraction] | None:
         """List the parts of a sum of functionals; None where one is undefined."""
