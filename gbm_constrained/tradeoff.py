@@ -26,8 +26,7 @@ from gbm_constrained.evaluation.audit import (
     AuditRows,
     AuditTables,
     is_of_numbers,
-    measure_classifier,
-    measure_regressor,
+    measure_model,
 )
 from gbm_constrained.fit.callbacks import ConstraintState
 from gbm_constrained.fit.options import start_from
@@ -159,10 +158,7 @@ def tradeoff_curve(
         start = model.multipliers_.to_numpy() if hasattr(model, "multipliers_") else None
         found = None
         if X_test is not None:
-            measure = (
-                measure_regressor if is_of_numbers(model, constraints) else measure_classifier
-            )
-            found = measure(model, test, [*constraints, *more], level=level)
+            found = measure_model(model, test, [*constraints, *more], level=level)
         tables.append(_tabulate(model, found, seconds, len(constraints)))
     return pd.concat(tables, ignore_index=True)
 
@@ -225,10 +221,10 @@ def _check_test_rows(
         warnings.simplefilter("ignore")
         try:
             if is_of_numbers(None, constraints):
-                measure_regressor(DummyRegressor().fit(features, labels), test, constraints)
+                measure_model(DummyRegressor().fit(features, labels), test, constraints)
             else:
                 constant = DummyClassifier(strategy="prior").fit(features, labels)
-                measure_classifier(constant, test, constraints, positive=positive)
+                measure_model(constant, test, constraints, positive=positive)
         except ValueError as error:
             raise ValueError(
                 f"The models cannot be measured on X_test, y_test and sensitive_features_test: "

@@ -132,8 +132,8 @@ class PredictedRows(EvaluationSet):
         """Compute functionals, intervals of constraints, and intervals of functionals."""
         functionals = self.compiled.functionals(self.lagrangian.at(score).statistics())
         values = self.row_values(score)
-        found = MeanIntervals(self.cells, self.compiled, level=level, values=values)
-        return functionals, *found.whole(functionals)
+        found = MeanIntervals(self.cells, self.compiled, values=values)
+        return functionals, *found.complete(functionals, level=level)
 
     def row_values(self, score: Array) -> Float:
         """Compute the row functions of each row, (n_samples, n_functions)."""

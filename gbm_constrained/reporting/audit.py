@@ -41,11 +41,8 @@ from gbm_constrained.evaluation.audit import (
     AuditRows,
     AuditTables,
     drifting,
-    is_of_numbers,
-    measure_classifier,
-    measure_regressor,
+    measure_model,
     set_column_types,
-    set_period_types,
     to_float,
 )
 from gbm_constrained.evaluation.verdicts import findings_of_audit
@@ -195,7 +192,7 @@ class Audit(AuditTables):
             set_column_types(
                 pd.DataFrame(content.get("metrics", ()), columns=list(METRIC_COLUMNS))
             ),
-            set_period_types(
+            set_column_types(
                 pd.DataFrame(content.get("periods", ()), columns=list(PERIOD_COLUMNS))
             ),
             content.get("quality", "accuracy"),
@@ -344,15 +341,7 @@ def audit(
     intervals are too short where few rows have most of the loss.
     """
     rows = AuditRows(X, y, sensitive_features, sample_weight, time, n_periods)
-    if is_of_numbers(model, constraints):
-        if metrics is not None or positive is not None:
-            raise ValueError(
-                "metrics= and positive= are about classes, and these are predictions of numbers: "
-                "leave them out, and bound a mean such as mean_loss('absolute')."
-            )
-        tables = measure_regressor(model, rows, constraints, level=level, others=others)
-        return Audit(**vars(tables))
-    tables = measure_classifier(
+    tables = measure_model(
         model,
         rows,
         constraints,

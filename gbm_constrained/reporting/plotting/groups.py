@@ -25,7 +25,7 @@ from gbm_constrained.data.validation import (
 )
 from gbm_constrained.evaluation.audit import (
     AuditRows,
-    measure_classifier,
+    measure_model,
     positive_of,
     repeatable_decisions,
 )
@@ -220,7 +220,7 @@ class GroupRatesDisplay:
         is_with_overall = getattr(expression, "compares_with_overall", False)
         if is_with_overall:
             measured.append(_with_vacuous_bound(expression.rate))
-        found = measure_classifier(model, rows, measured, **options)
+        found = measure_model(model, rows, measured, **options)
         positive = positive_of(model) if options["positive"] is None else options["positive"]
         comparison, *drawn = resolve_positive_class([comparison, *drawn], found.classes, positive)
         reference = None
@@ -811,7 +811,7 @@ class GroupROCDisplay:
         cells = 2 * codes + rows.is_positive
         moments = PairMoments.of(rows.scores, cells, rows.weight, 2 * len(levels))
         found = estimate_pair_rates(moments, sides)
-        sizes = [(inside @ moments.sizes.count).astype(np.int64) for inside in sides]
+        sizes = [(inside @ moments.sizes.count.ravel()).astype(np.int64) for inside in sides]
         of_groups = [x[:-1] for x in (*sizes, found.rates, *found.intervals(level).T)]
         aucs = pd.DataFrame(dict(zip(ROC_COLUMNS, (names, *of_groups), strict=True)))
         curves = {

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained.evaluation.audit import PERIOD_COLUMNS, AuditRows, measure_classifier
+from gbm_constrained.evaluation.audit import PERIOD_COLUMNS, AuditRows, measure_model
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     GREY,
@@ -347,7 +347,7 @@ class ConstraintIntervalsDisplay:
         """
         matplotlib("axes")
         rows = AuditRows(X, y, sensitive_features, sample_weight)
-        return cls(measure_classifier(estimator, rows, constraints, **options).frame).plot(ax)
+        return cls(measure_model(estimator, rows, constraints, **options).frame).plot(ax)
 
     def plot(self, ax: Any = None) -> ConstraintIntervalsDisplay:
         """Draw the bound, the side that is allowed, the interval and the value of each constraint.
