@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, singledispatch, update_wrapper
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,68 +53,7 @@ class WithoutArithmetic(ABC):
     __rtruediv__: Any = _refuse
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prioritised:
-    """Base of what has a priority among others of its kind."""
-
-    priority: int = field(default=1)
-    violation_weight: float = field(default=1.0)
-
-    def __post_init__(self) -> None:
-        """Check priority and weight, and store them as numbers of Python."""
-        priority, weight = self.priority, self.violation_weight
-        if isinstance(priority, bool) or not isinstance(priority, (int, np.integer)):
-            raise TypeError(
-                f"priority must be a whole number, got {priority!r}: 1 comes first, then 2."
-            )
-        if priority < 1:
-            raise ValueError(f"priority must be at least 1, which comes first; got {priority}.")
-        if not is_number(weight):
-            raise TypeError(f"weight must be a number, got {weight!r}: 1 is the default.")
-        if not (weight > 0 and is_finite(weight)):
-            raise ValueError(
-                f"weight must be positive and finite, got {weight!r}: a constraint without "
-                f"weight is left out of the list."
-            )
-        object.__setattr__(self, "priority", int(priority))
-        object.__setattr__(self, "violation_weight", float(weight))
-
-    def with_priority(self, priority: int, *, weight: float = 1.0) -> Self:
-        """Return the same constraint with a priority.
-
-        Where not all constraints can be met, those of priority 2 are met as well as those of
-        priority 1 allow, and so on.
-
-        Parameters
-        ----------
-        priority : int
-            Its priority: 1 comes first, and is that of constraints without any.
-        weight : float, default=1.0
-            Factor on its violation, beside those of constraints of the same priority.
-
-        Returns
-        -------
-        Constraint
-            The constraint; the one it is called on stays as it is.
-
-        Raises
-        ------
-        TypeError
-            If `priority` is not a whole number, or `weight` not a number.
-        ValueError
-            If `priority` is below 1, or `weight` not positive and finite.
-
-        Examples
-        --------
-        >>> from gbm_constrained import recall, selection_rate
-        >>> [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
-        [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
-        """
-        changed: dict[str, Any] = {"priority": priority, "violation_weight": weight}
-        return replace(self, **changed)
-
-
-def write_priority(constraint: Prioritised, bound: str, weight: str) -> str:
+def write_priority(constraint: Constraint, bound: str, weight: str) -> str:
     """Write a bound with its priority and the number `weight`, unless it has the defaults."""
     has_weight = constraint.violation_weight != 1.0
     if constraint.priority == 1 and not has_weight:
@@ -123,7 +62,7 @@ def write_priority(constraint: Prioritised, bound: str, weight: str) -> str:
     return f"({bound}).with_priority({given})"
 
 
-def refuse_priorities(constraints: Iterable[Prioritised], reason: str) -> None:
+def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
     """Refuse constraints with priorities or weights where nothing serves these.
 
     Parameters
@@ -158,28 +97,31 @@ class LinearRow:
     bound: float
 
 
-class CurveFunction(Protocol):
+class CurveFunction(ABC):
     """A function of functionals whose values are smaller the better a constraint is met."""
 
+    # Positions of functionals by which others are divided.
+    denominators: tuple[int, ...] = ()
+
     @property
+    @abstractmethod
     def signs(self) -> tuple[int, ...]:
         """Sign of the derivative in each functional; zero where it may have either."""
 
-    @property
-    def denominators(self) -> tuple[int, ...]:
-        """Positions of functionals by which others are divided."""
-
+    @abstractmethod
     def values(self, functionals: Float) -> Float:
         """Compute the values of functionals of shape (n_functionals, n), shape (n,).
 
         A value is NaN where a functional is.
         """
 
+    @abstractmethod
     def gradient(self, functionals: Float) -> Float:
         """Compute the gradient at functionals of shape (n_functionals,)."""
 
     def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
         """Exchange the groups that are compared; None where none are."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -192,7 +134,7 @@ class CurvedRow:
 
 
 @dataclass(frozen=True)
-class DifferenceNorm:
+class DifferenceNorm(CurveFunction):
     r"""The p-norm of weighted differences of two groups, :math:`(\sum_i (w_i d_i)_+^p)^{1/p}`.
 
     The functionals of a difference are the rate of both groups, or the numerator and denominator
@@ -221,7 +163,7 @@ class DifferenceNorm:
         )
 
     @property
-    def denominators(self) -> tuple[int, ...]:
+    def denominators(self) -> tuple[int, ...]:  # type: ignore[override]
         """Positions of the denominators of quotients."""
         widths = [4 if one else 2 for one in self.is_quotient]
         starts = [sum(widths[:i]) for i in range(len(widths))]
@@ -424,14 +366,14 @@ class Expression(WithoutArithmetic):
     def range(self) -> tuple[float, float]:
         """Smallest and largest value of the expression over all predictions."""
 
-    @abstractmethod
     def rows(
         self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
     ) -> list[LinearRow]:
-        """Write a bound of the expression as linear rows.
+        """Write a bound of the expression as linear rows; none if it has no such rows.
 
         `at` holds the positions of the functionals, and `names` their printed names.
         """
+        return []
 
     def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
         """Write a bound as rows of functions, the largest of which is the value; see `rows`."""
@@ -547,7 +489,7 @@ def _refuse_without_groups(expression: Expression) -> None:
 
 
 @dataclass(frozen=True)
-class Constraint(Prioritised):
+class Constraint:
     """``expression <= bound`` or ``expression >= bound``.
 
     Parameters
@@ -571,12 +513,45 @@ class Constraint(Prioritised):
         If `bound` is outside the range of the expression, or a priority below 1.
     """
 
+    priority: int = field(default=1, kw_only=True)
+    violation_weight: float = field(default=1.0, kw_only=True)
     expression: Expression
     sense: Sense
     bound: float
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        """Check the fields, and store numbers of Python."""
+        self._check_priority()
+        self._check_expression()
+        # Zero has no sign: that of -0.0 would be shown.
+        bound = float(self.bound) + 0.0 if is_finite(self.bound) else self.bound
+        low, high = self.expression.least_bound, self.expression.range[1]
+        if not low <= bound <= high or not is_finite(bound):
+            raise ValueError(
+                f"The bound of {self.expression} must be {self.expression.bounds_accepted}; got "
+                f"{shorten_number(bound)}."
+            )
+        object.__setattr__(self, "priority", int(self.priority))
+        object.__setattr__(self, "violation_weight", float(self.violation_weight))
+        object.__setattr__(self, "bound", bound)
+
+    def _check_priority(self) -> None:
+        priority, weight = self.priority, self.violation_weight
+        if isinstance(priority, bool) or not isinstance(priority, (int, np.integer)):
+            raise TypeError(
+                f"priority must be a whole number, got {priority!r}: 1 comes first, then 2."
+            )
+        if priority < 1:
+            raise ValueError(f"priority must be at least 1, which comes first; got {priority}.")
+        if not is_number(weight):
+            raise TypeError(f"weight must be a number, got {weight!r}: 1 is the default.")
+        if not (weight > 0 and is_finite(weight)):
+            raise ValueError(
+                f"weight must be positive and finite, got {weight!r}: a constraint without "
+                f"weight is left out of the list."
+            )
+
+    def _check_expression(self) -> None:
         refuse_uncalled(self.expression, "A constraint")
         if not isinstance(self.expression, Expression):
             raise TypeError(f"A constraint bounds a rate, such as fnr(); got {self.expression!r}.")
@@ -602,15 +577,40 @@ class Constraint(Prioritised):
             math.isfinite(a) for rate in self.rates for a in (rate.constant, *rate.coefficients)
         ):
             raise ValueError(f"{self.expression} has a coefficient that is not finite.")
-        # Zero has no sign: that of -0.0 would be shown.
-        bound = float(self.bound) + 0.0 if is_finite(self.bound) else self.bound
-        low, high = self.expression.least_bound, self.expression.range[1]
-        if not low <= bound <= high or not is_finite(bound):
-            raise ValueError(
-                f"The bound of {self.expression} must be {self.expression.bounds_accepted}; got "
-                f"{shorten_number(bound)}."
-            )
-        object.__setattr__(self, "bound", bound)
+
+    def with_priority(self, priority: int, *, weight: float = 1.0) -> Self:
+        """Return the same constraint with a priority.
+
+        Where not all constraints can be met, those of priority 2 are met as well as those of
+        priority 1 allow, and so on.
+
+        Parameters
+        ----------
+        priority : int
+            Its priority: 1 comes first, and is that of constraints without any.
+        weight : float, default=1.0
+            Factor on its violation, beside those of constraints of the same priority.
+
+        Returns
+        -------
+        Constraint
+            The constraint; the one it is called on stays as it is.
+
+        Raises
+        ------
+        TypeError
+            If `priority` is not a whole number, or `weight` not a number.
+        ValueError
+            If `priority` is below 1, or `weight` not positive and finite.
+
+        Examples
+        --------
+        >>> from gbm_constrained import recall, selection_rate
+        >>> [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
+        [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
+        """
+        changed: dict[str, Any] = {"priority": priority, "violation_weight": weight}
+        return replace(self, **changed)
 
     @property
     def rates(self) -> tuple[LinearCombination, ...]:

@@ -209,6 +209,8 @@ class CoverageDifference(OfShares):
 
     bounds_each_rate: ClassVar[bool] = True
     preset: ClassVar[str] = "Coverage"
+    range = (0.0, 1.0)
+    bounds_accepted = "a difference of shares in [0, 1]: 1 per cent is written 0.01"
 
     @property
     def rates(self) -> tuple[Rate, ...]:
@@ -220,16 +222,6 @@ class CoverageDifference(OfShares):
             labels, self.targets.tolist(), strict=False
         )  # No labels before they are known.
         return tuple(selection_rate(label) - target for label, target in pairs)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest difference that predictions can make."""
-        return 0.0, 1.0
-
-    @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
-        return "a difference of shares in [0, 1]: 1 per cent is written 0.01"
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the classes."""
@@ -264,6 +256,8 @@ class CoverageDivergence(OfShares):
 
     has_linear_rows: ClassVar[bool] = False
     preset: ClassVar[str] = "Quantification"
+    range = (0.0, math.inf)
+    bounds_accepted = "a finite divergence in nats that is not negative"
 
     @property
     def rates(self) -> tuple[Rate, ...]:
@@ -271,22 +265,6 @@ class CoverageDivergence(OfShares):
         labels = self.classes or ()
         predicted = tuple(selection_rate(label) for label in labels)
         return predicted if self.to is not None else (*predicted, *map(_share, labels))
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest divergence."""
-        return 0.0, math.inf
-
-    @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
-        return "a finite divergence in nats that is not negative"
-
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
-        """Return no rows: the divergence is convex, and no linear rows state its bound."""
-        return []
 
     def _parts(self, functionals: Float) -> tuple[Float, Float]:
         """Split functionals into the shares of predictions and the targets."""

@@ -69,7 +69,6 @@ precision() >= 0.9
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -85,8 +84,8 @@ from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import (
     Constraint,
     CurvedRow,
+    CurveFunction,
     Expression,
-    LinearRow,
     Quotient,
     Rate,
     Sense,
@@ -464,11 +463,7 @@ class RowFunction(Event):
     is_linear: ClassVar[bool] = False
     is_step: ClassVar[bool] = False
     limits: Limits | None = None
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        return -math.inf, math.inf
+    range = (-math.inf, math.inf)
 
     @property
     def stated_range(self) -> tuple[float, float]:
@@ -498,15 +493,11 @@ class RowLoss(RowFunction):
 
     needs_labels: ClassVar[bool] = True
     is_convex: ClassVar[bool] = True
+    range = (0.0, math.inf)
 
     loss: LossName = field()
     parameter: float | None = None
     limits: Limits | None = None
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        return 0.0, math.inf
 
 
 @dataclass(frozen=True)
@@ -535,13 +526,9 @@ class Above(RowFunction):
     """Whether the prediction is above a threshold."""
 
     is_step: ClassVar[bool] = True
+    range = (0.0, 1.0)
 
     threshold: float = field()
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        return 0.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -550,11 +537,7 @@ class Covered(RowFunction):
 
     needs_labels: ClassVar[bool] = True
     is_step: ClassVar[bool] = True
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        return 0.0, 1.0
+    range = (0.0, 1.0)
 
 
 @document_rate
@@ -733,9 +716,6 @@ def refuse_rates(constraints: Iterable[Constraint]) -> None:
             )
 
 
-MOST_BINS = 100  # Bins of one error: each is a functional, and has rows of its own.
-
-
 def find_edges(bins: int) -> Float:
     """Find the ends of bins of equal width, shape (bins + 1,)."""
     return np.linspace(0.0, 1.0, bins + 1)
@@ -773,13 +753,9 @@ class BinResidual(Event):
         low, high = self.ends
         return f"{'(' if self.position else '['}{low:g}, {high:g}]"
 
-    def cost(self, levels: Levels) -> Bool:
-        """Return a table without events: a residual depends on scores, not on decisions."""
-        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
-
 
 @dataclass(frozen=True)
-class AbsoluteSums:
+class AbsoluteSums(CurveFunction):
     """Sum of the absolute values of functionals, less that of the functionals of another group.
 
     Parameters
@@ -797,11 +773,6 @@ class AbsoluteSums:
     def signs(self) -> tuple[int, ...]:
         """Sign of the derivative in each functional, which is that of the functional."""
         return (0,) * (self.n_bins * (2 if self.is_difference else 1))
-
-    @property
-    def denominators(self) -> tuple[int, ...]:
-        """Positions of functionals by which others are divided: there are none."""
-        return ()
 
     def values(self, functionals: Float) -> Float:
         """Compute the sums of several choices of functionals."""
@@ -824,26 +795,34 @@ class CalibrationErrors(Expression):
 
     senses: ClassVar[tuple[Sense, ...]] = ("<=",)
     is_curved: bool = True
+    range = (0.0, 1.0)
+    reason_and_remedy = "calibration errors have no sums and multiples. Bound each by itself."
+    rate: CalibrationError  # The error, or that of each group.
 
-    @abstractmethod
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """Mean residuals of the bins."""
+        return self.rate.rates
+
     def errors(self, functionals: Float) -> Float:
         """Compute the error of each group from its mean residuals, shape (n_groups,)."""
+        return np.asarray(np.abs(functionals.reshape(-1, self.rate.bins)).sum(axis=1))
 
-    @property
-    def reason_and_remedy(self) -> str:
-        """Why the expression has no arithmetic, and what is written instead."""
-        return "calibration errors have no sums and multiples. Bound each by itself."
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the groups."""
+        return n_functionals // self.rate.bins
 
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value over all probabilities."""
-        return 0.0, 1.0
+    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+        """Write a bound as a row for each group."""
+        n = self.rate.bins
+        return [
+            CurvedRow(tuple(at[i : i + n]), AbsoluteSums(n), bound) for i in range(0, len(at), n)
+        ]
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
-        """Return no linear rows: a bound of the expression is curved."""
-        return []
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the largest error, NaN where none is defined."""
+        found = self.errors(functionals)
+        return float(np.nanmax(found)) if not np.isnan(found).all() else np.nan
 
     def __ge__(self, bound: Any) -> Constraint:
         raise TypeError(
@@ -869,30 +848,24 @@ class CalibrationError(CalibrationErrors):
 
     def __post_init__(self) -> None:
         is_integer = isinstance(self.bins, Integral) and not isinstance(self.bins, bool)
-        if not is_integer or not 1 <= self.bins <= MOST_BINS:
+        # Each bin is a functional, and has rows of its own.
+        if not is_integer or not 1 <= self.bins <= 100:
             raise ValueError(
-                f"bins must be an integer from 1 to {MOST_BINS}, got {self.bins!r}: 10 is usual, "
+                f"bins must be an integer from 1 to 100, got {self.bins!r}: 10 is usual, "
                 f"and each bin needs rows."
             )
         object.__setattr__(self, "bins", int(self.bins))
+
+    @property
+    def rate(self) -> CalibrationError:  # type: ignore[override]
+        """The error itself."""
+        return self
 
     @cached_property
     def rates(self) -> tuple[Rate, ...]:
         """Mean residuals of the bins."""
         events = [BinResidual(self.bins, k) for k in range(self.bins)]
         return tuple(Rate(((1.0, Term(f"residual in {e}", e, on=self.on)),)) for e in events)
-
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
-        """Write a bound as a row of the error."""
-        return [CurvedRow(tuple(at), AbsoluteSums(self.bins), bound)]
-
-    def errors(self, functionals: Float) -> Float:
-        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
-        return np.asarray(np.abs(functionals.reshape(-1, self.bins)).sum(axis=1))
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Compute the error, NaN where it is undefined."""
-        return float(self.errors(functionals)[0])
 
     def __str__(self) -> str:
         bins = "" if self.bins == CalibrationError.bins else f"(bins={self.bins})"
@@ -901,70 +874,24 @@ class CalibrationError(CalibrationErrors):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class CalibrationErrorsOfGroups(CalibrationErrors):
-    """Calibration errors of several groups.
+class EachCalibrationError(Grouped, CalibrationErrors):
+    """The largest calibration error of a group."""
 
-    Parameters
-    ----------
-    of : CalibrationError
-        The error of a group.
-    """
-
-    of: CalibrationError
-
-    @property
-    def rates(self) -> tuple[Rate, ...]:
-        """Mean residuals of the bins."""
-        return self.of.rates
-
-    def errors(self, functionals: Float) -> Float:
-        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
-        return self.of.errors(functionals)
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class EachCalibrationError(CalibrationErrorsOfGroups, Grouped):
-    """The largest calibration error of a group.
-
-    Parameters
-    ----------
-    of : CalibrationError
-        The error of a group.
-    """
-
-    def n_comparisons(self, n_functionals: int) -> int:
-        """Count the groups."""
-        return n_functionals // self.of.bins
-
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
-        """Write a bound as a row for each group."""
-        n = self.of.bins
-        return [
-            CurvedRow(tuple(at[i : i + n]), AbsoluteSums(n), bound) for i in range(0, len(at), n)
-        ]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the largest error, NaN where none is defined."""
-        found = self.errors(functionals)
-        return float(np.nanmax(found)) if not np.isnan(found).all() else np.nan
+    rate: CalibrationError
 
     def __str__(self) -> str:
-        return f"each({self.of}{self.options})"
+        return f"each({self.rate}{self.options})"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class CalibrationGap(CalibrationErrorsOfGroups, Paired):
-    """The largest difference of calibration errors between groups.
+class CalibrationGap(Paired, CalibrationErrors):
+    """The largest difference of calibration errors between groups."""
 
-    Parameters
-    ----------
-    of : CalibrationError
-        The error of a group.
-    """
+    rate: CalibrationError
 
     def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
         """Write a bound as a row for each ordered pair of groups."""
-        n = self.of.bins
+        n = self.rate.bins
         groups = [tuple(at[i : i + n]) for i in range(0, len(at), n)]
         difference = AbsoluteSums(n, is_difference=True)
         return [
@@ -976,7 +903,7 @@ class CalibrationGap(CalibrationErrorsOfGroups, Paired):
         return self.find_gap(self.errors(functionals))
 
     def __str__(self) -> str:
-        return f"gap({self.of}{self.options})"
+        return f"gap({self.rate}{self.options})"
 
 
 @document_rate
@@ -1241,7 +1168,7 @@ def each(
         The rate of each group.
     """
     if isinstance(rate, CalibrationError):
-        return EachCalibrationError(of=rate, by=read_columns(by), **options)
+        return EachCalibrationError(rate=rate, by=read_columns(by), **options)
     return Each(rate=rate, by=read_columns(by), **options)
 
 
@@ -1275,7 +1202,7 @@ def gap(
         parts = ((1.0, rate),)
         return GapNorm(parts=parts, by=read_columns(by), reference=reference, **options)
     if isinstance(rate, CalibrationError):
-        return CalibrationGap(of=rate, by=read_columns(by), reference=reference, **options)
+        return CalibrationGap(rate=rate, by=read_columns(by), reference=reference, **options)
     return Gap(rate=rate, by=read_columns(by), reference=reference, **options)
 
 

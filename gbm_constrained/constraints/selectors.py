@@ -497,7 +497,7 @@ class Amount:
 TargetClass: TypeAlias = Label | ClassPosition
 
 
-class Event(ABC):
+class Event:
     """Event that a rate counts, such as an error; or the cross-entropy of a row."""
 
     needs_labels: ClassVar[bool] = False
@@ -520,12 +520,12 @@ class Event(ABC):
         """Smallest and largest value of a row."""
         return 0.0, math.inf if self.is_loss else 1.0
 
-    @abstractmethod
     def cost(self, levels: Levels) -> Bool | Float:
         """Find the decisions at which the event happens, or what each of them costs.
 
-        The shape is (n_cells, n_classes).
+        The shape is (n_cells, n_classes). What depends on scores happens at no decision.
         """
+        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
 
     def map_classes(self, replace_class: Callable[[Any], Any]) -> Event:
         """Replace the classes that the event names, where there are any."""
@@ -560,10 +560,6 @@ class CrossEntropy(Event):
 
     needs_labels: ClassVar[bool] = True
     is_loss: ClassVar[bool] = True
-
-    def cost(self, levels: Levels) -> Bool:
-        """Return a table without events: a loss depends on probabilities, not on decisions."""
-        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -642,10 +638,6 @@ class RankedAbove(Event):
         """Replace the classes of the score and of the rows that are compared."""
         target = replace_class(self.target)
         return replace(self, target=target, others=tuple(map(replace_class, self.others)))
-
-    def cost(self, levels: Levels) -> Bool:
-        """Return a table without events: a rank depends on scores, not on decisions."""
-        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
 
 
 @dataclass(frozen=True)

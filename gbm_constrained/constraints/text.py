@@ -873,7 +873,7 @@ def _(error: CalibrationError) -> str:
 @write_expression.register(CalibrationGap)
 def _(compared: EachCalibrationError | CalibrationGap) -> str:
     name = "gap" if isinstance(compared, CalibrationGap) else "each"
-    return write_call(name, write_expression(compared.of), **_write_options(compared))
+    return write_call(name, write_expression(compared.rate), **_write_options(compared))
 
 
 @write_expression.register

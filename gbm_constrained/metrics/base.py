@@ -21,6 +21,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import (
     Constraint,
     CurvedRow,
+    CurveFunction,
     Expression,
     LinearRow,
     NotTextError,
@@ -157,7 +158,7 @@ class MetricValue(Expression):
 
 
 @dataclass(frozen=True)
-class MetricFunction:
+class MetricFunction(CurveFunction):
     """A metric, or its negative, as a function of functionals.
 
     Parameters
@@ -176,11 +177,6 @@ class MetricFunction:
         """Sign of the derivative in each functional, which is not known."""
         return (0,) * len(self.of.rates)
 
-    @property
-    def denominators(self) -> tuple[int, ...]:
-        """Positions of functionals by which others are divided: metrics are defined at zero."""
-        return ()
-
     def values(self, functionals: Float) -> Float:
         """Compute the values of several choices of functionals."""
         return self.sign * self.of.values(functionals)
@@ -190,10 +186,6 @@ class MetricFunction:
         found = self.sign * self.of.bound.derivative(functionals)
         largest = float(np.abs(found).max(initial=0.0))
         return np.asarray(found * (STEEPEST / max(largest, STEEPEST)))
-
-    def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return None, since no groups are compared."""
-        return None
 
 
 @lru_cache(maxsize=BOUND_METRICS)
