@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, singledispatch, update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -24,14 +25,33 @@ from gbm_constrained.constraints.selectors import (
     LinearCombination,
     ReferenceModel,
     Term,
+    name_with_label,
     to_python_scalar,
 )
+from gbm_constrained.constraints.writing import NotTextError, write_number
 
 __all__ = ["Constraint", "Rate"]
 
 
 class WithoutArithmetic(ABC):
     """Abstract base of values whose sums, differences, multiples and quotients are refused."""
+
+    def to_python(self) -> str:
+        """Write the Python that makes the value.
+
+        Raises
+        ------
+        NotTextError
+            If there is no such text.
+        """
+        raise NotTextError(f"a {type(self).__name__} has no text")
+
+    def __repr__(self) -> str:
+        """Write the Python that makes the value, if there is such a text."""
+        try:
+            return self.to_python()
+        except NotTextError:
+            return str(self)
 
     __array_ufunc__ = None  # Numbers of numpy on the left leave the operation to this class.
 
@@ -51,15 +71,6 @@ class WithoutArithmetic(ABC):
     __rmul__: Any = _refuse
     __truediv__: Any = _refuse
     __rtruediv__: Any = _refuse
-
-
-def write_priority(constraint: Constraint, bound: str, weight: str) -> str:
-    """Write a bound with its priority and the number `weight`, unless it has the defaults."""
-    has_weight = constraint.violation_weight != 1.0
-    if constraint.priority == 1 and not has_weight:
-        return bound
-    given = f"{constraint.priority}" + (f", weight={weight}" if has_weight else "")
-    return f"({bound}).with_priority({given})"
 
 
 def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
@@ -316,27 +327,6 @@ def shorten_number(number: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-class NotTextError(ValueError):
-    """Error of a constraint that cannot be written as text."""
-
-
-def write_number(value: float) -> str:
-    """Write a number with all its digits."""
-    return repr(float(value)).removesuffix(".0")
-
-
-@singledispatch
-def write_expression(expression: Any) -> str:
-    """Write an expression as the Python that makes it; each kind registers a function."""
-    raise NotTextError(f"a {type(expression).__name__} has no text")
-
-
-@singledispatch
-def write_bound(expression: Any, sense: Sense, bound: float) -> str:
-    """Write a bound of an expression as Python; those that presets alone make register."""
-    return f"{write_expression(expression)} {sense} {write_number(bound)}"
-
-
 class Expression(WithoutArithmetic):
     """Abstract base of expressions that constraints bound.
 
@@ -400,9 +390,17 @@ class Expression(WithoutArithmetic):
         """Name the classes, where the rates are those of all classes."""
         return self
 
+    def with_positive_class(self, label: Hashable) -> Expression:
+        """Name the positive class in rates that name none."""
+        return self
+
     def write_bound(self, sense: Sense, bound: float) -> str:
         """Write a bound of the expression as it prints."""
         return f"{self} {sense} {bound:g}"
+
+    def bound_to_python(self, sense: Sense, bound: float) -> str:
+        """Write the Python that makes a bound of the expression."""
+        return f"{self.to_python()} {sense} {write_number(bound)}"
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the values whose worst one is bounded."""
@@ -460,13 +458,6 @@ class Expression(WithoutArithmetic):
             f"a {type(self).__name__.lower()} is not linear in the predictions, and only plain "
             f"rates have sums and multiples. Bound each by itself."
         )
-
-    def __repr__(self) -> str:
-        """Write the Python that makes the expression, if there is such a text."""
-        try:
-            return write_expression(self)
-        except NotTextError:
-            return str(self)
 
 
 def _refuse_without_groups(expression: Expression) -> None:
@@ -765,13 +756,24 @@ class Constraint:
     def __str__(self) -> str:
         return self.expression.write_bound(self.sense, self.bound)
 
+    def to_python(self) -> str:
+        """Write the Python that makes the constraint."""
+        return self._with_priority(self.expression.bound_to_python(self.sense, self.bound))
+
     def __repr__(self) -> str:
         """Write the Python that makes the constraint, if there is such a text."""
         try:
-            bound = write_bound(self.expression, self.sense, self.bound)
+            return self.to_python()
         except NotTextError:
-            bound = str(self)
-        return write_priority(self, bound, write_number(self.violation_weight))
+            return self._with_priority(str(self))
+
+    def _with_priority(self, bound: str) -> str:
+        """Write a bound with its priority, unless it has the defaults."""
+        if self.priority == 1 and self.violation_weight == 1.0:
+            return bound
+        weight = f", weight={write_number(self.violation_weight)}"
+        given = f"{self.priority}{weight if self.violation_weight != 1.0 else ''}"
+        return f"({bound}).with_priority({given})"
 
 
 def refuse_other_amounts(rate: LinearCombination, other: LinearCombination, what: str) -> None:
@@ -838,10 +840,34 @@ class Rate(LinearCombination, Expression):
         """Return the rate, which is the functional."""
         return float(functionals[0])
 
-    @property
-    def is_term(self) -> bool:
-        """Whether the rate is one mean, and no sum or multiple."""
-        return len(self.terms) == 1 and self.terms[0][0] == 1.0 and not self.constant
+    def with_positive_class(self, label: Hashable) -> Rate:
+        """Name the positive class in the terms of the rate, and add up equal terms."""
+        found = Rate((), self.constant)
+        for a, term in self.terms:
+            found = found + Rate(((a, term.with_positive_class(label)),))
+        return found
+
+    def to_python(self) -> str:
+        """Write the sum that makes the rate."""
+        text, constant = "", self.constant
+        if constant > 0 and self.terms and self.terms[0][0] < 0:  # Write 1 - fpr, not -fpr + 1.
+            text, constant = write_number(constant), 0.0
+        for a, term in self.terms:
+            name = term.name.partition("(")[0]
+            if name not in FACTORIES:
+                raise NotTextError(f"{name} is a part of a quotient, which has no text by itself")
+            factor = "" if abs(a) == 1.0 else f"{write_number(abs(a))} * "
+            sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
+            normalize = "all" if name == "confusion" and term.where else None
+            text += f"{sign}{factor}{term.to_python(name, normalize)}"
+        if constant:
+            text += f"{' - ' if constant < 0 else ' + '}{write_number(abs(constant))}"
+        return text or "0"
+
+    def in_brackets(self, text: str) -> str:
+        """Put a text of the rate into brackets if it is that of a sum or a multiple."""
+        is_term = len(self.terms) == 1 and self.terms[0][0] == 1.0 and not self.constant
+        return text if is_term else f"({text})"
 
     def _plus(self, other: Any, factor: float) -> Rate:
         if is_number(other):
@@ -908,7 +934,7 @@ class Rate(LinearCombination, Expression):
                 f"order of scores: compare groups by ratio(rate, by=...), or bound differences."
             )
         if isinstance(other, Rate):
-            return Quotient(_write_quotient(self, other), self, other)
+            return Quotient(_name_quotient(self, other), self, other)
         if not is_number(other):
             return NotImplemented
         if not other or not is_finite(other):
@@ -931,11 +957,6 @@ class Rate(LinearCombination, Expression):
 
     def __ge__(self, bound: Any) -> Constraint:
         return (self - bound) >= 0.0 if isinstance(bound, Rate) else super().__ge__(bound)
-
-
-def _write_quotient(*parts: Rate) -> str:
-    """Write a quotient of rates, sums and multiples in brackets."""
-    return " / ".join(str(rate) if rate.is_term else f"({rate})" for rate in parts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -963,10 +984,23 @@ class Quotient(Expression):
         if self.denominator.range[1] <= 0.0:
             raise ValueError(f"{self.name} divides by zero: its denominator is no rate.")
 
-    @property
-    def is_written_out(self) -> bool:
-        """Whether one rate is divided by another, and no function made the quotient."""
-        return self.name == _write_quotient(self.numerator, self.denominator)
+    def with_positive_class(self, label: Hashable) -> Quotient:
+        """Name the positive class in both rates, and in the names of F1 and precision."""
+        numerator, denominator = (rate.with_positive_class(label) for rate in self.rates)
+        name, bracket, rows = self.name.partition("[")
+        if name in ("f1", "precision"):
+            name = f"{name_with_label(name, label)}{bracket}{rows}"
+        else:
+            name = _name_quotient(numerator, denominator)
+        return Quotient(name, numerator, denominator)
+
+    def to_python(self) -> str:
+        """Write the division that makes the quotient, or the call of its function."""
+        if self.name == _name_quotient(*self.rates):
+            return " / ".join(rate.in_brackets(rate.to_python()) for rate in self.rates)
+        name = re.split(r"[(\[]", self.name)[0]
+        normalize = "pred" if name == "confusion" else None
+        return self.numerator.terms[0][1].to_python(name, normalize)
 
     @property
     def rates(self) -> tuple[Rate, ...]:
@@ -1007,3 +1041,8 @@ class Quotient(Expression):
 
     def __str__(self) -> str:
         return self.name
+
+
+def _name_quotient(numerator: Rate, denominator: Rate) -> str:
+    """Write a quotient of rates, sums and multiples in brackets."""
+    return " / ".join(rate.in_brackets(str(rate)) for rate in (numerator, denominator))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations, product
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,20 @@ from gbm_constrained.constraints.base import (
     refuse_uncalled,
     shorten_number,
 )
-from gbm_constrained.constraints.selectors import Columns, LinearCombination, Missing
+from gbm_constrained.constraints.selectors import (
+    MISSING,
+    Columns,
+    LinearCombination,
+    Missing,
+    write_level,
+)
+from gbm_constrained.constraints.writing import (
+    NotTextError,
+    write_call,
+    write_list,
+    write_number,
+    write_value,
+)
 
 __all__ = ["overall"]
 
@@ -83,6 +96,18 @@ class Grouped(Expression):
         """List the rates of each group, those of one group after those of another."""
         return [(rate, group) for group in groups for rate in self.rates]
 
+    def arguments(self) -> dict[str, str | None]:
+        """Write the options of the comparison that differ from the defaults."""
+        given: dict[str, str | None] = dict.fromkeys(("by", "reference", "slack"))
+        if self.by is not None:
+            is_single = len(self.by) == 1 and self.by[0] is not None
+            names = list(map(write_value, self.by))
+            given["by"] = names[0] if is_single else write_list(names)
+        for name in ("missing", "min_group_size", "small_groups"):
+            value = getattr(self, name)
+            given[name] = None if value == getattr(Grouped, name) else write_value(value)
+        return given
+
     @property
     def options(self) -> str:
         """Options that differ from the defaults, as printed."""
@@ -129,6 +154,15 @@ class GroupedRate(Grouped):
     def range(self) -> tuple[float, float]:
         """Smallest and largest value of the comparison over all predictions."""
         return self.rate.range
+
+    def with_positive_class(self, label: Hashable) -> Self:
+        """Name the positive class in the rate."""
+        return replace(self, rate=self.rate.with_positive_class(label))
+
+    def to_python(self) -> str:
+        """Write the call that makes the comparison."""
+        name = type(self).__name__.lower()
+        return write_call(name, self.rate.to_python(), **self.arguments())
 
     def __str__(self) -> str:
         return f"{type(self).__name__.lower()}({self.rate}{self.options})"
@@ -234,6 +268,18 @@ class Paired(Grouped):
             return np.nan
         return float(np.nanmax(values) - np.nanmin(values))
 
+    def arguments(self) -> dict[str, str | None]:
+        """Write the options of the comparison, the reference among them."""
+        given, reference = super().arguments(), self.reference
+        if reference == MISSING:
+            raise NotTextError("None as a reference is none: name the rows without a value")
+        if isinstance(reference, tuple):
+            values = ", ".join(map(write_level, reference))
+            given["reference"] = f"({values},)" if len(reference) == 1 else f"({values})"
+        elif reference is not None:
+            given["reference"] = "overall" if reference == overall else write_value(reference)
+        return given
+
     @property
     def options(self) -> str:
         """Options that differ from the defaults, as printed."""
@@ -338,6 +384,10 @@ class Ratio(Gap):
             raise ValueError(
                 f"slack must be a non-negative number, got {shorten_number(self.slack)}."
             )
+
+    def arguments(self) -> dict[str, str | None]:
+        """Write the options of the comparison, the slack among them."""
+        return super().arguments() | {"slack": write_number(self.slack) if self.slack else None}
 
     @property
     def options(self) -> str:
@@ -570,6 +620,25 @@ class GapNorm(Paired):
 
     def __ge__(self, bound: Any) -> Constraint:
         raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
+
+    def with_positive_class(self, label: Hashable) -> GapNorm:
+        """Name the positive class in the rates of all gaps."""
+        parts = tuple((weight, of.with_positive_class(label)) for weight, of in self.parts)
+        return replace(self, parts=parts)
+
+    def to_python(self) -> str:
+        """Write the sum of gaps, or the norm of them."""
+        given = self.arguments()
+        factors = [
+            "" if weight == 1.0 else f"{write_number(weight)} * " for weight, _ in self.parts
+        ]
+        rates = [of.to_python() for _, of in self.parts]
+        if self.p == 1.0:
+            gaps = [write_call("gap", rate, **given) for rate in rates]
+            return " + ".join(map("".join, zip(factors, gaps, strict=True)))
+        p = "float('inf')" if self.p == math.inf else write_number(self.p)
+        # A norm is multiplied as a whole.
+        return factors[0] + write_call("gap_norm", write_list(rates), **given, p=p)
 
     def __str__(self) -> str:
         if self.p == 1.0:

@@ -86,7 +86,6 @@ from gbm_constrained.constraints.rates import (
     make_rate,
     mean_loss,
     mean_rank,
-    name_with_label,
     ratio,
     selection_rate,
     tpr,
@@ -96,9 +95,12 @@ from gbm_constrained.constraints.selectors import (
     Misclassified,
     Predicted,
     as_selectors,
+    name_with_label,
     to_python_scalar,
+    write_level,
 )
 from gbm_constrained.constraints.selectors import label as rows_of_label
+from gbm_constrained.constraints.writing import write_call, write_list, write_number
 
 __all__ = [
     "AverageEqualityGap",
@@ -188,6 +190,19 @@ class OfShares(Expression):
         """Write a bound as the preset that makes it."""
         to = "" if self.to is None else f", to={self.written_targets}"
         return f"{self.preset}(within={bound:g}{to})"
+
+    def bound_to_python(self, sense: Sense, bound: float) -> str:
+        """Write the preset that makes a bound."""
+        written = [
+            f"{write_level(target[0])}: {write_number(target[1])}"
+            if isinstance(target, tuple)
+            else write_number(target)
+            for target in self.to or ()
+        ]
+        to = write_list(written) if written else None
+        if self.to and isinstance(self.to[0], tuple):
+            to = f"{{{', '.join(written)}}}"
+        return write_call(self.preset, within=write_number(bound), to=to)
 
     @property
     def written_targets(self) -> str:

@@ -113,8 +113,11 @@ from gbm_constrained.constraints.selectors import (
     as_level,
     as_selectors,
     check_hashable,
+    name_with_label,
     to_python_scalar,
+    write_selectors,
 )
+from gbm_constrained.constraints.writing import write_call, write_list, write_number, write_value
 
 __all__ = [
     "accuracy",
@@ -233,11 +236,6 @@ def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | C
     return Label(to_python_scalar(label), excluded=True), Label(to_python_scalar(label))
 
 
-def name_with_label(name: str, label: Hashable | None) -> str:
-    """Write the name of a rate with its class."""
-    return name if label is None else f"{name}({to_python_scalar(label)!r})"
-
-
 def joint_rates(label: Hashable | None, taken: Taken) -> tuple[Rate, Rate, Rate]:
     """Make the fractions of all rows that are true positive, false positive, false negative."""
     negative, positive = classes_of(label)
@@ -307,6 +305,10 @@ class DecisionCost(Event):
             )
         table = np.vstack([self.matrix, np.zeros(classes.size)])
         return np.asarray(table[np.minimum(levels.of_cells["label"], classes.size)])
+
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the costs of decisions."""
+        return [write_list([write_list(list(map(write_number, row))) for row in self.matrix])], {}
 
     def __str__(self) -> str:
         rows = [f"[{', '.join(f'{entry:g}' for entry in row)}]" for row in self.matrix]
@@ -480,6 +482,11 @@ class RowFunction(Event):
         n_cells = levels.of_cells["label"].size
         return np.broadcast_to(levels.classes == self.key, (n_cells, levels.classes.size))
 
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the stated range of a row."""
+        limits = self.limits
+        return [], {"range": limits and write_list(list(map(write_number, limits)))}
+
 
 @dataclass(frozen=True)
 class RowLoss(RowFunction):
@@ -498,6 +505,12 @@ class RowLoss(RowFunction):
     loss: LossName = field()
     parameter: float | None = None
     limits: Limits | None = None
+
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the loss, its parameter, and the stated range of a row."""
+        name = "delta" if self.loss == "huber" else "alpha"
+        value = None if self.parameter is None else write_number(self.parameter)
+        return [write_value(self.loss)], {name: value, **super().arguments()[1]}
 
 
 @dataclass(frozen=True)
@@ -529,6 +542,10 @@ class Above(RowFunction):
     range = (0.0, 1.0)
 
     threshold: float = field()
+
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the threshold."""
+        return [write_number(self.threshold)], {}
 
 
 @dataclass(frozen=True)
@@ -872,6 +889,11 @@ class CalibrationError(CalibrationErrors):
         on = f"[{', '.join(map(str, self.on))}]" if self.on else ""
         return f"calibration_error{bins}{on}"
 
+    def to_python(self) -> str:
+        """Write the call that makes the error."""
+        bins = None if self.bins == CalibrationError.bins else str(self.bins)
+        return write_call("calibration_error", bins=bins, on=write_selectors(self.on))
+
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class EachCalibrationError(Grouped, CalibrationErrors):
@@ -881,6 +903,10 @@ class EachCalibrationError(Grouped, CalibrationErrors):
 
     def __str__(self) -> str:
         return f"each({self.rate}{self.options})"
+
+    def to_python(self) -> str:
+        """Write the call that makes the comparison."""
+        return write_call("each", self.rate.to_python(), **self.arguments())
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -904,6 +930,10 @@ class CalibrationGap(Paired, CalibrationErrors):
 
     def __str__(self) -> str:
         return f"gap({self.rate}{self.options})"
+
+    def to_python(self) -> str:
+        """Write the call that makes the comparison."""
+        return write_call("gap", self.rate.to_python(), **self.arguments())
 
 
 @document_rate

@@ -24,13 +24,11 @@ from gbm_constrained.constraints.base import (
     CurveFunction,
     Expression,
     LinearRow,
-    NotTextError,
     Rate,
     Sense,
     WithoutArithmetic,
-    write_expression,
 )
-from gbm_constrained.constraints.checking import resolve_positive_class, with_label
+from gbm_constrained.constraints.checking import resolve_positive_class
 from gbm_constrained.constraints.selectors import Column, Columns, to_python_scalar
 from gbm_constrained.problem.functionals import Group
 
@@ -153,6 +151,14 @@ class MetricValue(Expression):
         """Why the value has no arithmetic, and what is written instead."""
         return str(self.metric.reason_and_remedy)
 
+    def with_positive_class(self, label: Hashable) -> MetricValue:
+        """Name the positive class of rates that name none."""
+        return replace(self, positive=label)
+
+    def to_python(self) -> str:
+        """Write the call that makes the metric."""
+        return str(self.metric.to_python())
+
     def __str__(self) -> str:
         return str(self.metric)
 
@@ -200,11 +206,6 @@ def _bind(metric: Any, classes: tuple[Hashable, ...], positive: Hashable | None)
 def _find_ranges(of: MetricValue) -> Float:
     """Find the smallest and the largest value of each rate of a metric."""
     return np.array([rate.range for rate in of.rates], dtype=np.float64).T
-
-
-@with_label.register
-def _(value: MetricValue, label: Hashable) -> Expression:
-    return replace(value, positive=label)
 
 
 # Rows of a bound: one of the rate; one multiplied by the denominator; one of each rate; tangents.
@@ -386,13 +387,6 @@ class Metric(WithoutArithmetic):
 
     @abstractmethod
     def __str__(self) -> str: ...
-
-    def __repr__(self) -> str:
-        """Write the Python that makes the metric, if there is such a text."""
-        try:
-            return write_expression(self)
-        except NotTextError:
-            return str(self)
 
 
 def bind_linear(metric: Metric, expression: Expression) -> BoundMetric:

@@ -43,7 +43,13 @@ from gbm_constrained.constraints.rates import (
     read_columns,
     recall,
 )
-from gbm_constrained.constraints.selectors import Columns, as_selectors, to_python_scalar
+from gbm_constrained.constraints.selectors import (
+    Columns,
+    as_selectors,
+    to_python_scalar,
+    write_selectors,
+)
+from gbm_constrained.constraints.writing import write_call, write_number, write_value
 from gbm_constrained.metrics.base import (
     KINDS,
     BoundMetric,
@@ -268,8 +274,26 @@ def _pairs(pool: Float) -> Float:
     return np.stack([pool, np.roll(pool, 1, axis=0)], axis=1)
 
 
+class NamedMetric(Metric):
+    """Base of metrics that functions make by name."""
+
+    name: str  # Name of the function.
+    on: tuple[Any, ...]  # Selectors of the rows that are counted.
+
+    def to_python(self) -> str:
+        """Write the call that makes the metric."""
+        return write_call(self.name, *self.arguments(), on=write_selectors(self.on))
+
+    def arguments(self) -> list[str]:
+        """Write the arguments beside the rows."""
+        return []
+
+    def __str__(self) -> str:
+        return name_with_rows(self.name, Taken(self.on or None))
+
+
 @dataclass(frozen=True, repr=False)
-class FBeta(Metric):
+class FBeta(NamedMetric):
     """The F-measure of one class.
 
     Parameters
@@ -283,6 +307,7 @@ class FBeta(Metric):
     """
 
     form = "ratio"
+    name = "f_beta"
 
     beta: float
     label: Hashable | None = None
@@ -295,13 +320,18 @@ class FBeta(Metric):
         found = tp * (1.0 + square)
         return bind_quotient(self, Quotient(str(self), found, found + fn * square + fp))
 
+    def arguments(self) -> list[str]:
+        """Write the weight of recall, and the class."""
+        label = [] if self.label is None else [write_value(self.label)]
+        return [write_number(self.beta), *label]
+
     def __str__(self) -> str:
         label = "" if self.label is None else f", {self.label!r}"
         return name_with_rows(f"f_beta({self.beta:g}{label})", Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
-class MicroF1(Metric):
+class MicroF1(NamedMetric):
     """Micro F1 with a default class that is not counted as found.
 
     Parameters
@@ -313,6 +343,7 @@ class MicroF1(Metric):
     """
 
     form = "ratio"
+    name = "f1_micro"
 
     default: Hashable | None = None
     on: tuple[Any, ...] = ()
@@ -341,14 +372,20 @@ class MicroF1(Metric):
                 numerator = numerator + rate * 2.0
         return bind_quotient(self, Quotient(str(self), numerator, denominator))
 
+    def arguments(self) -> list[str]:
+        """Write the default class."""
+        return [] if self.default is None else [f"default={write_value(self.default)}"]
+
     def __str__(self) -> str:
         default = "" if self.default is None else f"(default={self.default!r})"
         return name_with_rows(f"f1_micro{default}", Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
-class MacroF1(Metric):
+class MacroF1(NamedMetric):
     """The mean of the classes' F1, which is neither concave nor a quotient."""
+
+    name = "f1_macro"
 
     on: tuple[Any, ...] = ()
 
@@ -374,9 +411,6 @@ class MacroF1(Metric):
             return gradient / classes.size
 
         return BoundMetric(self, tuple(rates), function, derivative, "other", takes_columns=True)
-
-    def __str__(self) -> str:
-        return name_with_rows("f1_macro", Taken(self.on or None))
 
 
 @make_factory
@@ -499,7 +533,7 @@ def _check_several(name: str, classes: NDArray[np.generic]) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class MeanOfRecalls(Metric):
+class MeanOfRecalls(NamedMetric):
     """A concave mean of the recalls of all classes.
 
     Parameters
@@ -525,15 +559,13 @@ class MeanOfRecalls(Metric):
         rates = tuple(recall(label, on=self.on or None) for label in classes.tolist())
         return BoundMetric(self, rates, function, derivative, kind, takes_columns=True)
 
-    def __str__(self) -> str:
-        return name_with_rows(self.name, Taken(self.on or None))
-
 
 @dataclass(frozen=True, repr=False)
-class BalancedAccuracy(Metric):
+class BalancedAccuracy(NamedMetric):
     """The mean of the recalls of all classes."""
 
     form = "linear"
+    name = "balanced_accuracy"
 
     on: tuple[Any, ...] = ()
 
@@ -544,9 +576,6 @@ class BalancedAccuracy(Metric):
         for label in classes.tolist():
             total = total + recall(label, on=self.on or None)
         return bind_linear(self, total / classes.size)
-
-    def __str__(self) -> str:
-        return name_with_rows("balanced_accuracy", Taken(self.on or None))
 
 
 @make_factory
