@@ -22,9 +22,9 @@ from gbm_constrained.constraints.selectors import (
     Amount,
     ClassPosition,
     Columns,
-    LinearCombination,
     ReferenceModel,
     Term,
+    as_selectors,
     name_with_label,
     to_python_scalar,
 )
@@ -341,14 +341,16 @@ class Expression(WithoutArithmetic):
     is_linear: ClassVar[bool] = False  # Whether the value is that of one functional.
     is_quotient: ClassVar[bool] = False  # Whether its rows depend on decisions.
     bounds_each_rate: ClassVar[bool] = False  # Whether each row bounds one functional.
-    has_linear_rows: ClassVar[bool] = True  # Whether rows state a bound of it.
     is_curved: bool = False  # Whether these rows are curved.
     compares_with_overall: bool = False  # Whether groups are compared with all rows together.
     has_reference: bool = False  # Whether the last functional is the reference of the others.
+    reference_group: tuple[Hashable, ...] | None = None  # Group that all others are compared with.
+    columns: Columns = ()  # Names of the columns whose groups are compared.
+    needs_classes: bool = False  # Whether the rates are unknown until the classes are known.
 
     @property
     @abstractmethod
-    def rates(self) -> tuple[LinearCombination, ...]:
+    def rates(self) -> tuple[Rate, ...]:
         """Rates that the expression is made of."""
 
     @property
@@ -376,16 +378,6 @@ class Expression(WithoutArithmetic):
         Of several values the one next to the bound counts, hence `sense`.
         """
 
-    @property
-    def columns(self) -> Columns:
-        """Names of the columns whose groups are compared."""
-        return ()
-
-    @property
-    def needs_classes(self) -> bool:
-        """Whether the rates are unknown until the classes are known."""
-        return False
-
     def with_classes(self, classes: Sequence[Any] | NDArray[Any]) -> Expression:
         """Name the classes, where the rates are those of all classes."""
         return self
@@ -406,14 +398,7 @@ class Expression(WithoutArithmetic):
         """Count the values whose worst one is bounded."""
         return 1
 
-    @property
-    def reference_group(self) -> tuple[Hashable, ...] | None:
-        """Name of the group that all others are compared with, if there is one."""
-        return None
-
-    def functionals(
-        self, groups: Sequence[GroupT]
-    ) -> list[tuple[LinearCombination, GroupT | None]]:
+    def functionals(self, groups: Sequence[GroupT]) -> list[tuple[Rate, GroupT | None]]:
         """List the rates that the expression is a function of, each with its group."""
         return [(rate, None) for rate in self.rates]
 
@@ -604,7 +589,7 @@ class Constraint:
         return replace(self, **changed)
 
     @property
-    def rates(self) -> tuple[LinearCombination, ...]:
+    def rates(self) -> tuple[Rate, ...]:
         """Rates of the expression."""
         return self.expression.rates
 
@@ -776,7 +761,7 @@ class Constraint:
         return f"({bound}).with_priority({given})"
 
 
-def refuse_other_amounts(rate: LinearCombination, other: LinearCombination, what: str) -> None:
+def refuse_other_amounts(rate: Rate, other: Rate, what: str) -> None:
     """Refuse two rates in which rows count for different amounts, unless they are costs."""
     found = [
         term.amount for one in (rate, other) for _, term in one.terms if not term.event.is_cost
@@ -791,7 +776,7 @@ def refuse_other_amounts(rate: LinearCombination, other: LinearCombination, what
 
 
 @dataclass(frozen=True, repr=False)
-class Rate(LinearCombination, Expression):
+class Rate(Expression):
     """A linear combination of weighted means over rows, with the operations of rates.
 
     Parameters
@@ -808,6 +793,56 @@ class Rate(LinearCombination, Expression):
 
     is_linear: ClassVar[bool] = True
     bounds_each_rate: ClassVar[bool] = True
+
+    terms: tuple[tuple[float, Term], ...]
+    constant: float = 0.0
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the rate is made of nothing but mean cross-entropies."""
+        return bool(self.terms) and all(term.event.is_loss for _, term in self.terms)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether the rate is made of nothing but pair rates."""
+        return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
+
+    @property
+    def amounts(self) -> tuple[Amount | None, ...]:
+        """What rows count for in the terms; None where they count as one."""
+        return tuple(dict.fromkeys(term.amount for _, term in self.terms))
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """Coefficients of the terms."""
+        return tuple(a for a, _ in self.terms)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value over all predictions."""
+        ends = [[a * end if end else 0.0 for end in term.range] for a, term in self.terms]
+        return (
+            self.constant + sum(min(end) for end in ends),
+            self.constant + sum(max(end) for end in ends),
+        )
+
+    def restrict(self, *selectors: Any) -> Self:
+        """Return the same rate on the rows of further selectors, as ``on=`` reads them."""
+        more = [selector for part in selectors for selector in as_selectors(part)]
+        return replace(
+            self, terms=tuple((a, replace(t, on=(*t.on, *more))) for a, t in self.terms)
+        )
+
+    def __str__(self) -> str:
+        text = ""
+        for a, term in self.terms:
+            size = "" if abs(a) == 1.0 else f"{abs(a):g} * "
+            sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
+            text += f"{sign}{size}{term}"
+        if self.constant or not text:
+            sign = " - " if self.constant < 0 else " + "
+            text = text + f"{sign}{abs(self.constant):g}" if text else f"{self.constant:g}"
+        return text
 
     @property
     def rates(self) -> tuple[Rate, ...]:

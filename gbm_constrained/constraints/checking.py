@@ -15,7 +15,7 @@ from gbm_constrained.constraints.base import (
     Rate,
     refuse_priorities,
 )
-from gbm_constrained.constraints.presets import from_fairlearn, is_fairlearn
+from gbm_constrained.constraints.presets import CoverageDivergence, from_fairlearn, is_fairlearn
 from gbm_constrained.constraints.rates import refuse_rates, refuse_row_functions
 from gbm_constrained.constraints.selectors import (
     CrossEntropy,
@@ -68,7 +68,7 @@ def check_linear(constraints: Iterable[Constraint]) -> None:
         If the bound of one is no linear row.
     """
     for constraint in constraints:
-        if not constraint.expression.has_linear_rows:
+        if isinstance(constraint.expression, CoverageDivergence):
             raise ValueError(
                 f"constraints: {constraint} bounds a divergence, which is not linear in the "
                 f"decisions and needs an objective of the confusion matrix: give maximize= or "

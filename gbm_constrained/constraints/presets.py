@@ -125,7 +125,6 @@ __all__ = [
 ]
 
 
-SUM_TOLERANCE = 1e-6  # By which targets may miss the sum of one, from rounding to six digits.
 SMALLEST_SHARE = 1e-9
 """Smallest share of predictions at which the divergence has a gradient: less than one row of any
 table, and steeper than any cut that solvers take."""
@@ -151,7 +150,7 @@ class OfShares(Expression):
     classes: tuple[Hashable, ...] | None = None
 
     @property
-    def needs_classes(self) -> bool:
+    def needs_classes(self) -> bool:  # type: ignore[override]
         """Whether the rates are unknown until the classes are known."""
         return self.classes is None
 
@@ -186,36 +185,30 @@ class OfShares(Expression):
     def __ge__(self, bound: Any) -> Constraint:
         raise TypeError(f"{self} >= {bound}: {self.preset} can only be bounded from above.")
 
+    def write_targets(
+        self,
+        write_label: Callable[[Any], str] = repr,
+        write_share: Callable[[float], str] = "{:g}".format,
+    ) -> str | None:
+        """Write the targets as Python; None where they are the shares of the labels."""
+        if self.to is None:
+            return None
+        if not isinstance(self.to[0], tuple):
+            return write_list([write_share(target) for target in self.to])
+        named = [f"{write_label(k)}: {write_share(share)}" for k, share in self.to]
+        return f"{{{', '.join(named)}}}"
+
     def write_bound(self, sense: Sense, bound: float) -> str:
         """Write a bound as the preset that makes it."""
-        to = "" if self.to is None else f", to={self.written_targets}"
-        return f"{self.preset}(within={bound:g}{to})"
+        return write_call(self.preset, within=f"{bound:g}", to=self.write_targets())
 
     def bound_to_python(self, sense: Sense, bound: float) -> str:
-        """Write the preset that makes a bound."""
-        written = [
-            f"{write_level(target[0])}: {write_number(target[1])}"
-            if isinstance(target, tuple)
-            else write_number(target)
-            for target in self.to or ()
-        ]
-        to = write_list(written) if written else None
-        if self.to and isinstance(self.to[0], tuple):
-            to = f"{{{', '.join(written)}}}"
+        """Write the preset that makes a bound, with all digits."""
+        to = self.write_targets(write_level, write_number)
         return write_call(self.preset, within=write_number(bound), to=to)
 
-    @property
-    def written_targets(self) -> str:
-        """The targets as Python."""
-        assert self.to is not None
-        named = [target for target in self.to if isinstance(target, tuple)]
-        if not named:
-            return f"[{', '.join(f'{target:g}' for target in self.to)}]"
-        return f"{{{', '.join(f'{label!r}: {target:g}' for label, target in named)}}}"
-
     def __str__(self) -> str:
-        to = "" if self.to is None else f"to={self.written_targets}"
-        return f"{self.preset}({to})"
+        return write_call(self.preset, to=self.write_targets())
 
 
 @dataclass(frozen=True, repr=False)
@@ -233,9 +226,8 @@ class CoverageDifference(OfShares):
         labels = self.classes or ()
         if self.targets is None:
             return tuple(map(_difference, labels))
-        pairs = zip(
-            labels, self.targets.tolist(), strict=False
-        )  # No labels before they are known.
+        # There are no labels before they are known.
+        pairs = zip(labels, self.targets.tolist(), strict=False)
         return tuple(selection_rate(label) - target for label, target in pairs)
 
     def n_comparisons(self, n_functionals: int) -> int:
@@ -269,7 +261,6 @@ class CoverageDivergence(OfShares):
     divergence is convex in both together.
     """
 
-    has_linear_rows: ClassVar[bool] = False
     preset: ClassVar[str] = "Quantification"
     range = (0.0, math.inf)
     bounds_accepted = "a finite divergence in nats that is not negative"
@@ -363,7 +354,7 @@ def read_targets(preset: str, to: Any) -> Targets:
                 f"{share!r}: 20 per cent is written 0.2."
             )
     total = math.fsum(shares)
-    if abs(total - 1.0) > SUM_TOLERANCE:
+    if abs(total - 1.0) > 1e-6:  # Shares may be rounded to six digits.
         raise ValueError(
             f"to= of {preset} must sum to one, and its {len(shares)} shares sum to {total:g}: "
             f"divide each by the sum, or leave to= out for the shares of the labels."
@@ -375,7 +366,6 @@ def read_targets(preset: str, to: Any) -> Targets:
 FAIRLEARN_LOSSES = {
     "ZeroOneLoss": "zero_one", "SquareLoss": "squared", "AbsoluteLoss": "absolute"
 }  # fmt: skip
-DEFAULT_DIFFERENCE_BOUND = 0.01  # The default of fairlearn.
 By = str | Sequence[str] | None
 SHARED_PARAMETERS = {
     "difference_bound": """difference_bound : float, default=None
@@ -438,7 +428,7 @@ def _parity(
             raise ValueError(f"ratio_bound must be in (0, 1], got {ratio_bound!r}.")
         compared = ratio(rate, by=by, reference=overall, slack=ratio_bound_slack)
         return Constraint(compared, ">=", ratio_bound)
-    bound = DEFAULT_DIFFERENCE_BOUND if difference_bound is None else difference_bound
+    bound = 0.01 if difference_bound is None else difference_bound  # As in fairlearn.
     return Constraint(gap(rate, by=by, reference=overall), "<=", bound)
 
 

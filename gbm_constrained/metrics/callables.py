@@ -61,8 +61,6 @@ from gbm_constrained.metrics.base import (
 )
 from gbm_constrained.problem.functionals import Group
 
-CONVEXITY_TOLERANCE = 1e-9  # By which a midpoint may lie above the chord, from rounding.
-
 
 def _joint_rates(classes: NDArray[np.generic], on: Any) -> list[Rate]:
     """Make all entries of the joint confusion matrix, row by row."""
@@ -97,11 +95,7 @@ class FunctionMetric(Metric):
     by: Columns | None = None
     on: tuple[Any, ...] = ()
     greater_is_better: bool = True
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value, which are not known."""
-        return -math.inf, math.inf
+    range = (-math.inf, math.inf)  # It is not known.
 
     @property
     def no_rule(self) -> str:  # type: ignore[override]
@@ -123,10 +117,9 @@ class FunctionMetric(Metric):
         if self.by is None:
             return bound
         n = int(np.sqrt(len(bound.expressions)))
-        return self._bind(bound.expressions, n, [self._key(group) for group in groups[0]])
-
-    def _key(self, group: Group) -> Any:
-        return group.name[0] if len(group.name) == 1 else group.name
+        names = [group.name for group in groups[0]]
+        keys = [name[0] if len(name) == 1 else name for name in names]
+        return self._bind(bound.expressions, n, keys)
 
     def _bind(
         self, expressions: tuple[Expression, ...], n: int, keys: Sequence[Any] | None
@@ -256,22 +249,19 @@ def check_convexity(bound: BoundMetric, pool: Float) -> None:
     sign = -1.0 if bound.metric.greater_is_better else 1.0
     random = np.random.RandomState(0)
     weights = random.dirichlet(np.ones(len(pool)), size=(64, 2))
-    for first, second in np.concatenate([weights @ pool, _pairs(pool)]):
+    consecutive = np.stack([pool, np.roll(pool, 1, axis=0)], axis=1)
+    for first, second in np.concatenate([weights @ pool, consecutive]):
         middle = sign * bound.function((first + second) / 2)
         chord = sign * (bound.function(first) + bound.function(second)) / 2
         gap = middle - chord
-        if gap > CONVEXITY_TOLERANCE or (bound.kind == "linear" and -gap > CONVEXITY_TOLERANCE):
+        # A midpoint may lie above the chord by rounding.
+        if gap > 1e-9 or (bound.kind == "linear" and -gap > 1e-9):
             raise ValueError(
                 f"kind={bound.metric.kind!r} of {bound.metric} does not hold: between the entries "
                 f"{np.round(first, 4).tolist()} and {np.round(second, 4).tolist()} of the "
                 f"confusion matrix, the value at the midpoint is off by {abs(gap):.3g} on the "
                 f"wrong side. Use kind='other', which finds a local optimum."
             )
-
-
-def _pairs(pool: Float) -> Float:
-    """Pairs of consecutive points of a pool, of shape (n_points, 2, n_functionals)."""
-    return np.stack([pool, np.roll(pool, 1, axis=0)], axis=1)
 
 
 class NamedMetric(Metric):
@@ -511,19 +501,15 @@ def _q_mean_gradient(u: Float) -> Float:
     return np.asarray((1.0 - u) / (norm * np.sqrt(u.size)) if norm > 0.0 else np.zeros(u.size))
 
 
-def _min_recall(u: Float) -> Float:
-    return np.asarray(u.min(axis=0))
-
-
-def _min_recall_gradient(u: Float) -> Float:
-    return np.asarray((np.arange(u.size) == u.argmin()).astype(np.float64))
-
-
 _MEANS: dict[str, tuple[Callable[[Float], Float], Callable[[Float], Float], Kind]] = {
     "g_mean": (_g_mean, _g_mean_gradient, "smooth"),
     "h_mean": (_h_mean, _h_mean_gradient, "smooth"),
     "q_mean": (_q_mean, _q_mean_gradient, "smooth"),
-    "min_recall": (_min_recall, _min_recall_gradient, "convex"),
+    "min_recall": (
+        lambda u: u.min(axis=0),
+        lambda u: (np.arange(u.size) == u.argmin()).astype(np.float64),
+        "convex",
+    ),
 }
 
 

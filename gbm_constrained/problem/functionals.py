@@ -19,7 +19,7 @@ import numpy as np
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.base import Constraint, Rate
 from gbm_constrained.constraints.comparisons import Grouped, Paired
 from gbm_constrained.constraints.rates import BinResidual
 from gbm_constrained.constraints.selectors import (
@@ -27,7 +27,6 @@ from gbm_constrained.constraints.selectors import (
     Amount,
     Column,
     Columns,
-    LinearCombination,
     RankedAbove,
     Selector,
     Term,
@@ -292,7 +291,7 @@ class FunctionalCompiler:
 
     def compile(
         self,
-        rate: LinearCombination,
+        rate: Rate,
         views: Mapping[Amount | None, View],
         group: Group | None,
         undefined: Callable[[str], float],
