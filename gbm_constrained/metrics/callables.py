@@ -105,12 +105,9 @@ class FunctionMetric(Metric):
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the entries of the confusion matrices."""
-        rates: Sequence[Expression] = _joint_rates(classes, self.on or None)
-        if self.by is not None:
-            rates = [
-                Each(rate=rate, by=self.by) for rate in _joint_rates(classes, self.on or None)
-            ]
-        return self._bind(tuple(rates), classes.size, None)
+        rates = _joint_rates(classes, self.on or None)
+        grouped = [rate if self.by is None else Each(rate=rate, by=self.by) for rate in rates]
+        return self._bind(tuple(grouped), classes.size, None)
 
     def with_groups(self, bound: BoundMetric, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
         """Hand the function a dict with the matrix of each group."""
