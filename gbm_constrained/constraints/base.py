@@ -549,9 +549,8 @@ class Constraint:
                 f"{self.expression} does not depend on predictions: there is nothing to bound."
             )
         _refuse_without_groups(self.expression)
-        if not all(
-            math.isfinite(a) for rate in self.rates for a in (rate.constant, *rate.coefficients)
-        ):
+        coefficients = [a for rate in self.rates for a, _ in rate.terms]
+        if not np.isfinite([*coefficients, *(rate.constant for rate in self.rates)]).all():
             raise ValueError(f"{self.expression} has a coefficient that is not finite.")
 
     def with_priority(self, priority: int, *, weight: float = 1.0) -> Self:
@@ -601,7 +600,7 @@ class Constraint:
     @property
     def amounts(self) -> tuple[Amount, ...]:
         """What rows count for in the rates, beside their weights, where that is not one."""
-        found = dict.fromkeys(amount for rate in self.rates for amount in rate.amounts)
+        found = dict.fromkeys(term.amount for term in self.terms)
         return tuple(amount for amount in found if amount is not None)
 
     @property
@@ -806,16 +805,6 @@ class Rate(Expression):
     def is_pair(self) -> bool:
         """Whether the rate is made of nothing but pair rates."""
         return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
-
-    @property
-    def amounts(self) -> tuple[Amount | None, ...]:
-        """What rows count for in the terms; None where they count as one."""
-        return tuple(dict.fromkeys(term.amount for _, term in self.terms))
-
-    @property
-    def coefficients(self) -> tuple[float, ...]:
-        """Coefficients of the terms."""
-        return tuple(a for a, _ in self.terms)
 
     @property
     def range(self) -> tuple[float, float]:

@@ -92,8 +92,10 @@ from gbm_constrained.constraints.rates import (
 )
 from gbm_constrained.constraints.selectors import (
     Correct,
+    Event,
     Misclassified,
     Predicted,
+    Selector,
     as_selectors,
     name_with_label,
     to_python_scalar,
@@ -305,26 +307,23 @@ class CoverageDivergence(OfShares):
         return np.concatenate([-ratio, of_target])
 
 
+def _joint_rate(name: str, event: Event, label: Hashable, where: Selector) -> Rate:
+    """Make the share of all rows in which a class meets an event."""
+    return make_rate(name_with_label(name, label), event, Taken(), where=(where,))
+
+
 def _difference(label: Hashable) -> Rate:
     """Make the share of predictions of a class less the share of its labels."""
     negative, positive = classes_of(label)
-    false_positives, false_negatives = (
-        name_with_label(name, label) for name in ("false_positives", "false_negatives")
-    )
-    more = make_rate(false_positives, Predicted(positive), Taken(), where=(negative,))
-    found: Rate = more - make_rate(false_negatives, Misclassified(), Taken(), where=(positive,))
-    return found
+    more = _joint_rate("false_positives", Predicted(positive), label, negative)
+    return more - _joint_rate("false_negatives", Misclassified(), label, positive)
 
 
 def _share(label: Hashable) -> Rate:
     """Make the share of the labels of a class, which no decision changes."""
-    _, positive = classes_of(label)
-    right = make_rate(
-        name_with_label("true_positives", label), Correct(), Taken(), where=(positive,)
-    )
-    wrong = name_with_label("false_negatives", label)
-    found: Rate = right + make_rate(wrong, Misclassified(), Taken(), where=(positive,))
-    return found
+    positive = classes_of(label)[1]
+    right = _joint_rate("true_positives", Correct(), label, positive)
+    return right + _joint_rate("false_negatives", Misclassified(), label, positive)
 
 
 def read_targets(preset: str, to: Any) -> Targets:
@@ -808,13 +807,11 @@ ErrorRateParity or BoundedGroupLoss
         If the constraint is another one, or has no bound.
     """
     name = type(moment).__name__
-    rates = {
-        "DemographicParity": (selection_rate(),),
-        "TruePositiveRateParity": (tpr(),),
-        "FalsePositiveRateParity": (fpr(),),
-        "EqualizedOdds": (tpr(), fpr()),
-        "ErrorRateParity": (error_rate(),),
-    }
+    parities = (
+        DemographicParity, TruePositiveRateParity, FalsePositiveRateParity, EqualizedOdds,
+        ErrorRateParity,
+    )  # fmt: skip
+    presets: dict[str, Callable[..., Any]] = {preset.__name__: preset for preset in parities}
     if name == "BoundedGroupLoss" and isinstance(name_of_loss(moment.reduction_loss), str):
         if moment.upper_bound is None:
             raise ValueError(
@@ -823,14 +820,13 @@ ErrorRateParity or BoundedGroupLoss
             )
         loss = moment.reduction_loss
         return (BoundedGroupLoss(loss, upper_bound=float(moment.upper_bound)),)
-    if name not in rates:
+    if name not in presets:
         raise TypeError(
             f"fairlearn's {moment!r} is not a constraint on a classifier's rates that is known "
-            f"here: {list(rates)} and BoundedGroupLoss are."
+            f"here: {list(presets)} and BoundedGroupLoss are."
         )
+    bounds = {"ratio_bound": float(moment.ratio), "ratio_bound_slack": float(moment.eps)}
     if moment.ratio == 1.0:
-        return tuple(gap(rate, reference=overall) <= float(moment.eps) for rate in rates[name])
-    return tuple(
-        ratio(rate, reference=overall, slack=float(moment.eps)) >= float(moment.ratio)
-        for rate in rates[name]
-    )
+        bounds = {"difference_bound": float(moment.eps)}
+    found = presets[name](**bounds)
+    return found if isinstance(found, tuple) else (found,)

@@ -236,6 +236,23 @@ def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | C
     return Label(to_python_scalar(label), excluded=True), Label(to_python_scalar(label))
 
 
+def make_class_rate(
+    name: str,
+    label: Hashable | None,
+    taken: Taken,
+    predicted: Literal["negative", "positive"] | None,
+    among: Literal["negative", "positive"] | None = None,
+) -> Rate:
+    """Make the share of predictions of one of two classes, or of errors without `predicted`.
+
+    It is taken over the rows of the class `among`, or over all rows.
+    """
+    classes = dict(zip(("negative", "positive"), classes_of(label), strict=True))
+    event = Misclassified() if predicted is None else Predicted(classes[predicted])
+    rows = () if among is None else (classes[among],)
+    return make_rate(name_with_label(name, label), event, taken, rows)
+
+
 def joint_rates(label: Hashable | None, taken: Taken) -> tuple[Rate, Rate, Rate]:
     """Make the fractions of all rows that are true positive, false positive, false negative."""
     negative, positive = classes_of(label)
@@ -593,7 +610,7 @@ def mean_loss(
     given = [str(loss)]
     if parameter is not None:
         given.append(f"{'delta' if loss == 'huber' else 'alpha'}={parameter:g}")
-    name = f"mean_loss({', '.join([*given, *_name_limits(limits)])})"
+    name = _name_mean("mean_loss", given, limits)
     return make_rate(name, RowLoss(loss, parameter, limits), Taken(on, weight, cap))
 
 
@@ -613,14 +630,11 @@ def read_limits(given: Any) -> Limits | None:
     return low, high
 
 
-def _name_limits(limits: Limits | None) -> list[str]:
-    """Write what a name says of the stated range of a row; nothing without any."""
-    return [] if limits is None else [f"range=[{limits[0]:g}, {limits[1]:g}]"]
-
-
-def _name_mean(name: str, limits: Limits | None) -> str:
-    """Write the name of a mean that has no other argument than its range."""
-    return name if limits is None else f"{name}({_name_limits(limits)[0]})"
+def _name_mean(name: str, arguments: Sequence[str], limits: Limits | None) -> str:
+    """Write the name of a mean with its arguments, the stated range of a row among them."""
+    stated = [] if limits is None else [f"range=[{limits[0]:g}, {limits[1]:g}]"]
+    given = ", ".join([*arguments, *stated])
+    return f"{name}({given})" if given else name
 
 
 def _read_parameter(loss: str, delta: float | None, alpha: float | None) -> float | None:
@@ -657,7 +671,7 @@ def mean_prediction(
     Rows need no target: the mean can be taken over a data set without any.
     """
     limits = read_limits(range)
-    name = _name_mean("mean_prediction", limits)
+    name = _name_mean("mean_prediction", [], limits)
     return make_rate(name, Prediction(limits), Taken(on, weight, cap))
 
 
@@ -671,7 +685,7 @@ def mean_residual(
 ) -> Rate:
     """Make the mean residual, ``mean(y - prediction)``: how much predictions are too low."""
     limits = read_limits(range)
-    name = _name_mean("mean_residual", limits)
+    name = _name_mean("mean_residual", [], limits)
     return make_rate(name, Residual(limits), Taken(on, weight, cap))
 
 
@@ -990,11 +1004,7 @@ def selection_rate(
 
     Rows need no label: the rate can be taken over an unlabelled data set.
     """
-    return make_rate(
-        name_with_label("selection_rate", label),
-        Predicted(classes_of(label)[1]),
-        Taken(on, weight, cap),
-    )
+    return make_class_rate("selection_rate", label, Taken(on, weight, cap), "positive")
 
 
 @document_rate
@@ -1002,10 +1012,7 @@ def tpr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the true positive rate, ``P(prediction = 1 | y = 1)``."""
-    _, positive = classes_of(label)
-    return make_rate(
-        name_with_label("tpr", label), Predicted(positive), Taken(on, weight, cap), (positive,)
-    )
+    return make_class_rate("tpr", label, Taken(on, weight, cap), "positive", "positive")
 
 
 @document_rate
@@ -1013,10 +1020,7 @@ def recall(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``."""
-    _, positive = classes_of(label)
-    return make_rate(
-        name_with_label("recall", label), Predicted(positive), Taken(on, weight, cap), (positive,)
-    )
+    return make_class_rate("recall", label, Taken(on, weight, cap), "positive", "positive")
 
 
 @document_rate
@@ -1024,12 +1028,7 @@ def fnr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``."""
-    return make_rate(
-        name_with_label("fnr", label),
-        Misclassified(),
-        Taken(on, weight, cap),
-        (classes_of(label)[1],),
-    )
+    return make_class_rate("fnr", label, Taken(on, weight, cap), None, "positive")
 
 
 @document_rate
@@ -1037,10 +1036,7 @@ def fpr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the false positive rate, ``P(prediction = 1 | y != 1)``."""
-    negative, positive = classes_of(label)
-    return make_rate(
-        name_with_label("fpr", label), Predicted(positive), Taken(on, weight, cap), (negative,)
-    )
+    return make_class_rate("fpr", label, Taken(on, weight, cap), "positive", "negative")
 
 
 @document_rate
@@ -1048,10 +1044,7 @@ def tnr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``."""
-    negative, _ = classes_of(label)
-    return make_rate(
-        name_with_label("tnr", label), Predicted(negative), Taken(on, weight, cap), (negative,)
-    )
+    return make_class_rate("tnr", label, Taken(on, weight, cap), "negative", "negative")
 
 
 @document_rate
@@ -1067,12 +1060,9 @@ def class_error(
     k : hashable
         The class label, as it stands in ``y``.
     """
-    return make_rate(
-        name_with_label("class_error", k),
-        Misclassified(),
-        Taken(on, weight, cap),
-        (Label(to_python_scalar(k)),),
-    )
+    rows = (Label(to_python_scalar(k)),)
+    name = name_with_label("class_error", k)
+    return make_rate(name, Misclassified(), Taken(on, weight, cap), rows)
 
 
 @document_rate

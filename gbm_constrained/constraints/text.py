@@ -261,7 +261,10 @@ class Reader(MaskedText):
     others: ClassVar[str] = f"one of {', '.join(RATES)}, or a preset"
 
     def __init__(
-        self, text: str, labels: Mapping[Any, Hashable] | None, positive: Hashable | None
+        self,
+        text: str,
+        labels: Mapping[Any, Hashable] | None,
+        positive: Hashable | None = None,
     ) -> None:
         super().__init__(text)
         self.labels, self.positive = labels, positive

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,7 +199,7 @@ def _bind(metric: Any, classes: tuple[Hashable, ...], positive: Hashable | None)
 # Rows of a bound: one of the rate; one multiplied by the denominator; one of each rate; tangents.
 Form: TypeAlias = Literal["linear", "ratio", "worst", "curved"]
 Kind: TypeAlias = Literal["linear", "smooth", "convex", "ratio", "other"]
-KINDS: tuple[Kind, ...] = ("linear", "smooth", "convex", "ratio", "other")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, eq=False)

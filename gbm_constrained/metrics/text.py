@@ -51,13 +51,7 @@ FUNCTIONS.update({name: Function(make) for name, make in NAMES.items()})  # Of c
 
 
 class MetricReader(Reader):
-    """Walk over the syntax tree of a metric.
-
-    Parameters
-    ----------
-    text, labels
-        As in :func:`parse_metric`.
-    """
+    """Walk over the syntax tree of a metric; the arguments are those of `parse_metric`."""
 
     functions: ClassVar = {**RATES, **{name: Function(make) for name, make in NAMES.items()}}
     meant_otherwise: ClassVar = {
@@ -72,9 +66,6 @@ class MetricReader(Reader):
     }
     kind: ClassVar = "metric"
     others: ClassVar = f"must be one of {', '.join([*NAMES, 'cost'])}, or a rate such as recall"
-
-    def __init__(self, text: str, labels: Mapping[Any, Hashable] | None) -> None:
-        super().__init__(text, labels, None)
 
     def read_metric(self) -> Metric | Rate | Quotient:
         """Read the one metric of the text."""
