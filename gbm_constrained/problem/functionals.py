@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.base import Constraint, Rate
 from gbm_constrained.constraints.comparisons import Grouped, Paired
 from gbm_constrained.constraints.rates import BinResidual
 from gbm_constrained.constraints.selectors import (
@@ -28,8 +28,8 @@ from gbm_constrained.constraints.selectors import (
     Amount,
     Column,
     Columns,
-    LinearCombination,
     RankedAbove,
+    Rate,
     Selector,
     Term,
 )
@@ -253,7 +253,7 @@ class NoRowsError(ValueError):
 
 def compile_rate(
     cells: Cells,
-    rate: LinearCombination,
+    rate: Rate,
     views: Mapping[Amount | None, View],
     group: Group | None,
     constraint: Constraint | None,

@@ -90,10 +90,11 @@ RATES = {
     "wins": (gc.wins(over=OLD), lambda r: mean((r.d == r.y) & (r.old != r.y))),
     "losses": (gc.losses(to=OLD), lambda r: mean((r.d != r.y) & (r.old == r.y))),
 }
-# Functions that take rates, and functions of scores, means and costs, have tests of their own.
+# Comparisons of rates (test_expressions, test_gaps), and values of scores and of predicted numbers
+# (test_pair_rates, test_calibration, test_row_means, test_costs).
 ELSEWHERE = {
-    "each", "gap", "gap_norm", "ratio", "auc", "cross_auc", "mean_rank", "calibration_error",
-    "cost", "coverage", "mean_loss", "mean_prediction", "mean_residual", "share_above",
+    "auc", "calibration_error", "cost", "coverage", "cross_auc", "each", "gap", "gap_norm",
+    "mean_loss", "mean_prediction", "mean_rank", "mean_residual", "ratio", "share_above",
 }  # fmt: skip
 EVERY_RATE = pytest.mark.parametrize("text", RATES)
 
