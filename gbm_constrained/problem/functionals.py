@@ -29,7 +29,6 @@ from gbm_constrained.constraints.selectors import (
     Column,
     Columns,
     RankedAbove,
-    Rate,
     Selector,
     Term,
 )
