@@ -1,150 +1,82 @@
-"""What ranks are told of each other's failures, over pipes between threads."""
+"""Which failure of several ranks is told, and how it travels."""
 
 import pickle
 import socket
-import time
-from multiprocessing import Pipe
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import xgboost as xgb
-from networks import in_threads, run_on_collective
 
-from gbm_constrained.distributed import ranks
-from gbm_constrained.distributed.ranks import FailureLine, collect_outcomes, describe_failure
+from gbm_constrained.distributed.networks import (
+    Outcome,
+    RankTask,
+    results_of,
+    xgboost_network,
+)
+from gbm_constrained.distributed.ranks import Plan
 from gbm_constrained.exceptions import MachineError
 
 HOST = socket.gethostname()
+X = np.arange(40.0).reshape(20, 2)
 
 
-def lost(rank):
-    return MachineError(rank, 3, HOST, "has gone")
+def outcomes_of(function, n, plan=Plan("xgboost", {})):  # noqa: B008 - it is frozen
+    """Run a function on ranks that are threads."""
+    with xgboost_network(n) as tracker, ThreadPoolExecutor(n) as pool:
+        tasks = [RankTask(rank, n, tracker, plan, function) for rank in range(n)]
+        return list(pool.map(lambda task: task.run(lambda: X), tasks))
 
 
-def run_guarded(work, n, echoes=()):
-    """Run guarded ranks in threads; what each has raised or returned, and the outcomes."""
-    pipes = [Pipe() for _ in range(n)]
-
-    def run(rank):
-        with pipes[rank][1] as connection:
-            line = FailureLine(connection, rank, n, echoes)
-            with line.guard():
-                result = work(rank, line)
-                line.report(result)
-            return result
-
-    def act(rank):
-        return run(rank) if rank < n else collect_outcomes([pipe[0] for pipe in pipes], lost)
-
-    *ranks, outcomes = in_threads(act, n + 1)
-    return ranks, outcomes
+def test_results_are_by_rank():
+    outcomes = outcomes_of(lambda shard, plan, ranks: ranks.rank + len(shard), 3)
+    assert results_of(outcomes) == [20, 21, 22]
 
 
-def test_results_are_collected_by_rank():
-    ranks, outcomes = run_guarded(lambda rank, line: rank**2, 3)
-    assert ranks == outcomes.by_rank == [0, 1, 4]
-    assert outcomes.failure is None
+@pytest.mark.parametrize("n", [2, 4])
+def test_the_cause_is_raised_and_not_its_echoes(n):
+    """XGBoost's own sums break, in C++, on all ranks but the one that has raised."""
+
+    def boost(shard, plan, ranks):
+        rounds = iter(range(100))
+
+        def gradients(scores, data):
+            if ranks.rank == 1 and next(rounds) == 5:
+                raise ValueError("bad weights")
+            ranks.sum(np.ones(3))
+            return scores - data.get_label(), np.ones_like(scores)
+
+        matrix = xgb.DMatrix(shard, label=shard[:, 0] > 20)
+        xgb.train({"nthread": 1}, matrix, 100, obj=gradients)
+
+    outcomes = outcomes_of(boost, n)
+    assert [outcome.is_echo for outcome in outcomes] == [rank != 1 for rank in range(n)]
+    assert [outcome.has_failed_first for outcome in outcomes] == [rank == 1 for rank in range(n)]
+    with pytest.raises(MachineError) as raised:
+        results_of(outcomes)
+    assert str(raised.value) == f"rank 1 of {n} ({HOST}): ValueError: bad weights"
+    assert 'raise ValueError("bad weights")' in raised.value.__notes__[0]
 
 
-def test_the_cause_is_raised_on_every_rank_and_not_its_echo():
-    def work(rank, line):
-        if rank == 1:
-            raise ValueError("bad weights")
-        raise KeyError("a sum has failed")  # What a broken communicator says.
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_errors_of_the_network_of_a_library_may_be_echoes(library):
+    from lightgbm.basic import LightGBMError
 
-    start = time.monotonic()
-    ranks, outcomes = run_guarded(work, 3, echoes=(KeyError,))
-    assert time.monotonic() - start < ranks.PATIENCE
-    for error in (*ranks, *outcomes.by_rank, outcomes.failure):
-        assert isinstance(error, MachineError)
-        assert str(error) == f"rank 1 of 3 ({HOST}): ValueError: bad weights"
-    assert isinstance(ranks[0].__cause__, KeyError)
-    assert 'raise ValueError("bad weights")' in outcomes.failure.__notes__[0]
+    task = RankTask(0, 2, {}, Plan(library, {}), None)
+    assert task.fail(LightGBMError("socket")).is_echo == (library == "lightgbm")
+    assert task.fail(xgb.core.XGBoostError("socket")).is_echo
 
 
-def test_an_error_that_looks_like_an_echo_is_reported_after_a_while():
-    def work(rank, line):
-        if rank == 2:
-            raise KeyError("own")
-        line.connection.poll(20)  # Still at work.
-        raise MachineError(2, 3, "elsewhere", "closed its connection")
-
-    ranks, outcomes = run_guarded(work, 3, echoes=(KeyError,))
-    assert {str(error) for error in (*ranks, outcomes.failure)} == {
-        f"rank 2 of 3 ({HOST}): KeyError: 'own'"
-    }
-
-
-def test_a_rank_without_a_word_is_lost():
-    def work(rank, line):
-        if rank == 1:
-            line.connection.close()  # As the end of its process does.
-        raise KeyError("a sum has failed")
-
-    ranks, outcomes = run_guarded(work, 3, echoes=(KeyError,))
-    assert str(ranks[0]) == str(ranks[2]) == f"rank 1 of 3 ({HOST}): has gone"
-    assert str(outcomes.failure) == str(ranks[0])
-
-
-def test_a_rank_that_hangs_is_not_waited_for():
-    start = time.monotonic()
-    ours, theirs = zip(*(Pipe() for _ in range(2)), strict=True)
-    FailureLine(theirs[1], 1, 2).report(describe_failure(ValueError("bad weights"), 1, 2))
-    outcomes = collect_outcomes(list(ours), lost)
-    assert time.monotonic() - start < 2 * ranks.PATIENCE + 1
-    assert outcomes.by_rank == [outcomes.failure] * 2
-    assert "No answer from rank 0" in outcomes.failure.__notes__[-1]
-
-
-def test_a_failure_that_is_told_is_not_told_as_ones_own():
-    failure = MachineError(2, 4, "elsewhere", "ValueError: no")
-    assert describe_failure(failure, 0, 4) is failure
+def test_an_echo_without_a_cause_is_the_failure():
+    failure = MachineError(2, 3, HOST, "XGBoostError: a sum has failed")
+    with pytest.raises(MachineError, match="rank 2 of 3"):
+        results_of([Outcome(1), Outcome(2), Outcome(failure=failure, is_echo=True)])
 
 
 def test_the_error_survives_its_way_between_processes():
-    error = describe_failure(ValueError("bad weights"), 2, 4)
+    error = RankTask(2, 4, {}, Plan("xgboost", {}), None).fail(ValueError("bad weights")).failure
     again = pickle.loads(pickle.dumps(error))
     assert (again.rank, again.size, again.host) == (2, 4, HOST)
     assert again.reason == "ValueError: bad weights"
     assert str(again) == str(error)
     assert again.__notes__ == error.__notes__
-
-
-@pytest.mark.parametrize("n", [2, 4])
-def test_ranks_inside_boosting_hear_of_a_failure(n):
-    """XGBoost's own sums break, in C++, on all ranks but the one that has raised."""
-    pipes = [Pipe() for _ in range(n)]
-    X = np.arange(40.0).reshape(20, 2)
-
-    def objective(communicator):
-        rounds = iter(range(100))
-
-        def gradients(scores, data):
-            if communicator.rank == 1 and next(rounds) == 5:
-                raise ValueError("bad weights")
-            communicator.sum(np.ones(3))
-            return scores - data.get_label(), np.ones_like(scores)
-
-        return gradients
-
-    def work(communicator):
-        line = FailureLine(
-            pipes[communicator.rank][1], communicator.rank, n, (xgb.core.XGBoostError,)
-        )
-        with line.guard():
-            matrix = xgb.DMatrix(X, label=X[:, 0] > 20)
-            xgb.train({"nthread": 1}, matrix, 100, obj=objective(communicator))
-
-    def act(part):
-        if part:
-            return collect_outcomes([pipe[0] for pipe in pipes], lost)
-        with pytest.raises(MachineError):
-            run_on_collective(work, n)
-        return None
-
-    start = time.monotonic()
-    _, outcomes = in_threads(act, 2)
-    assert time.monotonic() - start < 10
-    assert {str(error) for error in outcomes.by_rank} == {
-        f"rank 1 of {n} ({HOST}): ValueError: bad weights"
-    }

@@ -8,7 +8,7 @@ import pytest
 from shard_fits import QUIET, N, Problem
 
 import gbm_constrained as gc
-from gbm_constrained.distributed import processes
+from gbm_constrained.distributed import fit_on_processes
 
 RULES = [gc.fpr() <= 0.08, gc.gap(gc.fpr(), by="sex") <= 0.02]
 
@@ -22,7 +22,7 @@ def test_two_processes_fit_what_one_does():
     for n_processes in (1, 2):
         clf = gc.ConstrainedXGBClassifier(constraints=RULES, measure_on="holdout", **QUIET)
         columns = pd.DataFrame({"sex": problem.sex})
-        found = processes(
+        found = fit_on_processes(
             clf,
             X[~held],
             problem.y[~held],
@@ -60,10 +60,10 @@ def test_bad_arguments_are_refused_before_a_process_starts(name):
     problem = Problem()
     clf = gc.ConstrainedXGBClassifier(constraints=RULES, **QUIET)
     with pytest.raises(error, match=message):
-        processes(clf, problem.X, problem.y, **{"n_processes": 2, **given})
+        fit_on_processes(clf, problem.X, problem.y, **{"n_processes": 2, **given})
 
 
 def test_other_classifiers_are_refused():
     clf = gc.ConstrainedLogisticRegression(constraints=RULES)
     with pytest.raises(TypeError, match="ConstrainedLogisticRegression"):
-        processes(clf, np.zeros((4, 1)), np.arange(4) % 2, n_processes=2)
+        fit_on_processes(clf, np.zeros((4, 1)), np.arange(4) % 2, n_processes=2)

@@ -151,24 +151,6 @@ def test_a_launcher_that_is_interrupted_leaves_no_process(library, tmp_path):
     assert not any(map(is_alive, started(tmp_path)))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([], Plan("xgboost")), "shards is empty: pass one shard for each process"),
-        (([0], Plan("catboost")), "plan.library is 'catboost': choose one of"),
-    ],
-)
-def test_bad_input_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        run_processes(rank_functions.train, *arguments)
-
-
-@pytest.mark.parametrize("limit", [0, -1, float("nan")])
-def test_a_time_limit_is_at_least_a_second(limit):
-    with pytest.raises(ValueError, match=f"time_limit is {limit}: pass at least 1 second"):
-        run_processes(rank_functions.train, [0], Plan("xgboost"), time_limit=limit)
-
-
 def test_ports_of_lightgbm_are_free_and_never_those_of_outgoing_connections():
     ports = find_free_ports("127.0.0.1", 50)
     assert len(set(ports)) == 50
