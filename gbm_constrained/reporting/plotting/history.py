@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
 from gbm_constrained.data.validation import check_choice
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     GREY,
+    ReportDisplay,
     check_columns,
     colour_and_marker,
+    count_across,
     document_plot,
     find_unit,
-    finish_axes,
     get_axes,
+    legend_above,
     literal,
     matplotlib,
     shorten,
     split_constraint,
 )
 
-ROUNDS = "boosting rounds"
 
+class _HistoryDisplay(ReportDisplay):
+    """Base of the displays of a history under constraints."""
 
-class _HistoryDisplay:
-    """Base of the displays of a history."""
+    _report = "history_"
+    _remedy = "an estimator that was fitted with constraints"
 
-    ax_: Any
-    figure_: Any
-    plot: Callable[..., Any]
-
-    def __init__(self, history: pd.DataFrame, step: str = ROUNDS) -> None:
+    def __init__(self, history: pd.DataFrame, step: str = "boosting rounds") -> None:
         if not isinstance(history, pd.DataFrame):
             raise TypeError(
                 f"history must be the history_ of a constrained estimator, got a "
@@ -53,31 +51,11 @@ class _HistoryDisplay:
             raise ValueError("The history holds no constraint: it has no column value[...].")
 
     @classmethod
-    @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
-        """Draw the history of a fitted estimator.
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        is_linear = hasattr(estimator, "n_iterations")
+        return cls(report, "iterations" if is_linear else "boosting rounds")
 
-        Parameters
-        ----------
-        estimator : fitted constrained classifier
-            The estimator.
-
-        Raises
-        ------
-        TypeError
-            If the estimator has no history: it is not fitted, or has no constraints.
-        """
-        history = getattr(estimator, "history_", None)
-        if not isinstance(history, pd.DataFrame):
-            raise TypeError(
-                f"{type(estimator).__name__} has no history_: give an estimator that was fitted "
-                f"with constraints."
-            )
-        step = "iterations" if hasattr(estimator, "n_iterations") else ROUNDS
-        display: Self = cls(history, step).plot(ax, **options)
-        return display
-
-    def _column(self, kind: str, constraint: str) -> NDArray[np.float64]:
+    def _column(self, kind: str, constraint: str) -> Float:
         """Read a column over the rounds, NaN where the history has none."""
         name = f"{kind}[{constraint}]"
         if name not in self.history:
@@ -87,11 +65,6 @@ class _HistoryDisplay:
     def _labels(self, names: Mapping[str, str] | None) -> list[str]:
         """Name the constraints as the legend does."""
         return [(names or {}).get(name, literal(name)) for name in self.constraints]
-
-    def _finish(self, ax: Any, ylabel: str) -> Self:
-        finish_axes(ax, self.step, ylabel)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 def _line_style(j: int) -> dict[str, Any]:
@@ -194,8 +167,10 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
                 if np.isnan(value).all():
                     continue
                 kinds[name] = style
-                drawn = _violation(constraint, value, bound) if violation else value
-                ax.plot(rounds, drawn, **look, **style)
+                if violation:  # Of lower bounds, the mirror image.
+                    sign = -1.0 if split_constraint(constraint)[1] == ">=" else 1.0
+                    value = np.maximum(sign * (value - bound), 0.0)
+                ax.plot(rounds, value, **look, **style)
             if not violation:
                 kinds["bound"] = dotted
                 ax.plot(rounds, bound, **look, **dotted)
@@ -203,16 +178,10 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         handles += [line_2d([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
         self._scale(ax)
         ax.legend(handles=handles, **place)
-        return self._finish(ax, self._value_label(is_violation=violation))
-
-    def _value_label(self, *, is_violation: bool) -> str:
-        """Write the name and the unit of the vertical axis."""
-        unit = find_unit(self.constraints)
-        if is_violation:
-            return "violation" + unit
-        if len(self.constraints) > 1:
-            return "constrained values" + unit
-        return literal(split_constraint(self.constraints[0])[0]) + unit
+        name = "violation" if violation else "constrained values"
+        if not violation and len(self.constraints) == 1:
+            name = literal(split_constraint(self.constraints[0])[0])
+        return self._finish(ax, self.step, name + find_unit(self.constraints))
 
     def _scale(self, ax: Any) -> None:
         """Scale the axis linearly up to the smallest bound, logarithmically beyond."""
@@ -310,36 +279,17 @@ class MultipliersDisplay(_HistoryDisplay):
         ax.set_ylim(bottom=-0.02 * ax.get_ylim()[1], auto=True)
         if legend:
             ax.legend(**place)
-        return self._finish(ax, "multiplier")
+        return self._finish(ax, self.step, "multiplier")
 
 
-def _violation(
-    constraint: str, value: NDArray[np.float64], bound: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Compute ``max(value - bound, 0)``, or its mirror image for lower bounds."""
-    over = bound - value if split_constraint(constraint)[1] == ">=" else value - bound
-    return np.maximum(over, 0.0)
+class _BlackBoxDisplay(ReportDisplay):
+    """Base of the displays of a fit for a black-box metric."""
+
+    _report = "blackbox_report_"
+    _remedy = "an estimator that was fitted with minimize=BlackBox(...)"
 
 
-STYLES = {"plain": ":", "threshold": "--", "threshold per group": "-."}
-MOST_NAMES = 30  # Of parameters that are named one by one,
-N_NAMES = 6  # and of those that are named where there are more.
-MOST_CHARACTERS = 40
-OUT_OF_VIEW = 4.0  # Ranges of the iterates beyond which a line would squeeze them.
-
-
-def _read(estimator: Any, name: str) -> pd.DataFrame:
-    """Read a table of a fit for a black-box metric."""
-    table = vars(estimator).get(name)
-    if not isinstance(table, pd.DataFrame):
-        raise TypeError(
-            f"{type(estimator).__name__} has no {name}: give an estimator that was fitted with "
-            f"minimize=BlackBox(...)."
-        )
-    return table
-
-
-class BlackBoxHistoryDisplay:
+class BlackBoxHistoryDisplay(_BlackBoxDisplay):
     """Metric on the validation rows over the iterations, beside thresholds alone.
 
     Parameters
@@ -357,34 +307,17 @@ class BlackBoxHistoryDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
-
     def __init__(self, history: pd.DataFrame, report: pd.DataFrame) -> None:
         check_columns(history, history="metric")
         check_columns(report, report="validation")
         self.history, self.report = history, report
 
     @classmethod
-    @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> BlackBoxHistoryDisplay:
-        """Draw the search of a classifier.
-
-        Parameters
-        ----------
-        estimator : fitted classifier
-            One with ``minimize=BlackBox(...)`` or ``maximize=``.
-
-        Raises
-        ------
-        TypeError
-            If the estimator was fitted without a black-box metric.
-        """
-        report = _read(estimator, "blackbox_report_")
-        return cls(estimator.history_, report).plot(ax)
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        return cls(estimator.history_, report)
 
     @document_plot
-    def plot(self, ax: Any = None) -> BlackBoxHistoryDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw the metric of each iterate, and lines for the other models that are near.
 
         Returns
@@ -396,20 +329,19 @@ class BlackBoxHistoryDisplay:
         values = self.history["metric"].to_numpy(np.float64)
         ax.plot(self.history["iteration"], values, ".-", color=COLOURS[0], label="iterates")
         low, high = values.min(), values.max()
-        room = OUT_OF_VIEW * max(high - low, 0.01)
+        room = 4.0 * max(high - low, 0.01)  # A line farther away would squeeze the iterates.
+        styles = {"plain": ":", "threshold": "--", "threshold per group": "-."}
         for name, value in zip(self.report["model"], self.report["validation"], strict=True):
             if not low - room <= value <= high + room:
                 continue
-            style, colour = STYLES.get(name, "-"), GREY if name in STYLES else COLOURS[1]
+            style, colour = styles.get(name, "-"), GREY if name in styles else COLOURS[1]
             ax.axhline(value, linestyle=style, color=colour, linewidth=1.2, label=name, zorder=1)
-        ax.xaxis.set_major_locator(matplotlib("ticker").MaxNLocator(integer=True))
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2)
-        finish_axes(ax, "iteration", "metric of the rows that choose")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        count_across(ax)
+        legend_above(ax, 2)
+        return self._finish(ax, "iteration", "metric of the rows that choose")
 
 
-class SurrogateTargetsDisplay:
+class SurrogateTargetsDisplay(_BlackBoxDisplay):
     """Surrogates after each projection, and the targets that the projection was asked for.
 
     Parameters
@@ -425,9 +357,6 @@ class SurrogateTargetsDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
-
     def __init__(self, history: pd.DataFrame) -> None:
         check_columns(history, history="iteration")
         self.history = history
@@ -438,25 +367,11 @@ class SurrogateTargetsDisplay:
         ]
 
     @classmethod
-    @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> SurrogateTargetsDisplay:
-        """Draw the surrogates of a classifier.
-
-        Parameters
-        ----------
-        estimator : fitted classifier
-            One with ``minimize=BlackBox(...)`` or ``maximize=``.
-
-        Raises
-        ------
-        TypeError
-            If the estimator was fitted without a black-box metric.
-        """
-        _read(estimator, "blackbox_report_")
-        return cls(estimator.history_).plot(ax)
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        return cls(estimator.history_)
 
     @document_plot
-    def plot(self, ax: Any = None) -> SurrogateTargetsDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw a line for each surrogate, and a dotted one for its targets.
 
         Returns
@@ -468,18 +383,16 @@ class SurrogateTargetsDisplay:
         for k, name in enumerate(self.names):
             colour, marker = colour_and_marker(k)
             values = self.history[f"surrogate[{name}]"]
-            label = literal(shorten(name, MOST_CHARACTERS))
+            label = literal(shorten(name, 40))
             ax.plot(at, values, "-", marker=marker, markersize=3, color=colour, label=label)
             ax.plot(at[1:], self.history[f"target[{name}]"][1:], ":", color=colour)
         ax.plot([], [], ":", color=GREY, label="target")
-        ax.xaxis.set_major_locator(matplotlib("ticker").MaxNLocator(integer=True))
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2)
-        finish_axes(ax, "iteration", "surrogate (mean loss of training rows)")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        count_across(ax)
+        legend_above(ax, 2)
+        return self._finish(ax, "iteration", "surrogate (mean loss of training rows)")
 
 
-class ModelParametersDisplay:
+class ModelParametersDisplay(_BlackBoxDisplay):
     """Parameters of a model before and after its fit for a black-box metric.
 
     Parameters
@@ -495,32 +408,14 @@ class ModelParametersDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
+    _report = "blackbox_parameters_"
 
     def __init__(self, parameters: pd.DataFrame) -> None:
         check_columns(parameters, before="before", after="after")
         self.parameters = parameters
 
-    @classmethod
     @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> ModelParametersDisplay:
-        """Draw the parameters of a classifier.
-
-        Parameters
-        ----------
-        estimator : fitted classifier
-            One with ``minimize=BlackBox(...)`` or ``maximize=``.
-
-        Raises
-        ------
-        TypeError
-            If the estimator was fitted without a black-box metric.
-        """
-        return cls(_read(estimator, "blackbox_parameters_")).plot(ax)
-
-    @document_plot
-    def plot(self, ax: Any = None) -> ModelParametersDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw a line from the value of each parameter before the search to that after it.
 
         Returns
@@ -529,48 +424,23 @@ class ModelParametersDisplay:
             The display itself.
         """
         ax, table = get_axes(ax), self.parameters
-        at, named = _place(table)
+        names, at = table.index.astype(str), np.arange(len(table), dtype=np.float64)
+        named = list(range(len(table)))
+        if len(table) > 30:  # Offsets and the intercept have room for their names, others do not.
+            is_beside = names.str.startswith("offset[") | (names == "intercept")
+            of_model, beside = np.flatnonzero(~is_beside), np.flatnonzero(is_beside)
+            at[beside] = of_model.size + np.arange(1, beside.size + 1) * len(table) / 30
+            named = [*of_model[:: of_model.size // 6].tolist(), *beside.tolist()]
         ax.vlines(at, table["before"], table["after"], color=GREY, linewidth=0.8, zorder=1)
         ax.plot(at, table["before"], "_", color=GREY, label="before")
         ax.plot(at, table["after"], ".", color=COLOURS[0], label="after")
-        names = [literal(shorten(str(table.index[i]), MOST_CHARACTERS)) for i in named]
-        ax.set_xticks(at[named], names, rotation=90, fontsize="small")
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2)
-        finish_axes(ax, "", "parameter")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        shown = [literal(shorten(names[i], 40)) for i in named]
+        ax.set_xticks(at[named], shown, rotation=90, fontsize="small")
+        legend_above(ax, 2)
+        return self._finish(ax, "", "parameter")
 
 
-def _place(table: pd.DataFrame) -> tuple[Float, list[int]]:
-    """Place the parameters on the axis, and choose those that are named.
-
-    Of many parameters some are named. All offsets and the intercept are named, with room between
-    them.
-    """
-    names, at = table.index.astype(str), np.arange(len(table), dtype=np.float64)
-    is_beside = names.str.startswith("offset[") | (names == "intercept")
-    of_model, beside = np.flatnonzero(~is_beside), np.flatnonzero(is_beside)
-    if len(table) <= MOST_NAMES:
-        return at, list(range(len(table)))
-    at[beside] = of_model.size + np.arange(1, beside.size + 1) * len(table) / MOST_NAMES
-    return at, [*of_model[:: of_model.size // N_NAMES].tolist(), *beside.tolist()]
-
-
-Scale: TypeAlias = Literal["steps", "cuts"]
-
-
-def read_certificate(estimator: Any) -> pd.DataFrame:
-    """Read the certificate of a fit with ramp rates."""
-    certificate = getattr(estimator, "certificate_", None)
-    if not isinstance(certificate, pd.DataFrame):
-        raise TypeError(
-            f"{type(estimator).__name__} has no certificate_: give a ConstrainedLinearSVC that "
-            f"was fitted with constraints."
-        )
-    return certificate
-
-
-class CertificateDisplay:
+class CertificateDisplay(ReportDisplay):
     """Ramp objective of each step, and the bounds of the optimum of its convex problem.
 
     A step solves a convex problem that lies above the ramp problem and touches it at the step
@@ -591,39 +461,16 @@ class CertificateDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
+    _report = "certificate_"
+    _remedy = "a ConstrainedLinearSVC that was fitted with constraints"
 
     def __init__(self, certificate: pd.DataFrame) -> None:
         names = {name: name for name in ("objective", "lower", "upper", "n_cuts")}
         check_columns(certificate, **names)
         self.certificate = certificate
 
-    @classmethod
     @document_plot
-    def from_estimator(
-        cls, estimator: Any, *, over: Scale = "steps", ax: Any = None
-    ) -> CertificateDisplay:
-        """Draw the certificate of a fitted classifier.
-
-        Parameters
-        ----------
-        estimator : fitted ConstrainedLinearSVC
-            One with constraints.
-        over : {"steps", "cuts"}, default="steps"
-            Whether a step is as far from the next as any other, or as far as it needed cuts.
-
-        Raises
-        ------
-        TypeError
-            If the estimator has no certificate.
-        ValueError
-            If `over` is neither of its two values.
-        """
-        return cls(read_certificate(estimator)).plot(ax, over=over)
-
-    @document_plot
-    def plot(self, ax: Any = None, *, over: Scale = "steps") -> CertificateDisplay:
+    def plot(self, ax: Any = None, *, over: Literal["steps", "cuts"] = "steps") -> Self:
         """Draw the objective and both bounds after each step.
 
         Parameters
@@ -636,34 +483,21 @@ class CertificateDisplay:
         CertificateDisplay
             The display itself.
         """
-        check_choice("over", over, get_args(Scale))
+        check_choice("over", over, ("steps", "cuts"))
         ax = get_axes(ax)
-        x = self._positions(over)
+        x = np.arange(len(self.certificate), dtype=np.float64)
+        if over == "cuts":
+            x = self.certificate["n_cuts"].to_numpy(np.float64).cumsum()
         bounds = self.certificate[["lower", "upper"]].to_numpy(np.float64)
         is_bounded = np.isfinite(bounds).all(axis=1)  # The start has no bounds.
         middle = bounds[is_bounded].mean(axis=1)
         half = np.diff(bounds[is_bounded], axis=1).ravel() / 2
         ax.errorbar(
-            x[is_bounded],
-            middle,
-            half,
-            fmt="none",
-            ecolor=COLOURS[1],
-            elinewidth=1.5,
-            capsize=5,
-            capthick=1.5,
-            label="bounds of the convex optimum",
-        )
+            x[is_bounded], middle, half, fmt="none", ecolor=COLOURS[1], elinewidth=1.5,
+            capsize=5, capthick=1.5, label="bounds of the convex optimum",
+        )  # fmt: skip
         objective = self.certificate["objective"].to_numpy(np.float64)
         ax.plot(x, objective, ".-", color=COLOURS[0], label="ramp objective")
-        ax.xaxis.set_major_locator(matplotlib("ticker").MaxNLocator(integer=True))
+        count_across(ax)
         ax.legend(loc="upper right", frameon=False)
-        finish_axes(ax, over, "objective with penalty")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
-
-    def _positions(self, over: Scale) -> Float:
-        """Place the steps on the horizontal axis."""
-        if over == "cuts":
-            return self.certificate["n_cuts"].to_numpy(np.float64).cumsum()
-        return np.arange(len(self.certificate), dtype=np.float64)
+        return self._finish(ax, over, "objective with penalty")

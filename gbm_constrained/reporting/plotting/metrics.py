@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -14,33 +15,33 @@ from gbm_constrained.data.validation import as_labels, check_share, check_weight
 from gbm_constrained.evaluation.audit import repeatable_decisions
 from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.reporting.plotting.style import (
+    APART,
     COLOURS,
     GREY,
+    Display,
+    ReportDisplay,
     check_columns,
     colour_and_marker,
+    count_across,
     document_plot,
-    finish_axes,
+    draw_rates,
     get_axes,
+    legend_above,
     literal,
     matplotlib,
+    name_rows,
 )
 from gbm_constrained.statistics.binomial import clopper_pearson
 
-ROOM = 0.15  # Around the last bound, as a share of the range of the values.
+
+class _MetricDisplay(ReportDisplay):
+    """Base of the displays of a fit with a metric."""
+
+    _report = "metric_report_"
+    _remedy = "an estimator that was fitted with maximize= or minimize="
 
 
-def read_metric_report(estimator: Any) -> pd.DataFrame:
-    """Read the report of a fit with a metric."""
-    report = getattr(estimator, "metric_report_", None)
-    if not isinstance(report, pd.DataFrame):
-        raise TypeError(
-            f"{type(estimator).__name__} has no metric_report_: give an estimator that was fitted "
-            f"with maximize= or minimize=."
-        )
-    return report
-
-
-class MetricHistoryDisplay:
+class MetricHistoryDisplay(_MetricDisplay):
     """Value and bound of a metric over the calls of the oracle.
 
     The search begins in the distribution that the model's probabilities describe, where value and
@@ -62,33 +63,16 @@ class MetricHistoryDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
-
     def __init__(self, history: pd.DataFrame, name: str = "metric") -> None:
         check_columns(history, history="counted_by", value="value", bound="bound")
         self.history, self.name = history, name
 
     @classmethod
-    @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> MetricHistoryDisplay:
-        """Draw the search of a classifier that was fitted with a metric.
-
-        Parameters
-        ----------
-        estimator : fitted classifier
-            One with ``maximize=`` or ``minimize=``.
-
-        Raises
-        ------
-        TypeError
-            If the estimator was fitted without a metric.
-        """
-        report = read_metric_report(estimator)
-        return cls(estimator.history_, str(report["metric"].iloc[0])).plot(ax)
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        return cls(estimator.history_, str(report["metric"].iloc[0]))
 
     @document_plot
-    def plot(self, ax: Any = None) -> MetricHistoryDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw the value of the mixture and the bound after each call.
 
         Returns
@@ -106,29 +90,15 @@ class MetricHistoryDisplay:
             low, high = ax.get_ylim()
             last = float(bounds["bound"].iloc[-1])
             ax.plot(bounds["call"], bounds["bound"], ":", color=GREY, label="bound", zorder=3)
-            room = ROOM * (high - low)
+            room = 0.15 * (high - low)
             # The first bounds are far beyond the range of a metric.
             ax.set_ylim(min(low, last - room), max(high, last + room))
-        ax.xaxis.set_major_locator(matplotlib("ticker").MaxNLocator(integer=True))
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=3)
-        finish_axes(ax, "calls of the oracle", literal(self.name))
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        count_across(ax)
+        legend_above(ax, 3)
+        return self._finish(ax, "calls of the oracle", literal(self.name))
 
 
-DECISIONS = "decisions"
-# Decisions that are drawn: legend, colour and marker.
-LOOKS = {
-    "argmax": ("largest probability", COLOURS[4], "s"),
-    "prior": ("probability / class share", COLOURS[3], "^"),
-    "returned": ("returned", COLOURS[1], "D"),
-}
-# Rows that are rules counted on all held-out rows, so that mixtures of them are achievable.
-RULES = ("pool", "argmax", "prior", "model")
-N_GRID = 101  # Points of each side of the grid on which the level line of a metric is found.
-
-
-class AchievableRatesDisplay:
+class AchievableRatesDisplay(_MetricDisplay):
     """Two rates of a metric: what rules achieve on held-out rows, and what decisions reach there.
 
     Rates that mixtures of rules achieve make a convex set. The hull of the rules that were found
@@ -159,8 +129,6 @@ class AchievableRatesDisplay:
     """
 
     hull_: Float
-    ax_: Any
-    figure_: Any
 
     def __init__(
         self,
@@ -170,48 +138,27 @@ class AchievableRatesDisplay:
         n_rates: int | None = None,
         bound: float | None = None,
     ) -> None:
-        check_columns(rates, rates=DECISIONS)
+        check_columns(rates, rates="decisions")
         self.rates, self.metric, self.bound = rates, metric, bound
-        names = [name for name in rates.columns if name != DECISIONS]
+        names = [name for name in rates.columns if name != "decisions"]
         self.names = names if n_rates is None else names[len(names) - n_rates :]
 
     @classmethod
-    @document_plot
-    def from_estimator(
-        cls, estimator: Any, *, x: str | None = None, y: str | None = None, ax: Any = None
-    ) -> AchievableRatesDisplay:
-        """Draw two rates of a classifier that was fitted with a metric.
-
-        Parameters
-        ----------
-        estimator : fitted classifier
-            One with ``maximize=`` or ``minimize=``.
-        x, y : str, default=None
-            As in :meth:`plot`.
-
-        Raises
-        ------
-        TypeError
-            If the estimator was fitted without a metric.
-        """
-        report = read_metric_report(estimator)
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
         objective = read_objective(estimator.maximize, estimator.minimize)
         assert objective is not None
+        best = float(report.loc[report["is_returned"], "bound"].iloc[0])
+        if getattr(objective, "by", None) is not None:
+            # A function of the matrices of groups needs names of the groups, and has no line.
+            return cls(estimator.achieved_rates_, bound=best)
         n = len(estimator.classes_)
         bound = objective.bind(np.asarray(estimator.classes_), np.full(n, 1.0 / n))
+        n_rates = sum(len(constraint.rates) for constraint in bound.constraints)
         rates = estimator.achieved_rates_
-        # A function of the matrices of groups needs names of the groups, and has no line.
-        metric = None if getattr(objective, "by", None) is not None else bound.function
-        best = float(report.loc[report["is_returned"], "bound"].iloc[0])
-        n_rates = None
-        if metric is not None:
-            n_rates = sum(len(constraint.rates) for constraint in bound.constraints)
-        return cls(rates, metric=metric, n_rates=n_rates, bound=best).plot(ax, x=x, y=y)
+        return cls(rates, metric=bound.function, n_rates=n_rates, bound=best)
 
     @document_plot
-    def plot(
-        self, ax: Any = None, *, x: str | None = None, y: str | None = None
-    ) -> AchievableRatesDisplay:
+    def plot(self, ax: Any = None, *, x: str | None = None, y: str | None = None) -> Self:
         """Draw the hull of the rules, the decisions, and the line of the bound.
 
         Parameters
@@ -233,22 +180,28 @@ class AchievableRatesDisplay:
         x, y = x or self.names[0], y or self.names[min(1, len(self.names) - 1)]
         check_columns(self.rates, x=x, y=y)
         ax = get_axes(ax, (5.5, 5.5))
-        of = self.rates[DECISIONS]
+        of = self.rates["decisions"]
         points = self.rates.loc[of == "pool", [x, y]].to_numpy(np.float64)
-        rules = self.rates.loc[of.isin(RULES), [x, y]].to_numpy(np.float64)
-        self.hull_ = _find_hull(rules)
+        # These are rules counted on all held-out rows, so that mixtures of them are achievable.
+        is_rule = of.isin(("pool", "argmax", "prior", "model"))
+        self.hull_ = self.rates.loc[is_rule, [x, y]].to_numpy(np.float64)
+        with suppress(QhullError, ValueError):  # Points on one line are their own hull.
+            self.hull_ = self.hull_[ConvexHull(self.hull_).vertices]
         ax.fill(
             *self.hull_.T, color=COLOURS[0], alpha=0.12, linewidth=0, label="hull of the rules"
         )
         ax.plot(*points.T, "o", color=COLOURS[0], markersize=4, alpha=0.7, label="rules found")
-        for name, (label, colour, marker) in LOOKS.items():
-            found = self.rates.loc[self.rates[DECISIONS] == name, [x, y]].to_numpy(np.float64)
+        looks = {
+            "argmax": ("largest probability", COLOURS[4], "s"),
+            "prior": ("probability / class share", COLOURS[3], "^"),
+            "returned": ("returned", COLOURS[1], "D"),
+        }
+        for name, (label, colour, marker) in looks.items():
+            found = self.rates.loc[of == name, [x, y]].to_numpy(np.float64)
             ax.plot(*found.T, marker, color=colour, markersize=8, label=label, zorder=3)
         self._draw_bound(ax, x, y)
         ax.legend(framealpha=0.9)
-        finish_axes(ax, literal(x), literal(y))
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self._finish(ax, literal(x), literal(y))
 
     def _draw_bound(self, ax: Any, x: str, y: str) -> None:
         """Draw where the metric is equal to its bound."""
@@ -256,32 +209,23 @@ class AchievableRatesDisplay:
             return
         if x not in self.names or y not in self.names or x == y:
             return
-        at = (self.names.index(x), self.names.index(y))
-        returned = self.rates.loc[self.rates[DECISIONS] == "returned", self.names]
-        u = np.tile(returned.to_numpy(np.float64)[0], (N_GRID**2, 1))
-        sides = [np.linspace(low, high, N_GRID) for low, high in (ax.get_xlim(), ax.get_ylim())]
+        at, n = (self.names.index(x), self.names.index(y)), 101  # points of each side of a grid
+        returned = self.rates.loc[self.rates["decisions"] == "returned", self.names]
+        u = np.tile(returned.to_numpy(np.float64)[0], (n**2, 1))
+        sides = [np.linspace(low, high, n) for low, high in (ax.get_xlim(), ax.get_ylim())]
         u[:, at[0]], u[:, at[1]] = (side.ravel() for side in np.meshgrid(*sides))
         with np.errstate(all="ignore"):
-            values = np.array([self.metric(one) for one in u]).reshape(N_GRID, N_GRID)
+            values = np.array([self.metric(one) for one in u]).reshape(n, n)
         values = np.ma.masked_invalid(values)
         if values.min() < self.bound < values.max():
             ax.contour(*sides, values, [self.bound], colors=GREY, linestyles="--")
             ax.plot([], [], color=GREY, linestyle="--", label="bound of the metric")
 
 
-def _find_hull(points: Float) -> Float:
-    """Find the vertices of the convex hull, in order; points on one line are their own."""
-    try:
-        return np.asarray(points[ConvexHull(points).vertices])
-    except (QhullError, ValueError):
-        return points
+RECALL_COLUMNS = ("class", "rows", "recall", "low", "high")
 
 
-COLUMNS = ("class", "rows", "recall", "low", "high")
-APART = 0.22  # Distance of two classifiers, where classes are at distance 1.
-
-
-class ClassRecallsDisplay:
+class ClassRecallsDisplay(Display):
     """Recall of each class with its exact interval.
 
     Parameters
@@ -300,14 +244,11 @@ class ClassRecallsDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
-
     def __init__(self, recalls: Mapping[str, pd.DataFrame], level: float = 0.95) -> None:
         if not recalls:
             raise ValueError("recalls holds no classifier: give the table of one or of several.")
         for table in recalls.values():
-            check_columns(table, **{name: name for name in COLUMNS})
+            check_columns(table, **{name: name for name in RECALL_COLUMNS})
         self.recalls, self.level = dict(recalls), level
 
     @classmethod
@@ -323,7 +264,7 @@ class ClassRecallsDisplay:
         level: float = 0.95,
         name: str | None = None,
         ax: Any = None,
-    ) -> ClassRecallsDisplay:
+    ) -> Self:
         """Measure and draw the recalls of a fitted classifier, and of others beside.
 
         Parameters
@@ -342,7 +283,12 @@ class ClassRecallsDisplay:
             If labels or weights do not fit the rows.
         """
         models = dict(others or {}) | {name or type(estimator).__name__: estimator}
-        decided = {title: _decide(model, X) for title, model in models.items()}
+        decided = {
+            title: pd.DataFrame(model.decision_probabilities(X), columns=model.classes_)
+            if hasattr(model, "decision_probabilities")
+            else repeatable_decisions(model, X)
+            for title, model in models.items()
+        }
         given = {"sample_weight": sample_weight, "level": level, "ax": ax}
         return cls.from_predictions(y, decided, **given)
 
@@ -357,7 +303,7 @@ class ClassRecallsDisplay:
         level: float = 0.95,
         name: str = "predictions",
         ax: Any = None,
-    ) -> ClassRecallsDisplay:
+    ) -> Self:
         """Measure and draw the recalls of given decisions.
 
         Parameters
@@ -388,7 +334,7 @@ class ClassRecallsDisplay:
         return cls(recalls, level).plot(ax)
 
     @document_plot
-    def plot(self, ax: Any = None) -> ClassRecallsDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw the recalls, one class below the other.
 
         Returns
@@ -397,37 +343,20 @@ class ClassRecallsDisplay:
             The display itself.
         """
         first = next(iter(self.recalls.values()))
-        names = [
-            literal(f"{label} (n={size:,})")
-            for label, size in zip(first["class"], first["rows"], strict=True)
-        ]
+        names = name_rows(first["class"], first["rows"])
         n = len(self.recalls)
         ax = get_axes(ax, (4.5 + 0.085 * max(map(len, names)), 1.6 + 0.3 * (n + 1) * len(names)))
         for i, (title, table) in enumerate(self.recalls.items()):
-            colour, marker = colour_and_marker(i)
             at = np.arange(len(table)) + APART * (i - (n - 1) / 2)
-            low, found, high = (table[c].to_numpy(np.float64) for c in ("low", "recall", "high"))
-            ax.errorbar(
-                found, at, xerr=np.array([found - low, high - found]).clip(0.0), fmt="none",
-                ecolor=colour, elinewidth=1.6, capsize=3, alpha=0.7,
-            )  # fmt: skip
             label = f"{literal(title)}, {100 * self.level:g}% intervals"
-            ax.plot(found, at, marker, color=colour, markersize=6, label=label)
+            draw_rates(ax, at, table, "recall", *colour_and_marker(i), label=label)
         ax.set_yticks(np.arange(len(names)), names)
         ax.set_ylim(len(names) - 0.5, -0.5)
         ax.set_xlim(-0.02, 1.02)
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
-        finish_axes(ax, "recall (fraction)", "")
+        legend_above(ax)
+        self._finish(ax, "recall (fraction)", "")
         ax.grid(False, axis="y")
-        self.ax_, self.figure_ = ax, ax.figure
         return self
-
-
-def _decide(model: Any, X: Any) -> Any:
-    """Decide by a classifier; a randomised one gives probabilities of its decisions."""
-    if hasattr(model, "decision_probabilities"):
-        return pd.DataFrame(model.decision_probabilities(X), columns=model.classes_)
-    return repeatable_decisions(model, X)
 
 
 def _tabulate(labels: Any, decisions: Any, weight: Float, level: float) -> pd.DataFrame:
@@ -452,4 +381,4 @@ def _tabulate(labels: Any, decisions: Any, weight: Float, level: float) -> pd.Da
         n_effective = w.sum() ** 2 / (w**2).sum()
         low, high = clopper_pearson(found * n_effective, n_effective, level)
         records.append((label, int((labels == label).sum()), found, float(low), float(high)))
-    return pd.DataFrame(records, columns=list(COLUMNS))
+    return pd.DataFrame(records, columns=list(RECALL_COLUMNS))
