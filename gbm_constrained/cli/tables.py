@@ -24,8 +24,7 @@ from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.fit_data import check_targets
 
-PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
-NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?)?")
+CSV = (".csv", ".csv.gz")
 Label = str | int | float | bool
 
 
@@ -64,34 +63,31 @@ def is_csv(path: Path) -> bool:
 
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table as pandas does, every column under a name of its own."""
-    table = _read_checked_csv(path) if is_csv(path) else _read_parquet(path)
+    if is_csv(path):
+        # The header is read as a row, because pandas numbers names that occur again.
+        header = read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
+        counts = Counter(filter(None, header.to_numpy()[0]))
+        if repeated := [name for name, count in counts.items() if count > 1]:
+            raise ValueError(
+                f"{path} has several columns {repeated[0]!r}: give each its own name."
+            )
+        # In chunks, pandas may read a column as numbers in one and as texts in another.
+        table = read_csv(path, low_memory=False)
+    elif importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(
+            f"reading {path} needs pyarrow: pip install 'gbm_constrained[datasets]', or give CSV."
+        )
+    else:
+        try:
+            table = pd.read_parquet(path, engine="pyarrow")
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
     if table.empty:
         raise ValueError(f"{path} has no rows.")
     # Parquet keeps an index. The levels of an index that have names are columns like others.
     named = [name for name in table.index.names if name is not None]
     table = table.reset_index(level=named).reset_index(drop=True)
     return table.set_axis(table.columns.map(str), axis=1)  # One text names several levels.
-
-
-def _read_checked_csv(path: Path) -> pd.DataFrame:
-    # The header is read as a row, because pandas numbers names that occur again.
-    header = read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
-    counts = Counter(filter(None, header.to_numpy()[0]))
-    if repeated := [name for name, count in counts.items() if count > 1]:
-        raise ValueError(f"{path} has several columns {repeated[0]!r}: give each its own name.")
-    # In chunks, pandas may read a column as numbers in one and as texts in another.
-    return read_csv(path, low_memory=False)
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ImportError(
-            f"reading {path} needs pyarrow: pip install 'gbm_constrained[datasets]', or give CSV."
-        )
-    try:
-        return pd.read_parquet(path, engine="pyarrow")
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
@@ -143,27 +139,33 @@ def as_values(
 
 def _as_numbers(texts: list[str]) -> list[Any]:
     """Convert texts to numbers, unless a text such as 01 or +1 says more than its number."""
+    number = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?)?")
     trimmed = list(map(str.strip, texts))
-    if not all(NUMBER.fullmatch(text) or str(float(text)) == text for text in trimmed):
+    if not all(number.fullmatch(text) or str(float(text)) == text for text in trimmed):
         return texts
     numbers = [int(t) if t.removeprefix("-").isdigit() else float(t) for t in trimmed]
     return numbers if len(set(numbers)) == len(set(trimmed)) else texts
 
 
-def as_labels(values: pd.Series, name: str) -> NDArray[Any]:
-    """Convert values to labels: texts, whole numbers or bools, and no value missing."""
-    missing = np.flatnonzero(values.isna())
+def _refuse_missing(target: pd.Series, kind: str) -> None:
+    """Refuse a target of which some values are missing."""
+    missing = np.flatnonzero(target.isna())
     if missing.size:
         raise ValueError(
-            f"--target {name}: {missing.size} rows have no label, the first is row "
+            f"--target {target.name}: {missing.size} rows have no {kind}, the first is row "
             f"{missing[0]}: take them out."
         )
+
+
+def as_labels(values: pd.Series) -> NDArray[Any]:
+    """Convert a target to labels: texts, whole numbers or bools, and no value missing."""
+    _refuse_missing(values, "label")
     labels = values.tolist()
     types = set(map(type, labels))
     if len(types) > 1 or not types <= {str, int, bool}:
         found = sorted(kind.__name__ for kind in types)
         raise ValueError(
-            f"--target {name} must hold texts, whole numbers or bools as labels, and holds "
+            f"--target {values.name} must hold texts, whole numbers or bools as labels, and holds "
             f"{' and '.join(found)}."
         )
     return np.array(labels)
@@ -171,13 +173,8 @@ def as_labels(values: pd.Series, name: str) -> NDArray[Any]:
 
 def as_targets(column: pd.Series) -> Float:
     """Convert the target of a regressor: finite numbers, and no value missing."""
+    _refuse_missing(column, "value")
     name = f"--target {column.name}"
-    missing = np.flatnonzero(column.isna())
-    if missing.size:
-        raise ValueError(
-            f"{name}: {missing.size} rows have no value, the first is row {missing[0]}: take them "
-            f"out."
-        )
     if not is_numeric_dtype(column):
         other = column[pd.to_numeric(column, errors="coerce").isna()]
         example = (column if other.empty else other).iloc[0]
@@ -237,13 +234,9 @@ def describe_missing_column(path: Path, table: pd.DataFrame, name: object) -> st
     return f"{path} has no column {name!r}: {remedy}"
 
 
-# Every option or argument that is a file, as messages name it.
-ROLES = {"data": "DATA", "model": "MODEL", "out": "--out", "html": "--html", "json": "--json"}
-
-
 def check_input(role: str, path: Path) -> None:
     """Refuse a file that cannot be read."""
-    if role == "DATA" and not path.name.lower().endswith((*PARQUET, *CSV)):
+    if role == "DATA" and not path.name.lower().endswith((".parquet", ".pq", *CSV)):
         raise ValueError(f"DATA {path} must be a table that ends in .parquet or .csv.")
     if path.is_dir():
         raise ValueError(f"{role} {path} is a folder: name a file in it.")
@@ -260,26 +253,24 @@ def check_input(role: str, path: Path) -> None:
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Refuse files that cannot be written, or would be written over another one."""
-    given = [
-        (role, getattr(options, name))
-        for name, role in ROLES.items()
+    # Every option or argument that is a file, as messages name it.
+    roles = {"data": "DATA", "model": "MODEL"}
+    roles |= {name: f"--{name}" for name in ("out", "html", "json")}
+    files = {
+        role: getattr(options, name)
+        for name, role in roles.items()
         if getattr(options, name, None) is not None
-    ]
-    for (first, one), (second, other) in itertools.combinations(given, 2):
-        if second.startswith("--") and _is_same_file(one, other):
+    }
+    for (first, one), (second, other) in itertools.combinations(files.items(), 2):
+        both_exist = one.exists() and other.exists()  # Then links may lead to one file.
+        is_same = one.samefile(other) if both_exist else one.resolve() == other.resolve()
+        if second.startswith("--") and is_same:
             raise ValueError(
                 f"{second} {other} would be written over {first} {one}: name another file."
             )
-    for role, path in given:
+    for role, path in files.items():
         if role.startswith("--"):
             _check_writable(role, path)
-
-
-def _is_same_file(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, by links as well, or would if it were written."""
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    return one.resolve() == other.resolve()
 
 
 def _check_writable(role: str, path: Path) -> None:

@@ -102,10 +102,8 @@ def inline_svg(
         ax = figure.subplots()
         draw(ax)
         if (legend := ax.get_legend()) is not None:  # Below the axes it hides no line.
-            handles, names = (
-                legend.legend_handles,
-                [text.get_text() for text in legend.get_texts()],
-            )
+            handles: Any = legend.legend_handles
+            names = [text.get_text() for text in legend.get_texts()]
             legend.remove()
             columns = max(1, 100 // (8 + max(map(len, names))))
             figure.set_size_inches(7.2, height + 0.2 * math.ceil(len(names) / columns))

@@ -1,19 +1,22 @@
-"""Figures of the course of a fit."""
+"""Figures of what a fit reports: its course, its metric and its certificate."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
+from scipy.spatial import ConvexHull, QhullError
 
 from gbm_constrained._typing import Float
 from gbm_constrained.data.validation import check_choice
+from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     GREY,
-    ReportDisplay,
+    Display,
     check_columns,
     colour_and_marker,
     count_across,
@@ -26,6 +29,41 @@ from gbm_constrained.reporting.plotting.style import (
     shorten,
     split_constraint,
 )
+
+
+class ReportDisplay(Display):
+    """Base of the displays of a report that a fit has left in its estimator."""
+
+    _report: ClassVar[str]  # Attribute of fitted estimators
+    _remedy: ClassVar[str]  # What has it.
+
+    @classmethod
+    @document_plot
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
+        """Draw what a fitted estimator reports.
+
+        Parameters
+        ----------
+        estimator : fitted constrained estimator
+            The estimator.
+
+        Raises
+        ------
+        TypeError
+            If the estimator has no such report: it is not fitted, or was fitted otherwise.
+        """
+        report = getattr(estimator, cls._report, None)
+        if not isinstance(report, pd.DataFrame):
+            raise TypeError(
+                f"{type(estimator).__name__} has no {cls._report}: give {cls._remedy}."
+            )
+        display: Self = cls._from_report(estimator, report).plot(ax, **options)
+        return display
+
+    @classmethod
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        """Make the display of an estimator that has a report."""
+        return cls(report)  # type: ignore[call-arg]
 
 
 class _HistoryDisplay(ReportDisplay):
@@ -282,14 +320,11 @@ class MultipliersDisplay(_HistoryDisplay):
         return self._finish(ax, self.step, "multiplier")
 
 
-class _BlackBoxDisplay(ReportDisplay):
-    """Base of the displays of a fit for a black-box metric."""
-
-    _report = "blackbox_report_"
-    _remedy = "an estimator that was fitted with minimize=BlackBox(...)"
+OF_BLACK_BOX = "an estimator that was fitted with minimize=BlackBox(...)"
+OF_METRIC = "an estimator that was fitted with maximize= or minimize="
 
 
-class BlackBoxHistoryDisplay(_BlackBoxDisplay):
+class BlackBoxHistoryDisplay(ReportDisplay):
     """Metric on the validation rows over the iterations, beside thresholds alone.
 
     Parameters
@@ -306,6 +341,9 @@ class BlackBoxHistoryDisplay(_BlackBoxDisplay):
     figure_ : matplotlib Figure
         The figure.
     """
+
+    _report = "blackbox_report_"
+    _remedy = OF_BLACK_BOX
 
     def __init__(self, history: pd.DataFrame, report: pd.DataFrame) -> None:
         check_columns(history, history="metric")
@@ -341,7 +379,7 @@ class BlackBoxHistoryDisplay(_BlackBoxDisplay):
         return self._finish(ax, "iteration", "metric of the rows that choose")
 
 
-class SurrogateTargetsDisplay(_BlackBoxDisplay):
+class SurrogateTargetsDisplay(ReportDisplay):
     """Surrogates after each projection, and the targets that the projection was asked for.
 
     Parameters
@@ -356,6 +394,9 @@ class SurrogateTargetsDisplay(_BlackBoxDisplay):
     figure_ : matplotlib Figure
         The figure.
     """
+
+    _report = "blackbox_report_"
+    _remedy = OF_BLACK_BOX
 
     def __init__(self, history: pd.DataFrame) -> None:
         check_columns(history, history="iteration")
@@ -392,7 +433,7 @@ class SurrogateTargetsDisplay(_BlackBoxDisplay):
         return self._finish(ax, "iteration", "surrogate (mean loss of training rows)")
 
 
-class ModelParametersDisplay(_BlackBoxDisplay):
+class ModelParametersDisplay(ReportDisplay):
     """Parameters of a model before and after its fit for a black-box metric.
 
     Parameters
@@ -409,6 +450,7 @@ class ModelParametersDisplay(_BlackBoxDisplay):
     """
 
     _report = "blackbox_parameters_"
+    _remedy = OF_BLACK_BOX
 
     def __init__(self, parameters: pd.DataFrame) -> None:
         check_columns(parameters, before="before", after="after")
@@ -501,3 +543,190 @@ class CertificateDisplay(ReportDisplay):
         count_across(ax)
         ax.legend(loc="upper right", frameon=False)
         return self._finish(ax, over, "objective with penalty")
+
+
+class MetricHistoryDisplay(ReportDisplay):
+    """Value and bound of a metric over the calls of the oracle.
+
+    The search begins in the distribution that the model's probabilities describe, where value and
+    bound meet. From the rules found there a second search starts, which counts by labels.
+
+    Parameters
+    ----------
+    history : DataFrame
+        The ``history_`` of a classifier with a metric: ``call``, ``counted_by``, ``value`` and
+        ``bound``.
+    name : str, default="metric"
+        Name of the metric.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes of the figure.
+    figure_ : matplotlib Figure
+        The figure.
+    """
+
+    _report = "metric_report_"
+    _remedy = OF_METRIC
+
+    def __init__(self, history: pd.DataFrame, name: str = "metric") -> None:
+        check_columns(history, history="counted_by", value="value", bound="bound")
+        self.history, self.name = history, name
+
+    @classmethod
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        return cls(estimator.history_, str(report["metric"].iloc[0]))
+
+    @document_plot
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the value of the mixture and the bound after each call.
+
+        Returns
+        -------
+        MetricHistoryDisplay
+            The display itself.
+        """
+        ax = get_axes(ax)
+        for name, part in self.history.groupby("counted_by", sort=False):
+            colour = COLOURS[0] if name == "labels" else COLOURS[1]
+            values = part["value"].to_numpy(np.float64)
+            ax.plot(part["call"], values, ".-", color=colour, label=f"value by {name}")
+        bounds = self.history.loc[np.isfinite(self.history["bound"]), ["call", "bound"]]
+        if len(bounds):
+            low, high = ax.get_ylim()
+            last = float(bounds["bound"].iloc[-1])
+            ax.plot(bounds["call"], bounds["bound"], ":", color=GREY, label="bound", zorder=3)
+            room = 0.15 * (high - low)
+            # The first bounds are far beyond the range of a metric.
+            ax.set_ylim(min(low, last - room), max(high, last + room))
+        count_across(ax)
+        legend_above(ax, 3)
+        return self._finish(ax, "calls of the oracle", literal(self.name))
+
+
+class AchievableRatesDisplay(ReportDisplay):
+    """Two rates of a metric: what rules achieve on held-out rows, and what decisions reach there.
+
+    Rates that mixtures of rules achieve make a convex set. The hull of the rules that were found
+    lies inside of the set, and no decisions lie beyond the line of the bound where the model's
+    probabilities are right.
+
+    Parameters
+    ----------
+    rates : DataFrame
+        The ``achieved_rates_`` of a classifier: a row for each rule found, whose ``decisions`` is
+        ``"pool"``, and for each candidate, and a column for each rate.
+    metric : callable, default=None
+        Value of the metric, given an array of the last columns in their order; needed for the
+        line of the bound.
+    n_rates : int, default=None
+        Number of the last columns that the metric is a function of; all rates by default.
+    bound : float, default=None
+        The bound of the metric, without which no line is drawn.
+
+    Attributes
+    ----------
+    hull_ : ndarray of shape (n_vertices, 2)
+        Vertices of the hull of the rules that were found.
+    ax_ : matplotlib Axes
+        Axes of the figure.
+    figure_ : matplotlib Figure
+        The figure.
+    """
+
+    _report = "metric_report_"
+    _remedy = OF_METRIC
+
+    hull_: Float
+
+    def __init__(
+        self,
+        rates: pd.DataFrame,
+        *,
+        metric: Callable[[Float], float] | None = None,
+        n_rates: int | None = None,
+        bound: float | None = None,
+    ) -> None:
+        check_columns(rates, rates="decisions")
+        self.rates, self.metric, self.bound = rates, metric, bound
+        names = [name for name in rates.columns if name != "decisions"]
+        self.names = names if n_rates is None else names[len(names) - n_rates :]
+
+    @classmethod
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        objective = read_objective(estimator.maximize, estimator.minimize)
+        assert objective is not None
+        best = float(report.loc[report["is_returned"], "bound"].iloc[0])
+        if getattr(objective, "by", None) is not None:
+            # A function of the matrices of groups needs names of the groups, and has no line.
+            return cls(estimator.achieved_rates_, bound=best)
+        n = len(estimator.classes_)
+        bound = objective.bind(np.asarray(estimator.classes_), np.full(n, 1.0 / n))
+        n_rates = sum(len(constraint.rates) for constraint in bound.constraints)
+        rates = estimator.achieved_rates_
+        return cls(rates, metric=bound.function, n_rates=n_rates, bound=best)
+
+    @document_plot
+    def plot(self, ax: Any = None, *, x: str | None = None, y: str | None = None) -> Self:
+        """Draw the hull of the rules, the decisions, and the line of the bound.
+
+        Parameters
+        ----------
+        x, y : str, default=None
+            Columns of the two rates; the first two of the metric by default. The line of the
+            bound has the other rates where the returned decisions have them.
+
+        Returns
+        -------
+        AchievableRatesDisplay
+            The display itself.
+
+        Raises
+        ------
+        ValueError
+            If a rate is missing.
+        """
+        x, y = x or self.names[0], y or self.names[min(1, len(self.names) - 1)]
+        check_columns(self.rates, x=x, y=y)
+        ax = get_axes(ax, (5.5, 5.5))
+        of = self.rates["decisions"]
+        points = self.rates.loc[of == "pool", [x, y]].to_numpy(np.float64)
+        # These are rules counted on all held-out rows, so that mixtures of them are achievable.
+        is_rule = of.isin(("pool", "argmax", "prior", "model"))
+        self.hull_ = self.rates.loc[is_rule, [x, y]].to_numpy(np.float64)
+        with suppress(QhullError, ValueError):  # Points on one line are their own hull.
+            self.hull_ = self.hull_[ConvexHull(self.hull_).vertices]
+        ax.fill(
+            *self.hull_.T, color=COLOURS[0], alpha=0.12, linewidth=0, label="hull of the rules"
+        )
+        ax.plot(*points.T, "o", color=COLOURS[0], markersize=4, alpha=0.7, label="rules found")
+        looks = {
+            "argmax": ("largest probability", COLOURS[4], "s"),
+            "prior": ("probability / class share", COLOURS[3], "^"),
+            "returned": ("returned", COLOURS[1], "D"),
+        }
+        for name, (label, colour, marker) in looks.items():
+            found = self.rates.loc[of == name, [x, y]].to_numpy(np.float64)
+            ax.plot(*found.T, marker, color=colour, markersize=8, label=label, zorder=3)
+        self._draw_bound(ax, x, y)
+        ax.legend(framealpha=0.9)
+        return self._finish(ax, literal(x), literal(y))
+
+    def _draw_bound(self, ax: Any, x: str, y: str) -> None:
+        """Draw where the metric is equal to its bound."""
+        if self.metric is None or self.bound is None or not np.isfinite(self.bound):
+            return
+        if x not in self.names or y not in self.names or x == y:
+            return
+        at, n = (self.names.index(x), self.names.index(y)), 101  # points of each side of a grid
+        returned = self.rates.loc[self.rates["decisions"] == "returned", self.names]
+        u = np.tile(returned.to_numpy(np.float64)[0], (n**2, 1))
+        sides = [np.linspace(low, high, n) for low, high in (ax.get_xlim(), ax.get_ylim())]
+        u[:, at[0]], u[:, at[1]] = (side.ravel() for side in np.meshgrid(*sides))
+        with np.errstate(all="ignore"):
+            values = np.array([self.metric(one) for one in u]).reshape(n, n)
+        values = np.ma.masked_invalid(values)
+        if values.min() < self.bound < values.max():
+            ax.contour(*sides, values, [self.bound], colors=GREY, linestyles="--")
+            ax.plot([], [], color=GREY, linestyle="--", label="bound of the metric")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -229,38 +229,3 @@ class Display:
         finish_axes(ax, xlabel, ylabel)
         self.ax_, self.figure_ = ax, ax.figure
         return self
-
-
-class ReportDisplay(Display):
-    """Base of the displays of a report that a fit has left in its estimator."""
-
-    _report: ClassVar[str]  # Attribute of fitted estimators
-    _remedy: ClassVar[str]  # What has it.
-
-    @classmethod
-    @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
-        """Draw what a fitted estimator reports.
-
-        Parameters
-        ----------
-        estimator : fitted constrained estimator
-            The estimator.
-
-        Raises
-        ------
-        TypeError
-            If the estimator has no such report: it is not fitted, or was fitted otherwise.
-        """
-        report = getattr(estimator, cls._report, None)
-        if not isinstance(report, pd.DataFrame):
-            raise TypeError(
-                f"{type(estimator).__name__} has no {cls._report}: give {cls._remedy}."
-            )
-        display: Self = cls._from_report(estimator, report).plot(ax, **options)
-        return display
-
-    @classmethod
-    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
-        """Make the display of an estimator that has a report."""
-        return cls(report)  # type: ignore[call-arg]
