@@ -205,7 +205,14 @@ def fit_on_processes(
     if n_processes > n:
         raise ValueError(f"n_processes={n_processes} is more than the {n} rows: give fewer.")
     check_fit_arguments(type(classifier), fit)
-    library = _library_of(classifier)
+    # The names of classes tell the library without loading the other one.
+    kinds = {base.__name__ for base in type(classifier).__mro__}
+    library: Library = "xgboost" if "ConstrainedXGBClassifier" in kinds else "lightgbm"
+    if not kinds & {"ConstrainedXGBClassifier", "ConstrainedLGBMClassifier"}:
+        raise TypeError(
+            f"classifier is a {type(classifier).__name__}: give a ConstrainedXGBClassifier or a "
+            f"ConstrainedLGBMClassifier."
+        )
     with preserve_random_state(classifier):
         plan = Plan(library, classifier.get_params(deep=False), fit)
     sets = list(eval_set or ())
@@ -223,16 +230,3 @@ def fit_on_processes(
     ]
     run_processes(train_rank, shards, plan)[0].hand_over_to(classifier)
     return classifier
-
-
-def _library_of(classifier: Any) -> Library:
-    """Name the library of a classifier, without loading the other library."""
-    kinds = {base.__name__ for base in type(classifier).__mro__}
-    if "ConstrainedXGBClassifier" in kinds:
-        return "xgboost"
-    if "ConstrainedLGBMClassifier" in kinds:
-        return "lightgbm"
-    raise TypeError(
-        f"classifier is a {type(classifier).__name__}: give a ConstrainedXGBClassifier or a "
-        f"ConstrainedLGBMClassifier."
-    )

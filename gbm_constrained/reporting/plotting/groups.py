@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 from sklearn.utils.multiclass import unique_labels
 
-from gbm_constrained._typing import Float
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.checking import check_constraints, resolve_positive_class
 from gbm_constrained.data.validation import (
@@ -40,7 +40,6 @@ from gbm_constrained.reporting.plotting.style import (
     Display,
     check_columns,
     colour_and_marker,
-    document_plot,
     draw_rates,
     find_allowed,
     find_unit,
@@ -124,7 +123,6 @@ class GroupRatesDisplay(Display):
             self.allowed = find_allowed(constraint, rates["rate"].to_numpy(), reference)
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -175,7 +173,6 @@ class GroupRatesDisplay(Display):
         return cls._measure(estimator, rows, constraint, name, **given).plot(ax)
 
     @classmethod
-    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -368,7 +365,6 @@ class GroupConfusionDisplay(Display):
             )
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -406,13 +402,11 @@ class GroupConfusionDisplay(Display):
         true, decided = labels_and_decisions(y, decisions, ("y", answer))
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"X": X, "y": y, **given})
-        display = cls._count(
-            true, decided, X, by, sensitive_features, sample_weight, labels, display_labels
-        )
+        groups = groups_of(by, sensitive_features, X, true.size)
+        display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
         return display.plot(ax, **options)
 
     @classmethod
-    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -443,9 +437,8 @@ class GroupConfusionDisplay(Display):
         true, decided = labels_and_decisions(y_true, y_pred)
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
-        display = cls._count(
-            true, decided, None, by, sensitive_features, sample_weight, labels, display_labels
-        )
+        groups = groups_of(by, sensitive_features, None, true.size)
+        display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
         return display.plot(ax, **options)
 
     @classmethod
@@ -453,9 +446,7 @@ class GroupConfusionDisplay(Display):
         cls,
         true: NDArray[Any],
         decided: NDArray[Any],
-        X: Any,
-        by: Any,
-        sensitive_features: Any,
+        groups: tuple[Codes, list[Group]],
         sample_weight: Any,
         labels: Any,
         display_labels: Any,
@@ -469,7 +460,7 @@ class GroupConfusionDisplay(Display):
                 f"labels must be different ones, some of which are here, got {classes.tolist()}: "
                 f"there are {found.tolist()}."
             )
-        group, levels = groups_of(by, sensitive_features, X, true.size)
+        group, levels = groups
         known = pd.Index(classes)
         at = group, known.get_indexer(true), known.get_indexer(decided)
         is_counted = (at[1] >= 0) & (at[2] >= 0)  # Rows of the classes that were asked for.
@@ -483,7 +474,6 @@ class GroupConfusionDisplay(Display):
         shown = map(literal, classes) if display_labels is None else display_labels
         return cls(counts, names, display_labels=list(shown))
 
-    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -666,7 +656,6 @@ class GroupROCDisplay(Display):
             self.allowed = find_allowed(constraint, known, reference)
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -713,7 +702,6 @@ class GroupROCDisplay(Display):
         return display.plot(ax)
 
     @classmethod
-    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -941,7 +929,6 @@ class ClassRecallsDisplay(Display):
         self.recalls, self.level = dict(recalls), level
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -982,7 +969,6 @@ class ClassRecallsDisplay(Display):
         return cls.from_predictions(y, decided, **given)
 
     @classmethod
-    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -1022,7 +1008,6 @@ class ClassRecallsDisplay(Display):
         }
         return cls(recalls, level).plot(ax)
 
-    @document_plot
     def plot(self, ax: Any = None) -> Self:
         """Draw the recalls, one class below the other.
 

@@ -20,7 +20,6 @@ from gbm_constrained.reporting.plotting.style import (
     check_columns,
     colour_and_marker,
     count_across,
-    document_plot,
     find_unit,
     get_axes,
     legend_above,
@@ -38,7 +37,6 @@ class ReportDisplay(Display):
     _remedy: ClassVar[str]  # What has it.
 
     @classmethod
-    @document_plot
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
         """Draw what a fitted estimator reports.
 
@@ -155,7 +153,6 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
     MultipliersDisplay : The multipliers over the same rounds.
     """
 
-    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -288,7 +285,6 @@ class MultipliersDisplay(_HistoryDisplay):
 
     lines_: list[Any]
 
-    @document_plot
     def plot(
         self, ax: Any = None, *, names: Mapping[str, str] | None = None, legend: bool = True
     ) -> Self:
@@ -354,7 +350,6 @@ class BlackBoxHistoryDisplay(ReportDisplay):
     def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
         return cls(estimator.history_, report)
 
-    @document_plot
     def plot(self, ax: Any = None) -> Self:
         """Draw the metric of each iterate, and lines for the other models that are near.
 
@@ -411,7 +406,6 @@ class SurrogateTargetsDisplay(ReportDisplay):
     def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
         return cls(estimator.history_)
 
-    @document_plot
     def plot(self, ax: Any = None) -> Self:
         """Draw a line for each surrogate, and a dotted one for its targets.
 
@@ -456,7 +450,6 @@ class ModelParametersDisplay(ReportDisplay):
         check_columns(parameters, before="before", after="after")
         self.parameters = parameters
 
-    @document_plot
     def plot(self, ax: Any = None) -> Self:
         """Draw a line from the value of each parameter before the search to that after it.
 
@@ -511,7 +504,6 @@ class CertificateDisplay(ReportDisplay):
         check_columns(certificate, **names)
         self.certificate = certificate
 
-    @document_plot
     def plot(self, ax: Any = None, *, over: Literal["steps", "cuts"] = "steps") -> Self:
         """Draw the objective and both bounds after each step.
 
@@ -578,7 +570,6 @@ class MetricHistoryDisplay(ReportDisplay):
     def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
         return cls(estimator.history_, str(report["metric"].iloc[0]))
 
-    @document_plot
     def plot(self, ax: Any = None) -> Self:
         """Draw the value of the mixture and the bound after each call.
 
@@ -667,7 +658,6 @@ class AchievableRatesDisplay(ReportDisplay):
         rates = estimator.achieved_rates_
         return cls(rates, metric=bound.function, n_rates=n_rates, bound=best)
 
-    @document_plot
     def plot(self, ax: Any = None, *, x: str | None = None, y: str | None = None) -> Self:
         """Draw the hull of the rules, the decisions, and the line of the bound.
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained._docstrings import Function, document_parameters
+from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._optional import import_optional
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint
@@ -52,11 +52,6 @@ _SHARED_PARAMETERS = {
     "options": """**options
     Options of :meth:`plot`.""",
 }
-
-
-def document_plot(function: Function) -> Function:
-    """Describe the parameters that the functions which draw share."""
-    return document_parameters(function, _SHARED_PARAMETERS)
 
 
 def colour_and_marker(i: int) -> tuple[str, str]:
@@ -223,6 +218,12 @@ class Display:
     ax_: Any
     figure_: Any
     plot: Callable[..., Any]
+
+    def __init_subclass__(cls) -> None:
+        """Describe the parameters that the methods of all displays share."""
+        for name in ("from_estimator", "from_predictions", "plot"):
+            if (method := vars(cls).get(name)) is not None:
+                document_parameters(getattr(method, "__func__", method), _SHARED_PARAMETERS)
 
     def _finish(self, ax: Any, xlabel: str, ylabel: str) -> Self:
         """Finish the axes that were drawn into, and keep them."""

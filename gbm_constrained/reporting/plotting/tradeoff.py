@@ -16,7 +16,6 @@ from gbm_constrained.reporting.plotting.style import (
     Display,
     check_columns,
     colour_and_marker,
-    document_plot,
     find_unit,
     finish_axes,
     get_axes,
@@ -53,7 +52,6 @@ class TradeoffDisplay(Display):
         self.curve = curve
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -92,7 +90,6 @@ class TradeoffDisplay(Display):
         curve = tradeoff_curve(estimator, X, y, bounds, **options)
         return cls(curve).plot(ax, **(plot_options or {}))
 
-    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -299,7 +296,6 @@ class ConstraintIntervalsDisplay(Display):
         self.frame = frame
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
