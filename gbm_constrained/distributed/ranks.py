@@ -56,7 +56,13 @@ class Shard:
     evaluation: Sequence[Shard] = ()
 
     def take(self, index: Codes) -> Shard:
-        """Take some of the rows, without evaluation sets; none of them leaves the columns."""
+        """Take some of the rows, without evaluation sets; none of them leaves the columns.
+
+        Parameters
+        ----------
+        index : ndarray of int
+            Positions of the rows.
+        """
         weight, columns = (
             None if part is None else take_values(part, index)
             for part in (self.sample_weight, self.sensitive_features)
@@ -65,7 +71,13 @@ class Shard:
         return Shard(X, y, self.numbers[index], weight, columns)
 
     def divide(self, n_parts: int) -> list[Shard]:
-        """Divide the rows into runs of nearly equal length."""
+        """Divide the rows into runs of nearly equal length.
+
+        Parameters
+        ----------
+        n_parts : int
+            Number of runs.
+        """
         return [self.take(part) for part in np.array_split(np.arange(len(self.y)), n_parts)]
 
 
