@@ -14,11 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained._typing import Codes
-from gbm_constrained.cli.tables import Label, LabelledRows, describe_missing_column
+from gbm_constrained.cli.tables import Label, LabelledRows, describe_missing_column, list_columns
 from gbm_constrained.constraints.base import Constraint, Quotient, Rate
 from gbm_constrained.constraints.checking import resolve_positive_class
 from gbm_constrained.constraints.comparisons import Grouped
-from gbm_constrained.constraints.rates import error_rate
+from gbm_constrained.constraints.rates import error_rate, refuse_rates, row_functions_of
 from gbm_constrained.constraints.text import format_constraint, parse_constraints
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import columns_of
@@ -67,6 +67,29 @@ def read_metrics(options: argparse.Namespace, labels: Sequence[Label] | None = N
     return [_parse(parse_metric, "--metric", text, labels) for text in options.metric]
 
 
+def refuse_options_of_classes(options: argparse.Namespace, reason: str) -> None:
+    """Refuse options about classes where numbers are predicted; `reason` says why they are."""
+    for name in ("positive", "metric", "maximize", "minimize"):
+        if getattr(options, name, None) not in (None, []):
+            raise ValueError(f"--{name} is about classes, and {reason}: leave it out.")
+
+
+def is_regression(constraints: Sequence[Constraint], options: argparse.Namespace) -> bool:
+    """Whether a fit is a regression: under means over predicted numbers, and not under rates."""
+    means = [constraint for constraint in constraints if row_functions_of([constraint])]
+    if not means:
+        return False
+    try:
+        refuse_rates(constraints)
+    except ValueError as error:
+        raise ValueError(
+            f"--constraint: {error} A model is trained under constraints of one kind, and "
+            f"{means[0]} makes it a regressor."
+        ) from None
+    refuse_options_of_classes(options, f"--constraint {means[0]} is about predicted numbers")
+    return True
+
+
 def complete_groups(constraint: Constraint, options: argparse.Namespace) -> Constraint:
     """Fill in the columns of the groups, and what becomes of small ones, where these lack."""
     expression = constraint.expression
@@ -79,6 +102,18 @@ def complete_groups(constraint: Constraint, options: argparse.Namespace) -> Cons
     return replace(constraint, expression=expression)
 
 
+def find_labels_to_learn(
+    options: argparse.Namespace, y: NDArray[Any], *, predicts_numbers: bool
+) -> list[Label]:
+    """Find the sorted labels to train on, none of numbers; one value alone is refused."""
+    kind = "number" if predicts_numbers else "label"
+    if (y == y[0]).all():
+        value = f"{y[0]:g}" if predicts_numbers else repr(y.tolist()[0])
+        raise ValueError(f"--target {options.target} holds one {kind} only, {value}.")
+    labels: list[Label] = [] if predicts_numbers else np.unique(y).tolist()
+    return labels
+
+
 def find_positive(options: argparse.Namespace, labels: Sequence[Label]) -> Label | None:
     """Find the label that ``--positive`` names, if it is given."""
     if options.positive is None:
@@ -89,24 +124,6 @@ def find_positive(options: argparse.Namespace, labels: Sequence[Label]) -> Label
             f"--positive {options.positive}: the labels are {', '.join(map(repr, labels))}."
         )
     return known[options.positive]
-
-
-def list_columns(constraints: Sequence[Constraint]) -> tuple[list[Any], list[Any]]:
-    """List the columns that constraints use, and those of them that hold decisions."""
-    used = [name for constraint in constraints for name in constraint.columns]
-    used += [amount.column for constraint in constraints for amount in constraint.amounts]
-    decisions = [m.column for constraint in constraints for m in constraint.reference_models]
-    return list(dict.fromkeys([*used, *decisions])), list(dict.fromkeys(decisions))
-
-
-def find_text_columns(constraints: Sequence[Constraint]) -> set[Any]:
-    """Find the columns whose values constraints name as texts, as in on={zip: "02134"}."""
-    named: list[tuple[Any, Any]] = []
-    for constraint in constraints:
-        expression = constraint.expression
-        named += zip(expression.columns, expression.reference_group or (), strict=False)
-        named += [(c.name, c.value) for term in constraint.terms for c in term.columns]
-    return {name for name, value in named if isinstance(value, str)}
 
 
 def check_constraints(

@@ -32,26 +32,31 @@ from gbm_constrained.cli.constraints import (
     check_measurable,
     check_metrics,
     complete_groups,
+    find_labels_to_learn,
     find_positive,
-    list_columns,
+    is_regression,
     read_constraints,
     read_metrics,
     read_objectives,
+    refuse_options_of_classes,
 )
 from gbm_constrained.cli.model_files import (
     ESTIMATORS,
     ModelFile,
-    find_labels_to_learn,
     is_numbered,
-    is_regression,
-    make_features,
     open_model,
-    read_rows,
-    refuse_options_of_classes,
     save_estimator,
+)
+from gbm_constrained.cli.tables import (
+    Label,
+    LabelledRows,
+    check_input,
+    check_outputs,
+    list_columns,
+    make_features,
+    read_rows,
     split_rows,
 )
-from gbm_constrained.cli.tables import Label, LabelledRows, check_input, check_outputs
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_task
 from gbm_constrained.constraints.rates import row_functions_of

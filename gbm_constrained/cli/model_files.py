@@ -1,4 +1,4 @@
-"""Models and rows of a command: tasks, model files, targets, weights and groups.
+"""Model files of both libraries, and the estimators that commands train.
 
 XGBoost before 3.4 cuts the names of categories that are not ASCII. The command line keeps them in
 an attribute of the booster, which XGBoost carries along with the trees.
@@ -6,9 +6,7 @@ an attribute of the booster, which XGBoost carries along with the trees.
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,30 +18,10 @@ import pandas as pd
 import xgboost as xgb
 from numpy.typing import NDArray
 from sklearn.base import is_regressor
-from sklearn.model_selection import train_test_split
 
-from gbm_constrained._typing import Codes
-from gbm_constrained.cli.arguments import LIBRARIES, say
-from gbm_constrained.cli.constraints import find_text_columns, list_columns
-from gbm_constrained.cli.tables import (
-    Label,
-    LabelledRows,
-    are_texts,
-    as_labels,
-    as_targets,
-    as_values,
-    describe_missing_column,
-    list_missing,
-    make_categories,
-    read_table,
-    read_texts,
-)
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.cli.tables import Label, are_texts, make_categories
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.rates import refuse_rates, row_functions_of
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.data.splits import Times
-from gbm_constrained.data.validation import check_weight
 from gbm_constrained.evaluation.audit import repeatable_decisions
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
@@ -100,41 +78,6 @@ ESTIMATORS: dict[tuple[str, bool], Any] = {
     ("lightgbm", False): ConstrainedLGBMClassifier,
     ("lightgbm", True): ConstrainedLGBMRegressor,
 }
-
-
-def refuse_options_of_classes(options: argparse.Namespace, reason: str) -> None:
-    """Refuse options about classes where numbers are predicted; `reason` says why they are."""
-    for name in ("positive", "metric", "maximize", "minimize"):
-        if getattr(options, name, None) not in (None, []):
-            raise ValueError(f"--{name} is about classes, and {reason}: leave it out.")
-
-
-def is_regression(constraints: Sequence[Constraint], options: argparse.Namespace) -> bool:
-    """Whether a fit is a regression: under means over predicted numbers, and not under rates."""
-    means = [constraint for constraint in constraints if row_functions_of([constraint])]
-    if not means:
-        return False
-    try:
-        refuse_rates(constraints)
-    except ValueError as error:
-        raise ValueError(
-            f"--constraint: {error} A model is trained under constraints of one kind, and "
-            f"{means[0]} makes it a regressor."
-        ) from None
-    refuse_options_of_classes(options, f"--constraint {means[0]} is about predicted numbers")
-    return True
-
-
-def find_labels_to_learn(
-    options: argparse.Namespace, y: NDArray[Any], *, predicts_numbers: bool
-) -> list[Label]:
-    """Find the sorted labels to train on, none of numbers; one value alone is refused."""
-    kind = "number" if predicts_numbers else "label"
-    if (y == y[0]).all():
-        value = f"{y[0]:g}" if predicts_numbers else repr(y.tolist()[0])
-        raise ValueError(f"--target {options.target} holds one {kind} only, {value}.")
-    labels: list[Label] = [] if predicts_numbers else np.unique(y).tolist()
-    return labels
 
 
 CATEGORIES_ATTRIBUTE = "category_names"
@@ -438,123 +381,3 @@ class LightGBMModel(ModelFile):
             f"which, and the data have {len(guesses[-1])} that these may be: {guesses[-1]}. "
             f"Columns must be of the same kind."
         )
-
-
-def read_rows(
-    options: argparse.Namespace,
-    constraints: Sequence[Constraint],
-    *,
-    predicts_numbers: bool,
-    model: ModelFile | None = None,
-) -> tuple[pd.DataFrame, LabelledRows]:
-    """Read the table; features that a model was trained on as texts are texts in CSV too."""
-    path, target = options.data, options.target
-    table = read_table(path)
-    _check_columns(options, table)
-    used, decisions = list_columns(constraints)
-    used = [name for name in dict.fromkeys([*options.sensitive, *used]) if name in table]
-    features = [] if model is None else model.find_text_columns(table)
-    texts = read_texts(path, table, {target, *used, *features})
-    changed = [name for name in features if name in texts]
-    table[changed] = texts[changed]
-    if predicts_numbers:
-        y: NDArray[Any] = as_targets(table[target])
-    else:
-        has_text_labels = model is not None and are_texts(model.labels or [])
-        values = as_values(table[target], texts.get(target), keeps_texts=has_text_labels)
-        y = as_labels(values)
-    as_texts = find_text_columns(constraints)
-    if y.dtype.kind == "U":
-        as_texts.update(decisions)
-    groups = {
-        name: as_values(table[name], texts.get(name), keeps_texts=name in as_texts)
-        for name in used
-    }
-    for line in list_missing(path, table, used):
-        say(options, line)
-    weight = None
-    if options.weight is not None:
-        weight = table[options.weight].to_numpy()
-        if weight.dtype.kind not in "iufb":
-            raise ValueError(f"--weight {options.weight} must hold numbers.")
-        weight = check_weight(weight, len(table), f"--weight {options.weight}")
-    time = None if options.time is None else table[options.time]
-    return table, LabelledRows(y, weight, pd.DataFrame(groups, index=table.index), time)
-
-
-def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
-    """Refuse columns that do not exist, or have two roles."""
-    roles: dict[str, str] = {}
-    for option in ("target", "weight", "time", "sensitive", "drop"):
-        given = getattr(options, option, None) or []
-        for name in [given] if isinstance(given, str) else given:
-            if name not in table:
-                missing = describe_missing_column(options.data, table, name)
-                raise ValueError(f"--{option}: {missing}")
-            if roles.setdefault(name, option) != option:
-                raise ValueError(f"--{option} {name}: this column is --{roles[name]} already.")
-
-
-def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
-    """Take the features out of a table, with categories for texts."""
-    left_out = {options.target, options.weight, options.time, *options.sensitive, *options.drop}
-    names = [name for name in table if name not in left_out]
-    if not names:
-        raise ValueError(f"{options.data} has no columns left to train on.")
-    # Each library refuses these in the name of a feature, without naming the feature.
-    refused = "[]<" if options.library == "xgboost" else '",:[]{}'
-    if unfit := [name for name in names if set(refused).intersection(str(name))]:
-        raise ValueError(
-            f"{LIBRARIES[options.library]} trains on no columns with any of {' '.join(refused)} "
-            f"in their names, as {unfit[0]!r} has: rename or --drop it."
-        )
-    X, made = make_categories(table[names])
-    if made:
-        say(options, f"text columns as categories: {', '.join(made)}")
-    for name in made:  # So many distinct texts may identify the rows.
-        distinct = X[name].nunique()
-        if distinct > min(1000, 0.5 * len(X)):
-            say(options, f"{name} has {distinct:,} distinct texts: --drop it if it names rows")
-    # pandas names columns without a header so.
-    for name in X.columns[X.columns.str.fullmatch(r"Unnamed: \d+")]:
-        say(options, f"{name!r} is a feature: --drop it if it is the index of a table")
-    return X
-
-
-def split_rows(
-    options: argparse.Namespace, strata: NDArray[Any], time: Any = None
-) -> tuple[Codes, Codes]:
-    """Split the rows into those to train on and those held out: the latest ones by time.
-
-    Without times, rows of each of the strata are held out.
-
-    Raises
-    ------
-    ValueError
-        If a part lacks a label, or times are missing or have no order.
-    """
-    rows, share = np.arange(strata.size), options.test_fraction
-    if share == 0.0:
-        return rows, rows[:0]
-    n_labels, n_held_out = np.unique(strata).size, math.ceil(share * strata.size)
-    if min(n_held_out, strata.size - n_held_out) < n_labels:
-        needed = "rows" if n_labels == 1 else f"rows of all {n_labels} labels"
-        raise ValueError(
-            f"--test-fraction {share:g} holds out {n_held_out} of {strata.size} rows, and both "
-            f"parts need {needed}: give another share, or 0 to train on all rows."
-        )
-    if time is None:
-        parts = train_test_split(rows, test_size=share, stratify=strata, random_state=options.seed)
-        return np.sort(parts[0]), np.sort(parts[1])
-    times = Times.read(time, rows.size, f"--time {options.time}")
-    remedy = "give finer times, or --test-fraction 0"
-    earlier, later = (period.rows for period in times.cut([1.0 - share, share], remedy))
-    for part, name in ((earlier, "train on"), (later, "hold out")):
-        found = np.unique(strata[part])
-        if found.size < n_labels:
-            raise ValueError(
-                f"--time {options.time} leaves rows of {found.tolist()} alone to "
-                f"{name}, and both parts need rows of all {n_labels} labels: give another "
-                f"--test-fraction, or 0 to train on all rows."
-            )
-    return earlier, later

@@ -1,4 +1,4 @@
-"""Tables in files: columns as they are written there, features, labels and groups."""
+"""Tables in files: columns as they are written there, features, targets, weights and groups."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import difflib
 import importlib.util
 import itertools
+import math
 import os
 import re
 import warnings
@@ -20,9 +21,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+from sklearn.model_selection import train_test_split
 
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.cli.arguments import LIBRARIES, say
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.fit_data import check_targets
+from gbm_constrained.data.splits import Times
+from gbm_constrained.data.validation import check_weight
 
 CSV = (".csv", ".csv.gz")
 Label = str | int | float | bool
@@ -232,6 +238,144 @@ def describe_missing_column(path: Path, table: pd.DataFrame, name: object) -> st
     near = difflib.get_close_matches(str(name), list(table.columns), n=1)
     remedy = f"did you mean {near[0]!r}?" if near else f"it has {list(table.columns)}."
     return f"{path} has no column {name!r}: {remedy}"
+
+
+def list_columns(constraints: Sequence[Constraint]) -> tuple[list[Any], list[Any]]:
+    """List the columns that constraints use, and those of them that hold decisions."""
+    used = [name for constraint in constraints for name in constraint.columns]
+    used += [amount.column for constraint in constraints for amount in constraint.amounts]
+    decisions = [m.column for constraint in constraints for m in constraint.reference_models]
+    return list(dict.fromkeys([*used, *decisions])), list(dict.fromkeys(decisions))
+
+
+def find_text_columns(constraints: Sequence[Constraint]) -> set[Any]:
+    """Find the columns whose values constraints name as texts, as in on={zip: "02134"}."""
+    named: list[tuple[Any, Any]] = []
+    for constraint in constraints:
+        expression = constraint.expression
+        named += zip(expression.columns, expression.reference_group or (), strict=False)
+        named += [(c.name, c.value) for term in constraint.terms for c in term.columns]
+    return {name for name, value in named if isinstance(value, str)}
+
+
+def read_rows(
+    options: argparse.Namespace,
+    constraints: Sequence[Constraint],
+    *,
+    predicts_numbers: bool,
+    model: Any = None,
+) -> tuple[pd.DataFrame, LabelledRows]:
+    """Read the table; features that a model was trained on as texts are texts in CSV too."""
+    path, target = options.data, options.target
+    table = read_table(path)
+    _check_columns(options, table)
+    used, decisions = list_columns(constraints)
+    used = [name for name in dict.fromkeys([*options.sensitive, *used]) if name in table]
+    features = [] if model is None else model.find_text_columns(table)
+    texts = read_texts(path, table, {target, *used, *features})
+    changed = [name for name in features if name in texts]
+    table[changed] = texts[changed]
+    if predicts_numbers:
+        y: NDArray[Any] = as_targets(table[target])
+    else:
+        has_text_labels = model is not None and are_texts(model.labels or [])
+        values = as_values(table[target], texts.get(target), keeps_texts=has_text_labels)
+        y = as_labels(values)
+    as_texts = find_text_columns(constraints)
+    if y.dtype.kind == "U":
+        as_texts.update(decisions)
+    groups = {
+        name: as_values(table[name], texts.get(name), keeps_texts=name in as_texts)
+        for name in used
+    }
+    for line in list_missing(path, table, used):
+        say(options, line)
+    weight = None
+    if options.weight is not None:
+        weight = table[options.weight].to_numpy()
+        if weight.dtype.kind not in "iufb":
+            raise ValueError(f"--weight {options.weight} must hold numbers.")
+        weight = check_weight(weight, len(table), f"--weight {options.weight}")
+    time = None if options.time is None else table[options.time]
+    return table, LabelledRows(y, weight, pd.DataFrame(groups, index=table.index), time)
+
+
+def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
+    """Refuse columns that do not exist, or have two roles."""
+    roles: dict[str, str] = {}
+    for option in ("target", "weight", "time", "sensitive", "drop"):
+        given = getattr(options, option, None) or []
+        for name in [given] if isinstance(given, str) else given:
+            if name not in table:
+                missing = describe_missing_column(options.data, table, name)
+                raise ValueError(f"--{option}: {missing}")
+            if roles.setdefault(name, option) != option:
+                raise ValueError(f"--{option} {name}: this column is --{roles[name]} already.")
+
+
+def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
+    """Take the features out of a table, with categories for texts."""
+    left_out = {options.target, options.weight, options.time, *options.sensitive, *options.drop}
+    names = [name for name in table if name not in left_out]
+    if not names:
+        raise ValueError(f"{options.data} has no columns left to train on.")
+    # Each library refuses these in the name of a feature, without naming the feature.
+    refused = "[]<" if options.library == "xgboost" else '",:[]{}'
+    if unfit := [name for name in names if set(refused).intersection(str(name))]:
+        raise ValueError(
+            f"{LIBRARIES[options.library]} trains on no columns with any of {' '.join(refused)} "
+            f"in their names, as {unfit[0]!r} has: rename or --drop it."
+        )
+    X, made = make_categories(table[names])
+    if made:
+        say(options, f"text columns as categories: {', '.join(made)}")
+    for name in made:  # So many distinct texts may identify the rows.
+        distinct = X[name].nunique()
+        if distinct > min(1000, 0.5 * len(X)):
+            say(options, f"{name} has {distinct:,} distinct texts: --drop it if it names rows")
+    # pandas names columns without a header so.
+    for name in X.columns[X.columns.str.fullmatch(r"Unnamed: \d+")]:
+        say(options, f"{name!r} is a feature: --drop it if it is the index of a table")
+    return X
+
+
+def split_rows(
+    options: argparse.Namespace, strata: NDArray[Any], time: Any = None
+) -> tuple[Codes, Codes]:
+    """Split the rows into those to train on and those held out: the latest ones by time.
+
+    Without times, rows of each of the strata are held out.
+
+    Raises
+    ------
+    ValueError
+        If a part lacks a label, or times are missing or have no order.
+    """
+    rows, share = np.arange(strata.size), options.test_fraction
+    if share == 0.0:
+        return rows, rows[:0]
+    n_labels, n_held_out = np.unique(strata).size, math.ceil(share * strata.size)
+    if min(n_held_out, strata.size - n_held_out) < n_labels:
+        needed = "rows" if n_labels == 1 else f"rows of all {n_labels} labels"
+        raise ValueError(
+            f"--test-fraction {share:g} holds out {n_held_out} of {strata.size} rows, and both "
+            f"parts need {needed}: give another share, or 0 to train on all rows."
+        )
+    if time is None:
+        parts = train_test_split(rows, test_size=share, stratify=strata, random_state=options.seed)
+        return np.sort(parts[0]), np.sort(parts[1])
+    times = Times.read(time, rows.size, f"--time {options.time}")
+    remedy = "give finer times, or --test-fraction 0"
+    earlier, later = (period.rows for period in times.cut([1.0 - share, share], remedy))
+    for part, name in ((earlier, "train on"), (later, "hold out")):
+        found = np.unique(strata[part])
+        if found.size < n_labels:
+            raise ValueError(
+                f"--time {options.time} leaves rows of {found.tolist()} alone to "
+                f"{name}, and both parts need rows of all {n_labels} labels: give another "
+                f"--test-fraction, or 0 to train on all rows."
+            )
+    return earlier, later
 
 
 def check_input(role: str, path: Path) -> None:

@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 import pandas as pd
 from py4j.protocol import Py4JError
-from pyspark import BarrierTaskContext
+from pyspark import BarrierTaskContext, keyword_only
 from pyspark.errors import PySparkException
 from pyspark.ml import Estimator, Model
 from pyspark.ml.functions import array_to_vector, vector_to_array
@@ -362,6 +362,9 @@ class ConstrainedXGBClassifier(Estimator[ConstrainedXGBClassificationModel], _Co
     >>> clf = ConstrainedXGBClassifier(constraints=constraints, sensitiveCols=["sex"])
     """
 
+    _input_kwargs: dict[str, Any]  # What was given, as PySpark keeps it.
+
+    @keyword_only
     def __init__(
         self,
         *,
@@ -383,17 +386,8 @@ class ConstrainedXGBClassifier(Estimator[ConstrainedXGBClassificationModel], _Co
             setattr(self, name, Param(self, name, doc))
         if numWorkers is not None:
             check_integer("numWorkers", numWorkers, least=1)
-        self._set(
-            featuresCol=featuresCol,
-            labelCol=labelCol,
-            weightCol=weightCol,
-            sensitiveCols=None if sensitiveCols is None else list(sensitiveCols),
-            idCol=idCol,
-            predictionCol=predictionCol,
-            probabilityCol=probabilityCol,
-            numWorkers=numWorkers,
-            **params,
-        )
+        self._setDefault(featuresCol="features")
+        self._set(**self._input_kwargs)
 
     def _fit(self, dataset: DataFrame) -> ConstrainedXGBClassificationModel:
         """Train on a DataFrame, each partition in the task that holds the partition."""
