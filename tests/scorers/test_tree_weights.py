@@ -45,7 +45,7 @@ def grow_xgboost(**options):
 def test_weighted_boosters_of_lightgbm(options, tmp_path):
     model = grow_lightgbm(**options)
     table = X[model.feature_name_]
-    parts = of_lightgbm.score_rounds(model.booster_, table, WITHOUT_MORE)
+    parts = of_lightgbm.LGBMTreeWeights(model).score_columns(table, WITHOUT_MORE).matrix
     assert parts.shape == (N_ROWS, ROUNDS)
     assert parts.dtype == np.float32
     raw = model.predict(table, raw_score=True)
@@ -71,7 +71,7 @@ def test_weighted_boosters_of_lightgbm(options, tmp_path):
 )
 def test_weighted_boosters_of_xgboost(options, tmp_path):
     model = grow_xgboost(**options)
-    parts = of_xgboost.score_rounds(model, X, WITHOUT_MORE)
+    parts = of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).matrix
     base = of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).base
     assert parts.shape == (N_ROWS, ROUNDS)
     raw = model.predict(X, output_margin=True)
@@ -93,17 +93,17 @@ LEVEL = X["d"].cat.codes.to_numpy()
 
 def append(library, booster):
     appender = append_to_lightgbm if library == "lightgbm" else append_to_xgboost
-    return appender(booster, GroupTree.of(X, OFFSETS, LEVEL))
+    return appender(booster, GroupTree.from_offsets(X, OFFSETS, LEVEL))
 
 
 def test_rounds_after_the_best_one_are_left_out():
     model = grow_lightgbm()
     model.booster_.best_iteration = 5
-    assert of_lightgbm.score_rounds(model.booster_, X, WITHOUT_MORE).shape[1] == 5
+    assert of_lightgbm.LGBMTreeWeights(model).score_columns(X, WITHOUT_MORE).matrix.shape[1] == 5
     assert of_lightgbm.weight_rounds(model.booster_, np.ones(5), 0.0).num_trees() == 5
     model = grow_xgboost()
     model.get_booster().set_attr(best_iteration="4")
-    assert of_xgboost.score_rounds(model, X, WITHOUT_MORE).shape[1] == 5
+    assert of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).matrix.shape[1] == 5
     weighted = of_xgboost.weight_rounds(model.get_booster(), np.ones(5), 0.0)
     assert weighted.num_boosted_rounds() == 5
     appended = append("xgboost", model.get_booster())
