@@ -80,6 +80,7 @@ from gbm_constrained.fit.regression import RegressionFit, finalize_regression, r
 from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 
+Fit = TypeVar("Fit", bound=ConstrainedFit)
 Documented = TypeVar("Documented", bound=Callable[..., Any])
 
 
@@ -507,13 +508,6 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         fit.save_to(own.checkpoint, self.model, arguments)
         self.prepare(held_out)
 
-    def measure(self, fit: ConstrainedFit) -> None:
-        """Find the multipliers of a fit that has its rows."""
-        with self.measuring():
-            fit.measure(
-                self.make_factory, is_divisible=self.is_divisible, has_offset=self.has_offset
-            )
-
     def given(self) -> Mapping[str, Any]:
         """List the arguments of ``fit`` that another fit may differ in."""
         return self.arguments
@@ -673,6 +667,33 @@ class ConstrainedMixin(ConstrainedFitAttributes):
         adapter.fit_plain()
         remove_report(self)
 
+    def _find_multipliers(
+        self,
+        kind: type[Fit],
+        options: SolverOptions,
+        adapter: BoosterAdapter,
+        rows: FitArguments,
+        own: FurtherArguments,
+    ) -> Fit:
+        """Make a fit, attach its rows, and find the path of its multipliers."""
+        adapter.check_parameters()
+        fit = kind(
+            options,
+            rows,
+            adapter.settings(),
+            progress=adapter.progress(),
+            constraint_callbacks=own.constraint_callbacks,
+            limit=TimeLimit(own.time_limit),
+        )
+        adapter.attach(fit, rows, own)
+        with adapter.measuring():
+            fit.measure(
+                adapter.make_factory,
+                is_divisible=adapter.is_divisible,
+                has_offset=adapter.has_offset,
+            )
+        return fit
+
 
 class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
     """A classifier of a library that is trained under constraints."""
@@ -760,17 +781,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
                 "iterate='ergodic' averages the iterates of an exact learner, and boosters have "
                 "none: use iterate='last' or 'best', or ConstrainedLogisticRegression."
             )
-        adapter.check_parameters()
-        fit = ConstrainedFit(
-            options,
-            rows,
-            adapter.settings(),
-            progress=adapter.progress(),
-            constraint_callbacks=own.constraint_callbacks,
-            limit=TimeLimit(own.time_limit),
-        )
-        adapter.attach(fit, rows, own)
-        adapter.measure(fit)
+        fit = self._find_multipliers(ConstrainedFit, options, adapter, rows, own)
         self._train_and_report(fit, adapter)
 
     def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> FinalModel:
@@ -892,17 +903,7 @@ class ConstrainedRegressorMixin(ConstrainedMixin):
                 "solver='threshold' moves a threshold between classes, and a regressor predicts "
                 "numbers: use 'auto', 'abpp' or 'cbpr'."
             )
-        adapter.check_parameters()
-        fit = RegressionFit(
-            options,
-            rows,
-            adapter.settings(),
-            progress=adapter.progress(),
-            constraint_callbacks=own.constraint_callbacks,
-            limit=TimeLimit(own.time_limit),
-        )
-        adapter.attach(fit, rows, own)
-        adapter.measure(fit)
+        fit = self._find_multipliers(RegressionFit, options, adapter, rows, own)
         with unchanged_on_error(self):
             trained = adapter.train()
             remove_report(self)

@@ -45,41 +45,7 @@ from gbm_constrained.problem.losses import (
 )
 from gbm_constrained.problem.rows import count_threads
 from gbm_constrained.scorers.base import BoosterAdapter, Trained, TrainedPart, map_scores
-from gbm_constrained.scorers.lightgbm.models import (
-    LGBMLeafValues,
-    LGBMTreeWeights,
-    add_intercept,
-    field_of,
-    rescale,
-    restore_objective,
-    shift_intercept,
-    take_note,
-    with_text,
-)
-from gbm_constrained.scorers.lightgbm.parameters import (
-    ALIASES,
-    EPSILON,
-    LOSSES,
-    NATIVE_OBJECTIVES,
-    ConstraintStopping,
-    Observer,
-    check_categories,
-    check_parameters,
-    end_rounds,
-    find_class_weights,
-    find_objective,
-    find_own_boosting,
-    find_parameter,
-    find_without_gradients,
-    has_early_stopping,
-    is_early_stopping,
-    list_metrics,
-    make_early_stopping,
-    make_metric,
-    read_as,
-    refuse_unknown,
-    split_metrics,
-)
+from gbm_constrained.scorers.lightgbm import models, parameters
 from gbm_constrained.solvers.base import Solver
 
 
@@ -211,7 +177,7 @@ class LightGBMAdapter(BoosterAdapter):
     records = "_evals_result"
     order_of_scores = "F"
     compares_names = False
-    spaces: ClassVar = {"trees": LGBMTreeWeights, "leaves": LGBMLeafValues}
+    spaces: ClassVar = {"trees": models.LGBMTreeWeights, "leaves": models.LGBMLeafValues}
 
     def __init__(self, model: Any, *given: Any, is_observed: bool) -> None:
         super().__init__(model, *given, is_observed=is_observed)
@@ -219,11 +185,11 @@ class LightGBMAdapter(BoosterAdapter):
         self.intercept: Array = np.zeros(1)
         self.metrics: tuple[list[str], list[Any]] = [], []
         self.measured: dict[int, EvaluationSet] = {}
-        self.observer: Observer
+        self.observer: parameters.Observer
         self.held: dict[EvaluationSet, Any] = {}
 
     def _parameter(self, name: str, default: Any) -> Any:
-        return find_parameter(self.model, name, default)
+        return parameters.find_parameter(self.model, name, default)
 
     def list_pairs(self) -> Any:
         names = ("eval_set", "eval_X", "eval_y")
@@ -256,16 +222,18 @@ class LightGBMAdapter(BoosterAdapter):
         return [*values, *[None] * n_sets][:n_sets]
 
     def without_gradients(self) -> str | None:
-        return find_without_gradients(self.model)
+        return parameters.find_without_gradients(self.model)
 
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
         given = dict(self.arguments)
-        given["callbacks"] = [c for c in given["callbacks"] or () if is_early_stopping(c)] or None
+        given["callbacks"] = [
+            c for c in given["callbacks"] or () if parameters.is_early_stopping(c)
+        ] or None
         if part.is_joint:
             plain.set_params(objective=None, class_weight=None)
             given = {name: given[name] for name in ("feature_name", "categorical_feature")}
         if part.rounds is not None:  # by whichever of its names the number was given
-            names = {"num_iterations", *ALIASES["num_iterations"]} & {
+            names = {"num_iterations", *parameters.ALIASES["num_iterations"]} & {
                 *plain.get_params(deep=False)
             }
             plain.set_params(**dict.fromkeys(names, part.rounds))
@@ -279,9 +247,11 @@ class LightGBMAdapter(BoosterAdapter):
             yield
             return
         callbacks = given.get("callbacks") or ()
-        stopping = [c for c in callbacks if is_early_stopping(c)] + make_early_stopping(model)
-        others = [c for c in callbacks if not is_early_stopping(c)]
-        given["callbacks"] = [*others, end_rounds(is_over, stopping), *stopping]
+        stopping = [
+            c for c in callbacks if parameters.is_early_stopping(c)
+        ] + parameters.make_early_stopping(model)
+        others = [c for c in callbacks if not parameters.is_early_stopping(c)]
+        given["callbacks"] = [*others, parameters.end_rounds(is_over, stopping), *stopping]
         model._fit_params = {"early_stopping_round": 0}
         try:
             yield
@@ -291,7 +261,7 @@ class LightGBMAdapter(BoosterAdapter):
     def restore(self, state: State, part: PartRows) -> TrainedPart:
         plain, labels = clone_plain(self.model), part.take_labels(self.y)
         booster = lgb.Booster(model_str=state["model"])
-        objective = state["objective"] or find_objective(plain)
+        objective = state["objective"] or parameters.find_objective(plain)
         plain._adopt(booster, objective, LabelEncoder().fit(labels).classes_, None)
         booster.params = dict(state["params"])
         if callable(objective):
@@ -301,7 +271,7 @@ class LightGBMAdapter(BoosterAdapter):
 
     def can_fold(self) -> bool:
         is_sum = self._parameter("boosting", "gbdt") not in ("rf", "random_forest")
-        return is_sum and not callable(find_objective(self.model))
+        return is_sum and not callable(parameters.find_objective(self.model))
 
     def check_adjustable(self, space: str) -> None:
         super().check_adjustable(space)
@@ -317,7 +287,10 @@ class LightGBMAdapter(BoosterAdapter):
             )
         if self.can_fold():
             return
-        objective, kind = find_objective(self.model), self._parameter("boosting", "gbdt")
+        objective, kind = (
+            parameters.find_objective(self.model),
+            self._parameter("boosting", "gbdt"),
+        )
         asked = f"objective={objective!r}" if callable(objective) else f"boosting_type={kind!r}"
         raise ValueError(
             f"space={space!r} changes a sum of trees whose scores are log odds, which {asked} "
@@ -325,19 +298,21 @@ class LightGBMAdapter(BoosterAdapter):
         )
 
     def check_parameters(self) -> None:
-        check_parameters(self.model, self.arguments["callbacks"])
+        parameters.check_parameters(self.model, self.arguments["callbacks"])
         self.check_objective()
         # In Python, LightGBM takes no text for the number of rounds.
         check_integer("n_estimators", self._parameter("num_iterations", None), 1)
         continued, note = self.arguments["init_model"], None
         if isinstance(continued, (str, os.PathLike)):
-            note = take_note(Path(continued).read_text(encoding="utf-8"), model_note.NAME)[1]
+            note = models.take_note(Path(continued).read_text(encoding="utf-8"), model_note.NAME)[
+                1
+            ]
         model_note.refuse_threshold(continued, note, "init_model")
 
     def check_objective(self) -> None:
         """Refuse objectives that constraints cannot be added to."""
-        objective = find_objective(self.model)
-        if read_as("objective", objective, "") not in NATIVE_OBJECTIVES:
+        objective = parameters.find_objective(self.model)
+        if parameters.read_as("objective", objective, "") not in parameters.NATIVE_OBJECTIVES:
             raise ValueError(
                 f"objective={objective!r} cannot be trained under constraints: leave it at None, "
                 f"which is 'binary' or 'multiclass' as y says."
@@ -360,10 +335,10 @@ class LightGBMAdapter(BoosterAdapter):
 
     def settings_of_task(self) -> dict[str, Any]:
         """Give the settings about classes."""
-        model, given, objective = self.model, self.arguments, find_objective(self.model)
+        model, given, objective = self.model, self.arguments, parameters.find_objective(self.model)
 
         def weights_of(classes: Array, y: Array) -> Array:
-            return find_class_weights(model.class_weight, classes, y, self.communicator)
+            return parameters.find_class_weights(model.class_weight, classes, y, self.communicator)
 
         def factors_of(classes: Array, y: Array) -> Array:
             factor = np.ones(classes.size)
@@ -384,7 +359,7 @@ class LightGBMAdapter(BoosterAdapter):
             or len(inspect.signature(objective).parameters) > 2,
             # LightGBM puts the scores of a model that it goes on with in the place of others.
             "without_stages": self.find_without_stages(
-                early_stopping=has_early_stopping(model, given["callbacks"]),
+                early_stopping=parameters.has_early_stopping(model, given["callbacks"]),
                 callbacks=bool(given["callbacks"]),
                 init_score=given["init_score"] is not None,
             ),
@@ -412,8 +387,8 @@ class LightGBMAdapter(BoosterAdapter):
     def check_labels(self) -> None:
         data = self.fit.data
         n_classes = data.classes.size
-        asked = find_objective(self.model)
-        objective = read_as("objective", asked, "")
+        asked = parameters.find_objective(self.model)
+        objective = parameters.read_as("objective", asked, "")
         if n_classes > 2 and objective == "binary":
             raise lgb.basic.LightGBMError(
                 f"objective='binary' is for two classes, and y has {n_classes}: leave it at None, "
@@ -455,7 +430,7 @@ class LightGBMAdapter(BoosterAdapter):
                     f"eval_set[{i}] has no rows: leave it out, or where rows are on several "
                     f"machines, give each of them some."
                 )
-            check_categories(X_i, f"X of eval_set[{i}]")
+            parameters.check_categories(X_i, f"X of eval_set[{i}]")
         self.starts = [
             self.check_scores(start, len(y_i), f"eval_init_score[{i}]")
             for i, ((_, y_i), start) in enumerate(zip(self.pairs, starts, strict=True))
@@ -473,7 +448,7 @@ class LightGBMAdapter(BoosterAdapter):
             self.pairs,
             weights,
             self.starts,
-            has_patience=has_early_stopping(self.model, given["callbacks"]),
+            has_patience=parameters.has_early_stopping(self.model, given["callbacks"]),
             parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
             is_evaluated=bool(self.pairs) and any(self.metrics),
         )
@@ -497,7 +472,7 @@ class LightGBMAdapter(BoosterAdapter):
     def split_metrics(self) -> tuple[list[str], list[Any]]:
         """Split metrics into names that need no objective, and functions of labels and scores."""
         n_classes = self.fit.data.classes.size
-        return split_metrics(self.model, self.arguments["eval_metric"], n_classes)
+        return parameters.split_metrics(self.model, self.arguments["eval_metric"], n_classes)
 
     def find_intercept(self) -> Array:
         """Compute ``boost_from_average``: log-odds, or the log share of each class."""
@@ -511,9 +486,9 @@ class LightGBMAdapter(BoosterAdapter):
         (share,) = sum_over_machines(by_class, [weight], communicator)
         share = share / share.sum()
         if share.size == 2:
-            p = min(max(share[1], EPSILON), 1.0 - EPSILON)
+            p = min(max(share[1], parameters.EPSILON), 1.0 - parameters.EPSILON)
             return np.array([np.log(p / (1.0 - p))])
-        return np.asarray(np.log(np.maximum(share, EPSILON)))
+        return np.asarray(np.log(np.maximum(share, parameters.EPSILON)))
 
     def prepare(self, held_out: list[int]) -> None:
         fit, is_continued = self.fit, not self.is_divisible
@@ -572,7 +547,7 @@ class LightGBMAdapter(BoosterAdapter):
         native, given["eval_metric"] = self.metrics
         params: dict[str, Any] = {"metric": native or ["None"]}
         stopping, others = self._split_callbacks(params)
-        observer = Observer(fit, self._list_sets(), stopping)
+        observer = parameters.Observer(fit, self._list_sets(), stopping)
         given["callbacks"] = [*others, *observer.callbacks(), *stopping]
         with self._driven(params):
             self.native(
@@ -603,13 +578,15 @@ class LightGBMAdapter(BoosterAdapter):
     def _split_callbacks(self, params: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         """Split callbacks into early stopping, which comes last, and all others."""
         given, on = self.arguments["callbacks"] or (), self.fit.options.early_stopping_on
-        stopping = [c for c in given if is_early_stopping(c)]
-        others = [c for c in given if not is_early_stopping(c)]
+        stopping = [c for c in given if parameters.is_early_stopping(c)]
+        others = [c for c in given if not parameters.is_early_stopping(c)]
         if on != "metric" or self.is_observed:
-            stopping += make_early_stopping(self.model)
+            stopping += parameters.make_early_stopping(self.model)
             params["early_stopping_round"] = 0
         if on != "metric":
-            stopping = [ConstraintStopping(self.fit, by_metric, on) for by_metric in stopping]
+            stopping = [
+                parameters.ConstraintStopping(self.fit, by_metric, on) for by_metric in stopping
+            ]
         return stopping, others
 
     @contextmanager
@@ -626,7 +603,7 @@ class LightGBMAdapter(BoosterAdapter):
         model.objective = model._objective = objective
         # LightGBM takes an objective under another name before this one, and warns of it.
         model._other_params = {
-            name: objective if name in ALIASES["objective"] else value
+            name: objective if name in parameters.ALIASES["objective"] else value
             for name, value in others.items()
         }
         try:
@@ -646,11 +623,11 @@ class LightGBMAdapter(BoosterAdapter):
         """Put the intercept and an objective, as LightGBM writes it, into the trained booster."""
         model = self.model
         trained = model._Booster
-        text = add_intercept(trained.model_to_string(num_iteration=-1), [*self.intercept])
-        native = with_text(trained, restore_objective(text, objective))
+        text = models.add_intercept(trained.model_to_string(num_iteration=-1), [*self.intercept])
+        native = models.with_text(trained, models.restore_objective(text, objective))
         name = objective.partition(" ")[0]
         native.params = {**trained.params, "objective": name}
-        model._Booster, model._objective = native, find_objective(model) or name
+        model._Booster, model._objective = native, parameters.find_objective(model) or name
 
     def margin(self, rounds: int) -> Array:
         return self._predict(self.fit.data.combined.X, rounds)
@@ -672,7 +649,7 @@ class LightGBMAdapter(BoosterAdapter):
         """Keep the first rounds, and make all attributes of LightGBM describe these."""
         model, n_trees = self.model, self.observer.grown_after(rounds)
         whole = model._Booster
-        kept = with_text(whole, whole.model_to_string(num_iteration=n_trees))
+        kept = models.with_text(whole, whole.model_to_string(num_iteration=n_trees))
         kept.best_iteration = n_trees if whole.best_iteration > 0 else whole.best_iteration
         kept.best_score = defaultdict(OrderedDict)
         for data, metrics in model._evals_result.items():
@@ -682,10 +659,10 @@ class LightGBMAdapter(BoosterAdapter):
         model._best_iteration, model._best_score = kept.best_iteration, kept.best_score
 
     def add_to_margin(self, shift: Array) -> None:
-        self.model._Booster = shift_intercept(self.model._Booster, shift)
+        self.model._Booster = models.shift_intercept(self.model._Booster, shift)
 
     def rescale(self, affine: Affine) -> None:
-        self.model._Booster = rescale(self.model._Booster, affine.scale, affine.shift)
+        self.model._Booster = models.rescale(self.model._Booster, affine.scale, affine.shift)
 
 
 def _repeat(intercept: Array, n_samples: int) -> Array:
@@ -728,14 +705,14 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
     ValueError
         If constraints cannot be added to the objective.
     """
-    given = find_objective(model)
-    asked = "regression" if given is None else read_as("objective", given, "")
+    given = parameters.find_objective(model)
+    asked = "regression" if given is None else parameters.read_as("objective", given, "")
     name = NAME_ALIASES.get(asked, asked) if isinstance(asked, str) else asked
     if name not in NAMES:
         raise ValueError(
             f"objective={given!r} cannot be trained under constraints: use one of {[*NAMES]}."
         )
-    if find_parameter(model, "reg_sqrt", False):
+    if parameters.find_parameter(model, "reg_sqrt", False):
         raise ValueError(
             "reg_sqrt=True fits square roots of targets, of which rules know nothing: leave it "
             "out, and give transformed targets."
@@ -744,9 +721,9 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
     parameter = np.nan
     if name in PARAMETERS:
         key, default = PARAMETERS[name]
-        parameter = native[key] = check_number(key, find_parameter(model, key, default))
+        parameter = native[key] = check_number(key, parameters.find_parameter(model, key, default))
         check_parameter(NAMES[name], key, parameter)
-    step = find_parameter(model, "poisson_max_delta_step", MAX_DELTA_STEP)
+    step = parameters.find_parameter(model, "poisson_max_delta_step", MAX_DELTA_STEP)
     if name == "poisson":
         native["poisson_max_delta_step"] = step
     return RegressionObjective(NAMES[name], parameter, float(step)), native
@@ -769,7 +746,7 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
     def check_objective(self) -> None:
         self.objective, self.own_objective = read_objective(self.model)
         check_targets(self.y)
-        if (booster := find_own_boosting(self.model)) is not None:
+        if (booster := parameters.find_own_boosting(self.model)) is not None:
             raise ValueError(
                 f"{booster} takes no gradients but its own, and cannot be trained under "
                 f"constraints: leave it out."
@@ -787,16 +764,16 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         """Accept all targets, which are numbers."""
 
     def split_metrics(self) -> tuple[list[str], list[Any]]:
-        model, given = self.model, find_objective(self.model)
+        model, given = self.model, parameters.find_objective(self.model)
         # The name as it was given: "rmse" is the squared error, and its metric the root of it.
         default = self.own_objective["objective"] if given is None else given
-        names, own = list_metrics(model, self.arguments["eval_metric"], default)
+        names, own = parameters.list_metrics(model, self.arguments["eval_metric"], default)
         if not self.objective.has_log_link:
             return names, own
         link = f"with objective={self.own_objective['objective']!r}"
-        refuse_unknown(names, [*LOSSES], link, "predictions")
+        parameters.refuse_unknown(names, [*parameters.LOSSES], link, "predictions")
         predict = self.objective.predict
-        made = [make_metric(name, model, predict) for name in names]
+        made = [parameters.make_metric(name, model, predict) for name in names]
         return [], [*made, *(map_scores(metric, predict) for metric in own)]
 
     def find_intercept(self) -> Array:
@@ -804,12 +781,12 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         assert isinstance(data, TargetData)
         y = data.targets[: data.combined.sizes[0]]
         constant = lgb.Dataset(np.zeros((y.size, 1)), y, weight=data.sample_weight)
-        parameters = {**self.own_objective, "verbosity": -1, "num_threads": 1}
-        booster = lgb.train(parameters, constant, num_boost_round=1)
+        learner = {**self.own_objective, "verbosity": -1, "num_threads": 1}
+        booster = lgb.train(learner, constant, num_boost_round=1)
         return np.asarray(booster.predict(np.zeros((1, 1)), raw_score=True), dtype=np.float64)
 
     def make_native(self) -> None:
         """Replace the booster by the one that LightGBM would have written under its objective."""
         pair = lgb.Dataset(np.zeros((2, 1)), np.array([1.0, 2.0]))
         like = lgb.train({**self.own_objective, "verbosity": -1}, pair, num_boost_round=1)
-        self._restore(field_of(like.model_to_string(), "objective"))
+        self._restore(models.field_of(like.model_to_string(), "objective"))

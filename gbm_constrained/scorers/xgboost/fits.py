@@ -67,34 +67,7 @@ from gbm_constrained.scorers.base import (
     measure_round,
     moves_multipliers,
 )
-from gbm_constrained.scorers.xgboost.models import (
-    XGBLeafValues,
-    XGBTreeWeights,
-    as_scores,
-    best_rounds,
-    find_kind,
-    keep_first_rounds,
-    merge_boosters,
-    rescale,
-    shift_intercept,
-)
-from gbm_constrained.scorers.xgboost.parameters import (
-    NATIVE_OBJECTIVES,
-    check_complete,
-    check_metric,
-    check_parameters,
-    check_stoppers,
-    choose_array_module,
-    find_classes,
-    find_intercept,
-    find_own_booster,
-    find_without_gradients,
-    has_early_stopping,
-    kernel_options,
-    list_stoppers,
-    map_metrics,
-    warn_of_cut_names,
-)
+from gbm_constrained.scorers.xgboost import models, parameters
 from gbm_constrained.solvers.base import Solver
 
 
@@ -138,7 +111,7 @@ class Observer(xgb.callback.TrainingCallback):
 
     def _score(self, model: Any, matrix: Any) -> Array:
         scores = model.predict(matrix, output_margin=True)
-        return as_scores(scores, self.fit.data.columns)
+        return models.as_scores(scores, self.fit.data.columns)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Measure the evaluation sets."""
@@ -212,7 +185,7 @@ def score_after_rounds(model: Any, fit: ConstrainedFit) -> Callable[[int], float
         return lambda rounds: fit.merits[rounds].criterion
     data = metric = None
     if model.early_stopping_rounds is None:  # XGBoost calls its own early stopping last.
-        stopping = [c.by_metric for c in by_constraints] or list_stoppers(model)
+        stopping = [c.by_metric for c in by_constraints] or parameters.list_stoppers(model)
         if not stopping:  # A callback of the user has stopped.
             return lambda rounds: None
         data, metric = stopping[-1].data, stopping[-1].metric_name
@@ -558,7 +531,7 @@ class DrivenXGBMixin(_Parent):
         with model_note.unchanged_on_error(self):
             self.__dict__.pop("_Booster", None)  # The parent would load into this booster.
             try:
-                check_complete(fname)
+                parameters.check_complete(fname)
                 super().load_model(fname)
                 booster = self.get_booster()
                 text = booster.attr(model_note.NAME)
@@ -599,9 +572,9 @@ class DrivenXGBMixin(_Parent):
             "records": getattr(self, "evals_result_", None),
         }
 
-    def _merge_boosters(self, models: Sequence[Any]) -> None:
+    def _merge_boosters(self, members: Sequence[Any]) -> None:
         """Take the booster whose raw score is the mean of those of several models."""
-        self._Booster = merge_boosters([model.get_booster() for model in models])
+        self._Booster = models.merge_boosters([model.get_booster() for model in members])
         self.__dict__.pop("evals_result_", None)  # of one of them alone
 
     # Private in XGBoost, and the only way to its cached margins of training and evaluation rows.
@@ -703,7 +676,7 @@ class _FoldBooster:
             validate_features=False,
             training=training,
         )
-        return as_scores(scores, self.columns)
+        return models.as_scores(scores, self.columns)
 
     def state(self) -> State:
         return {"model": np.frombuffer(self.booster.save_raw("ubj"), np.uint8)}
@@ -740,7 +713,7 @@ class XGBoostAdapter(BoosterAdapter):
     records = "evals_result_"
     order_of_scores = "C"
     compares_names = True
-    spaces: ClassVar = {"trees": XGBTreeWeights, "leaves": XGBLeafValues}
+    spaces: ClassVar = {"trees": models.XGBTreeWeights, "leaves": models.XGBLeafValues}
     # Whether the library's objective stays beside gradients of a solver, where the parent's fit
     # would put the squared error.
     keeps_objective: ClassVar[bool] = False
@@ -765,7 +738,7 @@ class XGBoostAdapter(BoosterAdapter):
     def leave_out_rounds(self) -> None:
         if self.can_fold():
             # Readers of the booster that do not know the best iteration would take all rounds.
-            self.model._Booster = best_rounds(self.model.get_booster())
+            self.model._Booster = models.best_rounds(self.model.get_booster())
 
     def evaluation_rows(self) -> list[EvaluationRows]:
         weights, starts = self.read_sets()
@@ -792,7 +765,7 @@ class XGBoostAdapter(BoosterAdapter):
         return self.arguments["base_margin"]
 
     def without_gradients(self) -> str | None:
-        return find_without_gradients(self.model)
+        return parameters.find_without_gradients(self.model)
 
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
         given = {**self.arguments, "verbose": False}
@@ -836,7 +809,7 @@ class XGBoostAdapter(BoosterAdapter):
     def can_fold(self) -> bool:
         model = self.model
         is_forest = model.booster in (None, "gbtree") and not callable(model.objective)
-        return is_forest and find_kind(model.get_booster()) == "gbtree"
+        return is_forest and models.find_kind(model.get_booster()) == "gbtree"
 
     def check_adjustable(self, space: str) -> None:
         super().check_adjustable(space)
@@ -854,9 +827,9 @@ class XGBoostAdapter(BoosterAdapter):
     def check_parameters(self) -> None:
         model, continued = self.model, self.arguments["xgb_model"]
         self.check_objective()
-        check_parameters(model)
+        parameters.check_parameters(model)
         check_features(self.X)
-        warn_of_cut_names(self.X)
+        parameters.warn_of_cut_names(self.X)
         check_integer("n_estimators", model.get_num_boosting_rounds(), 1)
         booster = continued
         if isinstance(continued, (str, os.PathLike)):
@@ -864,7 +837,7 @@ class XGBoostAdapter(BoosterAdapter):
         elif isinstance(continued, xgb.XGBModel):
             booster = continued.get_booster()
         if isinstance(booster, xgb.Booster):
-            if find_kind(booster) == "dart":  # XGBoost would take its booster over.
+            if models.find_kind(booster) == "dart":  # XGBoost would take its booster over.
                 raise ValueError(
                     "xgb_model is a model of DART, which cannot be continued under constraints: "
                     "training would rescale its trees. Continue a model of booster='gbtree'."
@@ -873,7 +846,7 @@ class XGBoostAdapter(BoosterAdapter):
 
     def check_objective(self) -> None:
         """Refuse objectives that constraints cannot be added to."""
-        if self.model.objective not in NATIVE_OBJECTIVES:
+        if self.model.objective not in parameters.NATIVE_OBJECTIVES:
             raise ValueError(
                 f"objective={self.model.objective!r} cannot be trained under constraints: leave "
                 f"it at 'binary:logistic' (softmax is chosen for several classes)."
@@ -911,9 +884,10 @@ class XGBoostAdapter(BoosterAdapter):
             "softmax_hessian": lambda k: 2.0,
             "takes_weights": takes_weights,
             "without_stages": self.find_without_stages(
-                early_stopping=has_early_stopping(model), callbacks=bool(model.callbacks)
+                early_stopping=parameters.has_early_stopping(model),
+                callbacks=bool(model.callbacks),
             ),
-            "kernel": kernel_options(native, model.verbosity),
+            "kernel": parameters.kernel_options(native, model.verbosity),
         }
 
     def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
@@ -958,7 +932,9 @@ class XGBoostAdapter(BoosterAdapter):
                 learner["scale_pos_weight"] = model.scale_pos_weight
             self.params["base_score"] = self.find_intercept(learner)
         is_weighted = any(weight is not None for weight in weights)
-        check_metric(model, native, is_evaluated=bool(self.pairs), is_weighted=is_weighted)
+        parameters.check_metric(
+            model, native, is_evaluated=bool(self.pairs), is_weighted=is_weighted
+        )
         for i, (_, y_i) in enumerate(self.pairs):
             name = f"sample_weight_eval_set[{i}]"
             check_weight(weights[i], len(y_i), name, self.communicator)
@@ -968,7 +944,7 @@ class XGBoostAdapter(BoosterAdapter):
             self.pairs,
             weights,
             starts,
-            has_patience=has_early_stopping(model),
+            has_patience=parameters.has_early_stopping(model),
             parameter="early_stopping_rounds",
             is_evaluated=bool(self.pairs),
         )
@@ -977,7 +953,7 @@ class XGBoostAdapter(BoosterAdapter):
         """Find the intercept that XGBoost would fit to the training rows."""
         data = self.fit.data
         y = data.targets[: data.combined.sizes[0]] if isinstance(data, TargetData) else data.y
-        return find_intercept(y, data.sample_weight, native)
+        return parameters.find_intercept(y, data.sample_weight, native)
 
     @property
     def driven_objective(self) -> dict[str, Any]:
@@ -991,7 +967,7 @@ class XGBoostAdapter(BoosterAdapter):
 
     def prepare(self, held_out: list[int]) -> None:
         if self.pairs:
-            check_stoppers(self.model, self.own_objective, len(self.pairs))
+            parameters.check_stoppers(self.model, self.own_objective, len(self.pairs))
         self.sets = [(*pair, i in held_out) for i, pair in enumerate(self.pairs)]
 
     def make_factory(self) -> FoldBoosterFactory:
@@ -1092,7 +1068,7 @@ class XGBoostAdapter(BoosterAdapter):
         model, fit = self.model, self.fit
 
         def objective(y_true: Array, margin: Array, sample_weight: Any = None) -> Any:
-            return fit.solver(as_scores(margin, fit.data.columns))
+            return fit.solver(models.as_scores(margin, fit.data.columns))
 
         names = ("objective", "eval_metric", "callbacks", "early_stopping_rounds")
         own = {name: getattr(model, name) for name in names}
@@ -1106,14 +1082,14 @@ class XGBoostAdapter(BoosterAdapter):
         if self.keeps_objective:
             link = self.objective.predict
         elif model.objective == "multi:softmax" and fit.data.classes.size > 2:
-            link = find_classes
+            link = parameters.find_classes
         model.objective = objective if fit.measured.has_multipliers else native
         if link is not None:  # The parent hands its metrics no scores.
-            model.eval_metric = map_metrics(model.eval_metric, link)
+            model.eval_metric = parameters.map_metrics(model.eval_metric, link)
         observer = Observer(fit, self.matrices)
         callbacks, stopping, on = model.callbacks or [], [], fit.options.early_stopping_on
         if on != "metric":
-            stopping = list_stoppers(model)
+            stopping = parameters.list_stoppers(model)
             callbacks = [c for c in callbacks if c not in stopping]
             if model.early_stopping_rounds is not None:
                 stopping.append(xgb.callback.EarlyStopping(rounds=model.early_stopping_rounds))
@@ -1151,7 +1127,7 @@ class XGBoostAdapter(BoosterAdapter):
         if best is not None and int(best) + 1 < end:
             # Readers of the booster that do not know the best iteration would take all rounds.
             end = int(best) + 1
-            booster = model._Booster = keep_first_rounds(booster, end)
+            booster = model._Booster = models.keep_first_rounds(booster, end)
         margin = observer.train_margin if end == observer.grown_after else None
         self.grown_before, self.score_after = before, score_after_rounds(model, self.fit)
         self.by_set = dict(zip(self.fit.evaluation_sets, self.matrices[1:], strict=True))
@@ -1171,22 +1147,22 @@ class XGBoostAdapter(BoosterAdapter):
         span = (0, self.grown_before + rounds)
         booster = self.model.get_booster()
         scores = booster.predict(matrix, output_margin=True, iteration_range=span)
-        return as_scores(scores, self.fit.data.columns)
+        return models.as_scores(scores, self.fit.data.columns)
 
     def truncate(self, rounds: int) -> None:
         model, end = self.model, self.grown_before + rounds
         stopped = model.get_booster().attr("best_iteration") is not None
-        model._Booster = keep_first_rounds(model.get_booster(), end)
+        model._Booster = models.keep_first_rounds(model.get_booster(), end)
         if stopped:  # ``predict`` uses the rounds up to the best iteration.
             score = self.score_after(rounds)
             best_score = None if score is None else str(score)
             model._Booster.set_attr(best_iteration=str(end - 1), best_score=best_score)
 
     def add_to_margin(self, shift: Array) -> None:
-        shift_intercept(self.model.get_booster(), shift)
+        models.shift_intercept(self.model.get_booster(), shift)
 
     def rescale(self, affine: Affine) -> None:
-        rescale(self.model.get_booster(), affine)
+        models.rescale(self.model.get_booster(), affine)
 
 
 SQUARED = "reg:squarederror"
@@ -1255,14 +1231,14 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
     def check_objective(self) -> None:
         self.objective, self.own_objective = read_objective(self.model)
         check_targets(self.y)
-        if (booster := find_own_booster(self.model)) is not None:
+        if (booster := parameters.find_own_booster(self.model)) is not None:
             raise ValueError(
                 f"{booster} cannot be trained under constraints: use booster='gbtree', without "
                 f"dropped trees."
             )
 
     def settings_of_task(self, native: Mapping[str, Any]) -> dict[str, Any]:
-        choose_array_module(native.get("device"), self.model.verbosity)
+        parameters.choose_array_module(native.get("device"), self.model.verbosity)
         names = ("base_margin", "base_margin_eval_set")
         return {
             "kernel": {"dtype": np.float32, "objective": self.objective},
