@@ -60,6 +60,8 @@ class _FoldBooster:
         All rows, binned once; the folds are parts of it.
     params : dict
         Parameters of the native learner.
+    X : array-like
+        Features of all rows, for scores of prefixes.
     fold : Fold
         Rows that the booster is grown on, and those that it is measured on.
     solver : Solver or None
