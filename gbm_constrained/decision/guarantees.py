@@ -267,7 +267,7 @@ def _is_constant(minority: Float, certification: EvaluationSet, delta: float) ->
 def _violation_of_first(compiled: LinearConstraints, found: Shift, bounds: Float) -> float:
     """Find the largest violation of the constraints that have the guarantee."""
     left = compiled.rows_of(np.nan_to_num(found.functionals)) - bounds
-    left[[*found.uncalibrated]] = 0.0
+    left[[*found.ignored]] = 0.0
     left[(left <= ROUNDING) | ~find_first(compiled)] = 0.0
     return float(left.max(initial=0.0))
 
@@ -896,13 +896,7 @@ def _order_maps(
 
     for t in (*WIDEST, *TIGHTENINGS):
         aimed = rows.with_bounds(rows.compiled.b - t * deviations)
-        choice = choose_affine(
-            aimed,
-            score,
-            pick,
-            has_scale=has_scale,
-            is_allowed=stays_inside,
-        )
+        choice = choose_affine(aimed, score, pick, has_scale=has_scale, is_allowed=stays_inside)
         choices.setdefault(choice.affine, choice)
     constant = np.full_like(score, rows.lagrangian.rows.mean(score))
     least, own = rows.measure_scores(constant)[0], rows.measure_scores(score)[0]

@@ -61,7 +61,7 @@ from gbm_constrained.decision.choose import VIOLATION_PRICE, choose
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import calibrate_scores
-from gbm_constrained.decision.search import Candidates, SeparableSearch
+from gbm_constrained.decision.search import GroupCandidates, PerGroupSearch
 from gbm_constrained.problem.linear_constraints import (
     LinearConstraints,
     acts_in_full,
@@ -616,11 +616,11 @@ class _Part:
         n_functions = len(problem.functions)
         return [A[:, k::n_functions] @ share.T for k in range(n_functions)]
 
-    def at(self, shifts: Float) -> Candidates:
+    def at(self, shifts: Float) -> GroupCandidates:
         """Compute what the rows add to the mean loss and to the constraints at some shifts."""
         values = [*map(self._sum, self._blocks(shifts))]
         losses, rates = zip(*values, strict=True)
-        return Candidates(shifts, np.concatenate(losses), np.concatenate(rates, axis=1))
+        return GroupCandidates(shifts, np.concatenate(losses), np.concatenate(rates, axis=1))
 
     def _blocks(self, shifts: Float) -> Iterator[Float]:
         """Divide shifts into blocks whose tables of values are not too large."""
@@ -670,7 +670,7 @@ class _GridSearch:
         tables = [
             part.at(centre[g] + steps) for g, part in zip(self.present, self.parts, strict=True)
         ]
-        search = SeparableSearch(
+        search = PerGroupSearch(
             tables, self.present, centre, self.fixed, self.kept, starts=(N_SHIFTS // 2,)
         )
         if (found := search.find(self.bounds)) is not None:
@@ -685,7 +685,7 @@ class _GridSearch:
                 best, high = found.values, middle
         return best
 
-    def _violation(self, tables: list[Candidates]) -> float:
+    def _violation(self, tables: list[GroupCandidates]) -> float:
         """Compute the largest violation at the middle of the grid, in standard errors."""
         rates = sum((table.rates[:, N_SHIFTS // 2] for table in tables), self.fixed[1:])
         excess = (rates - self.bounds[self.kept]) / self.errors[self.kept]
