@@ -197,9 +197,6 @@ def _draw_biases(shift: Float) -> Float:
     return np.concatenate([[nothing, shift], 1e6 * np.eye(n_classes), shift + drawn])
 
 
-MAX_SHIFTED_GROUPS = 32  # Groups that have shifts of their own: all pairs of them are searched.
-
-
 def number_of(value: Any, categories: Any) -> float:
     """Give the number that a value of a column is to the libraries: categories have positions."""
     return float(value) if categories is None else float(categories.get_loc(value))
@@ -264,7 +261,7 @@ class GroupOffsets:
         count = np.bincount(groups, minlength=n + 1)
         is_whole = [not any(value is MISSING for value in level) for level in self.levels]
         count = np.where(is_whole, count[:n], 0)
-        is_own = np.append(are_large(count, MAX_SHIFTED_GROUPS), False)
+        is_own = np.append(are_large(count, 32), False)  # All pairs of groups are searched.
         return np.where(is_own[np.minimum(groups, n)], groups, -1)
 
 

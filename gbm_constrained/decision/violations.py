@@ -337,9 +337,6 @@ def anticipate_standard_errors(compiled: LinearConstraints, cells: Cells) -> Flo
     return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
 
 
-PRICE_RATIO = 10.0  # Price of a violation, in violations of the priority that follows.
-
-
 @dataclass(frozen=True, eq=False)
 class Step:
     """Rows of constraints whose violation is limited before what follows is looked at.
@@ -437,9 +434,9 @@ class PriorityLevels:
         return steps
 
     def price(self, violations: Sequence[Float]) -> Float:
-        """Add up violations of each priority at their prices, in units of the last one."""
+        """Add up violations of each priority, tenfold those of the priority that follows."""
         n = len(violations)
-        prices = PRICE_RATIO ** np.arange(n - 1, -1, -1.0)
+        prices = 10.0 ** np.arange(n - 1, -1, -1.0)
         return np.asarray(np.tensordot(prices, np.asarray(violations), 1))
 
     def price_rows(self, violations: Float) -> Float:
@@ -493,9 +490,6 @@ def best_by_priority(
     *above, last = violations
     kept = np.flatnonzero(keep_least(steps, error, above))
     return int(kept[best_of(error[kept], last[kept], shift[kept])])
-
-
-MOST_COLUMNS = 200  # Decisions of all programmes together: about a second.
 
 
 class ViolationBound:
@@ -554,7 +548,7 @@ class ViolationBound:
             The rows that have multipliers; None where no bound is proved.
         """
         kept = np.flatnonzero(np.isfinite(bounds))
-        while len(self.decisions) < MOST_COLUMNS:
+        while len(self.decisions) < 200:  # of all programmes together: about a second
             least, multipliers = self._solve(kept, bounds)
             if least <= ROUNDING:
                 break

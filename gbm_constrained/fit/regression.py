@@ -40,7 +40,6 @@ from gbm_constrained.decision.guarantees import (
     tighten_for_certificate,
 )
 from gbm_constrained.decision.regression import (
-    NORMAL,
     Affine,
     AffineChoice,
     Criterion,
@@ -259,7 +258,7 @@ class RegressionRun(FitRun):
 
         The `criterion` is by default that of these scores.
         """
-        criterion = Criterion.of(rows, score) if criterion is None else criterion
+        criterion = Criterion.from_rows(rows, score) if criterion is None else criterion
         choice = choose_affine(rows, score, criterion.pick_map, has_scale=self.library.has_scale)
         if self.groups is None:
             return choice
@@ -284,7 +283,7 @@ class RegressionGrowth(FoldGrowth):
         plain = self.grow(has_multipliers=True, start=start, fixed=everything)
         self._learn_credibility(plain)
         rows, score = self._held_out(plain)
-        criterion = Criterion.of(rows, score)
+        criterion = Criterion.from_rows(rows, score)
         identity = AffineChoice(Affine(), *rows.measure_scores(score))
         self.plain = PlainModel(identity.loss, self._values(plain))
         found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
@@ -378,7 +377,7 @@ class RegressionFit(ConstrainedFit):
     def find_merit(self, held: EvaluationSet, margin: Array) -> RoundMerit:
         """Find the mean loss of the scores with the price of their violation, in it."""
         assert isinstance(held, PredictedRows)
-        criterion = Criterion.of(held, margin)
+        criterion = Criterion.from_rows(held, margin)
         loss, violations = held.measure_scores(margin)
         left = criterion.weights * np.maximum(violations - criterion.errors, 0.0)
         first = violations[find_first(held.compiled)].max(initial=-np.inf)
@@ -632,7 +631,7 @@ def _determination(rows: PredictedRows, score: Array) -> Estimate:
     square = (rows.targets - rows.objective.predict(np.asarray(score, np.float64))) ** 2
     weight = problem.objective_weight / problem.total_weight
     loss = float(weight @ square)
-    half = NORMAL * float(np.sqrt(weight**2 @ (square - loss) ** 2))
+    half = 1.96 * float(np.sqrt(weight**2 @ (square - loss) ** 2))
     return determination(Estimate(loss, loss - half, loss + half), problem.scale)
 
 

@@ -111,7 +111,7 @@ def test_no_map_of_a_grid_is_better(seed, first, second):
     if (rows.measure_scores(score)[1] <= 0.0).all():
         assert choice.affine.is_identity
         return
-    criterion = Criterion.of(rows, score)
+    criterion = Criterion.from_rows(rows, score)
     found = [(loss - 1e-3, violations)]
     for scale in np.linspace(0.0, 1.4, 8):
         for shift in np.linspace(-1.0, 1.0, 9):
