@@ -218,7 +218,7 @@ def choose_prefix(
 
     whole, is_free = at(rounds), prefixes.has_free_choice
     is_held = compares_groups(rows.compiled) & ~is_priced(rows.compiled)
-    if is_held.any() or PriorityLevels.of(rows.compiled, rows.cells).are_several:
+    if is_held.any() or PriorityLevels.from_constraints(rows.compiled, rows.cells).are_several:
         # Whether comparisons of groups that are to be met at any price cost much.
         cost = whole.error - rows.error(rows.decisions(scored.margins(rounds)))
         is_free = is_free or whole.violation > 0.0 or cost > MAX_ERROR_INCREASE

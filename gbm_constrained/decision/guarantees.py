@@ -330,9 +330,11 @@ def certify(
 
 def _add_prices(rows: EvaluationSet, error: float | Float, violations: Float) -> Float:
     """Add the price of violations of later priorities, (..., m), to errors, (...)."""
-    levels = PriorityLevels.of(rows.compiled, rows.cells)
-    price = levels.price_later(np.nan_to_num(violations))
-    return np.asarray(error + VIOLATION_PRICE * price)
+    levels = PriorityLevels.from_constraints(rows.compiled, rows.cells)
+    if not levels.are_several:
+        return np.asarray(error + VIOLATION_PRICE * np.zeros(violations.shape[:-1]))
+    later = np.where(levels.rows[0], 0.0, np.maximum(np.nan_to_num(violations), 0.0))
+    return np.asarray(error + VIOLATION_PRICE * levels.price_rows(later))
 
 
 def count_sequences(rows: EvaluationSet, prefixes: Prefixes) -> int:

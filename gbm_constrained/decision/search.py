@@ -61,7 +61,6 @@ from gbm_constrained.decision.violations import (
     ErrorAndViolations,
     PriorityLevels,
     Step,
-    best_by_priority,
     best_of,
     keep_least,
 )
@@ -334,7 +333,9 @@ class BiasSearch:
             found = tuple(float(violation[i]) for violation in violations)
             return _Biases(value, float(error[i]), found, float(total[i]))
 
-        best = biases(best_by_priority(self.steps, error, violations, line.shift))
+        kept = np.flatnonzero(keep_least(self.steps, error, violations[:-1]))
+        i = best_of(error[kept], violations[-1][kept], line.shift[kept])
+        best = biases(int(kept[i]))
         if best.beats(self.best):
             self.best = best
         if self.violation_penalty is not None:
@@ -511,7 +512,7 @@ class ShiftSearch:
             self.classes = of_rows(np.asarray(margin, dtype=np.float64), cells)
             cells = self.classes.cells
         self.merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
-        self.levels = PriorityLevels.of(compiled, self.cells)
+        self.levels = PriorityLevels.from_constraints(compiled, self.cells)
 
     def find(
         self,
@@ -642,10 +643,6 @@ class GroupCandidates:
     error: Float
     rates: Float
 
-    def take(self, index: Codes) -> GroupCandidates:
-        """Take some of the shifts."""
-        return GroupCandidates(self.shift[index], self.error[index], self.rates[:, index])
-
     def spread(self, most: int) -> Codes:
         """List positions of at most so many shifts, evenly spread."""
         n = self.shift.size
@@ -768,7 +765,11 @@ class PerGroupSearch:
 
     def _round(self, right: Float) -> list[int]:
         """Round the best mixture of thresholds to the thresholds nearest to its rates."""
-        few = [table.take(table.spread(MOST_CANDIDATES)) for table in self.tables]
+        few = [
+            GroupCandidates(table.shift[at], table.error[at], table.rates[:, at])
+            for table in self.tables
+            for at in [table.spread(MOST_CANDIDATES)]
+        ]
         sizes = [table.shift.size for table in few]
         rates = np.concatenate([table.rates for table in few], axis=1)
         ones = np.repeat(np.eye(len(few)), sizes, axis=1)

@@ -120,6 +120,10 @@ class ErrorAndViolations:
         other._set_bounds(right)
         return other
 
+    def part(self, rows: Bool) -> ErrorAndViolations:
+        """Measure the violations of some rows of constraints alone, given as shape (m,)."""
+        return self.with_bounds(np.where(rows, self.bounds, np.inf))
+
     def on(self, decisions: DecisionCounts) -> ErrorAndViolations:
         """Return the same of decisions on other rows, whose cells weigh the same."""
         other = copy.copy(self)
@@ -360,12 +364,8 @@ class Step:
         if self.penalty is None:
             least = float(violation.min())
             return least + max(self.tolerance, ROUNDING) if least > 0.0 else 0.0
-        return self._find_affordable(error, violation) + self.tolerance
-
-    def _find_affordable(self, error: Float, violation: Float) -> float:
-        """Find the violation where error and penalised violation are smallest together."""
-        merit = error + (self.penalty or 0.0) * violation
-        return float(violation[merit <= merit.min() + ROUNDING].min())
+        merit = error + self.penalty * violation
+        return float(violation[merit <= merit.min() + ROUNDING].min()) + self.tolerance
 
     def is_open(self, error: Float, violation: Float, inside: tuple[Float, Float]) -> Bool:
         """Find the bins inside of which a candidate may lower the limit.
@@ -375,11 +375,11 @@ class Step:
         low, least = inside
         if self.penalty is None:
             return np.asarray(least < violation.min())
-        merit = float((error + self.penalty * violation).min())
-        of_bins = low + self.penalty * least
-        is_equal = of_bins <= merit + ROUNDING
-        is_lower = least < self._find_affordable(error, violation)
-        return np.asarray((of_bins < merit - ROUNDING) | (is_equal & is_lower))
+        merit, of_bins = error + self.penalty * violation, low + self.penalty * least
+        smallest = merit.min()
+        affordable = violation[merit <= smallest + ROUNDING].min()
+        is_equal = of_bins <= smallest + ROUNDING
+        return np.asarray((of_bins < smallest - ROUNDING) | (is_equal & (least < affordable)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,7 +401,7 @@ class PriorityLevels:
     tolerance: list[float]
 
     @classmethod
-    def of(cls, compiled: LinearConstraints, cells: Cells) -> PriorityLevels:
+    def from_constraints(cls, compiled: LinearConstraints, cells: Cells) -> PriorityLevels:
         """Read the priorities of constraints on these rows of data."""
         rows, weights = find_levels(compiled), violation_weights(compiled)
         if len(rows) < 2:
@@ -416,9 +416,7 @@ class PriorityLevels:
 
     def split(self, merits: ErrorAndViolations) -> list[ErrorAndViolations]:
         """Measure the violations of each priority alone."""
-        if not self.are_several:
-            return [merits]
-        return [_part(merits, rows) for rows in self.rows]
+        return [merits.part(rows) for rows in self.rows] if self.are_several else [merits]
 
     def list_steps(
         self, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
@@ -430,7 +428,7 @@ class PriorityLevels:
         for rows, tolerance in zip(self.rows[:-1], self.tolerance, strict=True):
             for part, price in ((rows & ~is_penalised, None), (rows & is_penalised, penalty)):
                 if part.any():
-                    steps.append(Step(_part(merits, part), tolerance, price))
+                    steps.append(Step(merits.part(part), tolerance, price))
         return steps
 
     def price(self, violations: Sequence[Float]) -> Float:
@@ -444,12 +442,6 @@ class PriorityLevels:
         weighed = self.weights * violations
         return self.price([weighed[..., rows].max(axis=-1, initial=0.0) for rows in self.rows])
 
-    def price_later(self, violations: Float) -> Float:
-        """Price violations of all rows, (..., m), without those of the first priority."""
-        if not self.are_several:
-            return np.zeros(violations.shape[:-1])
-        return self.price_rows(np.where(self.rows[0], 0.0, np.maximum(violations, 0.0)))
-
     def find_met_above(self, violations: Float) -> Bool:
         """Find the rows that are met, of priorities before one that is not; shape (m,)."""
         met = violations <= ROUNDING
@@ -458,11 +450,6 @@ class PriorityLevels:
         for rows in self.rows[: max(broken, default=0)]:
             above |= rows
         return np.asarray(above & met)
-
-
-def _part(merits: ErrorAndViolations, rows: Bool) -> ErrorAndViolations:
-    """Measure the violations of some rows of constraints alone."""
-    return merits.with_bounds(np.where(rows, merits.bounds, np.inf))
 
 
 def keep_least(steps: Sequence[Step], error: Float, violations: Sequence[Float]) -> Bool:
@@ -481,15 +468,6 @@ def keep_least(steps: Sequence[Step], error: Float, violations: Sequence[Float])
     for step, found in zip(steps, violations, strict=True):
         kept &= found <= step.find_limit(error[kept], found[kept])
     return kept
-
-
-def best_by_priority(
-    steps: Sequence[Step], error: Float, violations: Sequence[Float], shift: Float
-) -> int:
-    """Find the candidate that is left after some steps, then by violation, error and shift."""
-    *above, last = violations
-    kept = np.flatnonzero(keep_least(steps, error, above))
-    return int(kept[best_of(error[kept], last[kept], shift[kept])])
 
 
 class ViolationBound:
@@ -549,22 +527,33 @@ class ViolationBound:
         """
         kept = np.flatnonzero(np.isfinite(bounds))
         while len(self.decisions) < 200:  # of all programmes together: about a second
-            least, multipliers = self._solve(kept, bounds)
+            # The least violation of some rows by mixtures of the decisions, and multipliers.
+            n = len(self.decisions)
+            found = solve_linear_programme(
+                np.append(np.zeros(n), 1.0),
+                np.hstack([self._by_model[:, kept].T, -np.ones((kept.size, 1))]),
+                bounds[kept],
+                [(0, None)] * (n + 1),
+                A_eq=np.append(np.ones(n), 0.0)[None],
+                b_eq=[1.0],
+            )
+            least, multipliers = float(found.x[n]), np.zeros(bounds.size)
+            multipliers[kept] = np.maximum(-found.ineqlin.marginals, 0.0)
+            multipliers /= max(multipliers.sum(), ROUNDING)
             if least <= ROUNDING:
                 break
             costs = np.tensordot(multipliers, self._costs, axes=1)
             self._add(decide_by_costs(self._probabilities, costs))
-            surely, *_ = self._lagrangian(self._by_model[-1:], multipliers, bounds)
-            by_labels = self._lagrangian(self._by_labels, multipliers, bounds).min()
+            has_price = multipliers > 0.0  # Infinite bounds have none.
+            surely, by_labels = (
+                ((rates - bounds)[:, has_price] @ multipliers[has_price]).min()
+                for rates in (self._by_model[-1:], self._by_labels)
+            )
             if min(surely, by_labels) > ROUNDING:
-                return np.asarray(multipliers > 0.0)
+                return np.asarray(has_price)
             if least - surely <= ROUNDING:
                 break
         return None
-
-    def _lagrangian(self, rates: Float, multipliers: Float, bounds: Float) -> Float:
-        has_price = multipliers > 0.0  # Infinite bounds have none.
-        return np.asarray((rates - bounds)[:, has_price] @ multipliers[has_price])
 
     def _add(self, decided: Codes) -> None:
         k = self._probabilities.shape[1]
@@ -574,18 +563,3 @@ class ViolationBound:
         self.decisions.append(decided)
         self._by_model = np.vstack([self._by_model, of_model])
         self._by_labels = np.vstack([self._by_labels, np.tensordot(self._costs, labelled, axes=2)])
-
-    def _solve(self, kept: Codes, bounds: Float) -> tuple[float, Float]:
-        """Find the least violation of some rows by mixtures of the decisions, and multipliers."""
-        n = len(self.decisions)
-        found = solve_linear_programme(
-            np.append(np.zeros(n), 1.0),
-            np.hstack([self._by_model[:, kept].T, -np.ones((kept.size, 1))]),
-            bounds[kept],
-            [(0, None)] * (n + 1),
-            A_eq=np.append(np.ones(n), 0.0)[None],
-            b_eq=[1.0],
-        )
-        multipliers = np.zeros(bounds.size)
-        multipliers[kept] = np.maximum(-found.ineqlin.marginals, 0.0)
-        return float(found.x[n]), multipliers / max(multipliers.sum(), ROUNDING)
