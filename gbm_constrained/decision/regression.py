@@ -259,13 +259,8 @@ class Criterion:
 
     def pick(self, losses: Float, violations: Float) -> int:
         """Choose one of several candidates."""
-        return choose(
-            self.share(losses),
-            violations,
-            self.errors,
-            weights=self.weights,
-            is_strict=self.is_strict,
-        )
+        shares, strict = self.share(losses), self.is_strict
+        return choose(shares, violations, self.errors, weights=self.weights, is_strict=strict)
 
     def pick_map(self, losses: Float, violations: Float) -> int:
         """Choose one of several maps of the same scores.

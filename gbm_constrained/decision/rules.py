@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -57,13 +57,6 @@ def shift_scores(margin: Array, shift: Float) -> Array:
     return np.asarray(margin + (shift if margin.ndim > 1 else shift[0]))
 
 
-class DecisionRule(Protocol):
-    """Maps the scores of prefixes to classes."""
-
-    def decide(self, margins: Margins) -> Codes:
-        """Decide the class index of each row, given its scores by the rounds of a prefix."""
-
-
 @dataclass(frozen=True)
 class MarginShift:
     """Decide for the class of the largest shifted score under one prefix."""
@@ -72,7 +65,10 @@ class MarginShift:
     rounds: int = 0  # Boosting rounds of the prefix.
 
     def decide(self, margins: Margins) -> Codes:
-        """Decide by ``margin + shift > 0`` for two classes, by the largest score for several."""
+        """Decide the class index of each row, given its scores by the rounds of a prefix.
+
+        Of two classes it is that of ``margin + shift > 0``, of several the largest score.
+        """
         scores = shift_scores(np.asarray(margins(self.rounds)), self.shift)
         return np.asarray(scores.argmax(axis=1) if scores.ndim > 1 else scores > 0, dtype=np.intp)
 
@@ -81,7 +77,7 @@ class MarginShift:
 class Mixture:
     """Decide each row by a rule that is drawn for it: a randomised classifier."""
 
-    rules: tuple[DecisionRule, ...]
+    rules: tuple[MarginShift | CostRule, ...]
     probability: Float
     random_state: Any = None
 

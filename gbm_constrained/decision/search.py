@@ -81,7 +81,8 @@ class ClassScores:
         self.scores = np.ascontiguousarray(margin.T)
         self.size = np.abs(self.scores).max(axis=0)
         self.cells, self.n_rows = cells, len(margin)
-        low, high = zip(*cells.communicator.gather(self._find_ends()), strict=True)
+        ends = np.min(self.scores, initial=np.inf), np.max(self.scores, initial=-np.inf)
+        low, high = zip(*cells.communicator.gather(ends), strict=True)
         self.reach = float(max(high) - min(low))
 
     def decide(self, value: Float, merits: ErrorAndViolations) -> tuple[ErrorAndViolations, Codes]:
@@ -102,10 +103,6 @@ class ClassScores:
         """Raise some classes against all others, starting from biases."""
         before, after, above = self._compare(value, raised)
         return merits, sort_along_line(-above, self.size, before, after)
-
-    def _find_ends(self) -> tuple[float, float]:
-        low, high = np.min(self.scores, initial=np.inf), np.max(self.scores, initial=-np.inf)
-        return float(low), float(high)
 
     def _decide(self, value: Float) -> Codes:
         return np.asarray((self.scores + value[:, None]).argmax(axis=0))
