@@ -1,4 +1,4 @@
-"""Tables of scores in bins, against counts of the rows themselves."""
+"""Histograms of scores, against counts of the rows themselves."""
 
 from __future__ import annotations
 
