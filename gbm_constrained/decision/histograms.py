@@ -35,9 +35,9 @@ from gbm_constrained.problem.compiler import JointCells
 
 # Scores closer to each other than this, relative to their size (at least one), count as equal: a
 # threshold between them would not survive the rounding of a booster's float32 sums, up to 1e-6 of
-# the scores after some hundred trees. Beyond MANY rows the few that are rounded to the other side
-# no longer count, while all gaps are small.
-RESOLUTION, MANY = 1e-5, 1_000_000
+# the scores after some hundred trees. Beyond a million rows the few that are rounded to the other
+# side no longer count, while all gaps are small.
+RESOLUTION = 1e-5
 
 
 def check_margin(margin: NDArray[Any], cells: Cells) -> Float:
@@ -79,7 +79,7 @@ def are_apart(at: Float, size: Float, n_rows: int = 0) -> Bool:
     `at` are the ascending shifts at which rows change their decision, `size` the magnitudes of the
     scores of these rows. They may be some of `n_rows`.
     """
-    resolution = RESOLUTION * min(1.0, MANY / max(at.size, n_rows, 1))
+    resolution = RESOLUTION * min(1.0, 1_000_000 / max(at.size, n_rows, 1))
     larger = np.maximum(np.maximum(size[1:], size[:-1]), 1.0)
     return np.asarray(np.diff(at) > resolution * larger)
 

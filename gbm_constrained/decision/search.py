@@ -737,11 +737,8 @@ class PerGroupSearch:
         """Collect the shifts at some positions."""
         values, error, left = self.common.copy(), float(self.fixed[0]), -right
         for g, table, i in zip(self.present, self.tables, at, strict=True):
-            values[g], error, left = (
-                table.shift[i],
-                error + table.error[i],
-                left + table.rates[:, i],
-            )
+            values[g] = table.shift[i]
+            error, left = error + table.error[i], left + table.rates[:, i]
         violation = float(left.max(initial=0.0))
         return GroupShifts(values, float(error), violation if violation > ROUNDING else 0.0)
 
