@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import time
@@ -18,12 +19,62 @@ from many_machines_data import RULES, Positions, Table
 from numpy.typing import NDArray
 
 from gbm_constrained.data.exact_sums import Communicator
-from gbm_constrained.distributed.networks import MeasuredCommunicator
 from gbm_constrained.distributed.processes import run_processes
 from gbm_constrained.distributed.ranks import Library, Plan, RankResult, Shard, train_rank
 from gbm_constrained.fit.callbacks import ConstraintState
 
 LOOPBACK = "127.0.0.1"
+
+
+class MeasuredCommunicator:
+    """A communicator that counts what this machine sends through another one.
+
+    Parameters
+    ----------
+    communicator : Communicator
+        Does the work.
+    barrier : bool, default=False
+        Whether machines wait for each other before the clock starts, so that ``seconds`` leaves
+        out the time in which this machine waits for a slower one. The barriers are not counted.
+
+    Attributes
+    ----------
+    n_calls : int
+        Number of sums and of collected values.
+    n_bytes : int
+        Bytes of the tables and of the pickled values that this machine has handed over.
+    seconds : float
+        Time in these calls.
+    """
+
+    def __init__(self, communicator: Communicator, *, barrier: bool = False) -> None:
+        self.rank = communicator.rank
+        self.size = communicator.size
+        self.holds_all_rows = communicator.holds_all_rows
+        self.n_calls, self.n_bytes, self.seconds = 0, 0, 0.0
+        self._communicator, self._barrier = communicator, barrier
+
+    def sum(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add the tables of all machines."""
+        start = self._begin(table.nbytes)
+        total = self._communicator.sum(table)
+        self.seconds += time.perf_counter() - start
+        return total
+
+    def gather(self, value: Any) -> list[Any]:
+        """Collect a small value of each machine, by rank."""
+        start = self._begin(len(pickle.dumps(value)))
+        values = self._communicator.gather(value)
+        self.seconds += time.perf_counter() - start
+        return values
+
+    def _begin(self, n_bytes: int) -> float:
+        """Count a call, and start the clock."""
+        self.n_calls += 1
+        self.n_bytes += n_bytes
+        if self._barrier:
+            self._communicator.sum(np.zeros(1))
+        return time.perf_counter()
 
 
 @dataclass(frozen=True)

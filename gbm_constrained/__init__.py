@@ -7,6 +7,7 @@ other (PEP 562).
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gbm_constrained import exceptions as _exceptions
 from gbm_constrained._version import __version__ as __version__
 from gbm_constrained.constraints import rates as _rates
 from gbm_constrained.constraints import text as _text  # noqa: F401 - how constraints print
@@ -15,16 +16,7 @@ from gbm_constrained.constraints.checking import as_log_loss
 from gbm_constrained.constraints.comparisons import overall
 from gbm_constrained.constraints.rates import *  # noqa: F403 - `rates.__all__` lists the names
 from gbm_constrained.constraints.selectors import dataset, label
-from gbm_constrained.exceptions import (
-    CheckpointWarning,
-    CostlyConstraintsWarning,
-    FragileConstraintsWarning,
-    InfeasibleConstraintsError,
-    InfeasibleConstraintsWarning,
-    MachineError,
-    MissedConstraintsWarning,
-    TimeLimitWarning,
-)
+from gbm_constrained.exceptions import *  # noqa: F403 - as above
 
 if TYPE_CHECKING:
     from gbm_constrained import dask as dask
@@ -100,7 +92,6 @@ _MODULES = (
 
 __all__ = [
     "Audit",
-    "CheckpointWarning",
     "ConstrainedAUCScorer",
     "ConstrainedLGBMClassifier",
     "ConstrainedLGBMRegressor",
@@ -111,20 +102,13 @@ __all__ = [
     "ConstrainedXGBRegressor",
     "Constraint",
     "ConstraintState",
-    "CostlyConstraintsWarning",
     "CrossFit",
     "Expected",
     "Feasibility",
     "Forward",
-    "FragileConstraintsWarning",
     "HighProbability",
     "Holdout",
-    "InfeasibleConstraintsError",
-    "InfeasibleConstraintsWarning",
-    "MachineError",
-    "MissedConstraintsWarning",
     "Rate",
-    "TimeLimitWarning",
     "Verdict",
     "as_log_loss",
     "audit",
@@ -137,6 +121,7 @@ __all__ = [
     "parse_constraints",
     "tradeoff_curve",
 ]
+__all__ += _exceptions.__all__
 __all__ += _rates.__all__
 
 

@@ -173,19 +173,15 @@ def issue_warning(message: str, *codes: str) -> None:
     """Warn about the line of user code that called the package, with codes at the end."""
     (category,) = {FINDINGS[code].category for code in codes}
     assert category is not None
-    issued = Issued(" ".join([message, *(f"[{code}]" for code in codes)]), category)
+    issued = " ".join([message, *(f"[{code}]" for code in codes)]), category
     if (collected := _COLLECTED.get()) is not None:
         collected.append(issued)
     else:
         issue_again([issued])
 
 
-class Issued(NamedTuple):
-    """A warning: its text and its class."""
-
-    text: str
-    category: type[Warning]
-
+Issued: TypeAlias = tuple[str, type[Warning]]
+"""A warning: its text and its class."""
 
 _COLLECTED: ContextVar[list[Issued] | None] = ContextVar("collected", default=None)
 
@@ -203,5 +199,5 @@ def collect_warnings() -> Iterator[list[Issued]]:
 
 def issue_again(collected: Iterable[Issued]) -> None:
     """Issue warnings that were collected, maybe in another process."""
-    for issued in collected:
-        warnings.warn(issued.text, issued.category, stacklevel=find_stack_level())
+    for text, category in collected:
+        warnings.warn(text, category, stacklevel=find_stack_level())

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "CheckpointWarning",
+    "CostlyConstraintsWarning",
     "FragileConstraintsWarning",
     "InfeasibleConstraintsError",
     "InfeasibleConstraintsWarning",
     "MachineError",
     "MissedConstraintsWarning",
+    "TimeLimitWarning",
 ]
 
 

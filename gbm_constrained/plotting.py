@@ -1,6 +1,7 @@
 """Draw fitted models, groups and trade-offs with matplotlib."""
 
 from gbm_constrained.reporting.plotting.groups import (
+    ClassRecallsDisplay,
     GroupConfusionDisplay,
     GroupRatesDisplay,
     GroupROCDisplay,
@@ -8,17 +9,14 @@ from gbm_constrained.reporting.plotting.groups import (
     plot_threshold_curve,
 )
 from gbm_constrained.reporting.plotting.history import (
+    AchievableRatesDisplay,
     BlackBoxHistoryDisplay,
     CertificateDisplay,
     ConstraintHistoryDisplay,
+    MetricHistoryDisplay,
     ModelParametersDisplay,
     MultipliersDisplay,
     SurrogateTargetsDisplay,
-)
-from gbm_constrained.reporting.plotting.metrics import (
-    AchievableRatesDisplay,
-    ClassRecallsDisplay,
-    MetricHistoryDisplay,
 )
 from gbm_constrained.reporting.plotting.style import COLOURS
 from gbm_constrained.reporting.plotting.tradeoff import (

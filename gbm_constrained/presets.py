@@ -1,45 +1,4 @@
 """Fairness notions and other common constraints by name."""
 
-from gbm_constrained.constraints.presets import (
-    AverageEqualityGap,
-    BackgroundSubgroupAUC,
-    BoundedGroupLoss,
-    Churn,
-    Coverage,
-    CrossAUC,
-    DemographicParity,
-    EqualizedOdds,
-    EqualOpportunity,
-    ErrorRateParity,
-    FalsePositiveRateParity,
-    FourFifths,
-    GroupAUC,
-    NeymanPearson,
-    Quantification,
-    SubgroupAUC,
-    TruePositiveRateParity,
-    UtilityParity,
-    from_fairlearn,
-)
-
-__all__ = [
-    "AverageEqualityGap",
-    "BackgroundSubgroupAUC",
-    "BoundedGroupLoss",
-    "Churn",
-    "Coverage",
-    "CrossAUC",
-    "DemographicParity",
-    "EqualOpportunity",
-    "EqualizedOdds",
-    "ErrorRateParity",
-    "FalsePositiveRateParity",
-    "FourFifths",
-    "GroupAUC",
-    "NeymanPearson",
-    "Quantification",
-    "SubgroupAUC",
-    "TruePositiveRateParity",
-    "UtilityParity",
-    "from_fairlearn",
-]
+from gbm_constrained.constraints.presets import *  # noqa: F403
+from gbm_constrained.constraints.presets import __all__ as __all__

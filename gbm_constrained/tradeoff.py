@@ -26,16 +26,13 @@ from gbm_constrained.evaluation.audit import (
     AuditRows,
     AuditTables,
     is_of_numbers,
-    measure_classifier,
-    measure_regressor,
+    measure_model,
 )
 from gbm_constrained.fit.callbacks import ConstraintState
 from gbm_constrained.fit.options import start_from
 from gbm_constrained.metrics.reading import read_black_box
 
 __all__ = ["tradeoff_curve"]
-
-ESTIMATE = {"": "value", "_low": "low", "_high": "high"}  # Columns of an estimate.
 
 
 def tradeoff_curve(
@@ -128,7 +125,15 @@ def tradeoff_curve(
             f"report: fit one classifier for each bound, and compare audits of them."
         )
     make = _constraint_maker(estimator, constraint)
-    values = _sort_bounds(bounds)
+    try:
+        values = sorted(float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"bounds must be a sequence of numbers, got {bounds!r}: give a list of them, such as "
+            f"[0.1, 0.05], also of a single one."
+        ) from None
+    if not values:
+        raise ValueError("bounds is empty: give at least one.")
     check_share("level", level)
     if (X_test is None) != (y_test is None):
         raise ValueError("X_test and y_test belong together: give both, or neither.")
@@ -147,7 +152,9 @@ def tradeoff_curve(
     if getattr(estimator, "guarantee", None) is not None:
         _check_trainable(clone(estimator).set_params(constraints=list(made[-1])), X, y, fit_params)
     tables: list[pd.DataFrame] = []
-    start, more = None, _find_measured(made[0], y)
+    is_ranked = any(c.is_pair for c in made[0]) and np.unique(as_labels(y)).size == 2
+    # This always holds, so that the fit reports the AUC and nothing else changes.
+    start, more = None, [auc() >= 0.0] if is_ranked else []
     for constraints in made:
         model = clone(estimator).set_params(constraints=[*constraints, *more])
         if start is not None and start.any():
@@ -159,25 +166,9 @@ def tradeoff_curve(
         start = model.multipliers_.to_numpy() if hasattr(model, "multipliers_") else None
         found = None
         if X_test is not None:
-            measure = (
-                measure_regressor if is_of_numbers(model, constraints) else measure_classifier
-            )
-            found = measure(model, test, [*constraints, *more], level=level)
+            found = measure_model(model, test, [*constraints, *more], level=level)
         tables.append(_tabulate(model, found, seconds, len(constraints)))
     return pd.concat(tables, ignore_index=True)
-
-
-def _find_measured(constraints: Sequence[Constraint], y: Any) -> list[Constraint]:
-    """Find what is measured besides: the AUC where pair rates of two classes are bounded.
-
-    The constraint always holds, so that the fit reports its value and nothing else changes.
-    """
-    is_ranked = any(constraint.is_pair for constraint in constraints)
-    return [auc() >= 0.0] if is_ranked and np.unique(as_labels(y)).size == 2 else []
-
-
-class _BeforeFirstRoundError(Exception):
-    """End of a fit that refuses nothing before its first round."""
 
 
 def _check_trainable(model: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> None:
@@ -186,11 +177,14 @@ def _check_trainable(model: Any, X: Any, y: Any, fit_params: dict[str, Any]) -> 
     Rows that can certify a loose bound may be too few for the tightest one, which comes last.
     """
 
+    class BeforeFirstRoundError(Exception):
+        """End of a fit that refuses nothing before its first round."""
+
     def end(state: ConstraintState) -> None:
-        raise _BeforeFirstRoundError
+        raise BeforeFirstRoundError
 
     others = {name: value for name, value in fit_params.items() if name != "checkpoint"}
-    with suppress(_BeforeFirstRoundError):
+    with suppress(BeforeFirstRoundError):
         model.fit(X, y, **others | {"constraint_callbacks": [end]})
 
 
@@ -225,29 +219,15 @@ def _check_test_rows(
         warnings.simplefilter("ignore")
         try:
             if is_of_numbers(None, constraints):
-                measure_regressor(DummyRegressor().fit(features, labels), test, constraints)
+                measure_model(DummyRegressor().fit(features, labels), test, constraints)
             else:
                 constant = DummyClassifier(strategy="prior").fit(features, labels)
-                measure_classifier(constant, test, constraints, positive=positive)
+                measure_model(constant, test, constraints, positive=positive)
         except ValueError as error:
             raise ValueError(
                 f"The models cannot be measured on X_test, y_test and sensitive_features_test: "
                 f"{error}"
             ) from None
-
-
-def _sort_bounds(bounds: Sequence[float]) -> list[float]:
-    """Sort bounds as numbers, from the smallest to the largest."""
-    try:
-        values = sorted(float(bound) for bound in bounds)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"bounds must be a sequence of numbers, got {bounds!r}: give a list of them, such as "
-            f"[0.1, 0.05], also of a single one."
-        ) from None
-    if not values:
-        raise ValueError("bounds is empty: give at least one.")
-    return values
 
 
 def _is_looser_last(first: Sequence[Constraint], last: Sequence[Constraint]) -> bool:
@@ -271,7 +251,14 @@ def _constraint_maker(
                 f"constraint must map a bound to constraints, as in lambda b: fnr() <= b, got "
                 f"{constraint!r}."
             )
-        return lambda bound: _check_not_empty(check_constraints(constraint(bound)))
+
+        def make(bound: float) -> tuple[Constraint, ...]:
+            made = check_constraints(constraint(bound))
+            if not made:
+                raise ValueError("constraint made no constraint of a bound: return one at least.")
+            return made
+
+        return make
     if not hasattr(estimator, "constraints"):
         raise TypeError(
             f"estimator must be a classifier of this package, with constraints to bound, got "
@@ -284,12 +271,6 @@ def _constraint_maker(
             f"constraint=, such as lambda b: [fnr() <= b, fpr() <= 0.1]."
         )
     return lambda bound: (replace(own[0], bound=bound),)
-
-
-def _check_not_empty(constraints: tuple[Constraint, ...]) -> tuple[Constraint, ...]:
-    if not constraints:
-        raise ValueError("constraint made no constraint of a bound: return one at least.")
-    return constraints
 
 
 def _tabulate(
@@ -307,9 +288,10 @@ def _tabulate(
         else (found.frame.assign(rows="test"), found.accuracy)
     )
     shift, rounds = getattr(model, "shift_", np.zeros(1)), model.history_.get("rounds")
-    merits = {f"{name}{end}": getattr(merit, part) for end, part in ESTIMATE.items()}
+    ends = {"": "value", "_low": "low", "_high": "high"}
+    merits = {f"{name}{end}": getattr(merit, part) for end, part in ends.items()}
     for _, measured in table.iloc[n_constraints:].iterrows():
-        merits |= {f"auc{end}": measured[part] for end, part in ESTIMATE.items()}
+        merits |= {f"auc{end}": measured[part] for end, part in ends.items()}
     table, report = table.iloc[:n_constraints], report.iloc[:n_constraints]
     columns = {
         "constraint": report["constraint"],

@@ -55,7 +55,7 @@ class PairData:
         lagrangian = self.lagrangian(*rules)
         margin = self.margin if margin is None else margin
         tables = lagrangian.rows.pairs.tables(margin)
-        return lagrangian.constraints.Q @ tables + lagrangian.constraints.constant
+        return lagrangian.constraints.tables["pairs"] @ tables + lagrangian.constraints.constant
 
     def value(self, rule, margin=None):
         """What one rule bounds."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 from dealt_rows import list_deals
-from networks import run_on_collective, run_on_star
+from networks import run_on_collective
 
-from gbm_constrained.distributed.networks import find_free_ports
+from gbm_constrained.distributed.networks import find_free_ports, lightgbm_networks
 from gbm_constrained.distributed.ranks import Plan, Shard, train_rank
 
 N = 2400
@@ -50,19 +50,13 @@ def plan_of(library="xgboost", fit=None, **params):
 
 def train_on(plan, shards):
     """Train on each machine; the results by rank."""
-    if plan.library == "xgboost":
-        return run_on_collective(lambda c: train_rank(shards[c.rank], plan, c), len(shards))
-    ports = find_free_ports("127.0.0.1", len(shards))
-    machines = ",".join(f"127.0.0.1:{port}" for port in ports)
+    networks = [{}] * len(shards)
+    if plan.library == "lightgbm":
+        ports = find_free_ports("127.0.0.1", len(shards))
+        networks = lightgbm_networks([("127.0.0.1", port) for port in ports])
 
     def work(communicator):
-        network = {
-            "machines": machines,
-            "num_machines": len(shards),
-            "local_listen_port": ports[communicator.rank],
-            "time_out": 1,
-        }
-        network = network if len(shards) > 1 else {}
-        return train_rank(shards[communicator.rank], replace(plan, network=network), communicator)
+        own = replace(plan, network=networks[communicator.rank])
+        return train_rank(shards[communicator.rank], own, communicator)
 
-    return run_on_star(work, len(shards))
+    return run_on_collective(work, len(shards))

@@ -107,8 +107,6 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
         help="a parameter of the estimator, such as n_estimators=300; may be repeated")
 
 
-# XGBoost knows parameters such as quantile_alpha under their own objectives only.
-REGRESSION = ("reg:", "count:")
 # Parameters that have options of their own.
 OPTION_OF = {
     "constraints": "--constraint",
@@ -129,7 +127,6 @@ MOVED = {
     "oracle": "solver__oracle=...",
     "ensemble": "solver__ensemble=...",
 }
-PYTHON_CONSTANTS = {"True": True, "False": False, "None": None}
 
 
 def read_parameters(options: argparse.Namespace, estimator: Any) -> dict[str, Any]:
@@ -147,7 +144,7 @@ def read_parameters(options: argparse.Namespace, estimator: Any) -> dict[str, An
         try:
             given[name] = json.loads(value)
         except ValueError:
-            given[name] = PYTHON_CONSTANTS.get(value, value)
+            given[name] = {"True": True, "False": False, "None": None}.get(value, value)
     if isinstance(given.get("monotone_constraints"), list):  # XGBoost takes tuples only.
         given["monotone_constraints"] = tuple(given["monotone_constraints"])
     if options.time is not None and options.measure_on is None:
@@ -166,10 +163,8 @@ def read_parameters(options: argparse.Namespace, estimator: Any) -> dict[str, An
             "--measure-on forward trains on earlier and measures on later rows: give --time, the "
             "column of their times."
         )
-    if options.library == "xgboost":
-        own: dict[str, Any] = {"enable_categorical": True}
-    else:
-        own = {} if "verbosity" in given else {"verbose": -1}
+    quiet = {} if "verbosity" in given else {"verbose": -1}
+    own = {"enable_categorical": True} if options.library == "xgboost" else quiet
     return {**own, **given, "random_state": options.seed}
 
 
@@ -234,23 +229,18 @@ def _check_known(library: str, estimator: Any, given: dict[str, Any]) -> None:
         unknown = [name for name in others if names and name not in names]
         known |= names
     else:
-        unknown = _find_unknown_to_xgboost(others, given.get("objective"))
+        settings = {**others, "validate_parameters": True, "verbosity": 1}
+        # XGBoost knows parameters such as quantile_alpha under their own objectives only.
+        if str(given.get("objective")).startswith(("reg:", "count:")):
+            settings["objective"] = given["objective"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            xgb.train(settings, xgb.DMatrix(np.zeros((2, 1)), label=[1, 1]), 1)
+        unused = [str(w.message) for w in caught if "are not used" in str(w.message)]
+        unknown = [name for name in others if any(f'"{name}"' in text for text in unused)]
     if unknown:
         near = difflib.get_close_matches(unknown[0], known, n=1)
         remedy = f"did you mean {near[0]}?" if near else "see the library's documentation."
         if unknown[0] in MOVED:
             remedy = f"give {MOVED[unknown[0]]}."
         raise ValueError(f"--param: {LIBRARIES[library]} has no parameter {unknown[0]}: {remedy}")
-
-
-def _find_unknown_to_xgboost(others: dict[str, Any], objective: Any) -> list[str]:
-    """Find the parameters that XGBoost warns it does not use, under a regressor's objective."""
-    settings = {**others, "validate_parameters": True, "verbosity": 1}
-    if str(objective).startswith(REGRESSION):
-        settings["objective"] = objective
-    rows = xgb.DMatrix(np.zeros((2, 1)), label=[1, 1])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        xgb.train(settings, rows, 1)
-    unused = [str(w.message) for w in caught if "are not used" in str(w.message)]
-    return [name for name in others if any(f'"{name}"' in text for text in unused)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gbm_constrained._typing import Codes
-from gbm_constrained.cli.tables import Label, LabelledRows, describe_missing_column
+from gbm_constrained.cli.tables import Label, LabelledRows, describe_missing_column, list_columns
 from gbm_constrained.constraints.base import Constraint, Quotient, Rate
 from gbm_constrained.constraints.checking import resolve_positive_class
 from gbm_constrained.constraints.comparisons import Grouped
-from gbm_constrained.constraints.rates import error_rate
+from gbm_constrained.constraints.rates import error_rate, refuse_rates, row_functions_of
 from gbm_constrained.constraints.text import format_constraint, parse_constraints
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import columns_of
@@ -27,18 +27,67 @@ from gbm_constrained.metrics.text import parse_metric
 from gbm_constrained.problem.compiler import compile_constraints
 
 
+def _parse(
+    parse: Callable[..., Any], option: str, text: str, labels: Sequence[Label] | None
+) -> Any:
+    """Parse the text of an option; given labels, other labels are refused."""
+    known = None if labels is None else {label: label for label in labels}
+    try:
+        return parse(text, labels=known)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
+
+
 def read_constraints(
     options: argparse.Namespace, labels: Sequence[Label] | None = None
 ) -> tuple[Constraint, ...]:
     """Parse the constraints of a command; given labels, other labels are refused."""
-    known = None if labels is None else {label: label for label in labels}
-    found: list[Constraint] = []
-    for text in options.constraint:
-        try:
-            found += parse_constraints(text, labels=known)
-        except ValueError as error:
-            raise ValueError(f"--constraint: {error}") from None
-    return tuple(complete_groups(constraint, options) for constraint in found)
+    return tuple(
+        complete_groups(constraint, options)
+        for text in options.constraint
+        for constraint in _parse(parse_constraints, "--constraint", text, labels)
+    )
+
+
+def read_objectives(
+    options: argparse.Namespace, labels: Sequence[Label] | None = None
+) -> dict[str, Any]:
+    """Parse the objective of a fit: the arguments ``maximize`` and ``minimize``."""
+    found = {
+        name: _parse(parse_metric, f"--{name}", getattr(options, name), labels)
+        for name in ("maximize", "minimize")
+        if getattr(options, name, None) is not None
+    }
+    read_objective(found.get("maximize"), found.get("minimize"))
+    return found
+
+
+def read_metrics(options: argparse.Namespace, labels: Sequence[Label] | None = None) -> list[Any]:
+    """Parse the metrics that an audit measures; given labels, other labels are refused."""
+    return [_parse(parse_metric, "--metric", text, labels) for text in options.metric]
+
+
+def refuse_options_of_classes(options: argparse.Namespace, reason: str) -> None:
+    """Refuse options about classes where numbers are predicted; `reason` says why they are."""
+    for name in ("positive", "metric", "maximize", "minimize"):
+        if getattr(options, name, None) not in (None, []):
+            raise ValueError(f"--{name} is about classes, and {reason}: leave it out.")
+
+
+def is_regression(constraints: Sequence[Constraint], options: argparse.Namespace) -> bool:
+    """Whether a fit is a regression: under means over predicted numbers, and not under rates."""
+    means = [constraint for constraint in constraints if row_functions_of([constraint])]
+    if not means:
+        return False
+    try:
+        refuse_rates(constraints)
+    except ValueError as error:
+        raise ValueError(
+            f"--constraint: {error} A model is trained under constraints of one kind, and "
+            f"{means[0]} makes it a regressor."
+        ) from None
+    refuse_options_of_classes(options, f"--constraint {means[0]} is about predicted numbers")
+    return True
 
 
 def complete_groups(constraint: Constraint, options: argparse.Namespace) -> Constraint:
@@ -53,6 +102,18 @@ def complete_groups(constraint: Constraint, options: argparse.Namespace) -> Cons
     return replace(constraint, expression=expression)
 
 
+def find_labels_to_learn(
+    options: argparse.Namespace, y: NDArray[Any], *, predicts_numbers: bool
+) -> list[Label]:
+    """Find the sorted labels to train on, none of numbers; one value alone is refused."""
+    kind = "number" if predicts_numbers else "label"
+    if (y == y[0]).all():
+        value = f"{y[0]:g}" if predicts_numbers else repr(y.tolist()[0])
+        raise ValueError(f"--target {options.target} holds one {kind} only, {value}.")
+    labels: list[Label] = [] if predicts_numbers else np.unique(y).tolist()
+    return labels
+
+
 def find_positive(options: argparse.Namespace, labels: Sequence[Label]) -> Label | None:
     """Find the label that ``--positive`` names, if it is given."""
     if options.positive is None:
@@ -65,24 +126,6 @@ def find_positive(options: argparse.Namespace, labels: Sequence[Label]) -> Label
     return known[options.positive]
 
 
-def list_columns(constraints: Sequence[Constraint]) -> tuple[list[Any], list[Any]]:
-    """List the columns that constraints use, and those of them that hold decisions."""
-    used = [name for constraint in constraints for name in constraint.columns]
-    used += [amount.column for constraint in constraints for amount in constraint.amounts]
-    decisions = [m.column for constraint in constraints for m in constraint.reference_models]
-    return list(dict.fromkeys([*used, *decisions])), list(dict.fromkeys(decisions))
-
-
-def find_text_columns(constraints: Sequence[Constraint]) -> set[Any]:
-    """Find the columns whose values constraints name as texts, as in on={zip: "02134"}."""
-    named: list[tuple[Any, Any]] = []
-    for constraint in constraints:
-        expression = constraint.expression
-        named += zip(expression.columns, expression.reference_group or (), strict=False)
-        named += [(c.name, c.value) for term in constraint.terms for c in term.columns]
-    return {name for name, value in named if isinstance(value, str)}
-
-
 def check_constraints(
     constraints: Sequence[Constraint],
     options: argparse.Namespace,
@@ -91,10 +134,11 @@ def check_constraints(
     labels: Sequence[Label],
 ) -> None:
     """Refuse constraints on what the table does not hold."""
-    kept_out = {options.target: "target", options.weight: "weight"}
-    kept_out |= dict.fromkeys(getattr(options, "drop", []), "drop")
     for constraint in constraints:
-        text = _write(constraint)
+        try:
+            text = format_constraint(constraint)
+        except ValueError:  # A constraint of a model file may have no text.
+            text = str(constraint)
         if isinstance(constraint.expression, Grouped) and constraint.expression.by is None:
             raise ValueError(
                 f"--constraint {text}: name the columns of the groups, by=..., or give "
@@ -111,36 +155,45 @@ def check_constraints(
                 f"file does not hold: give the constraints anew by --constraint, and a column of "
                 f"that model's decisions, as in churn(to=COLUMN)."
             )
-        for name in columns:
-            if name not in table:
-                missing = describe_missing_column(options.data, table, name)
-                raise ValueError(f"--constraint {text}: {missing}")
-            if name in kept_out:
-                raise ValueError(
-                    f"--constraint {text}: column {name!r} is --{kept_out[name]}, and "
-                    f"constraints use features and --sensitive columns only."
-                )
+        _check_columns(columns, f"--constraint {text}", "constraints", options, table)
         for name in decisions:
-            _check_decisions(rows.groups[name], labels, text)
+            # NA of pandas is neither equal to a label nor different from it.
+            given = rows.groups[name].unique()
+            unknown = [value for value in given if pd.isna(value) or value not in labels]
+            if unknown:
+                found = "a missing value" if pd.isna(unknown[0]) else repr(unknown[0])
+                raise ValueError(
+                    f"--constraint {text}: column {name!r} is to hold another model's decisions, "
+                    f"and holds {found}, which is not among the labels {labels}."
+                )
 
 
-def _check_decisions(column: pd.Series, labels: Sequence[Label], text: str) -> None:
-    # NA of pandas is neither equal to a label nor different from it.
-    unknown = [value for value in column.unique() if pd.isna(value) or value not in labels]
-    if unknown:
-        found = "a missing value" if pd.isna(unknown[0]) else repr(unknown[0])
-        raise ValueError(
-            f"--constraint {text}: column {column.name!r} is to hold another model's decisions, "
-            f"and holds {found}, which is not among the labels {labels}."
-        )
+def check_metrics(
+    metrics: Sequence[Any], options: argparse.Namespace, table: pd.DataFrame
+) -> None:
+    """Refuse metrics on columns that the table does not hold, or that have another role."""
+    for metric, bound in zip(metrics, bound_metrics(metrics), strict=True):
+        _check_columns(list_columns([bound])[0], f"metric {metric}", "metrics", options, table)
 
 
-def _write(constraint: Constraint) -> str:
-    """Write a constraint as text; a constraint of a model file may have none."""
-    try:
-        return format_constraint(constraint)
-    except ValueError:
-        return str(constraint)
+def _check_columns(
+    columns: Sequence[Any],
+    user: str,
+    users: str,
+    options: argparse.Namespace,
+    table: pd.DataFrame,
+) -> None:
+    """Refuse columns that the table does not hold, or that have another role."""
+    roles = {options.target: "target", options.weight: "weight"}
+    roles |= dict.fromkeys(getattr(options, "drop", []), "drop")
+    for name in columns:
+        if name not in table:
+            raise ValueError(f"{user}: {describe_missing_column(options.data, table, name)}")
+        if name in roles:
+            raise ValueError(
+                f"{user}: column {name!r} is --{roles[name]}, and {users} use features and "
+                f"--sensitive columns only."
+            )
 
 
 def check_measurable(
@@ -155,48 +208,23 @@ def check_measurable(
     `labels` are the sorted classes of the rows.
     """
     constraints = resolve_positive_class(constraints, labels, positive)
+
+    def try_to_compile(part: LabelledRows) -> None:
+        codes = np.searchsorted(labels, part.y)
+        columns = columns_of(part.groups[list_columns(constraints)[0]], codes.size)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # The fit gives the same warnings.
+            compile_constraints(constraints, Rows(codes, labels, part.weight, columns, []))
+
     for purpose, part in parts.items():
         try:
-            _compile(constraints, rows.take(part), labels)
+            try_to_compile(rows.take(part))
         except ValueError as error:
-            _compile(constraints, rows, labels)  # An error on all rows is raised as it is.
+            try_to_compile(rows)  # An error on all rows is raised as it is.
             raise ValueError(
                 f"{error} This is about the {part.size:,} rows that are {purpose}: give another "
                 f"--seed or --test-fraction, such as 0."
             ) from None
-
-
-def _compile(constraints: Sequence[Constraint], rows: LabelledRows, labels: Any) -> None:
-    codes = np.searchsorted(labels, rows.y)
-    columns = columns_of(rows.groups[list_columns(constraints)[0]], codes.size)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # The fit gives the same warnings.
-        compile_constraints(constraints, Rows(codes, labels, rows.weight, columns, []))
-
-
-def read_objectives(
-    options: argparse.Namespace, labels: Sequence[Label] | None = None
-) -> dict[str, Any]:
-    """Parse the objective of a fit: the arguments ``maximize`` and ``minimize``."""
-    given = {name: getattr(options, name, None) for name in ("maximize", "minimize")}
-    found = {
-        name: _read(f"--{name}", text, labels) for name, text in given.items() if text is not None
-    }
-    read_objective(found.get("maximize"), found.get("minimize"))
-    return found
-
-
-def read_metrics(options: argparse.Namespace, labels: Sequence[Label] | None = None) -> list[Any]:
-    """Parse the metrics that an audit measures; given labels, other labels are refused."""
-    return [_read("--metric", text, labels) for text in options.metric]
-
-
-def _read(option: str, text: str, labels: Sequence[Label] | None) -> Any:
-    known = None if labels is None else {label: label for label in labels}
-    try:
-        return parse_metric(text, labels=known)
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}") from None
 
 
 def bound_metrics(metrics: Sequence[Any]) -> tuple[Constraint, ...]:
@@ -209,21 +237,3 @@ def bound_metrics(metrics: Sequence[Any]) -> tuple[Constraint, ...]:
         low = expression.range[0]
         found.append(Constraint(expression, ">=", low if math.isfinite(low) else 0.0))
     return tuple(found)
-
-
-def check_metrics(
-    metrics: Sequence[Any], options: argparse.Namespace, table: pd.DataFrame
-) -> None:
-    """Refuse metrics on columns that the table does not hold, or that have another role."""
-    kept_out = {options.target: "target", options.weight: "weight"}
-    kept_out |= dict.fromkeys(getattr(options, "drop", []), "drop")
-    for metric, bound in zip(metrics, bound_metrics(metrics), strict=True):
-        for name in list_columns([bound])[0]:
-            if name not in table:
-                missing = describe_missing_column(options.data, table, name)
-                raise ValueError(f"metric {metric}: {missing}")
-            if name in kept_out:
-                raise ValueError(
-                    f"metric {metric}: column {name!r} is --{kept_out[name]}, and metrics use "
-                    f"features and --sensitive columns only."
-                )

@@ -17,6 +17,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import lightgbm as lgb
@@ -31,35 +32,38 @@ from gbm_constrained.cli.constraints import (
     check_measurable,
     check_metrics,
     complete_groups,
+    find_labels_to_learn,
     find_positive,
-    list_columns,
+    is_regression,
     read_constraints,
     read_metrics,
     read_objectives,
+    refuse_options_of_classes,
 )
 from gbm_constrained.cli.model_files import (
-    Classification,
+    ESTIMATORS,
     ModelFile,
-    Regression,
-    Task,
-    find_task,
     is_numbered,
-    make_features,
     open_model,
-    read_rows,
     save_estimator,
+)
+from gbm_constrained.cli.tables import (
+    Label,
+    LabelledRows,
+    check_input,
+    check_outputs,
+    list_columns,
+    make_features,
+    read_rows,
     split_rows,
 )
-from gbm_constrained.cli.tables import Label, LabelledRows, check_input, check_outputs
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_task
+from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.fit.options import GROUP_PARAMETERS, read_measurement
 from gbm_constrained.reporting.audit import audit
 
 ALL_MET, NOT_MET, BAD_INPUT = 0, 1, 2
-N_PERIODS = 5  # Periods of an audit, if rows have as many times.
-# Errors by which this package, pandas, XGBoost and LightGBM report bad input.
-INPUT_ERRORS = (ValueError, TypeError, OSError, ImportError, lgb.basic.LightGBMError)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,7 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _print_warnings():
             return run_fit(options) if options.command == "fit" else run_audit(options)
-    except INPUT_ERRORS as error:
+    # So this package, pandas, XGBoost and LightGBM report bad input.
+    except (ValueError, TypeError, OSError, ImportError, lgb.basic.LightGBMError) as error:
         # XGBoost puts its own place in front of the message, and a stack behind it.
         text = str(error).partition("\nStack trace")[0].strip()
         text = _name_options(re.sub(r"\[[\d:]+\] \S+:\d+: ", "", text))
@@ -115,14 +120,16 @@ def _print_warnings() -> Iterator[None]:
 def run_fit(options: argparse.Namespace) -> int:
     """Train a model, write it, and audit the written model on the rows held out."""
     stated = read_constraints(options)  # An error in the text comes before a large table is read.
-    task = find_task(stated, options)
+    predicts_numbers = is_regression(stated, options)
     asked = [*read_objectives(options).values(), *read_metrics(options)]
     check_input("DATA", options.data)
-    kind = task.estimators[options.library]
+    kind = ESTIMATORS[options.library, predicts_numbers]
     parameters = read_parameters(options, kind)
     _check_options(options)
-    table, rows = read_rows(options, (*stated, *bound_metrics(asked)), task)
-    labels = task.find_labels(options, rows.y)
+    used = (*stated, *bound_metrics(asked))
+    table, rows = read_rows(options, used, predicts_numbers=predicts_numbers)
+    y = rows.y
+    labels = find_labels_to_learn(options, y, predicts_numbers=predicts_numbers)
     positive = find_positive(options, labels)
     constraints = read_constraints(options, labels)
     objective = read_objectives(options, labels)
@@ -130,17 +137,27 @@ def run_fit(options: argparse.Namespace) -> int:
     check_constraints(constraints, options, table, rows, labels)
     check_metrics(metrics, options, table)
     X = make_features(options, table)
-    training, held_out = split_rows(options, task.strata(rows.y), rows.time)
-    counts = f"{training.size:,} rows to train on, {held_out.size:,} held out"
-    say(options, f"{counts}; {task.describe(options, rows.y)}")
-    if used := [name for name in list_columns(constraints)[0] if name in X]:
-        listed = ", ".join(used)
+    strata = np.zeros(y.size, dtype=np.intp) if predicts_numbers else y
+    training, held_out = split_rows(options, strata, rows.time)
+    if predicts_numbers:
+        learnt = f"targets from {y.min():g} to {y.max():g}, {y.mean():g} on average"
+    else:
+        named = f"\npositive: {options.positive or labels[-1]}" if len(labels) == 2 else ""
+        learnt = f"labels {labels}{named}"
+    say(options, f"{training.size:,} rows to train on, {held_out.size:,} held out; {learnt}")
+    if names := [name for name in list_columns(constraints)[0] if name in X]:
+        listed = ", ".join(names)
         say(options, f"constraints use features: {listed} (--sensitive takes them out)")
     if held_out.size:
         parts = {"held out": held_out, "trained on": training}
-        check_measurable(constraints, *task.as_classes(rows, constraints), parts, positive)
-    chosen = {**task.arguments(positive), **objective, **parameters}
-    estimator = kind(constraints=list(constraints), **chosen)
+        to_compile, classes = rows, np.unique(y)
+        if predicts_numbers:
+            # Row functions stand in the place of classes, and all rows are in the first one.
+            classes = np.array([function.key for function in row_functions_of(constraints)])
+            to_compile = replace(rows, y=np.repeat(classes[:1], y.size))
+        check_measurable(constraints, to_compile, classes, parts, positive)
+    own = {} if predicts_numbers else {"positive": positive}
+    estimator = kind(constraints=list(constraints), **own, **objective, **parameters)
     trained = rows.take(training)
     groups = trained.groups
     if any(parameters.get(name) for name in GROUP_PARAMETERS):  # Trees split by features alone.
@@ -179,12 +196,17 @@ def run_audit(options: argparse.Namespace) -> int:
             "their labels."
         )
     model = open_model(options.model)
-    task = _find_task_of(options, model, stated)
+    if model.predicts_numbers:
+        refuse_options_of_classes(options, f"{options.model} predicts numbers")
+    try:
+        check_task(stated, predicts_numbers=model.predicts_numbers)
+    except ValueError as error:
+        raise ValueError(f"--constraint on {options.model}: {error}") from None
     constraints = tuple(complete_groups(c, options) for c in model.constraints)
     if not asked and model.objective is not None:
         asked = [model.objective]
     used = (*(stated or constraints), *bound_metrics(asked))
-    table, rows = read_rows(options, used, task, model)
+    table, rows = read_rows(options, used, predicts_numbers=model.predicts_numbers, model=model)
     labels = _find_labels(options, model, rows.y)
     if options.constraint:
         constraints = read_constraints(options, labels)
@@ -224,19 +246,6 @@ def _check_options(options: argparse.Namespace) -> None:
             "--html and --json write the audit of held-out rows, of which --test-fraction 0 "
             "leaves none."
         )
-
-
-def _find_task_of(
-    options: argparse.Namespace, model: ModelFile, stated: Sequence[Constraint]
-) -> Task:
-    """Find the task of a model, and refuse constraints and options of the other one."""
-    task: Task = Regression() if model.predicts_numbers else Classification()
-    task.check_options(options, f"{options.model} predicts numbers")
-    try:
-        check_task(stated, predicts_numbers=model.predicts_numbers)
-    except ValueError as error:
-        raise ValueError(f"--constraint on {options.model}: {error}") from None
-    return task
 
 
 def _find_labels(options: argparse.Namespace, model: ModelFile, y: NDArray[Any]) -> list[Label]:
@@ -279,7 +288,7 @@ def _report_audit(
         level=options.level,
         metrics=metrics or None,
         time=rows.time if n_times > 1 else None,
-        n_periods=min(N_PERIODS, max(n_times, 2)),
+        n_periods=min(5, max(n_times, 2)),
     )
     say(options, f"\n{report}")
     if options.html is not None:

@@ -1,4 +1,4 @@
-"""Models and rows of a command: tasks, model files, targets, weights and groups.
+"""Model files of both libraries, and the estimators that commands train.
 
 XGBoost before 3.4 cuts the names of categories that are not ASCII. The command line keeps them in
 an attribute of the booster, which XGBoost carries along with the trees.
@@ -6,44 +6,22 @@ an attribute of the booster, which XGBoost carries along with the trees.
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xgboost as xgb
 from numpy.typing import NDArray
 from sklearn.base import is_regressor
-from sklearn.model_selection import train_test_split
 
-from gbm_constrained._typing import Codes
-from gbm_constrained.cli.arguments import LIBRARIES, say
-from gbm_constrained.cli.constraints import find_text_columns, list_columns
-from gbm_constrained.cli.tables import (
-    Label,
-    LabelledRows,
-    are_texts,
-    as_labels,
-    as_targets,
-    as_values,
-    describe_missing_column,
-    list_missing,
-    make_categories,
-    read_table,
-    read_texts,
-)
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.cli.tables import Label, are_texts, make_categories
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.constraints.rates import refuse_rates, row_functions_of
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.data.splits import Times
-from gbm_constrained.data.validation import check_weight
 from gbm_constrained.evaluation.audit import repeatable_decisions
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
@@ -93,159 +71,13 @@ class LabelledXGBClassifier(ConstrainedXGBClassifier):
         return found if given.get("output_margin") else self.classes_[found]
 
 
-CLASSIFIERS: dict[str, Any] = {
-    "xgboost": LabelledXGBClassifier,
-    "lightgbm": ConstrainedLGBMClassifier,
+# The estimator of each library, for classes and for numbers.
+ESTIMATORS: dict[tuple[str, bool], Any] = {
+    ("xgboost", False): LabelledXGBClassifier,
+    ("xgboost", True): ConstrainedXGBRegressor,
+    ("lightgbm", False): ConstrainedLGBMClassifier,
+    ("lightgbm", True): ConstrainedLGBMRegressor,
 }
-
-
-# Options that are about classes.
-OF_CLASSES = ("positive", "metric", "maximize", "minimize")
-
-
-class Task(Protocol):
-    """What is learnt from a target.
-
-    Attributes
-    ----------
-    estimators : mapping from library to class
-        Estimators that learn it.
-    """
-
-    estimators: ClassVar[Mapping[str, Any]]
-
-    def check_options(self, options: argparse.Namespace, reason: str) -> None:
-        """Refuse options that have no meaning here; `reason` says why it is this task."""
-
-    def read_target(
-        self, column: pd.Series, texts: pd.Series | None, *, keeps_texts: bool
-    ) -> NDArray[Any]:
-        """Convert the column of the target; `texts` are those of numbers in CSV."""
-
-    def find_labels(self, options: argparse.Namespace, y: NDArray[Any]) -> list[Label]:
-        """Find the labels to train on, sorted; none of numbers."""
-
-    def describe(self, options: argparse.Namespace, y: NDArray[Any]) -> str:
-        """Say what there is to learn."""
-
-    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Find the strata in which rows are held out."""
-
-    def as_classes(
-        self, rows: LabelledRows, constraints: Sequence[Constraint]
-    ) -> tuple[LabelledRows, NDArray[Any]]:
-        """Make rows, and their sorted classes, to which constraints can be compiled."""
-
-    def arguments(self, positive: Label | None) -> dict[str, Any]:
-        """Make the arguments of the estimator that are about its classes."""
-
-
-class Classification:
-    """Labels are learnt, under rates."""
-
-    estimators: ClassVar[Mapping[str, Any]] = {
-        "xgboost": LabelledXGBClassifier,
-        "lightgbm": ConstrainedLGBMClassifier,
-    }
-
-    def check_options(self, options: argparse.Namespace, reason: str) -> None:
-        """Refuse nothing."""
-
-    def read_target(
-        self, column: pd.Series, texts: pd.Series | None, *, keeps_texts: bool
-    ) -> NDArray[Any]:
-        """Read labels: texts, whole numbers or bools."""
-        return as_labels(as_values(column, texts, keeps_texts=keeps_texts), str(column.name))
-
-    def find_labels(self, options: argparse.Namespace, y: NDArray[Any]) -> list[Label]:
-        """Find the labels, of which a classifier needs two."""
-        labels: list[Label] = np.unique(y).tolist()
-        if len(labels) < 2:
-            raise ValueError(f"--target {options.target} holds one label only, {labels[0]!r}.")
-        return labels
-
-    def describe(self, options: argparse.Namespace, y: NDArray[Any]) -> str:
-        """Name the labels, and the positive one of two."""
-        labels = np.unique(y).tolist()
-        positive = f"\npositive: {options.positive or labels[-1]}" if len(labels) == 2 else ""
-        return f"labels {labels}{positive}"
-
-    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Hold out rows of each label."""
-        return y
-
-    def as_classes(
-        self, rows: LabelledRows, constraints: Sequence[Constraint]
-    ) -> tuple[LabelledRows, NDArray[Any]]:
-        """Take the labels as they are."""
-        return rows, np.unique(rows.y)
-
-    def arguments(self, positive: Label | None) -> dict[str, Any]:
-        """Name the positive class."""
-        return {"positive": positive}
-
-
-class Regression:
-    """Numbers are learnt, under means over predicted numbers."""
-
-    estimators: ClassVar[Mapping[str, Any]] = {
-        "xgboost": ConstrainedXGBRegressor,
-        "lightgbm": ConstrainedLGBMRegressor,
-    }
-
-    def check_options(self, options: argparse.Namespace, reason: str) -> None:
-        """Refuse options about classes."""
-        for name in OF_CLASSES:
-            if getattr(options, name, None) not in (None, []):
-                raise ValueError(f"--{name} is about classes, and {reason}: leave it out.")
-
-    def read_target(
-        self, column: pd.Series, texts: pd.Series | None, *, keeps_texts: bool
-    ) -> NDArray[Any]:
-        """Read finite numbers."""
-        return as_targets(column)
-
-    def find_labels(self, options: argparse.Namespace, y: NDArray[Any]) -> list[Label]:
-        """Find none, and refuse a target from which nothing can be learnt."""
-        if (y == y[0]).all():
-            raise ValueError(f"--target {options.target} holds one number only, {y[0]:g}.")
-        return []
-
-    def describe(self, options: argparse.Namespace, y: NDArray[Any]) -> str:
-        """Say where the targets lie."""
-        return f"targets from {y.min():g} to {y.max():g}, {y.mean():g} on average"
-
-    def strata(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Hold out rows whatever their targets."""
-        return np.zeros(y.size, dtype=np.intp)
-
-    def as_classes(
-        self, rows: LabelledRows, constraints: Sequence[Constraint]
-    ) -> tuple[LabelledRows, NDArray[Any]]:
-        """Put the row functions in the place of classes, and all rows into the first one."""
-        classes = np.array([function.key for function in row_functions_of(constraints)])
-        return replace(rows, y=np.repeat(classes[:1], rows.y.size)), classes
-
-    def arguments(self, positive: Label | None) -> dict[str, Any]:
-        """Give none."""
-        return {}
-
-
-def find_task(constraints: Sequence[Constraint], options: argparse.Namespace) -> Task:
-    """Find the task of a fit: regression under means over numbers, and classification else."""
-    means = [constraint for constraint in constraints if row_functions_of([constraint])]
-    if not means:
-        return Classification()
-    try:
-        refuse_rates(constraints)
-    except ValueError as error:
-        raise ValueError(
-            f"--constraint: {error} A model is trained under constraints of one kind, and "
-            f"{means[0]} makes it a regressor."
-        ) from None
-    task = Regression()
-    task.check_options(options, f"--constraint {means[0]} is about predicted numbers")
-    return task
 
 
 CATEGORIES_ATTRIBUTE = "category_names"
@@ -272,25 +104,25 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], X: pd.DataFrame
         texts = {column: known for column, known in names.items() if are_texts(known)}
         estimator.get_booster().set_attr(**{CATEGORIES_ATTRIBUTE: json.dumps(texts)})
     else:
-        check = regressor_of if is_regressor(estimator) else classifier_of
+        is_of_numbers = is_regressor(estimator)
+        check = regressor_of if is_of_numbers else classifier_of
         try:
             check(estimator.booster_.model_to_string(num_iteration=1))
         except ValueError as error:
-            kind = _name_kind(estimator)
+            kind = "regressor" if is_of_numbers else "classifier"
             raise ValueError(f"{path} is no {kind} of LightGBM: {error}.") from None
     estimator.save_model(os.fspath(path))
 
 
-def _name_kind(estimator: Any) -> str:
-    return "regressor" if is_regressor(estimator) else "classifier"
-
-
 def _check_objective(path: str | os.PathLike[str], objective: Any, estimator: Any) -> None:
-    known = REGRESSOR_OBJECTIVES if is_regressor(estimator) else CLASSIFIER_OBJECTIVES
+    """Refuse an objective of XGBoost that is not one of the estimator's kind."""
+    is_of_numbers = is_regressor(estimator)
+    kind = "regressor" if is_of_numbers else "classifier"
+    known = REGRESSOR_OBJECTIVES if is_of_numbers else CLASSIFIER_OBJECTIVES
     if objective not in known:
         raise ValueError(
-            f"{path} is no {_name_kind(estimator)} of XGBoost: it was trained with "
-            f"{objective!r}, and not with one of {', '.join(map(repr, known))}."
+            f"{path} is no {kind} of XGBoost: it was trained with {objective!r}, and not with one "
+            f"of {', '.join(map(repr, known))}."
         )
 
 
@@ -346,14 +178,11 @@ class ModelFile:
         self.objective: Metric | None = None
         self.labels: list[Label] | None = []
         if not self.predicts_numbers:
-            self._read_classes(estimator)
-
-    def _read_classes(self, classifier: Any) -> None:
-        self.n_classes = int(classifier.n_classes_)
-        labels: list[Label] = classifier.classes_.tolist()
-        self.labels = None if is_numbered(labels) else labels
-        self.positive = classifier.positive
-        self.objective = read_objective(classifier.maximize, classifier.minimize)
+            self.n_classes = int(estimator.n_classes_)
+            labels: list[Label] = estimator.classes_.tolist()
+            self.labels = None if is_numbered(labels) else labels
+            self.positive = estimator.positive
+            self.objective = read_objective(estimator.maximize, estimator.minimize)
 
     def name_classes(self, labels: Sequence[Label]) -> ModelFile:
         """Set the labels of the classes, and return the model."""
@@ -386,9 +215,27 @@ class ModelFile:
         for name in self.features:
             values = X[name].astype(object)
             if name in categories:
-                X[name] = self._as_category(values, categories[name])
+                known = categories[name]
+                if are_texts(known):  # A table may hold these texts as numbers.
+                    values = values.map(_write_value, na_action="ignore")
+                X[name] = pd.Categorical(values.where(values.isin(known)), categories=known)
+                if X[name].isna().all() and not values.isna().all():
+                    raise ValueError(
+                        f"column {name!r} holds none of the values that {self.path} was trained "
+                        f"on: {known[:10]}."
+                    )
             elif isinstance(X[name].dtype, pd.CategoricalDtype):
-                X[name] = self._as_number(values)
+                # A booster would take the codes of texts and categories for numbers.
+                present = values.dropna()
+                if len(present):
+                    texts = present[pd.to_numeric(present, errors="coerce").isna()]
+                    example = present.iloc[0] if texts.empty else texts.iloc[0]
+                    kind = "texts" if isinstance(example, str) else "categories"
+                    raise ValueError(
+                        f"column {name!r} holds {kind} such as {example!r}, and {self.path} was "
+                        f"trained on numbers there."
+                    )
+                X[name] = values.astype(float)
         return X
 
     def find_text_columns(self, table: pd.DataFrame) -> list[str]:
@@ -421,50 +268,10 @@ class ModelFile:
                 )
         return [columns[name][0] for name in self.features]
 
-    def _as_category(self, values: pd.Series, known: list[Any]) -> pd.Categorical:
-        if are_texts(known):  # A table may hold these texts as numbers.
-            values = values.map(_write_value, na_action="ignore")
-        categories = pd.Categorical(values.where(values.isin(known)), categories=known)
-        if categories.isna().all() and not values.isna().all():
-            raise ValueError(
-                f"column {values.name!r} holds none of the values that {self.path} was trained "
-                f"on: {known[:10]}."
-            )
-        return categories
-
-    def _as_number(self, values: pd.Series) -> pd.Series:
-        """Refuse texts and categories; a booster would take their codes for numbers."""
-        present = values.dropna()
-        if len(present):
-            texts = present[pd.to_numeric(present, errors="coerce").isna()]
-            example = present.iloc[0] if texts.empty else texts.iloc[0]
-            kind = "texts" if isinstance(example, str) else "categories"
-            raise ValueError(
-                f"column {values.name!r} holds {kind} such as {example!r}, and {self.path} was "
-                f"trained on numbers there."
-            )
-        return values.astype(float)
-
 
 def _write_value(value: Any) -> str:
     """Write a value as in a table of texts; pandas makes whole numbers beside NaN floats."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-def _objective_of(booster: xgb.Booster) -> str:
-    config = json.loads(booster.save_config())
-    return str(config["learner"]["objective"]["name"])
-
-
-def _make_estimator(booster: xgb.Booster) -> Any:
-    """Make the estimator for a booster, as scikit-learn's attribute or its objective says."""
-    written = json.loads(booster.attr("scikit_learn") or "{}").get("_estimator_type")
-    if written is None:
-        is_of_classes = _objective_of(booster) in CLASSIFIER_OBJECTIVES
-        is_of_numbers = _objective_of(booster) in REGRESSOR_OBJECTIVES and not is_of_classes
-    else:
-        is_of_numbers = written == "regressor"
-    return ConstrainedXGBRegressor() if is_of_numbers else LabelledXGBClassifier()
 
 
 class XGBoostModel(ModelFile):
@@ -473,12 +280,19 @@ class XGBoostModel(ModelFile):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         try:
             check_complete(path)
-            estimator = _make_estimator(xgb.Booster(model_file=os.fspath(path)))
+            booster = xgb.Booster(model_file=os.fspath(path))
+            objective = json.loads(booster.save_config())["learner"]["objective"]["name"]
+            # The kind of the estimator is an attribute of scikit-learn, or that of the objective.
+            kind = json.loads(booster.attr("scikit_learn") or "{}").get("_estimator_type")
+            is_of_numbers = kind == "regressor"
+            if kind is None and objective not in CLASSIFIER_OBJECTIVES:
+                is_of_numbers = objective in REGRESSOR_OBJECTIVES
+            estimator = ESTIMATORS["xgboost", is_of_numbers]()
             estimator.load_model(os.fspath(path))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path} is no classifier or regressor of XGBoost: {error}") from None
         self.booster = estimator.get_booster()
-        _check_objective(path, _objective_of(self.booster), estimator)
+        _check_objective(path, objective, estimator)
         if self.booster.feature_names is None:
             raise ValueError(f"{path} names no features: train it on a table with columns.")
         super().__init__(path, estimator, list(self.booster.feature_names))
@@ -567,123 +381,3 @@ class LightGBMModel(ModelFile):
             f"which, and the data have {len(guesses[-1])} that these may be: {guesses[-1]}. "
             f"Columns must be of the same kind."
         )
-
-
-# Characters that each library refuses in the name of a feature, without naming the feature.
-REFUSED_CHARACTERS = {"xgboost": "[]<", "lightgbm": '",:[]{}'}
-# A column with more distinct texts, or a larger share of distinct texts, may identify its rows.
-MAX_TEXTS, MAX_SHARE_OF_TEXTS = 1000, 0.5
-
-
-def read_rows(
-    options: argparse.Namespace,
-    constraints: Sequence[Constraint],
-    task: Task,
-    model: ModelFile | None = None,
-) -> tuple[pd.DataFrame, LabelledRows]:
-    """Read the table; features that a model was trained on as texts are texts in CSV too."""
-    path, target = options.data, options.target
-    table = read_table(path)
-    _check_columns(options, table)
-    used, decisions = list_columns(constraints)
-    used = [name for name in dict.fromkeys([*options.sensitive, *used]) if name in table]
-    features = [] if model is None else model.find_text_columns(table)
-    texts = read_texts(path, table, {target, *used, *features})
-    changed = [name for name in features if name in texts]
-    table[changed] = texts[changed]
-    has_text_labels = model is not None and are_texts(model.labels or [])
-    y = task.read_target(table[target], texts.get(target), keeps_texts=has_text_labels)
-    as_texts = find_text_columns(constraints)
-    if y.dtype.kind == "U":
-        as_texts.update(decisions)
-    groups = {
-        name: as_values(table[name], texts.get(name), keeps_texts=name in as_texts)
-        for name in used
-    }
-    for line in list_missing(path, table, used):
-        say(options, line)
-    weight = None
-    if options.weight is not None:
-        weight = table[options.weight].to_numpy()
-        if weight.dtype.kind not in "iufb":
-            raise ValueError(f"--weight {options.weight} must hold numbers.")
-        weight = check_weight(weight, len(table), f"--weight {options.weight}")
-    time = None if options.time is None else table[options.time]
-    return table, LabelledRows(y, weight, pd.DataFrame(groups, index=table.index), time)
-
-
-def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
-    """Refuse columns that do not exist, or have two roles."""
-    roles: dict[str, str] = {}
-    for option in ("target", "weight", "time", "sensitive", "drop"):
-        given = getattr(options, option, None) or []
-        for name in [given] if isinstance(given, str) else given:
-            if name not in table:
-                missing = describe_missing_column(options.data, table, name)
-                raise ValueError(f"--{option}: {missing}")
-            if roles.setdefault(name, option) != option:
-                raise ValueError(f"--{option} {name}: this column is --{roles[name]} already.")
-
-
-def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
-    """Take the features out of a table, with categories for texts."""
-    left_out = {options.target, options.weight, options.time, *options.sensitive, *options.drop}
-    names = [name for name in table if name not in left_out]
-    if not names:
-        raise ValueError(f"{options.data} has no columns left to train on.")
-    refused = REFUSED_CHARACTERS[options.library]
-    if unfit := [name for name in names if set(refused).intersection(str(name))]:
-        raise ValueError(
-            f"{LIBRARIES[options.library]} trains on no columns with any of {' '.join(refused)} "
-            f"in their names, as {unfit[0]!r} has: rename or --drop it."
-        )
-    X, made = make_categories(table[names])
-    if made:
-        say(options, f"text columns as categories: {', '.join(made)}")
-    for name in made:
-        distinct = X[name].nunique()
-        if distinct > min(MAX_TEXTS, MAX_SHARE_OF_TEXTS * len(X)):
-            say(options, f"{name} has {distinct:,} distinct texts: --drop it if it names rows")
-    # pandas names columns without a header so.
-    for name in X.columns[X.columns.str.fullmatch(r"Unnamed: \d+")]:
-        say(options, f"{name!r} is a feature: --drop it if it is the index of a table")
-    return X
-
-
-def split_rows(
-    options: argparse.Namespace, strata: NDArray[Any], time: Any = None
-) -> tuple[Codes, Codes]:
-    """Split the rows into those to train on and those held out: the latest ones by time.
-
-    Without times, rows of each of the strata are held out.
-
-    Raises
-    ------
-    ValueError
-        If a part lacks a label, or times are missing or have no order.
-    """
-    rows, share = np.arange(strata.size), options.test_fraction
-    if share == 0.0:
-        return rows, rows[:0]
-    n_labels, n_held_out = np.unique(strata).size, math.ceil(share * strata.size)
-    if min(n_held_out, strata.size - n_held_out) < n_labels:
-        needed = "rows" if n_labels == 1 else f"rows of all {n_labels} labels"
-        raise ValueError(
-            f"--test-fraction {share:g} holds out {n_held_out} of {strata.size} rows, and both "
-            f"parts need {needed}: give another share, or 0 to train on all rows."
-        )
-    if time is None:
-        parts = train_test_split(rows, test_size=share, stratify=strata, random_state=options.seed)
-        return np.sort(parts[0]), np.sort(parts[1])
-    times = Times.read(time, rows.size, f"--time {options.time}")
-    remedy = "give finer times, or --test-fraction 0"
-    earlier, later = (period.rows for period in times.cut([1.0 - share, share], remedy))
-    for part, name in ((earlier, "train on"), (later, "hold out")):
-        found = np.unique(strata[part])
-        if found.size < n_labels:
-            raise ValueError(
-                f"--time {options.time} leaves rows of {found.tolist()} alone to "
-                f"{name}, and both parts need rows of all {n_labels} labels: give another "
-                f"--test-fraction, or 0 to train on all rows."
-            )
-    return earlier, later

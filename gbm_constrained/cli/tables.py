@@ -1,4 +1,4 @@
-"""Tables in files: columns as they are written there, features, labels and groups."""
+"""Tables in files: columns as they are written there, features, targets, weights and groups."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import difflib
 import importlib.util
 import itertools
+import math
 import os
 import re
 import warnings
@@ -20,12 +21,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
+from sklearn.model_selection import train_test_split
 
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.cli.arguments import LIBRARIES, say
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.fit_data import check_targets
+from gbm_constrained.data.splits import Times
+from gbm_constrained.data.validation import check_weight
 
-PARQUET, CSV = (".parquet", ".pq"), (".csv", ".csv.gz")
-NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?)?")
+CSV = (".csv", ".csv.gz")
 Label = str | int | float | bool
 
 
@@ -64,34 +69,31 @@ def is_csv(path: Path) -> bool:
 
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table as pandas does, every column under a name of its own."""
-    table = _read_checked_csv(path) if is_csv(path) else _read_parquet(path)
+    if is_csv(path):
+        # The header is read as a row, because pandas numbers names that occur again.
+        header = read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
+        counts = Counter(filter(None, header.to_numpy()[0]))
+        if repeated := [name for name, count in counts.items() if count > 1]:
+            raise ValueError(
+                f"{path} has several columns {repeated[0]!r}: give each its own name."
+            )
+        # In chunks, pandas may read a column as numbers in one and as texts in another.
+        table = read_csv(path, low_memory=False)
+    elif importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(
+            f"reading {path} needs pyarrow: pip install 'gbm_constrained[datasets]', or give CSV."
+        )
+    else:
+        try:
+            table = pd.read_parquet(path, engine="pyarrow")
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
     if table.empty:
         raise ValueError(f"{path} has no rows.")
     # Parquet keeps an index. The levels of an index that have names are columns like others.
     named = [name for name in table.index.names if name is not None]
     table = table.reset_index(level=named).reset_index(drop=True)
     return table.set_axis(table.columns.map(str), axis=1)  # One text names several levels.
-
-
-def _read_checked_csv(path: Path) -> pd.DataFrame:
-    # The header is read as a row, because pandas numbers names that occur again.
-    header = read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
-    counts = Counter(filter(None, header.to_numpy()[0]))
-    if repeated := [name for name, count in counts.items() if count > 1]:
-        raise ValueError(f"{path} has several columns {repeated[0]!r}: give each its own name.")
-    # In chunks, pandas may read a column as numbers in one and as texts in another.
-    return read_csv(path, low_memory=False)
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ImportError(
-            f"reading {path} needs pyarrow: pip install 'gbm_constrained[datasets]', or give CSV."
-        )
-    try:
-        return pd.read_parquet(path, engine="pyarrow")
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
@@ -143,27 +145,33 @@ def as_values(
 
 def _as_numbers(texts: list[str]) -> list[Any]:
     """Convert texts to numbers, unless a text such as 01 or +1 says more than its number."""
+    number = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][+-]?\d+)?)?")
     trimmed = list(map(str.strip, texts))
-    if not all(NUMBER.fullmatch(text) or str(float(text)) == text for text in trimmed):
+    if not all(number.fullmatch(text) or str(float(text)) == text for text in trimmed):
         return texts
     numbers = [int(t) if t.removeprefix("-").isdigit() else float(t) for t in trimmed]
     return numbers if len(set(numbers)) == len(set(trimmed)) else texts
 
 
-def as_labels(values: pd.Series, name: str) -> NDArray[Any]:
-    """Convert values to labels: texts, whole numbers or bools, and no value missing."""
-    missing = np.flatnonzero(values.isna())
+def _refuse_missing(target: pd.Series, kind: str) -> None:
+    """Refuse a target of which some values are missing."""
+    missing = np.flatnonzero(target.isna())
     if missing.size:
         raise ValueError(
-            f"--target {name}: {missing.size} rows have no label, the first is row "
+            f"--target {target.name}: {missing.size} rows have no {kind}, the first is row "
             f"{missing[0]}: take them out."
         )
+
+
+def as_labels(values: pd.Series) -> NDArray[Any]:
+    """Convert a target to labels: texts, whole numbers or bools, and no value missing."""
+    _refuse_missing(values, "label")
     labels = values.tolist()
     types = set(map(type, labels))
     if len(types) > 1 or not types <= {str, int, bool}:
         found = sorted(kind.__name__ for kind in types)
         raise ValueError(
-            f"--target {name} must hold texts, whole numbers or bools as labels, and holds "
+            f"--target {values.name} must hold texts, whole numbers or bools as labels, and holds "
             f"{' and '.join(found)}."
         )
     return np.array(labels)
@@ -171,13 +179,8 @@ def as_labels(values: pd.Series, name: str) -> NDArray[Any]:
 
 def as_targets(column: pd.Series) -> Float:
     """Convert the target of a regressor: finite numbers, and no value missing."""
+    _refuse_missing(column, "value")
     name = f"--target {column.name}"
-    missing = np.flatnonzero(column.isna())
-    if missing.size:
-        raise ValueError(
-            f"{name}: {missing.size} rows have no value, the first is row {missing[0]}: take them "
-            f"out."
-        )
     if not is_numeric_dtype(column):
         other = column[pd.to_numeric(column, errors="coerce").isna()]
         example = (column if other.empty else other).iloc[0]
@@ -237,13 +240,147 @@ def describe_missing_column(path: Path, table: pd.DataFrame, name: object) -> st
     return f"{path} has no column {name!r}: {remedy}"
 
 
-# Every option or argument that is a file, as messages name it.
-ROLES = {"data": "DATA", "model": "MODEL", "out": "--out", "html": "--html", "json": "--json"}
+def list_columns(constraints: Sequence[Constraint]) -> tuple[list[Any], list[Any]]:
+    """List the columns that constraints use, and those of them that hold decisions."""
+    used = [name for constraint in constraints for name in constraint.columns]
+    used += [amount.column for constraint in constraints for amount in constraint.amounts]
+    decisions = [m.column for constraint in constraints for m in constraint.reference_models]
+    return list(dict.fromkeys([*used, *decisions])), list(dict.fromkeys(decisions))
+
+
+def find_text_columns(constraints: Sequence[Constraint]) -> set[Any]:
+    """Find the columns whose values constraints name as texts, as in on={zip: "02134"}."""
+    named: list[tuple[Any, Any]] = []
+    for constraint in constraints:
+        expression = constraint.expression
+        named += zip(expression.columns, expression.reference_group or (), strict=False)
+        named += [(c.name, c.value) for term in constraint.terms for c in term.columns]
+    return {name for name, value in named if isinstance(value, str)}
+
+
+def read_rows(
+    options: argparse.Namespace,
+    constraints: Sequence[Constraint],
+    *,
+    predicts_numbers: bool,
+    model: Any = None,
+) -> tuple[pd.DataFrame, LabelledRows]:
+    """Read the table; features that a model was trained on as texts are texts in CSV too."""
+    path, target = options.data, options.target
+    table = read_table(path)
+    _check_columns(options, table)
+    used, decisions = list_columns(constraints)
+    used = [name for name in dict.fromkeys([*options.sensitive, *used]) if name in table]
+    features = [] if model is None else model.find_text_columns(table)
+    texts = read_texts(path, table, {target, *used, *features})
+    changed = [name for name in features if name in texts]
+    table[changed] = texts[changed]
+    if predicts_numbers:
+        y: NDArray[Any] = as_targets(table[target])
+    else:
+        has_text_labels = model is not None and are_texts(model.labels or [])
+        values = as_values(table[target], texts.get(target), keeps_texts=has_text_labels)
+        y = as_labels(values)
+    as_texts = find_text_columns(constraints)
+    if y.dtype.kind == "U":
+        as_texts.update(decisions)
+    groups = {
+        name: as_values(table[name], texts.get(name), keeps_texts=name in as_texts)
+        for name in used
+    }
+    for line in list_missing(path, table, used):
+        say(options, line)
+    weight = None
+    if options.weight is not None:
+        weight = table[options.weight].to_numpy()
+        if weight.dtype.kind not in "iufb":
+            raise ValueError(f"--weight {options.weight} must hold numbers.")
+        weight = check_weight(weight, len(table), f"--weight {options.weight}")
+    time = None if options.time is None else table[options.time]
+    return table, LabelledRows(y, weight, pd.DataFrame(groups, index=table.index), time)
+
+
+def _check_columns(options: argparse.Namespace, table: pd.DataFrame) -> None:
+    """Refuse columns that do not exist, or have two roles."""
+    roles: dict[str, str] = {}
+    for option in ("target", "weight", "time", "sensitive", "drop"):
+        given = getattr(options, option, None) or []
+        for name in [given] if isinstance(given, str) else given:
+            if name not in table:
+                missing = describe_missing_column(options.data, table, name)
+                raise ValueError(f"--{option}: {missing}")
+            if roles.setdefault(name, option) != option:
+                raise ValueError(f"--{option} {name}: this column is --{roles[name]} already.")
+
+
+def make_features(options: argparse.Namespace, table: pd.DataFrame) -> pd.DataFrame:
+    """Take the features out of a table, with categories for texts."""
+    left_out = {options.target, options.weight, options.time, *options.sensitive, *options.drop}
+    names = [name for name in table if name not in left_out]
+    if not names:
+        raise ValueError(f"{options.data} has no columns left to train on.")
+    # Each library refuses these in the name of a feature, without naming the feature.
+    refused = "[]<" if options.library == "xgboost" else '",:[]{}'
+    if unfit := [name for name in names if set(refused).intersection(str(name))]:
+        raise ValueError(
+            f"{LIBRARIES[options.library]} trains on no columns with any of {' '.join(refused)} "
+            f"in their names, as {unfit[0]!r} has: rename or --drop it."
+        )
+    X, made = make_categories(table[names])
+    if made:
+        say(options, f"text columns as categories: {', '.join(made)}")
+    for name in made:  # So many distinct texts may identify the rows.
+        distinct = X[name].nunique()
+        if distinct > min(1000, 0.5 * len(X)):
+            say(options, f"{name} has {distinct:,} distinct texts: --drop it if it names rows")
+    # pandas names columns without a header so.
+    for name in X.columns[X.columns.str.fullmatch(r"Unnamed: \d+")]:
+        say(options, f"{name!r} is a feature: --drop it if it is the index of a table")
+    return X
+
+
+def split_rows(
+    options: argparse.Namespace, strata: NDArray[Any], time: Any = None
+) -> tuple[Codes, Codes]:
+    """Split the rows into those to train on and those held out: the latest ones by time.
+
+    Without times, rows of each of the strata are held out.
+
+    Raises
+    ------
+    ValueError
+        If a part lacks a label, or times are missing or have no order.
+    """
+    rows, share = np.arange(strata.size), options.test_fraction
+    if share == 0.0:
+        return rows, rows[:0]
+    n_labels, n_held_out = np.unique(strata).size, math.ceil(share * strata.size)
+    if min(n_held_out, strata.size - n_held_out) < n_labels:
+        needed = "rows" if n_labels == 1 else f"rows of all {n_labels} labels"
+        raise ValueError(
+            f"--test-fraction {share:g} holds out {n_held_out} of {strata.size} rows, and both "
+            f"parts need {needed}: give another share, or 0 to train on all rows."
+        )
+    if time is None:
+        parts = train_test_split(rows, test_size=share, stratify=strata, random_state=options.seed)
+        return np.sort(parts[0]), np.sort(parts[1])
+    times = Times.read(time, rows.size, f"--time {options.time}")
+    remedy = "give finer times, or --test-fraction 0"
+    earlier, later = (period.rows for period in times.cut([1.0 - share, share], remedy))
+    for part, name in ((earlier, "train on"), (later, "hold out")):
+        found = np.unique(strata[part])
+        if found.size < n_labels:
+            raise ValueError(
+                f"--time {options.time} leaves rows of {found.tolist()} alone to "
+                f"{name}, and both parts need rows of all {n_labels} labels: give another "
+                f"--test-fraction, or 0 to train on all rows."
+            )
+    return earlier, later
 
 
 def check_input(role: str, path: Path) -> None:
     """Refuse a file that cannot be read."""
-    if role == "DATA" and not path.name.lower().endswith((*PARQUET, *CSV)):
+    if role == "DATA" and not path.name.lower().endswith((".parquet", ".pq", *CSV)):
         raise ValueError(f"DATA {path} must be a table that ends in .parquet or .csv.")
     if path.is_dir():
         raise ValueError(f"{role} {path} is a folder: name a file in it.")
@@ -260,26 +397,24 @@ def check_input(role: str, path: Path) -> None:
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Refuse files that cannot be written, or would be written over another one."""
-    given = [
-        (role, getattr(options, name))
-        for name, role in ROLES.items()
+    # Every option or argument that is a file, as messages name it.
+    roles = {"data": "DATA", "model": "MODEL"}
+    roles |= {name: f"--{name}" for name in ("out", "html", "json")}
+    files = {
+        role: getattr(options, name)
+        for name, role in roles.items()
         if getattr(options, name, None) is not None
-    ]
-    for (first, one), (second, other) in itertools.combinations(given, 2):
-        if second.startswith("--") and _is_same_file(one, other):
+    }
+    for (first, one), (second, other) in itertools.combinations(files.items(), 2):
+        both_exist = one.exists() and other.exists()  # Then links may lead to one file.
+        is_same = one.samefile(other) if both_exist else one.resolve() == other.resolve()
+        if second.startswith("--") and is_same:
             raise ValueError(
                 f"{second} {other} would be written over {first} {one}: name another file."
             )
-    for role, path in given:
+    for role, path in files.items():
         if role.startswith("--"):
             _check_writable(role, path)
-
-
-def _is_same_file(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, by links as well, or would if it were written."""
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    return one.resolve() == other.resolve()
 
 
 def _check_writable(role: str, path: Path) -> None:

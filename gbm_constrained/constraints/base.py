@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, singledispatch, update_wrapper
-from typing import Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeAlias, TypeVar, cast
+from functools import partial, update_wrapper
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +22,36 @@ from gbm_constrained.constraints.selectors import (
     Amount,
     ClassPosition,
     Columns,
-    LinearCombination,
     ReferenceModel,
     Term,
+    as_selectors,
+    name_with_label,
     to_python_scalar,
 )
+from gbm_constrained.constraints.writing import NotTextError, write_number
 
 __all__ = ["Constraint", "Rate"]
 
 
 class WithoutArithmetic(ABC):
     """Abstract base of values whose sums, differences, multiples and quotients are refused."""
+
+    def to_python(self) -> str:
+        """Write the Python that makes the value.
+
+        Raises
+        ------
+        NotTextError
+            If there is no such text.
+        """
+        raise NotTextError(f"a {type(self).__name__} has no text")
+
+    def __repr__(self) -> str:
+        """Write the Python that makes the value, if there is such a text."""
+        try:
+            return self.to_python()
+        except NotTextError:
+            return str(self)
 
     __array_ufunc__ = None  # Numbers of numpy on the left leave the operation to this class.
 
@@ -53,77 +73,7 @@ class WithoutArithmetic(ABC):
     __rtruediv__: Any = _refuse
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prioritised:
-    """Base of what has a priority among others of its kind."""
-
-    priority: int = field(default=1)
-    violation_weight: float = field(default=1.0)
-
-    def __post_init__(self) -> None:
-        """Check priority and weight, and store them as numbers of Python."""
-        priority, weight = self.priority, self.violation_weight
-        if isinstance(priority, bool) or not isinstance(priority, (int, np.integer)):
-            raise TypeError(
-                f"priority must be a whole number, got {priority!r}: 1 comes first, then 2."
-            )
-        if priority < 1:
-            raise ValueError(f"priority must be at least 1, which comes first; got {priority}.")
-        if not is_number(weight):
-            raise TypeError(f"weight must be a number, got {weight!r}: 1 is the default.")
-        if not (weight > 0 and is_finite(weight)):
-            raise ValueError(
-                f"weight must be positive and finite, got {weight!r}: a constraint without "
-                f"weight is left out of the list."
-            )
-        object.__setattr__(self, "priority", int(priority))
-        object.__setattr__(self, "violation_weight", float(weight))
-
-    def with_priority(self, priority: int, *, weight: float = 1.0) -> Self:
-        """Return the same constraint with a priority.
-
-        Where not all constraints can be met, those of priority 2 are met as well as those of
-        priority 1 allow, and so on.
-
-        Parameters
-        ----------
-        priority : int
-            Its priority: 1 comes first, and is that of constraints without any.
-        weight : float, default=1.0
-            Factor on its violation, beside those of constraints of the same priority.
-
-        Returns
-        -------
-        Constraint
-            The constraint; the one it is called on stays as it is.
-
-        Raises
-        ------
-        TypeError
-            If `priority` is not a whole number, or `weight` not a number.
-        ValueError
-            If `priority` is below 1, or `weight` not positive and finite.
-
-        Examples
-        --------
-        >>> from gbm_constrained import recall, selection_rate
-        >>> [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
-        [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
-        """
-        changed: dict[str, Any] = {"priority": priority, "violation_weight": weight}
-        return replace(self, **changed)
-
-
-def write_priority(constraint: Prioritised, bound: str, weight: str) -> str:
-    """Write a bound with its priority and the number `weight`, unless it has the defaults."""
-    has_weight = constraint.violation_weight != 1.0
-    if constraint.priority == 1 and not has_weight:
-        return bound
-    given = f"{constraint.priority}" + (f", weight={weight}" if has_weight else "")
-    return f"({bound}).with_priority({given})"
-
-
-def refuse_priorities(constraints: Iterable[Prioritised], reason: str) -> None:
+def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
     """Refuse constraints with priorities or weights where nothing serves these.
 
     Parameters
@@ -158,28 +108,31 @@ class LinearRow:
     bound: float
 
 
-class CurveFunction(Protocol):
+class CurveFunction(ABC):
     """A function of functionals whose values are smaller the better a constraint is met."""
 
+    # Positions of functionals by which others are divided.
+    denominators: tuple[int, ...] = ()
+
     @property
+    @abstractmethod
     def signs(self) -> tuple[int, ...]:
         """Sign of the derivative in each functional; zero where it may have either."""
 
-    @property
-    def denominators(self) -> tuple[int, ...]:
-        """Positions of functionals by which others are divided."""
-
+    @abstractmethod
     def values(self, functionals: Float) -> Float:
         """Compute the values of functionals of shape (n_functionals, n), shape (n,).
 
         A value is NaN where a functional is.
         """
 
+    @abstractmethod
     def gradient(self, functionals: Float) -> Float:
         """Compute the gradient at functionals of shape (n_functionals,)."""
 
     def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
         """Exchange the groups that are compared; None where none are."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -192,7 +145,7 @@ class CurvedRow:
 
 
 @dataclass(frozen=True)
-class DifferenceNorm:
+class DifferenceNorm(CurveFunction):
     r"""The p-norm of weighted differences of two groups, :math:`(\sum_i (w_i d_i)_+^p)^{1/p}`.
 
     The functionals of a difference are the rate of both groups, or the numerator and denominator
@@ -221,7 +174,7 @@ class DifferenceNorm:
         )
 
     @property
-    def denominators(self) -> tuple[int, ...]:
+    def denominators(self) -> tuple[int, ...]:  # type: ignore[override]
         """Positions of the denominators of quotients."""
         widths = [4 if one else 2 for one in self.is_quotient]
         starts = [sum(widths[:i]) for i in range(len(widths))]
@@ -374,27 +327,6 @@ def shorten_number(number: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-class NotTextError(ValueError):
-    """Error of a constraint that cannot be written as text."""
-
-
-def write_number(value: float) -> str:
-    """Write a number with all its digits."""
-    return repr(float(value)).removesuffix(".0")
-
-
-@singledispatch
-def write_expression(expression: Any) -> str:
-    """Write an expression as the Python that makes it; each kind registers a function."""
-    raise NotTextError(f"a {type(expression).__name__} has no text")
-
-
-@singledispatch
-def write_bound(expression: Any, sense: Sense, bound: float) -> str:
-    """Write a bound of an expression as Python; those that presets alone make register."""
-    return f"{write_expression(expression)} {sense} {write_number(bound)}"
-
-
 class Expression(WithoutArithmetic):
     """Abstract base of expressions that constraints bound.
 
@@ -409,14 +341,16 @@ class Expression(WithoutArithmetic):
     is_linear: ClassVar[bool] = False  # Whether the value is that of one functional.
     is_quotient: ClassVar[bool] = False  # Whether its rows depend on decisions.
     bounds_each_rate: ClassVar[bool] = False  # Whether each row bounds one functional.
-    has_linear_rows: ClassVar[bool] = True  # Whether rows state a bound of it.
     is_curved: bool = False  # Whether these rows are curved.
     compares_with_overall: bool = False  # Whether groups are compared with all rows together.
     has_reference: bool = False  # Whether the last functional is the reference of the others.
+    reference_group: tuple[Hashable, ...] | None = None  # Group that all others are compared with.
+    columns: Columns = ()  # Names of the columns whose groups are compared.
+    needs_classes: bool = False  # Whether the rates are unknown until the classes are known.
 
     @property
     @abstractmethod
-    def rates(self) -> tuple[LinearCombination, ...]:
+    def rates(self) -> tuple[Rate, ...]:
         """Rates that the expression is made of."""
 
     @property
@@ -424,14 +358,14 @@ class Expression(WithoutArithmetic):
     def range(self) -> tuple[float, float]:
         """Smallest and largest value of the expression over all predictions."""
 
-    @abstractmethod
     def rows(
         self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
     ) -> list[LinearRow]:
-        """Write a bound of the expression as linear rows.
+        """Write a bound of the expression as linear rows; none if it has no such rows.
 
         `at` holds the positions of the functionals, and `names` their printed names.
         """
+        return []
 
     def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
         """Write a bound as rows of functions, the largest of which is the value; see `rows`."""
@@ -444,36 +378,27 @@ class Expression(WithoutArithmetic):
         Of several values the one next to the bound counts, hence `sense`.
         """
 
-    @property
-    def columns(self) -> Columns:
-        """Names of the columns whose groups are compared."""
-        return ()
-
-    @property
-    def needs_classes(self) -> bool:
-        """Whether the rates are unknown until the classes are known."""
-        return False
-
     def with_classes(self, classes: Sequence[Any] | NDArray[Any]) -> Expression:
         """Name the classes, where the rates are those of all classes."""
+        return self
+
+    def with_positive_class(self, label: Hashable) -> Expression:
+        """Name the positive class in rates that name none."""
         return self
 
     def write_bound(self, sense: Sense, bound: float) -> str:
         """Write a bound of the expression as it prints."""
         return f"{self} {sense} {bound:g}"
 
+    def bound_to_python(self, sense: Sense, bound: float) -> str:
+        """Write the Python that makes a bound of the expression."""
+        return f"{self.to_python()} {sense} {write_number(bound)}"
+
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the values whose worst one is bounded."""
         return 1
 
-    @property
-    def reference_group(self) -> tuple[Hashable, ...] | None:
-        """Name of the group that all others are compared with, if there is one."""
-        return None
-
-    def functionals(
-        self, groups: Sequence[GroupT]
-    ) -> list[tuple[LinearCombination, GroupT | None]]:
+    def functionals(self, groups: Sequence[GroupT]) -> list[tuple[Rate, GroupT | None]]:
         """List the rates that the expression is a function of, each with its group."""
         return [(rate, None) for rate in self.rates]
 
@@ -519,13 +444,6 @@ class Expression(WithoutArithmetic):
             f"rates have sums and multiples. Bound each by itself."
         )
 
-    def __repr__(self) -> str:
-        """Write the Python that makes the expression, if there is such a text."""
-        try:
-            return write_expression(self)
-        except NotTextError:
-            return str(self)
-
 
 def _refuse_without_groups(expression: Expression) -> None:
     """Refuse a rate of a group beside others where nothing names the group.
@@ -547,7 +465,7 @@ def _refuse_without_groups(expression: Expression) -> None:
 
 
 @dataclass(frozen=True)
-class Constraint(Prioritised):
+class Constraint:
     """``expression <= bound`` or ``expression >= bound``.
 
     Parameters
@@ -571,12 +489,45 @@ class Constraint(Prioritised):
         If `bound` is outside the range of the expression, or a priority below 1.
     """
 
+    priority: int = field(default=1, kw_only=True)
+    violation_weight: float = field(default=1.0, kw_only=True)
     expression: Expression
     sense: Sense
     bound: float
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        """Check the fields, and store numbers of Python."""
+        self._check_priority()
+        self._check_expression()
+        # Zero has no sign: that of -0.0 would be shown.
+        bound = float(self.bound) + 0.0 if is_finite(self.bound) else self.bound
+        low, high = self.expression.least_bound, self.expression.range[1]
+        if not low <= bound <= high or not is_finite(bound):
+            raise ValueError(
+                f"The bound of {self.expression} must be {self.expression.bounds_accepted}; got "
+                f"{shorten_number(bound)}."
+            )
+        object.__setattr__(self, "priority", int(self.priority))
+        object.__setattr__(self, "violation_weight", float(self.violation_weight))
+        object.__setattr__(self, "bound", bound)
+
+    def _check_priority(self) -> None:
+        priority, weight = self.priority, self.violation_weight
+        if isinstance(priority, bool) or not isinstance(priority, (int, np.integer)):
+            raise TypeError(
+                f"priority must be a whole number, got {priority!r}: 1 comes first, then 2."
+            )
+        if priority < 1:
+            raise ValueError(f"priority must be at least 1, which comes first; got {priority}.")
+        if not is_number(weight):
+            raise TypeError(f"weight must be a number, got {weight!r}: 1 is the default.")
+        if not (weight > 0 and is_finite(weight)):
+            raise ValueError(
+                f"weight must be positive and finite, got {weight!r}: a constraint without "
+                f"weight is left out of the list."
+            )
+
+    def _check_expression(self) -> None:
         refuse_uncalled(self.expression, "A constraint")
         if not isinstance(self.expression, Expression):
             raise TypeError(f"A constraint bounds a rate, such as fnr(); got {self.expression!r}.")
@@ -598,22 +549,46 @@ class Constraint(Prioritised):
                 f"{self.expression} does not depend on predictions: there is nothing to bound."
             )
         _refuse_without_groups(self.expression)
-        if not all(
-            math.isfinite(a) for rate in self.rates for a in (rate.constant, *rate.coefficients)
-        ):
+        coefficients = [a for rate in self.rates for a, _ in rate.terms]
+        if not np.isfinite([*coefficients, *(rate.constant for rate in self.rates)]).all():
             raise ValueError(f"{self.expression} has a coefficient that is not finite.")
-        # Zero has no sign: that of -0.0 would be shown.
-        bound = float(self.bound) + 0.0 if is_finite(self.bound) else self.bound
-        low, high = self.expression.least_bound, self.expression.range[1]
-        if not low <= bound <= high or not is_finite(bound):
-            raise ValueError(
-                f"The bound of {self.expression} must be {self.expression.bounds_accepted}; got "
-                f"{shorten_number(bound)}."
-            )
-        object.__setattr__(self, "bound", bound)
+
+    def with_priority(self, priority: int, *, weight: float = 1.0) -> Self:
+        """Return the same constraint with a priority.
+
+        Where not all constraints can be met, those of priority 2 are met as well as those of
+        priority 1 allow, and so on.
+
+        Parameters
+        ----------
+        priority : int
+            Its priority: 1 comes first, and is that of constraints without any.
+        weight : float, default=1.0
+            Factor on its violation, beside those of constraints of the same priority.
+
+        Returns
+        -------
+        Constraint
+            The constraint; the one it is called on stays as it is.
+
+        Raises
+        ------
+        TypeError
+            If `priority` is not a whole number, or `weight` not a number.
+        ValueError
+            If `priority` is below 1, or `weight` not positive and finite.
+
+        Examples
+        --------
+        >>> from gbm_constrained import recall, selection_rate
+        >>> [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
+        [selection_rate() <= 0.05, (recall() >= 0.3).with_priority(2)]
+        """
+        changed: dict[str, Any] = {"priority": priority, "violation_weight": weight}
+        return replace(self, **changed)
 
     @property
-    def rates(self) -> tuple[LinearCombination, ...]:
+    def rates(self) -> tuple[Rate, ...]:
         """Rates of the expression."""
         return self.expression.rates
 
@@ -625,7 +600,7 @@ class Constraint(Prioritised):
     @property
     def amounts(self) -> tuple[Amount, ...]:
         """What rows count for in the rates, beside their weights, where that is not one."""
-        found = dict.fromkeys(amount for rate in self.rates for amount in rate.amounts)
+        found = dict.fromkeys(term.amount for term in self.terms)
         return tuple(amount for amount in found if amount is not None)
 
     @property
@@ -765,16 +740,27 @@ class Constraint(Prioritised):
     def __str__(self) -> str:
         return self.expression.write_bound(self.sense, self.bound)
 
+    def to_python(self) -> str:
+        """Write the Python that makes the constraint."""
+        return self._with_priority(self.expression.bound_to_python(self.sense, self.bound))
+
     def __repr__(self) -> str:
         """Write the Python that makes the constraint, if there is such a text."""
         try:
-            bound = write_bound(self.expression, self.sense, self.bound)
+            return self.to_python()
         except NotTextError:
-            bound = str(self)
-        return write_priority(self, bound, write_number(self.violation_weight))
+            return self._with_priority(str(self))
+
+    def _with_priority(self, bound: str) -> str:
+        """Write a bound with its priority, unless it has the defaults."""
+        if self.priority == 1 and self.violation_weight == 1.0:
+            return bound
+        weight = f", weight={write_number(self.violation_weight)}"
+        given = f"{self.priority}{weight if self.violation_weight != 1.0 else ''}"
+        return f"({bound}).with_priority({given})"
 
 
-def refuse_other_amounts(rate: LinearCombination, other: LinearCombination, what: str) -> None:
+def refuse_other_amounts(rate: Rate, other: Rate, what: str) -> None:
     """Refuse two rates in which rows count for different amounts, unless they are costs."""
     found = [
         term.amount for one in (rate, other) for _, term in one.terms if not term.event.is_cost
@@ -789,7 +775,7 @@ def refuse_other_amounts(rate: LinearCombination, other: LinearCombination, what
 
 
 @dataclass(frozen=True, repr=False)
-class Rate(LinearCombination, Expression):
+class Rate(Expression):
     """A linear combination of weighted means over rows, with the operations of rates.
 
     Parameters
@@ -806,6 +792,46 @@ class Rate(LinearCombination, Expression):
 
     is_linear: ClassVar[bool] = True
     bounds_each_rate: ClassVar[bool] = True
+
+    terms: tuple[tuple[float, Term], ...]
+    constant: float = 0.0
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the rate is made of nothing but mean cross-entropies."""
+        return bool(self.terms) and all(term.event.is_loss for _, term in self.terms)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether the rate is made of nothing but pair rates."""
+        return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value over all predictions."""
+        ends = [[a * end if end else 0.0 for end in term.range] for a, term in self.terms]
+        return (
+            self.constant + sum(min(end) for end in ends),
+            self.constant + sum(max(end) for end in ends),
+        )
+
+    def restrict(self, *selectors: Any) -> Self:
+        """Return the same rate on the rows of further selectors, as ``on=`` reads them."""
+        more = [selector for part in selectors for selector in as_selectors(part)]
+        return replace(
+            self, terms=tuple((a, replace(t, on=(*t.on, *more))) for a, t in self.terms)
+        )
+
+    def __str__(self) -> str:
+        text = ""
+        for a, term in self.terms:
+            size = "" if abs(a) == 1.0 else f"{abs(a):g} * "
+            sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
+            text += f"{sign}{size}{term}"
+        if self.constant or not text:
+            sign = " - " if self.constant < 0 else " + "
+            text = text + f"{sign}{abs(self.constant):g}" if text else f"{self.constant:g}"
+        return text
 
     @property
     def rates(self) -> tuple[Rate, ...]:
@@ -838,10 +864,34 @@ class Rate(LinearCombination, Expression):
         """Return the rate, which is the functional."""
         return float(functionals[0])
 
-    @property
-    def is_term(self) -> bool:
-        """Whether the rate is one mean, and no sum or multiple."""
-        return len(self.terms) == 1 and self.terms[0][0] == 1.0 and not self.constant
+    def with_positive_class(self, label: Hashable) -> Rate:
+        """Name the positive class in the terms of the rate, and add up equal terms."""
+        found = Rate((), self.constant)
+        for a, term in self.terms:
+            found = found + Rate(((a, term.with_positive_class(label)),))
+        return found
+
+    def to_python(self) -> str:
+        """Write the sum that makes the rate."""
+        text, constant = "", self.constant
+        if constant > 0 and self.terms and self.terms[0][0] < 0:  # Write 1 - fpr, not -fpr + 1.
+            text, constant = write_number(constant), 0.0
+        for a, term in self.terms:
+            name = term.name.partition("(")[0]
+            if name not in FACTORIES:
+                raise NotTextError(f"{name} is a part of a quotient, which has no text by itself")
+            factor = "" if abs(a) == 1.0 else f"{write_number(abs(a))} * "
+            sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
+            normalize = "all" if name == "confusion" and term.where else None
+            text += f"{sign}{factor}{term.to_python(name, normalize)}"
+        if constant:
+            text += f"{' - ' if constant < 0 else ' + '}{write_number(abs(constant))}"
+        return text or "0"
+
+    def in_brackets(self, text: str) -> str:
+        """Put a text of the rate into brackets if it is that of a sum or a multiple."""
+        is_term = len(self.terms) == 1 and self.terms[0][0] == 1.0 and not self.constant
+        return text if is_term else f"({text})"
 
     def _plus(self, other: Any, factor: float) -> Rate:
         if is_number(other):
@@ -908,7 +958,7 @@ class Rate(LinearCombination, Expression):
                 f"order of scores: compare groups by ratio(rate, by=...), or bound differences."
             )
         if isinstance(other, Rate):
-            return Quotient(_write_quotient(self, other), self, other)
+            return Quotient(_name_quotient(self, other), self, other)
         if not is_number(other):
             return NotImplemented
         if not other or not is_finite(other):
@@ -931,11 +981,6 @@ class Rate(LinearCombination, Expression):
 
     def __ge__(self, bound: Any) -> Constraint:
         return (self - bound) >= 0.0 if isinstance(bound, Rate) else super().__ge__(bound)
-
-
-def _write_quotient(*parts: Rate) -> str:
-    """Write a quotient of rates, sums and multiples in brackets."""
-    return " / ".join(str(rate) if rate.is_term else f"({rate})" for rate in parts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -963,10 +1008,23 @@ class Quotient(Expression):
         if self.denominator.range[1] <= 0.0:
             raise ValueError(f"{self.name} divides by zero: its denominator is no rate.")
 
-    @property
-    def is_written_out(self) -> bool:
-        """Whether one rate is divided by another, and no function made the quotient."""
-        return self.name == _write_quotient(self.numerator, self.denominator)
+    def with_positive_class(self, label: Hashable) -> Quotient:
+        """Name the positive class in both rates, and in the names of F1 and precision."""
+        numerator, denominator = (rate.with_positive_class(label) for rate in self.rates)
+        name, bracket, rows = self.name.partition("[")
+        if name in ("f1", "precision"):
+            name = f"{name_with_label(name, label)}{bracket}{rows}"
+        else:
+            name = _name_quotient(numerator, denominator)
+        return Quotient(name, numerator, denominator)
+
+    def to_python(self) -> str:
+        """Write the division that makes the quotient, or the call of its function."""
+        if self.name == _name_quotient(*self.rates):
+            return " / ".join(rate.in_brackets(rate.to_python()) for rate in self.rates)
+        name = re.split(r"[(\[]", self.name)[0]
+        normalize = "pred" if name == "confusion" else None
+        return self.numerator.terms[0][1].to_python(name, normalize)
 
     @property
     def rates(self) -> tuple[Rate, ...]:
@@ -1007,3 +1065,8 @@ class Quotient(Expression):
 
     def __str__(self) -> str:
         return self.name
+
+
+def _name_quotient(numerator: Rate, denominator: Rate) -> str:
+    """Write a quotient of rates, sums and multiples in brackets."""
+    return " / ".join(rate.in_brackets(str(rate)) for rate in (numerator, denominator))

@@ -5,26 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import singledispatch
 from typing import Any
 
 from numpy.typing import NDArray
 
 from gbm_constrained.constraints.base import (
     Constraint,
-    Expression,
     Factory,
-    Quotient,
     Rate,
     refuse_priorities,
 )
-from gbm_constrained.constraints.comparisons import GapNorm, GroupedRate
-from gbm_constrained.constraints.presets import from_fairlearn, is_fairlearn
-from gbm_constrained.constraints.rates import name_with_label, refuse_rates, refuse_row_functions
+from gbm_constrained.constraints.presets import CoverageDivergence, from_fairlearn, is_fairlearn
+from gbm_constrained.constraints.rates import refuse_rates, refuse_row_functions
 from gbm_constrained.constraints.selectors import (
-    ClassPosition,
     CrossEntropy,
-    Label,
     Misclassified,
     Term,
     check_hashable,
@@ -74,7 +68,7 @@ def check_linear(constraints: Iterable[Constraint]) -> None:
         If the bound of one is no linear row.
     """
     for constraint in constraints:
-        if not constraint.expression.has_linear_rows:
+        if isinstance(constraint.expression, CoverageDivergence):
             raise ValueError(
                 f"constraints: {constraint} bounds a divergence, which is not linear in the "
                 f"decisions and needs an objective of the confusion matrix: give maximize= or "
@@ -165,13 +159,6 @@ def _remedy(item: Any) -> str:
     return ""
 
 
-# Rates whose printed names hold their class; the parts of quotients do not print.
-_RATES_OF_A_CLASS = (
-    "auc", "cross_auc", "fnr", "fpr", "mean_rank", "recall", "selection_rate", "tnr", "tpr",
-)  # fmt: skip
-_QUOTIENTS_OF_A_CLASS = ("f1", "precision")
-
-
 def find_positive_class(
     classes: Sequence[Any] | NDArray[Any], positive: Hashable | None = None
 ) -> Hashable | None:
@@ -198,9 +185,8 @@ def name_positive_class(constraint: Constraint, label: Hashable) -> Constraint:
     """Write ``fnr(label) <= 0.05`` for ``fnr() <= 0.05``, and other rates alike."""
     if not constraint.is_binary:
         return constraint
-    return replace(
-        constraint, expression=with_label(constraint.expression, to_python_scalar(label))
-    )
+    named = constraint.expression.with_positive_class(to_python_scalar(label))
+    return replace(constraint, expression=named)
 
 
 def resolve_positive_class(
@@ -222,61 +208,6 @@ def name_classes(constraint: Constraint, classes: Sequence[Any] | NDArray[Any]) 
     if expression is constraint.expression:
         return constraint
     return replace(constraint, expression=expression)
-
-
-@singledispatch
-def with_label(expression: Expression, label: Hashable) -> Expression:
-    """Name the positive class in an expression."""
-    raise NotImplementedError
-
-
-@with_label.register
-def _quotient_with_label(quotient: Quotient, label: Hashable) -> Quotient:
-    numerator = _rate_with_label(quotient.numerator, label)
-    denominator = _rate_with_label(quotient.denominator, label)
-    name, bracket, rows = quotient.name.partition("[")
-    if name not in _QUOTIENTS_OF_A_CLASS:
-        named: Quotient = numerator / denominator
-        return named
-    return Quotient(f"{name_with_label(name, label)}{bracket}{rows}", numerator, denominator)
-
-
-@with_label.register
-def _(grouped: GroupedRate, label: Hashable) -> Expression:
-    return replace(grouped, rate=_rate_with_label(grouped.rate, label))
-
-
-@with_label.register
-def _(norm: GapNorm, label: Hashable) -> Expression:
-    def named(of: Rate | Quotient) -> Rate | Quotient:
-        if isinstance(of, Quotient):
-            return _quotient_with_label(of, label)
-        return _rate_with_label(of, label)
-
-    parts = tuple((weight, named(of)) for weight, of in norm.parts)
-    return replace(norm, parts=parts)
-
-
-@with_label.register
-def _rate_with_label(rate: Rate, label: Hashable) -> Rate:
-    """Name the positive class in the terms of a rate, and add up equal terms."""
-    found = Rate((), rate.constant)
-    for a, term in rate.terms:
-        found = found + Rate(((a, _term_with_label(term, label)),))
-    return found
-
-
-def _term_with_label(term: Term, label: Hashable) -> Term:
-    """Name the positive class in a term, and in the name of the term."""
-
-    def name_class(part: Any) -> Any:
-        return Label(label, excluded=part.index == 0) if isinstance(part, ClassPosition) else part
-
-    event = term.event.map_classes(name_class)
-    rows, on, where = (tuple(map(name_class, part)) for part in (term.rows, term.on, term.where))
-    is_named = (event, rows) != (term.event, term.rows) and term.name in _RATES_OF_A_CLASS
-    name = name_with_label(term.name, label) if is_named else term.name
-    return Term(name, event, rows, on, where, term.amount)
 
 
 def as_log_loss(

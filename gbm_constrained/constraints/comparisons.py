@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations, product
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,19 @@ from gbm_constrained.constraints.base import (
     refuse_uncalled,
     shorten_number,
 )
-from gbm_constrained.constraints.selectors import Columns, LinearCombination, Missing
+from gbm_constrained.constraints.selectors import (
+    MISSING,
+    Columns,
+    Missing,
+    write_level,
+)
+from gbm_constrained.constraints.writing import (
+    NotTextError,
+    write_call,
+    write_list,
+    write_number,
+    write_value,
+)
 
 __all__ = ["overall"]
 
@@ -68,7 +80,7 @@ class Grouped(Expression):
             raise ValueError(f"min_group_size must be an integer >= 1, got {size!r}.")
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> Columns:  # type: ignore[override]
         """Names of the columns whose groups are compared, without all sensitive features."""
         return self.by or ()
 
@@ -77,11 +89,21 @@ class Grouped(Expression):
         """Smallest number of groups that can be compared."""
         return 1
 
-    def functionals(
-        self, groups: Sequence[GroupT]
-    ) -> list[tuple[LinearCombination, GroupT | None]]:
+    def functionals(self, groups: Sequence[GroupT]) -> list[tuple[Rate, GroupT | None]]:
         """List the rates of each group, those of one group after those of another."""
         return [(rate, group) for group in groups for rate in self.rates]
+
+    def arguments(self) -> dict[str, str | None]:
+        """Write the options of the comparison that differ from the defaults."""
+        given: dict[str, str | None] = dict.fromkeys(("by", "reference", "slack"))
+        if self.by is not None:
+            is_single = len(self.by) == 1 and self.by[0] is not None
+            names = list(map(write_value, self.by))
+            given["by"] = names[0] if is_single else write_list(names)
+        for name in ("missing", "min_group_size", "small_groups"):
+            value = getattr(self, name)
+            given[name] = None if value == getattr(Grouped, name) else write_value(value)
+        return given
 
     @property
     def options(self) -> str:
@@ -129,6 +151,15 @@ class GroupedRate(Grouped):
     def range(self) -> tuple[float, float]:
         """Smallest and largest value of the comparison over all predictions."""
         return self.rate.range
+
+    def with_positive_class(self, label: Hashable) -> Self:
+        """Name the positive class in the rate."""
+        return replace(self, rate=self.rate.with_positive_class(label))
+
+    def to_python(self) -> str:
+        """Write the call that makes the comparison."""
+        name = type(self).__name__.lower()
+        return write_call(name, self.rate.to_python(), **self.arguments())
 
     def __str__(self) -> str:
         return f"{type(self).__name__.lower()}({self.rate}{self.options})"
@@ -191,7 +222,7 @@ class Paired(Grouped):
         return isinstance(self.reference, Overall)
 
     @property
-    def reference_group(self) -> tuple[Hashable, ...] | None:
+    def reference_group(self) -> tuple[Hashable, ...] | None:  # type: ignore[override]
         """Name of the group that all others are compared with, if there is one."""
         if self.reference is None or self.compares_with_overall:
             return None
@@ -202,9 +233,7 @@ class Paired(Grouped):
         """Smallest number of groups that can be compared."""
         return 2  # The one group that there is equals its reference, whatever the decisions.
 
-    def functionals(
-        self, groups: Sequence[GroupT]
-    ) -> list[tuple[LinearCombination, GroupT | None]]:
+    def functionals(self, groups: Sequence[GroupT]) -> list[tuple[Rate, GroupT | None]]:
         """List the rates of each group, and those of all rows where these are the reference."""
         functionals = super().functionals(groups)
         if self.compares_with_overall:
@@ -234,6 +263,18 @@ class Paired(Grouped):
             return np.nan
         return float(np.nanmax(values) - np.nanmin(values))
 
+    def arguments(self) -> dict[str, str | None]:
+        """Write the options of the comparison, the reference among them."""
+        given, reference = super().arguments(), self.reference
+        if reference == MISSING:
+            raise NotTextError("None as a reference is none: name the rows without a value")
+        if isinstance(reference, tuple):
+            values = ", ".join(map(write_level, reference))
+            given["reference"] = f"({values},)" if len(reference) == 1 else f"({values})"
+        elif reference is not None:
+            given["reference"] = "overall" if reference == overall else write_value(reference)
+        return given
+
     @property
     def options(self) -> str:
         """Options that differ from the defaults, as printed."""
@@ -243,10 +284,6 @@ class Paired(Grouped):
 
 OPTIONS = ("by", "missing", "min_group_size", "small_groups", "reference")
 MOST_ROWS = 5000  # Rows of one constraint, each of which costs time in every iteration.
-REASON_AND_REMEDY = (
-    "gaps have sums with other gaps between the same groups, and multiples by positive numbers, "
-    "and no others are convex. Bound each by itself."
-)
 Part: TypeAlias = tuple[float, Rate | Quotient]
 
 
@@ -255,6 +292,10 @@ class Gap(GroupedRate, Paired):
     """The largest difference of a rate between groups, or between any group and a reference."""
 
     is_difference: ClassVar[bool] = True
+    reason_and_remedy = (
+        "gaps have sums with other gaps between the same groups, and multiples by positive "
+        "numbers, and no others are convex. Bound each by itself."
+    )
 
     @property
     def range(self) -> tuple[float, float]:
@@ -281,11 +322,6 @@ class Gap(GroupedRate, Paired):
 
     def __ge__(self, bound: Any) -> Constraint:
         raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
-
-    @property
-    def reason_and_remedy(self) -> str:
-        """Why the gap has no other arithmetic, and what is written instead."""
-        return REASON_AND_REMEDY
 
     def __add__(self, other: Any) -> GapNorm:
         return self._as_sum(other)._plus(other)
@@ -316,17 +352,11 @@ class Ratio(Gap):
     senses: ClassVar[tuple[Sense, ...]] = (">=",)
     is_difference: ClassVar[bool] = False
 
+    reason_and_remedy = Expression.reason_and_remedy
+    range = (0.0, 1.0)
+    bounds_accepted = "a ratio in [0, 1]: four fifths is written 0.8"
+
     slack: float = 0.0
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest ratio that predictions can make."""
-        return 0.0, 1.0
-
-    @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
-        return "a ratio in [0, 1]: four fifths is written 0.8"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -339,15 +369,14 @@ class Ratio(Gap):
                 f"slack must be a non-negative number, got {shorten_number(self.slack)}."
             )
 
+    def arguments(self) -> dict[str, str | None]:
+        """Write the options of the comparison, the slack among them."""
+        return super().arguments() | {"slack": write_number(self.slack) if self.slack else None}
+
     @property
     def options(self) -> str:
         """Options that differ from the defaults, as printed."""
         return super().options + (f", slack={self.slack:g}" if self.slack else "")
-
-    @property
-    def reason_and_remedy(self) -> str:
-        """Why the ratio has no arithmetic, and what is written instead."""
-        return Expression.reason_and_remedy.fget(self)  # type: ignore[attr-defined,no-any-return]
 
     def rows(
         self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
@@ -398,6 +427,8 @@ class GapNorm(Paired):
         Order of the norm, one or more; infinity is the largest gap.
     """
 
+    reason_and_remedy = Gap.reason_and_remedy
+
     parts: tuple[Part, ...]
     p: float = 1.0
 
@@ -430,39 +461,30 @@ class GapNorm(Paired):
             for first, last in pairwise(starts.tolist())
         ]
 
-    def _choices(self, n_groups: int) -> list[tuple[tuple[int, int], ...]]:
-        """List the choices of an ordered pair of groups by each part that has rows together."""
-        pairs = self.pairs(n_groups)
-        n_rows = len(pairs) ** (1 if self.p == math.inf else len(self.parts))
-        if n_rows > MOST_ROWS:
-            raise ValueError(
-                f"it compares {n_groups} groups by {len(self.parts)} gaps, which makes {n_rows} "
-                f"rows, more than {MOST_ROWS}: put groups of few rows together with "
-                f"small_groups='merge', or bound each gap by itself."
-            )
-        return list(product(pairs, repeat=1 if self.p == math.inf else len(self.parts)))
-
     def _rows(self, at: Sequence[int]) -> list[tuple[tuple[Part, ...], list[list[int]]]]:
         """List the parts of each row, and the functionals of two groups that each part compares.
 
-        The largest gap has rows of each part alone, and other norms have rows of all parts.
+        The largest gap has rows of each part alone, and other norms have rows of all parts, one
+        for each choice of an ordered pair of groups by each part.
         """
-        n_groups = len(at) // len(self.rates)
-        by_part = self._by_part(at, n_groups)
-        alone = self.p == math.inf
-        together = (
-            [(i,) for i in range(len(self.parts))] if alone else [tuple(range(len(by_part)))]
-        )
+        n_groups, n_parts = len(at) // len(self.rates), len(self.parts)
+        by_part, pairs = self._by_part(at, n_groups), self.pairs(n_groups)
+        positions = range(n_parts)
+        members = [(i,) for i in positions] if self.p == math.inf else [tuple(positions)]
+        n_rows = len(pairs) ** len(members[0])
+        if n_rows > MOST_ROWS:
+            raise ValueError(
+                f"it compares {n_groups} groups by {n_parts} gaps, which makes {n_rows} "
+                f"rows, more than {MOST_ROWS}: put groups of few rows together with "
+                f"small_groups='merge', or bound each gap by itself."
+            )
         return [
             (
-                tuple(self.parts[i] for i in members),
-                [
-                    [*by_part[i][g], *by_part[i][h]]
-                    for i, (g, h) in zip(members, choice, strict=True)
-                ],
+                tuple(self.parts[i] for i in row),
+                [[*by_part[i][g], *by_part[i][h]] for i, (g, h) in zip(row, choice, strict=True)],
             )
-            for members in together
-            for choice in self._choices(n_groups)
+            for row in members
+            for choice in product(pairs, repeat=len(row))
         ]
 
     def rows(
@@ -535,11 +557,6 @@ class GapNorm(Paired):
                     f"bound it by a constraint of its own."
                 )
 
-    @property
-    def reason_and_remedy(self) -> str:
-        """Why norms of gaps have no other arithmetic, and what is written instead."""
-        return REASON_AND_REMEDY
-
     def _plus(self, other: Any) -> GapNorm:
         if isinstance(other, Gap):
             other = other._as_sum(self)
@@ -570,6 +587,25 @@ class GapNorm(Paired):
 
     def __ge__(self, bound: Any) -> Constraint:
         raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
+
+    def with_positive_class(self, label: Hashable) -> GapNorm:
+        """Name the positive class in the rates of all gaps."""
+        parts = tuple((weight, of.with_positive_class(label)) for weight, of in self.parts)
+        return replace(self, parts=parts)
+
+    def to_python(self) -> str:
+        """Write the sum of gaps, or the norm of them."""
+        given = self.arguments()
+        factors = [
+            "" if weight == 1.0 else f"{write_number(weight)} * " for weight, _ in self.parts
+        ]
+        rates = [of.to_python() for _, of in self.parts]
+        if self.p == 1.0:
+            gaps = [write_call("gap", rate, **given) for rate in rates]
+            return " + ".join(map("".join, zip(factors, gaps, strict=True)))
+        p = "float('inf')" if self.p == math.inf else write_number(self.p)
+        # A norm is multiplied as a whole.
+        return factors[0] + write_call("gap_norm", write_list(rates), **given, p=p)
 
     def __str__(self) -> str:
         if self.p == 1.0:

@@ -86,19 +86,23 @@ from gbm_constrained.constraints.rates import (
     make_rate,
     mean_loss,
     mean_rank,
-    name_with_label,
     ratio,
     selection_rate,
     tpr,
 )
 from gbm_constrained.constraints.selectors import (
     Correct,
+    Event,
     Misclassified,
     Predicted,
+    Selector,
     as_selectors,
+    name_with_label,
     to_python_scalar,
+    write_level,
 )
 from gbm_constrained.constraints.selectors import label as rows_of_label
+from gbm_constrained.constraints.writing import write_call, write_list, write_number
 
 __all__ = [
     "AverageEqualityGap",
@@ -123,7 +127,6 @@ __all__ = [
 ]
 
 
-SUM_TOLERANCE = 1e-6  # By which targets may miss the sum of one, from rounding to six digits.
 SMALLEST_SHARE = 1e-9
 """Smallest share of predictions at which the divergence has a gradient: less than one row of any
 table, and steeper than any cut that solvers take."""
@@ -149,7 +152,7 @@ class OfShares(Expression):
     classes: tuple[Hashable, ...] | None = None
 
     @property
-    def needs_classes(self) -> bool:
+    def needs_classes(self) -> bool:  # type: ignore[override]
         """Whether the rates are unknown until the classes are known."""
         return self.classes is None
 
@@ -184,23 +187,30 @@ class OfShares(Expression):
     def __ge__(self, bound: Any) -> Constraint:
         raise TypeError(f"{self} >= {bound}: {self.preset} can only be bounded from above.")
 
+    def write_targets(
+        self,
+        write_label: Callable[[Any], str] = repr,
+        write_share: Callable[[float], str] = "{:g}".format,
+    ) -> str | None:
+        """Write the targets as Python; None where they are the shares of the labels."""
+        if self.to is None:
+            return None
+        if not isinstance(self.to[0], tuple):
+            return write_list([write_share(target) for target in self.to])
+        named = [f"{write_label(k)}: {write_share(share)}" for k, share in self.to]
+        return f"{{{', '.join(named)}}}"
+
     def write_bound(self, sense: Sense, bound: float) -> str:
         """Write a bound as the preset that makes it."""
-        to = "" if self.to is None else f", to={self.written_targets}"
-        return f"{self.preset}(within={bound:g}{to})"
+        return write_call(self.preset, within=f"{bound:g}", to=self.write_targets())
 
-    @property
-    def written_targets(self) -> str:
-        """The targets as Python."""
-        assert self.to is not None
-        named = [target for target in self.to if isinstance(target, tuple)]
-        if not named:
-            return f"[{', '.join(f'{target:g}' for target in self.to)}]"
-        return f"{{{', '.join(f'{label!r}: {target:g}' for label, target in named)}}}"
+    def bound_to_python(self, sense: Sense, bound: float) -> str:
+        """Write the preset that makes a bound, with all digits."""
+        to = self.write_targets(write_level, write_number)
+        return write_call(self.preset, within=write_number(bound), to=to)
 
     def __str__(self) -> str:
-        to = "" if self.to is None else f"to={self.written_targets}"
-        return f"{self.preset}({to})"
+        return write_call(self.preset, to=self.write_targets())
 
 
 @dataclass(frozen=True, repr=False)
@@ -209,6 +219,8 @@ class CoverageDifference(OfShares):
 
     bounds_each_rate: ClassVar[bool] = True
     preset: ClassVar[str] = "Coverage"
+    range = (0.0, 1.0)
+    bounds_accepted = "a difference of shares in [0, 1]: 1 per cent is written 0.01"
 
     @property
     def rates(self) -> tuple[Rate, ...]:
@@ -216,20 +228,9 @@ class CoverageDifference(OfShares):
         labels = self.classes or ()
         if self.targets is None:
             return tuple(map(_difference, labels))
-        pairs = zip(
-            labels, self.targets.tolist(), strict=False
-        )  # No labels before they are known.
+        # There are no labels before they are known.
+        pairs = zip(labels, self.targets.tolist(), strict=False)
         return tuple(selection_rate(label) - target for label, target in pairs)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest difference that predictions can make."""
-        return 0.0, 1.0
-
-    @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
-        return "a difference of shares in [0, 1]: 1 per cent is written 0.01"
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the classes."""
@@ -262,8 +263,9 @@ class CoverageDivergence(OfShares):
     divergence is convex in both together.
     """
 
-    has_linear_rows: ClassVar[bool] = False
     preset: ClassVar[str] = "Quantification"
+    range = (0.0, math.inf)
+    bounds_accepted = "a finite divergence in nats that is not negative"
 
     @property
     def rates(self) -> tuple[Rate, ...]:
@@ -271,22 +273,6 @@ class CoverageDivergence(OfShares):
         labels = self.classes or ()
         predicted = tuple(selection_rate(label) for label in labels)
         return predicted if self.to is not None else (*predicted, *map(_share, labels))
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest divergence."""
-        return 0.0, math.inf
-
-    @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
-        return "a finite divergence in nats that is not negative"
-
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
-        """Return no rows: the divergence is convex, and no linear rows state its bound."""
-        return []
 
     def _parts(self, functionals: Float) -> tuple[Float, Float]:
         """Split functionals into the shares of predictions and the targets."""
@@ -321,26 +307,23 @@ class CoverageDivergence(OfShares):
         return np.concatenate([-ratio, of_target])
 
 
+def _joint_rate(name: str, event: Event, label: Hashable, where: Selector) -> Rate:
+    """Make the share of all rows in which a class meets an event."""
+    return make_rate(name_with_label(name, label), event, Taken(), where=(where,))
+
+
 def _difference(label: Hashable) -> Rate:
     """Make the share of predictions of a class less the share of its labels."""
     negative, positive = classes_of(label)
-    false_positives, false_negatives = (
-        name_with_label(name, label) for name in ("false_positives", "false_negatives")
-    )
-    more = make_rate(false_positives, Predicted(positive), Taken(), where=(negative,))
-    found: Rate = more - make_rate(false_negatives, Misclassified(), Taken(), where=(positive,))
-    return found
+    more = _joint_rate("false_positives", Predicted(positive), label, negative)
+    return more - _joint_rate("false_negatives", Misclassified(), label, positive)
 
 
 def _share(label: Hashable) -> Rate:
     """Make the share of the labels of a class, which no decision changes."""
-    _, positive = classes_of(label)
-    right = make_rate(
-        name_with_label("true_positives", label), Correct(), Taken(), where=(positive,)
-    )
-    wrong = name_with_label("false_negatives", label)
-    found: Rate = right + make_rate(wrong, Misclassified(), Taken(), where=(positive,))
-    return found
+    positive = classes_of(label)[1]
+    right = _joint_rate("true_positives", Correct(), label, positive)
+    return right + _joint_rate("false_negatives", Misclassified(), label, positive)
 
 
 def read_targets(preset: str, to: Any) -> Targets:
@@ -370,7 +353,7 @@ def read_targets(preset: str, to: Any) -> Targets:
                 f"{share!r}: 20 per cent is written 0.2."
             )
     total = math.fsum(shares)
-    if abs(total - 1.0) > SUM_TOLERANCE:
+    if abs(total - 1.0) > 1e-6:  # Shares may be rounded to six digits.
         raise ValueError(
             f"to= of {preset} must sum to one, and its {len(shares)} shares sum to {total:g}: "
             f"divide each by the sum, or leave to= out for the shares of the labels."
@@ -382,7 +365,6 @@ def read_targets(preset: str, to: Any) -> Targets:
 FAIRLEARN_LOSSES = {
     "ZeroOneLoss": "zero_one", "SquareLoss": "squared", "AbsoluteLoss": "absolute"
 }  # fmt: skip
-DEFAULT_DIFFERENCE_BOUND = 0.01  # The default of fairlearn.
 By = str | Sequence[str] | None
 SHARED_PARAMETERS = {
     "difference_bound": """difference_bound : float, default=None
@@ -445,7 +427,7 @@ def _parity(
             raise ValueError(f"ratio_bound must be in (0, 1], got {ratio_bound!r}.")
         compared = ratio(rate, by=by, reference=overall, slack=ratio_bound_slack)
         return Constraint(compared, ">=", ratio_bound)
-    bound = DEFAULT_DIFFERENCE_BOUND if difference_bound is None else difference_bound
+    bound = 0.01 if difference_bound is None else difference_bound  # As in fairlearn.
     return Constraint(gap(rate, by=by, reference=overall), "<=", bound)
 
 
@@ -825,13 +807,11 @@ ErrorRateParity or BoundedGroupLoss
         If the constraint is another one, or has no bound.
     """
     name = type(moment).__name__
-    rates = {
-        "DemographicParity": (selection_rate(),),
-        "TruePositiveRateParity": (tpr(),),
-        "FalsePositiveRateParity": (fpr(),),
-        "EqualizedOdds": (tpr(), fpr()),
-        "ErrorRateParity": (error_rate(),),
-    }
+    parities = (
+        DemographicParity, TruePositiveRateParity, FalsePositiveRateParity, EqualizedOdds,
+        ErrorRateParity,
+    )  # fmt: skip
+    presets: dict[str, Callable[..., Any]] = {preset.__name__: preset for preset in parities}
     if name == "BoundedGroupLoss" and isinstance(name_of_loss(moment.reduction_loss), str):
         if moment.upper_bound is None:
             raise ValueError(
@@ -840,14 +820,13 @@ ErrorRateParity or BoundedGroupLoss
             )
         loss = moment.reduction_loss
         return (BoundedGroupLoss(loss, upper_bound=float(moment.upper_bound)),)
-    if name not in rates:
+    if name not in presets:
         raise TypeError(
             f"fairlearn's {moment!r} is not a constraint on a classifier's rates that is known "
-            f"here: {list(rates)} and BoundedGroupLoss are."
+            f"here: {list(presets)} and BoundedGroupLoss are."
         )
+    bounds = {"ratio_bound": float(moment.ratio), "ratio_bound_slack": float(moment.eps)}
     if moment.ratio == 1.0:
-        return tuple(gap(rate, reference=overall) <= float(moment.eps) for rate in rates[name])
-    return tuple(
-        ratio(rate, reference=overall, slack=float(moment.eps)) >= float(moment.ratio)
-        for rate in rates[name]
-    )
+        bounds = {"difference_bound": float(moment.eps)}
+    found = presets[name](**bounds)
+    return found if isinstance(found, tuple) else (found,)

@@ -69,7 +69,6 @@ precision() >= 0.9
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -85,8 +84,8 @@ from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import (
     Constraint,
     CurvedRow,
+    CurveFunction,
     Expression,
-    LinearRow,
     Quotient,
     Rate,
     Sense,
@@ -114,8 +113,11 @@ from gbm_constrained.constraints.selectors import (
     as_level,
     as_selectors,
     check_hashable,
+    name_with_label,
     to_python_scalar,
+    write_selectors,
 )
+from gbm_constrained.constraints.writing import write_call, write_list, write_number, write_value
 
 __all__ = [
     "accuracy",
@@ -234,9 +236,21 @@ def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | C
     return Label(to_python_scalar(label), excluded=True), Label(to_python_scalar(label))
 
 
-def name_with_label(name: str, label: Hashable | None) -> str:
-    """Write the name of a rate with its class."""
-    return name if label is None else f"{name}({to_python_scalar(label)!r})"
+def make_class_rate(
+    name: str,
+    label: Hashable | None,
+    taken: Taken,
+    predicted: Literal["negative", "positive"] | None,
+    among: Literal["negative", "positive"] | None = None,
+) -> Rate:
+    """Make the share of predictions of one of two classes, or of errors without `predicted`.
+
+    It is taken over the rows of the class `among`, or over all rows.
+    """
+    classes = dict(zip(("negative", "positive"), classes_of(label), strict=True))
+    event = Misclassified() if predicted is None else Predicted(classes[predicted])
+    rows = () if among is None else (classes[among],)
+    return make_rate(name_with_label(name, label), event, taken, rows)
 
 
 def joint_rates(label: Hashable | None, taken: Taken) -> tuple[Rate, Rate, Rate]:
@@ -308,6 +322,10 @@ class DecisionCost(Event):
             )
         table = np.vstack([self.matrix, np.zeros(classes.size)])
         return np.asarray(table[np.minimum(levels.of_cells["label"], classes.size)])
+
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the costs of decisions."""
+        return [write_list([write_list(list(map(write_number, row))) for row in self.matrix])], {}
 
     def __str__(self) -> str:
         rows = [f"[{', '.join(f'{entry:g}' for entry in row)}]" for row in self.matrix]
@@ -464,11 +482,7 @@ class RowFunction(Event):
     is_linear: ClassVar[bool] = False
     is_step: ClassVar[bool] = False
     limits: Limits | None = None
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        return -math.inf, math.inf
+    range = (-math.inf, math.inf)
 
     @property
     def stated_range(self) -> tuple[float, float]:
@@ -485,6 +499,11 @@ class RowFunction(Event):
         n_cells = levels.of_cells["label"].size
         return np.broadcast_to(levels.classes == self.key, (n_cells, levels.classes.size))
 
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the stated range of a row."""
+        limits = self.limits
+        return [], {"range": limits and write_list(list(map(write_number, limits)))}
+
 
 @dataclass(frozen=True)
 class RowLoss(RowFunction):
@@ -498,15 +517,17 @@ class RowLoss(RowFunction):
 
     needs_labels: ClassVar[bool] = True
     is_convex: ClassVar[bool] = True
+    range = (0.0, math.inf)
 
     loss: LossName = field()
     parameter: float | None = None
     limits: Limits | None = None
 
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        return 0.0, math.inf
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the loss, its parameter, and the stated range of a row."""
+        name = "delta" if self.loss == "huber" else "alpha"
+        value = None if self.parameter is None else write_number(self.parameter)
+        return [write_value(self.loss)], {name: value, **super().arguments()[1]}
 
 
 @dataclass(frozen=True)
@@ -535,13 +556,13 @@ class Above(RowFunction):
     """Whether the prediction is above a threshold."""
 
     is_step: ClassVar[bool] = True
+    range = (0.0, 1.0)
 
     threshold: float = field()
 
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        return 0.0, 1.0
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the threshold."""
+        return [write_number(self.threshold)], {}
 
 
 @dataclass(frozen=True)
@@ -550,11 +571,7 @@ class Covered(RowFunction):
 
     needs_labels: ClassVar[bool] = True
     is_step: ClassVar[bool] = True
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        return 0.0, 1.0
+    range = (0.0, 1.0)
 
 
 @document_rate
@@ -593,7 +610,7 @@ def mean_loss(
     given = [str(loss)]
     if parameter is not None:
         given.append(f"{'delta' if loss == 'huber' else 'alpha'}={parameter:g}")
-    name = f"mean_loss({', '.join([*given, *_name_limits(limits)])})"
+    name = _name_mean("mean_loss", given, limits)
     return make_rate(name, RowLoss(loss, parameter, limits), Taken(on, weight, cap))
 
 
@@ -613,14 +630,11 @@ def read_limits(given: Any) -> Limits | None:
     return low, high
 
 
-def _name_limits(limits: Limits | None) -> list[str]:
-    """Write what a name says of the stated range of a row; nothing without any."""
-    return [] if limits is None else [f"range=[{limits[0]:g}, {limits[1]:g}]"]
-
-
-def _name_mean(name: str, limits: Limits | None) -> str:
-    """Write the name of a mean that has no other argument than its range."""
-    return name if limits is None else f"{name}({_name_limits(limits)[0]})"
+def _name_mean(name: str, arguments: Sequence[str], limits: Limits | None) -> str:
+    """Write the name of a mean with its arguments, the stated range of a row among them."""
+    stated = [] if limits is None else [f"range=[{limits[0]:g}, {limits[1]:g}]"]
+    given = ", ".join([*arguments, *stated])
+    return f"{name}({given})" if given else name
 
 
 def _read_parameter(loss: str, delta: float | None, alpha: float | None) -> float | None:
@@ -657,7 +671,7 @@ def mean_prediction(
     Rows need no target: the mean can be taken over a data set without any.
     """
     limits = read_limits(range)
-    name = _name_mean("mean_prediction", limits)
+    name = _name_mean("mean_prediction", [], limits)
     return make_rate(name, Prediction(limits), Taken(on, weight, cap))
 
 
@@ -671,7 +685,7 @@ def mean_residual(
 ) -> Rate:
     """Make the mean residual, ``mean(y - prediction)``: how much predictions are too low."""
     limits = read_limits(range)
-    name = _name_mean("mean_residual", limits)
+    name = _name_mean("mean_residual", [], limits)
     return make_rate(name, Residual(limits), Taken(on, weight, cap))
 
 
@@ -733,9 +747,6 @@ def refuse_rates(constraints: Iterable[Constraint]) -> None:
             )
 
 
-MOST_BINS = 100  # Bins of one error: each is a functional, and has rows of its own.
-
-
 def find_edges(bins: int) -> Float:
     """Find the ends of bins of equal width, shape (bins + 1,)."""
     return np.linspace(0.0, 1.0, bins + 1)
@@ -773,13 +784,9 @@ class BinResidual(Event):
         low, high = self.ends
         return f"{'(' if self.position else '['}{low:g}, {high:g}]"
 
-    def cost(self, levels: Levels) -> Bool:
-        """Return a table without events: a residual depends on scores, not on decisions."""
-        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
-
 
 @dataclass(frozen=True)
-class AbsoluteSums:
+class AbsoluteSums(CurveFunction):
     """Sum of the absolute values of functionals, less that of the functionals of another group.
 
     Parameters
@@ -797,11 +804,6 @@ class AbsoluteSums:
     def signs(self) -> tuple[int, ...]:
         """Sign of the derivative in each functional, which is that of the functional."""
         return (0,) * (self.n_bins * (2 if self.is_difference else 1))
-
-    @property
-    def denominators(self) -> tuple[int, ...]:
-        """Positions of functionals by which others are divided: there are none."""
-        return ()
 
     def values(self, functionals: Float) -> Float:
         """Compute the sums of several choices of functionals."""
@@ -824,26 +826,34 @@ class CalibrationErrors(Expression):
 
     senses: ClassVar[tuple[Sense, ...]] = ("<=",)
     is_curved: bool = True
+    range = (0.0, 1.0)
+    reason_and_remedy = "calibration errors have no sums and multiples. Bound each by itself."
+    rate: CalibrationError  # The error, or that of each group.
 
-    @abstractmethod
+    @property
+    def rates(self) -> tuple[Rate, ...]:
+        """Mean residuals of the bins."""
+        return self.rate.rates
+
     def errors(self, functionals: Float) -> Float:
         """Compute the error of each group from its mean residuals, shape (n_groups,)."""
+        return np.asarray(np.abs(functionals.reshape(-1, self.rate.bins)).sum(axis=1))
 
-    @property
-    def reason_and_remedy(self) -> str:
-        """Why the expression has no arithmetic, and what is written instead."""
-        return "calibration errors have no sums and multiples. Bound each by itself."
+    def n_comparisons(self, n_functionals: int) -> int:
+        """Count the groups."""
+        return n_functionals // self.rate.bins
 
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value over all probabilities."""
-        return 0.0, 1.0
+    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+        """Write a bound as a row for each group."""
+        n = self.rate.bins
+        return [
+            CurvedRow(tuple(at[i : i + n]), AbsoluteSums(n), bound) for i in range(0, len(at), n)
+        ]
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
-        """Return no linear rows: a bound of the expression is curved."""
-        return []
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Find the largest error, NaN where none is defined."""
+        found = self.errors(functionals)
+        return float(np.nanmax(found)) if not np.isnan(found).all() else np.nan
 
     def __ge__(self, bound: Any) -> Constraint:
         raise TypeError(
@@ -869,12 +879,18 @@ class CalibrationError(CalibrationErrors):
 
     def __post_init__(self) -> None:
         is_integer = isinstance(self.bins, Integral) and not isinstance(self.bins, bool)
-        if not is_integer or not 1 <= self.bins <= MOST_BINS:
+        # Each bin is a functional, and has rows of its own.
+        if not is_integer or not 1 <= self.bins <= 100:
             raise ValueError(
-                f"bins must be an integer from 1 to {MOST_BINS}, got {self.bins!r}: 10 is usual, "
+                f"bins must be an integer from 1 to 100, got {self.bins!r}: 10 is usual, "
                 f"and each bin needs rows."
             )
         object.__setattr__(self, "bins", int(self.bins))
+
+    @property
+    def rate(self) -> CalibrationError:  # type: ignore[override]
+        """The error itself."""
+        return self
 
     @cached_property
     def rates(self) -> tuple[Rate, ...]:
@@ -882,89 +898,40 @@ class CalibrationError(CalibrationErrors):
         events = [BinResidual(self.bins, k) for k in range(self.bins)]
         return tuple(Rate(((1.0, Term(f"residual in {e}", e, on=self.on)),)) for e in events)
 
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
-        """Write a bound as a row of the error."""
-        return [CurvedRow(tuple(at), AbsoluteSums(self.bins), bound)]
-
-    def errors(self, functionals: Float) -> Float:
-        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
-        return np.asarray(np.abs(functionals.reshape(-1, self.bins)).sum(axis=1))
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Compute the error, NaN where it is undefined."""
-        return float(self.errors(functionals)[0])
-
     def __str__(self) -> str:
         bins = "" if self.bins == CalibrationError.bins else f"(bins={self.bins})"
         on = f"[{', '.join(map(str, self.on))}]" if self.on else ""
         return f"calibration_error{bins}{on}"
 
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class CalibrationErrorsOfGroups(CalibrationErrors):
-    """Calibration errors of several groups.
-
-    Parameters
-    ----------
-    of : CalibrationError
-        The error of a group.
-    """
-
-    of: CalibrationError
-
-    @property
-    def rates(self) -> tuple[Rate, ...]:
-        """Mean residuals of the bins."""
-        return self.of.rates
-
-    def errors(self, functionals: Float) -> Float:
-        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
-        return self.of.errors(functionals)
+    def to_python(self) -> str:
+        """Write the call that makes the error."""
+        bins = None if self.bins == CalibrationError.bins else str(self.bins)
+        return write_call("calibration_error", bins=bins, on=write_selectors(self.on))
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class EachCalibrationError(CalibrationErrorsOfGroups, Grouped):
-    """The largest calibration error of a group.
+class EachCalibrationError(Grouped, CalibrationErrors):
+    """The largest calibration error of a group."""
 
-    Parameters
-    ----------
-    of : CalibrationError
-        The error of a group.
-    """
-
-    def n_comparisons(self, n_functionals: int) -> int:
-        """Count the groups."""
-        return n_functionals // self.of.bins
-
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
-        """Write a bound as a row for each group."""
-        n = self.of.bins
-        return [
-            CurvedRow(tuple(at[i : i + n]), AbsoluteSums(n), bound) for i in range(0, len(at), n)
-        ]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the largest error, NaN where none is defined."""
-        found = self.errors(functionals)
-        return float(np.nanmax(found)) if not np.isnan(found).all() else np.nan
+    rate: CalibrationError
 
     def __str__(self) -> str:
-        return f"each({self.of}{self.options})"
+        return f"each({self.rate}{self.options})"
+
+    def to_python(self) -> str:
+        """Write the call that makes the comparison."""
+        return write_call("each", self.rate.to_python(), **self.arguments())
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class CalibrationGap(CalibrationErrorsOfGroups, Paired):
-    """The largest difference of calibration errors between groups.
+class CalibrationGap(Paired, CalibrationErrors):
+    """The largest difference of calibration errors between groups."""
 
-    Parameters
-    ----------
-    of : CalibrationError
-        The error of a group.
-    """
+    rate: CalibrationError
 
     def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
         """Write a bound as a row for each ordered pair of groups."""
-        n = self.of.bins
+        n = self.rate.bins
         groups = [tuple(at[i : i + n]) for i in range(0, len(at), n)]
         difference = AbsoluteSums(n, is_difference=True)
         return [
@@ -976,7 +943,11 @@ class CalibrationGap(CalibrationErrorsOfGroups, Paired):
         return self.find_gap(self.errors(functionals))
 
     def __str__(self) -> str:
-        return f"gap({self.of}{self.options})"
+        return f"gap({self.rate}{self.options})"
+
+    def to_python(self) -> str:
+        """Write the call that makes the comparison."""
+        return write_call("gap", self.rate.to_python(), **self.arguments())
 
 
 @document_rate
@@ -1033,11 +1004,7 @@ def selection_rate(
 
     Rows need no label: the rate can be taken over an unlabelled data set.
     """
-    return make_rate(
-        name_with_label("selection_rate", label),
-        Predicted(classes_of(label)[1]),
-        Taken(on, weight, cap),
-    )
+    return make_class_rate("selection_rate", label, Taken(on, weight, cap), "positive")
 
 
 @document_rate
@@ -1045,10 +1012,7 @@ def tpr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the true positive rate, ``P(prediction = 1 | y = 1)``."""
-    _, positive = classes_of(label)
-    return make_rate(
-        name_with_label("tpr", label), Predicted(positive), Taken(on, weight, cap), (positive,)
-    )
+    return make_class_rate("tpr", label, Taken(on, weight, cap), "positive", "positive")
 
 
 @document_rate
@@ -1056,10 +1020,7 @@ def recall(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``."""
-    _, positive = classes_of(label)
-    return make_rate(
-        name_with_label("recall", label), Predicted(positive), Taken(on, weight, cap), (positive,)
-    )
+    return make_class_rate("recall", label, Taken(on, weight, cap), "positive", "positive")
 
 
 @document_rate
@@ -1067,12 +1028,7 @@ def fnr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``."""
-    return make_rate(
-        name_with_label("fnr", label),
-        Misclassified(),
-        Taken(on, weight, cap),
-        (classes_of(label)[1],),
-    )
+    return make_class_rate("fnr", label, Taken(on, weight, cap), None, "positive")
 
 
 @document_rate
@@ -1080,10 +1036,7 @@ def fpr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the false positive rate, ``P(prediction = 1 | y != 1)``."""
-    negative, positive = classes_of(label)
-    return make_rate(
-        name_with_label("fpr", label), Predicted(positive), Taken(on, weight, cap), (negative,)
-    )
+    return make_class_rate("fpr", label, Taken(on, weight, cap), "positive", "negative")
 
 
 @document_rate
@@ -1091,10 +1044,7 @@ def tnr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``."""
-    negative, _ = classes_of(label)
-    return make_rate(
-        name_with_label("tnr", label), Predicted(negative), Taken(on, weight, cap), (negative,)
-    )
+    return make_class_rate("tnr", label, Taken(on, weight, cap), "negative", "negative")
 
 
 @document_rate
@@ -1110,12 +1060,9 @@ def class_error(
     k : hashable
         The class label, as it stands in ``y``.
     """
-    return make_rate(
-        name_with_label("class_error", k),
-        Misclassified(),
-        Taken(on, weight, cap),
-        (Label(to_python_scalar(k)),),
-    )
+    rows = (Label(to_python_scalar(k)),)
+    name = name_with_label("class_error", k)
+    return make_rate(name, Misclassified(), Taken(on, weight, cap), rows)
 
 
 @document_rate
@@ -1241,7 +1188,7 @@ def each(
         The rate of each group.
     """
     if isinstance(rate, CalibrationError):
-        return EachCalibrationError(of=rate, by=read_columns(by), **options)
+        return EachCalibrationError(rate=rate, by=read_columns(by), **options)
     return Each(rate=rate, by=read_columns(by), **options)
 
 
@@ -1275,7 +1222,7 @@ def gap(
         parts = ((1.0, rate),)
         return GapNorm(parts=parts, by=read_columns(by), reference=reference, **options)
     if isinstance(rate, CalibrationError):
-        return CalibrationGap(of=rate, by=read_columns(by), reference=reference, **options)
+        return CalibrationGap(rate=rate, by=read_columns(by), reference=reference, **options)
     return Gap(rate=rate, by=read_columns(by), reference=reference, **options)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeAlias
@@ -18,6 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from gbm_constrained._dataframes import as_array, as_column, index_of
 from gbm_constrained._messages import is_finite, join_truncated
 from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained.constraints.writing import (
+    NotTextError,
+    write_call,
+    write_number,
+    write_value,
+)
 
 __all__ = ["dataset", "label"]
 
@@ -107,6 +113,16 @@ class ReferenceModel:
 
     def __repr__(self) -> str:
         return f"ReferenceModel({self})"
+
+    def to_python(self) -> str:
+        """Write the name of the column of decisions."""
+        if isinstance(self.column, str):
+            return write_value(self.column)
+        held = "decisions of single rows" if self.decisions is not None else str(self)
+        raise NotTextError(
+            f"it compares with {held}: put the other model's decisions into a column, and name "
+            f"that"
+        )
 
 
 Missing: TypeAlias = Literal["group", "raise"]
@@ -416,6 +432,36 @@ def dataset(name: str) -> DataSet:
     return DataSet(name)
 
 
+def write_level(level: Any) -> str:
+    """Write a level of groups, None if it is that of rows without a value."""
+    return "None" if level == MISSING else write_value(level)
+
+
+def write_selectors(selectors: Sequence[Selector]) -> str | None:
+    """Write selectors; adjacent columns share one ``{...}``, which names a column once."""
+    parts: list[str] = []
+    columns: dict[Hashable, str] = {}
+    for selector in selectors:
+        if isinstance(selector, Column):
+            if columns and selector.name not in columns:
+                parts.pop()
+            else:
+                columns = {}
+            columns[selector.name] = f"{write_value(selector.name)}: {write_level(selector.value)}"
+            parts.append(f"{{{', '.join(columns.values())}}}")
+            continue
+        columns = {}
+        if isinstance(selector, Label) and not selector.excluded:
+            parts.append(f"label({write_level(selector.value)})")
+        elif isinstance(selector, DataSet):
+            parts.append(f"dataset({write_value(selector.name)})")
+        else:
+            raise NotTextError(
+                f"it is about a {selector}: put it into a column, and write on={{column: true}}"
+            )
+    return f"({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or None
+
+
 def as_selectors(on: Any) -> tuple[Selector, ...]:
     """Read what ``on=`` was given as selectors that rows must satisfy together."""
     if on is None:
@@ -489,6 +535,15 @@ class Amount:
         """Unpack the amounts of an array, (n_samples,)."""
         return np.frombuffer(self.packed, dtype=np.float64)
 
+    def arguments(self) -> dict[str, str | None]:
+        """Write the arguments that say what rows count for."""
+        if self.is_array:
+            raise NotTextError(
+                "it holds an amount for each row: put them into a column, and name that"
+            )
+        cap = None if self.cap is None else write_number(self.cap)
+        return {"weight": write_value(self.column), "cap": cap}
+
     def __str__(self) -> str:
         amounts = f"{self.n_samples} amounts" if self.is_array else str(self.column)
         return amounts if self.cap is None else f"{amounts}, cap={self.cap:g}"
@@ -497,7 +552,7 @@ class Amount:
 TargetClass: TypeAlias = Label | ClassPosition
 
 
-class Event(ABC):
+class Event:
     """Event that a rate counts, such as an error; or the cross-entropy of a row."""
 
     needs_labels: ClassVar[bool] = False
@@ -520,16 +575,20 @@ class Event(ABC):
         """Smallest and largest value of a row."""
         return 0.0, math.inf if self.is_loss else 1.0
 
-    @abstractmethod
     def cost(self, levels: Levels) -> Bool | Float:
         """Find the decisions at which the event happens, or what each of them costs.
 
-        The shape is (n_cells, n_classes).
+        The shape is (n_cells, n_classes). What depends on scores happens at no decision.
         """
+        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
 
     def map_classes(self, replace_class: Callable[[Any], Any]) -> Event:
         """Replace the classes that the event names, where there are any."""
         return self
+
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the arguments, without names and with names, that tell the event from others."""
+        return [], {}
 
 
 @dataclass(frozen=True)
@@ -560,10 +619,6 @@ class CrossEntropy(Event):
 
     needs_labels: ClassVar[bool] = True
     is_loss: ClassVar[bool] = True
-
-    def cost(self, levels: Levels) -> Bool:
-        """Return a table without events: a loss depends on probabilities, not on decisions."""
-        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -630,22 +685,42 @@ class RankedAbove(Event):
     @property
     def sides(self) -> tuple[str, ...]:  # type: ignore[override]
         """Restrictions of one side, and the sides of ``cross_auc`` that are not the usual ones."""
-        is_of_all = self.background == "all" and self.needs_group and bool(self.others)
         return (
             *(f"positives {part}" for part in self.first),
             *(f"negatives {part}" for part in self.second),
             *(["group negatives"] if self.group == "second" else []),
-            *(["background all"] if is_of_all else []),
+            *(["background all"] if self._is_of_all else []),
         )
+
+    @property
+    def _is_of_all(self) -> bool:
+        """Whether one side is of a group, and the other one of all rows of a class."""
+        return self.background == "all" and self.needs_group and bool(self.others)
 
     def map_classes(self, replace_class: Callable[[Any], Any]) -> RankedAbove:
         """Replace the classes of the score and of the rows that are compared."""
         target = replace_class(self.target)
         return replace(self, target=target, others=tuple(map(replace_class, self.others)))
 
-    def cost(self, levels: Levels) -> Bool:
-        """Return a table without events: a rank depends on scores, not on decisions."""
-        return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
+    def arguments(self) -> tuple[list[str], dict[str, str | None]]:
+        """Write the arguments that choose the sides of a pair rate."""
+        return [], {
+            "positives": write_selectors(self.first),
+            "negatives": write_selectors(self.second),
+            "group": write_value("negatives") if self.group == "second" else None,
+            "background": write_value("all") if self._is_of_all else None,
+        }
+
+
+# Rates whose printed names hold their class; the parts of quotients do not print.
+RATES_OF_A_CLASS = (
+    "auc", "cross_auc", "fnr", "fpr", "mean_rank", "recall", "selection_rate", "tnr", "tpr",
+)  # fmt: skip
+
+
+def name_with_label(name: str, label: Hashable | None) -> str:
+    """Write the name of a rate with its class."""
+    return name if label is None else f"{name}({to_python_scalar(label)!r})"
 
 
 @dataclass(frozen=True)
@@ -711,63 +786,42 @@ class Term:
         """Names of the further data sets that the term is taken over."""
         return tuple(part.name for part in self.on if isinstance(part, DataSet))
 
+    def with_positive_class(self, label: Hashable) -> Term:
+        """Name the positive class in the term, and in its printed name."""
+
+        def name_class(part: Any) -> Any:
+            is_position = isinstance(part, ClassPosition)
+            return Label(label, excluded=part.index == 0) if is_position else part
+
+        event = self.event.map_classes(name_class)
+        rows, on, where = (tuple(map(name_class, s)) for s in (self.rows, self.on, self.where))
+        is_named = (event, rows) != (self.event, self.rows) and self.name in RATES_OF_A_CLASS
+        name = name_with_label(self.name, label) if is_named else self.name
+        return Term(name, event, rows, on, where, self.amount)
+
+    def to_python(self, name: str, normalize: str | None) -> str:
+        """Write the call of a function `name` that makes the term, or a quotient of such terms."""
+        target = self.event.target
+        labels = [target or (*(self.where or self.rows), None)[0]]
+        if name == "confusion":  # The true class and the predicted one.
+            labels = [*(self.where or self.rows), target]
+        models = {"over" if name == "wins" else "to": m.to_python() for m in self.reference_models}
+        positional, named = self.event.arguments()
+        rows = {
+            "normalize": write_value(normalize) if normalize else None,
+            "on": write_selectors(self.on),
+            **(self.amount.arguments() if self.amount is not None else {}),
+        }
+        return write_call(
+            name,
+            *(write_level(one.value) for one in labels if isinstance(one, Label)),
+            *positional,
+            **models,
+            **({**rows, **named} if self.event.is_pair else {**named, **rows}),
+        )
+
     def __str__(self) -> str:
         restrictions = [*map(str, self.on), *self.event.sides]
         if self.amount is not None:
             restrictions.append(f"weight={self.amount}")
         return f"{self.name}[{', '.join(restrictions)}]" if restrictions else self.name
-
-
-@dataclass(frozen=True, repr=False)
-class LinearCombination:
-    """A linear combination of weighted means over rows."""
-
-    terms: tuple[tuple[float, Term], ...]  # Pairs of a coefficient and a mean.
-    constant: float = 0.0
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether the rate is made of nothing but mean cross-entropies."""
-        return bool(self.terms) and all(term.event.is_loss for _, term in self.terms)
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether the rate is made of nothing but pair rates."""
-        return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
-
-    @property
-    def amounts(self) -> tuple[Amount | None, ...]:
-        """What rows count for in the terms; None where they count as one."""
-        return tuple(dict.fromkeys(term.amount for _, term in self.terms))
-
-    @property
-    def coefficients(self) -> tuple[float, ...]:
-        """Coefficients of the terms."""
-        return tuple(a for a, _ in self.terms)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value over all predictions."""
-        ends = [[a * end if end else 0.0 for end in term.range] for a, term in self.terms]
-        return (
-            self.constant + sum(min(end) for end in ends),
-            self.constant + sum(max(end) for end in ends),
-        )
-
-    def restrict(self, *selectors: Any) -> Self:
-        """Return the same rate on the rows of further selectors, as ``on=`` reads them."""
-        more = [selector for part in selectors for selector in as_selectors(part)]
-        return replace(
-            self, terms=tuple((a, replace(t, on=(*t.on, *more))) for a, t in self.terms)
-        )
-
-    def __str__(self) -> str:
-        text = ""
-        for a, term in self.terms:
-            size = "" if abs(a) == 1.0 else f"{abs(a):g} * "
-            sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
-            text += f"{sign}{size}{term}"
-        if self.constant or not text:
-            sign = " - " if self.constant < 0 else " + "
-            text = text + f"{sign}{abs(self.constant):g}" if text else f"{self.constant:g}"
-        return text

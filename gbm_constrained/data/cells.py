@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -77,8 +77,6 @@ def find_cupy() -> Any | None:
         return None
 
 
-MASKED_SUM_CELLS = 12  # Largest number of cells for which sums by masks are the faster ones.
-MASKED_EXACT_SUM_CELLS = 4  # The same where any order of additions gives the exact sum.
 VIEW_CELLS = 2048  # Largest number of cells of a view of several constraints.
 MOST_CELLS = 1 << 20  # Largest number of cells of a view of one constraint.
 
@@ -127,6 +125,11 @@ class View:
     def __len__(self) -> int:
         return int(self.cells.stop - self.cells.start)
 
+    @property
+    def n_labels(self) -> int:
+        """Number of levels of the label, the first attribute of every view."""
+        return int(self.levels["label"][-1]) + 1
+
     def count(self) -> Float:
         """Count rows by cell of the view."""
         return to_host(np.bincount(self.small_codes, minlength=len(self))).astype(np.float64)
@@ -157,10 +160,22 @@ class View:
         np.maximum.at(found, view.small_codes, 1.0 if view.amount is None else view.amount)
         return found
 
+    def _map(self, function: Callable[[Any], Any]) -> View:
+        """Return the view with its codes and amounts as a function makes them."""
+        amount = None if self.amount is None else function(self.amount)
+        return replace(self, small_codes=function(self.small_codes), amount=amount)
+
     def to_host(self) -> View:
         """Return the view with its codes and amounts in the memory of the processor."""
-        amount = None if self.amount is None else to_host(self.amount)
-        return replace(self, small_codes=to_host(self.small_codes), amount=amount)
+        return self._map(to_host)
+
+    def on(self, xp: Any) -> View:
+        """Return the view with its codes in the memory of a module of arrays."""
+        return self._map(xp.asarray)
+
+    def take(self, index: NDArray[np.intp]) -> View:
+        """Return the same partition of some of the rows."""
+        return self._map(lambda of_rows: of_rows[index])
 
     @property
     def codes(self) -> Codes:
@@ -173,16 +188,6 @@ class View:
         """Write the entries of a table of the view's cells for a block of rows."""
         look_up(part, self.small_codes[rows], out)
         return out
-
-    def on(self, xp: Any) -> View:
-        """Return the view with its codes in the memory of a module of arrays."""
-        amount = None if self.amount is None else xp.asarray(self.amount)
-        return replace(self, small_codes=xp.asarray(self.small_codes), amount=amount)
-
-    def take(self, index: NDArray[np.intp]) -> View:
-        """Return the same partition of some of the rows."""
-        amount = None if self.amount is None else self.amount[index]
-        return replace(self, small_codes=self.small_codes[index], amount=amount)
 
     @cached_property
     def largest(self) -> int:
@@ -241,14 +246,22 @@ class Cells:
             [key for key in need if isinstance(key, Amount | None)] or [None] for need in needs
         ]
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
-        self._sizes = self._count_levels()
+        # Attributes have as many levels on all machines. Rows without a level, which have one
+        # more, may be on some of the machines.
+        keys = dict.fromkeys(key for need in (self.base, *self.needs) for key in need)
+        sizes = self.communicator.gather([rows.attribute(key).size for key in keys])
+        self._sizes = dict(zip(keys, map(max, zip(*sizes, strict=True)), strict=True))
         keys_of_views, amounts, view_of = self._spread_over_views(idle)
         self._views_of = [
             {amount: view_of[j, amount] for amount in of_one}
             for j, of_one in enumerate(self.amounts)
         ]
         self.view_of = tuple(next(iter(views.values())) for views in self._views_of)
-        self.views = tuple(self._make_views(keys_of_views, amounts))
+        views: list[View] = []
+        for of_view, amount in zip(keys_of_views, amounts, strict=True):
+            view = self.divide(of_view, start=views[-1].cells.stop if views else 0)
+            views.append(view if amount is None else replace(view, amount=rows.amounts(amount)))
+        self.views = tuple(views)
         label_levels = np.concatenate([view.levels["label"] for view in self.views])
         self.labels = np.where(label_levels < self.classes.size, label_levels, -1)
         self.in_objective = np.ones(self.labels.size, dtype=bool)
@@ -271,15 +284,6 @@ class Cells:
     def has_amounts(self) -> bool:
         """Whether rows of some view count for amounts."""
         return any(view.amount is not None for view in self.views)
-
-    def _count_levels(self) -> dict[Key, int]:
-        """Count the levels of each attribute, which are as many on all machines.
-
-        Rows without a level, which have one more, may be on some of the machines.
-        """
-        keys = dict.fromkeys(key for need in (self.base, *self.needs) for key in need)
-        sizes = self.communicator.gather([self.rows.attribute(key).size for key in keys])
-        return dict(zip(keys, map(max, zip(*sizes, strict=True)), strict=True))
 
     def _spread_over_views(
         self, idle: Collection[int]
@@ -332,15 +336,6 @@ class Cells:
     def shape_of(self, keys: Sequence[Key]) -> tuple[int, ...]:
         """Count the levels of each attribute."""
         return tuple(self._sizes[key] for key in keys)
-
-    def _make_views(
-        self, keys_of_views: Sequence[Sequence[Key]], amounts: Sequence[Amount | None]
-    ) -> Iterator[View]:
-        start = 0
-        for keys, amount in zip(keys_of_views, amounts, strict=True):
-            view = self.divide(keys, start=start)
-            yield view if amount is None else replace(view, amount=self.rows.amounts(amount))
-            start = view.cells.stop
 
     def divide(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
         """Divide the rows by attributes; `by_first` is a partition by the first of them."""
@@ -399,8 +394,10 @@ class Cells:
     def sum_by_cell(self, x: NDArray[Any], rows: slice) -> Float:
         """Sum values, or count booleans, of a block of rows by cell, (n_cells,)."""
         first, *others = self.views
+        # Sums by masks are the faster ones for few cells, fewer where any order of additions gives
+        # the exact sum.
         is_exact = x.dtype != np.bool_ and not self.communicator.holds_all_rows
-        most = MASKED_EXACT_SUM_CELLS if is_exact else MASKED_SUM_CELLS
+        most = 4 if is_exact else 12
         if len(first) > most or self.n_binding > 1:
             return np.concatenate([view.sum(x, rows) for view in self.views])
         # Products with an indicator are faster than bincount, which adds one number after the

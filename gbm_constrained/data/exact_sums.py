@@ -98,10 +98,7 @@ class Machine:
 Values: TypeAlias = NDArray[Any] | None  # One number or boolean for each row; None for ones.
 
 HALF = 2.0**26  # Whole numbers up to it are added without rounding, 2^27 of them.
-TINY = 2.0**-1000  # Least unit, by which values can be divided.
 BITS = 53  # Bits of the integers that float64 holds without error.
-# The trick of rounding by a sum needs this factor between the step and the largest value.
-ROOM = 2
 
 
 @dataclass(frozen=True)
@@ -131,8 +128,9 @@ class ExactSums:
         at most ``2^53`` steps. Rounding changes a value by half a step, at most ``n_rows * bound *
         2^-52``.
         """
-        exponent = math.frexp(bound)[1]
-        return math.ldexp(1.0, exponent + max((self.n_rows - 1).bit_length(), ROOM) - BITS)
+        # Rounding by a sum needs two bits between the step and the largest value.
+        room = max((self.n_rows - 1).bit_length(), 2)
+        return math.ldexp(1.0, math.frexp(bound)[1] + room - BITS)
 
     def round(self, values: Any, bound: float) -> Any:
         """Round values of at most `bound` in size to multiples of the step, as float64.
@@ -207,10 +205,21 @@ def sum_over_machines(
     """
     if communicator.holds_all_rows:
         return np.array([add(x) for x in values], dtype=np.float64)
-    units = _find_units(values, communicator)
+    # A power of two for each kind of values, of which they are less than 2^52 times; at least
+    # 2^-1000, by which values can be divided.
+    units = [1.0] * len(values)
+    if not all(map(_is_counted, values)):
+        own = [1.0 if x is None else float(np.abs(x).max(initial=0.0)) for x in values]
+        largest = [max(found) for found in zip(*communicator.gather(own), strict=True)]
+        units = [max(math.ldexp(1.0, math.frexp(x)[1] - 52), 2.0**-1000) for x in largest]
     parts: list[Float] = []
     for x, unit in zip(values, units, strict=True):
-        parts += [add(x)] if _is_counted(x) else map(add, _split(np.asarray(x), unit))
+        if x is None or _is_counted(x):
+            parts.append(add(x))
+        else:
+            whole = np.rint(x / unit)
+            high = np.floor(whole / HALF)
+            parts += [add(high), add(whole - HALF * high)]
     tables = iter(communicator.sum(np.array(parts, dtype=np.float64)))
     found = []
     for x, unit in zip(values, units, strict=True):
@@ -222,19 +231,3 @@ def sum_over_machines(
 def _is_counted(x: Values) -> bool:
     """Whether values are ones or booleans, whose sums are exact as they are."""
     return x is None or x.dtype == np.bool_
-
-
-def _find_units(values: Sequence[Values], communicator: Communicator) -> list[float]:
-    """Find a power of two for each kind of values, of which they are less than 2^52 times."""
-    if all(map(_is_counted, values)):
-        return [1.0] * len(values)
-    own = [1.0 if x is None else float(np.abs(x).max(initial=0.0)) for x in values]
-    largest = [max(found) for found in zip(*communicator.gather(own), strict=True)]
-    return [max(math.ldexp(1.0, math.frexp(x)[1] - 52), TINY) for x in largest]
-
-
-def _split(x: NDArray[Any], unit: float) -> tuple[Float, Float]:
-    """Split values into whole numbers, the higher and the lower half of their digits."""
-    whole = np.rint(x / unit)
-    high = np.floor(whole / HALF)
-    return high, whole - HALF * high

@@ -187,19 +187,12 @@ class CombinedRows:
             [part.size for part in parts],
         )
 
-    def _extend(self, weight: Float | None, fill: Callable[[Float], float]) -> Float | None:
-        n = self.sizes[0]
+    def extend(self, weight: Float | None, fill: float | None = None) -> Float | None:
+        """Extend weights of the training rows to further rows, by their mean by default."""
         if weight is None or not self.names:
             return weight
-        return np.concatenate([np.ravel(weight), np.full(self.codes.size - n, fill(weight))])
-
-    def with_ones(self, weight: Float | None) -> Float | None:
-        """Extend weights in rates by ones for further rows."""
-        return self._extend(weight, lambda _: 1.0)
-
-    def with_mean(self, weight: Float | None) -> Float | None:
-        """Extend weights in the distance of scores by the mean weight for further rows."""
-        return self._extend(weight, lambda found: float(found.mean()))
+        value = float(weight.mean()) if fill is None else fill
+        return np.concatenate([np.ravel(weight), np.full(sum(self.sizes[1:]), value)])
 
     def refuse_with(self, **given: Any) -> None:
         """Refuse arguments with a value for each row, which further rows do not have."""
@@ -287,21 +280,17 @@ def _warn_if_far(X: Any, other: Any, name: str) -> None:
             return
 
 
-def _set_categories(table: pd.DataFrame, like: pd.DataFrame) -> pd.DataFrame:
-    """Set the categories of another table; other categories become missing values."""
-    table = table.copy(deep=False)
-    for name, dtype in like.dtypes.items():
-        if isinstance(dtype, pd.CategoricalDtype):
-            given = table[name].astype("category").cat
-            table[name] = given.set_categories(dtype.categories, ordered=dtype.ordered)
-    return table
-
-
 def concatenate_rows(features: Sequence[Any]) -> Any:
     """Stack tables of one kind; columns of the later ones take the categories of the first."""
     first = features[0]
     if isinstance(first, pd.DataFrame):
-        return pd.concat([first, *(_set_categories(f, first) for f in features[1:])])
+        others = [table.copy(deep=False) for table in features[1:]]
+        for name, dtype in first.dtypes.items():
+            if isinstance(dtype, pd.CategoricalDtype):  # Other categories become missing values.
+                for table in others:
+                    given = table[name].astype("category").cat
+                    table[name] = given.set_categories(dtype.categories, ordered=dtype.ordered)
+        return pd.concat([first, *others])
     if sparse.issparse(first):
         return sparse.vstack(features, format="csr")
     if is_frame(first):
@@ -319,7 +308,6 @@ def concatenate_rows(features: Sequence[Any]) -> Any:
 
 ClassFactor: TypeAlias = Callable[[Array, Array], Array]
 OF_EVALUATION_SETS = "in sensitive_features_eval_set=[...], one entry for each set"
-MAX_GROUPED_PARTS = 20  # Largest number of parts of whole groups that a share is composed of.
 
 
 @dataclass(frozen=True)
@@ -422,7 +410,7 @@ class Weights:
         if library is not None:
             library = library.astype(np.float32).astype(float)
         objective = _multiply(library, factors.objective, y)
-        return cls(data.sample_weight, library, data.combined.with_mean(objective))
+        return cls(data.sample_weight, library, data.combined.extend(objective))
 
     def with_log_odds(self, rows: Rows, log_odds: float) -> Float | None:
         """Compute objective weights that add to the log-odds of the second of two classes."""
@@ -517,7 +505,7 @@ class FitData:
         rows = Rows(
             combined.codes,
             classes,
-            combined.with_ones(weight),
+            combined.extend(weight, 1.0),
             columns_of(arguments.sensitive_features, n),
             combined.features,
             combined.names,
@@ -526,7 +514,10 @@ class FitData:
         )
         alignment = RowAlignment()
         alignment.check({**arguments.by_row(), **row_labels_of(constraints)})
-        alignment.check_data_sets(arguments.datasets)
+        for name, given in (arguments.datasets or {}).items():
+            if isinstance(given, tuple):
+                parts = (f"{part} of datasets[{name!r}]" for part in ("X", "y"))
+                alignment.check(dict(zip(parts, given, strict=True)))
         groups = arguments.groups
         groups = None if groups is None else as_groups(groups, n, len(rows))
         times = None
@@ -633,19 +624,21 @@ class FitData:
         remedy: str = OF_EVALUATION_SETS,
     ) -> Rows:
         """Encode the rows of an evaluation set; `remedy` says how columns of it are given."""
-        codes = encode(y, self.classes, name)
+        codes, communicator = self._codes_of(y, name), self.rows.machine.communicator
         return Rows(
             codes,
             self.classes,
-            check_weight(
-                weight, codes.size, f"sample weight of {name}", self.rows.machine.communicator
-            ),
+            check_weight(weight, codes.size, f"sample weight of {name}", communicator),
             columns_of(sensitive_features, codes.size, f"sensitive features of {name}"),
             [X],
             like=self.rows,
             remedy=remedy,
             machine=self.arguments.machine.of_set(name),
         )
+
+    def _codes_of(self, y: Any, name: str) -> Codes:
+        """Find the class index of each label of further rows."""
+        return encode(y, self.classes, name)
 
     def holds(self, pair: tuple[Any, Any]) -> bool:
         """Whether a pair (X, y) is that of the training rows, on all machines."""
@@ -676,7 +669,7 @@ def _evaluate_factor(factor: ClassFactor | None, classes: Array, y: Codes) -> Fl
 
 def _count_parts(share: float, n_groups: int) -> int:
     """Count the parts to split groups into, so that some parts have nearly a share of the rows."""
-    most, smaller = min(MAX_GROUPED_PARTS, n_groups), min(share, 1.0 - share)
+    most, smaller = min(20, n_groups), min(share, 1.0 - share)
     if smaller * most < 1.0:
         return max(round(1.0 / smaller), 2)
     return Fraction(share).limit_denominator(most).denominator
@@ -767,26 +760,9 @@ class TargetData(FitData):
             certification_targets=self.targets[found.certification],
         )
 
-    def evaluation_rows(
-        self,
-        name: str,
-        X: Any,
-        y: Any,
-        weight: Any = None,
-        sensitive_features: Any = None,
-        remedy: str = OF_EVALUATION_SETS,
-    ) -> Rows:
-        """Encode the rows of an evaluation set; `remedy` says how columns of it are given."""
-        codes: Codes = np.zeros(check_targets(y, f"y of {name}").size, dtype=np.intp)
-        return Rows(
-            codes,
-            self.classes,
-            check_weight(weight, codes.size, f"sample weight of {name}"),
-            columns_of(sensitive_features, codes.size, f"sensitive features of {name}"),
-            [X],
-            like=self.rows,
-            remedy=remedy,
-        )
+    def _codes_of(self, y: Any, name: str) -> Codes:
+        """Give rows of checked targets the one "class"."""
+        return np.zeros(check_targets(y, f"y of {name}").size, dtype=np.intp)
 
 
 def _split_targets(datasets: Any) -> tuple[Any, list[Float]]:
@@ -795,15 +771,12 @@ def _split_targets(datasets: Any) -> tuple[Any, list[Float]]:
         return datasets, []
     features, targets = {}, []
     for name, given in datasets.items():
-        X, y = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
-        features[name] = X
-        n = len(X) if not hasattr(X, "shape") else X.shape[0]
-        found = np.full(n, np.nan)
-        if y is not None:
-            found = check_targets(y, f"y of datasets[{name!r}]")
-            if found.size != n:
-                raise ValueError(
-                    f"datasets[{name!r}] has {n} rows of features and {found.size} targets."
-                )
+        features[name], y = _split(name, given)
+        n = number_of_rows(features[name])
+        found = np.full(n, np.nan) if y is None else check_targets(y, f"y of datasets[{name!r}]")
+        if found.size != n:
+            raise ValueError(
+                f"datasets[{name!r}] has {n} rows of features and {found.size} targets."
+            )
         targets.append(found)
     return features, targets

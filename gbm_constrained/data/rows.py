@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property, singledispatch
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -138,19 +138,17 @@ def warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
     alike: dict[str, list[Any]] = {}
     for value in (value for value in values if value is not MISSING):
         alike.setdefault(normalize_text(str(value)).casefold(), []).append(value)
-    found = [quote_values(group) for group in alike.values() if len(group) > 1]
+    found = []
+    for group in (group for group in alike.values() if len(group) > 1):
+        # Quotes do not tell two forms of one letter apart, but those in ASCII do.
+        forms = {unicodedata.normalize("NFC", repr(value)) for value in group}
+        found.append(" and ".join(map(repr if len(forms) == len(group) else ascii, group)))
     if found:
         issue_warning(
             f"Column {column!r} has values that look alike and are groups of their own: "
             f"{join_truncated(found)}. Spell them alike if they mean the same.",
             "GC202",
         )
-
-
-def quote_values(values: Sequence[Any]) -> str:
-    """List values in quotes, those that look alike in quotes in ASCII."""
-    forms = {unicodedata.normalize("NFC", repr(value)) for value in values}
-    return " and ".join(map(repr if len(forms) == len(values) else ascii, values))
 
 
 def check_amounts(amount: Amount, numbers: Float) -> Float:
@@ -332,15 +330,14 @@ class Rows:
         return i < len(self.features) and name in names_of(self.features[i])
 
 
-@singledispatch
-def make_attribute(key: Any, rows: Rows) -> Attribute | Membership:
+def make_attribute(key: Key, rows: Rows) -> Attribute | Membership:
     """Make an attribute of rows, or raise `UnavailableError` if the rows do not have it."""
-    raise TypeError(f"{key!r} is no key of an attribute.")
-
-
-@make_attribute.register
-def _labels_or_sources(key: str, rows: Rows) -> Attribute:
-    """Find the label of each row, or the data set of each row."""
+    if isinstance(key, Mask):
+        return _membership(key, rows)
+    if isinstance(key, ReferenceModel):
+        return _decisions(key, rows)
+    if isinstance(key, tuple):
+        return _groups(key, rows)
     if key == "label":
         levels: tuple[Any, ...] = tuple(rows.classes.tolist())
         if not (rows.y < 0).any():
@@ -353,7 +350,6 @@ def _labels_or_sources(key: str, rows: Rows) -> Attribute:
     return Attribute((None, *rows.sources), np.repeat(np.arange(len(sizes)), sizes))
 
 
-@make_attribute.register
 def _membership(mask: Mask, rows: Rows) -> Membership:
     """Find the rows in a mask."""
     if rows.like is not None:
@@ -369,8 +365,7 @@ def _membership(mask: Mask, rows: Rows) -> Membership:
     return Membership(mask, rows.y.size)
 
 
-@make_attribute.register
-def _groups(names: tuple, rows: Rows) -> Attribute:  # type: ignore[type-arg]
+def _groups(names: Columns, rows: Rows) -> Attribute:
     """Divide the rows by the values of columns."""
     if not names:
         raise UnavailableError("groups are made by no column: give sensitive_features, or by=.")
@@ -432,7 +427,6 @@ def _intersect(
     return levels, codes.astype(np.min_scalar_type(len(levels)))
 
 
-@make_attribute.register
 def _decisions(model: ReferenceModel, rows: Rows) -> Attribute:
     """Find the decision of another model on each row."""
     if model.forgotten is not None:
@@ -495,7 +489,16 @@ def find_amounts(amount: Amount, rows: Rows) -> Float:
             f"of amounts depend on how the rows are dealt: train on one machine, or count rows."
         )
     if amount.is_array:
-        return check_amounts(amount, _amounts_of_array(amount, rows))
+        if rows.like is not None:
+            raise UnavailableError("amounts were given for training rows")
+        if amount.n_samples != rows.n_training:
+            raise ValueError(
+                f"weight= was given {amount.n_samples} amounts, but the training data have "
+                f"{rows.n_training} rows: give one amount per training row. Where rows are split "
+                f"or drawn, as in cross-validation, give the name of a column of amounts."
+            )
+        others = np.zeros(rows.y.size - rows.n_training)
+        return check_amounts(amount, np.concatenate([amount.to_array(), others]))
     numbers = pd.to_numeric(pd.Series(rows.column(amount.column)), errors="coerce")
     amounts = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
     ends = np.cumsum(rows.sizes_of_sources)
@@ -503,19 +506,6 @@ def find_amounts(amount: Amount, rows: Rows) -> Float:
         if not rows.has_column(source, amount.column):
             amounts[end - size : end] = 0.0
     return check_amounts(amount, amounts)
-
-
-def _amounts_of_array(amount: Amount, rows: Rows) -> Float:
-    """Take the amounts of training rows, and zero for those of further data sets."""
-    if rows.like is not None:
-        raise UnavailableError("amounts were given for training rows")
-    if amount.n_samples != rows.n_training:
-        raise ValueError(
-            f"weight= was given {amount.n_samples} amounts, but the training data have "
-            f"{rows.n_training} rows: give one amount per training row. Where rows are split or "
-            f"drawn, as in cross-validation, give the name of a column of amounts."
-        )
-    return np.concatenate([amount.to_array(), np.zeros(rows.y.size - rows.n_training)])
 
 
 def _refuse_on_machines(rows: Rows, what: str, example: str) -> None:

@@ -44,12 +44,6 @@ def hash_numbers(numbers: NDArray[Any], seed: int = 0) -> NDArray[np.uint64]:
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
-def hash_texts(texts: Sequence[str], seed: int = 0) -> NDArray[np.uint64]:
-    """Hash texts to 64 bits that look random, alike in every process."""
-    first = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
-    return hash_numbers(np.frombuffer(b"".join(first), dtype="<u8"), seed)
-
-
 class Period(NamedTuple):
     """Rows of consecutive times."""
 
@@ -161,9 +155,6 @@ class Times:
         return [Period(np.flatnonzero(parts == k), firsts[k], lasts[k]) for k in range(n_periods)]
 
 
-BINS = 256  # Intervals of hashes by which the rows of a cell are counted; a power of two.
-
-
 @dataclass(frozen=True)
 class Fold:
     """Positions of the rows that a booster is grown on, and of its held-out rows."""
@@ -208,23 +199,24 @@ def parts_by_hash(
     """Split rows of several machines into parts, ascending, with given shares of every cell.
 
     The number of a row decides which part it is in, wherever it is. Rows of a cell are counted by
-    :data:`BINS` intervals of their hashes, and a part takes consecutive intervals that hold its
+    256 intervals of their hashes, and a part takes consecutive intervals that hold its
     share. Rows of one of the `groups` stay together, and cells then have their shares on average.
     """
     seed = int(random_state.randint(np.iinfo(np.int32).max))
     ends = np.cumsum(shares)[:-1]
     if groups is not None:
         codes, names = pd.factorize(groups[rows])
-        of_names = hash_texts([str(name) for name in names], seed)
+        digests = [hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in names]
+        of_names = hash_numbers(np.frombuffer(b"".join(digests), dtype="<u8"), seed)
         at = (of_names / 2.0**64)[codes]
     else:
         assert cells.rows.machine.numbers is not None
         hashes = hash_numbers(cells.rows.machine.numbers[rows], seed)
         view = cells.views[0]
-        place = view.small_codes[rows].astype(np.intp) * BINS
-        place += (hashes >> np.uint64(64 - BINS.bit_length() + 1)).astype(np.intp)
-        counts = np.bincount(place, minlength=len(view) * BINS).astype(np.float64)
-        counts = cells.reduce_sum(counts).reshape(-1, BINS)
+        place = view.small_codes[rows].astype(np.intp) * 256
+        place += (hashes >> np.uint64(64 - 8)).astype(np.intp)
+        counts = np.bincount(place, minlength=len(view) * 256).astype(np.float64)
+        counts = cells.reduce_sum(counts).reshape(-1, 256)
         middle = counts.cumsum(axis=1) - counts / 2.0
         middle /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
         # A small cell begins anywhere, so that its few rows may be in every part.
@@ -262,8 +254,6 @@ def parts_by_group(
 
 
 LATER_PERIODS = "later periods"  # Name of the held-out rows of windows that expand.
-HALVING = 0.5  # Weight of a period over that of the next one.
-NAMED = 3  # Rows or classes that a message names.
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +296,8 @@ class GivenFolds:
         folds = []
         for k, pair in enumerate(pairs):
             training, held = _read_pair(pair, n, f"fold {k} of {name}")
-            folds.append(Fold(*(_keep(position, part) for part in (training, held))))
+            moved = (position[part] for part in (training, held))
+            folds.append(Fold(*(part[part >= 0] for part in moved)))
         of_splitter = f" of {type(cv).__name__}" if hasattr(cv, "split") else ""
         found = cls(folds, name, f"out of fold{of_splitter}")
         found._check()
@@ -329,13 +320,16 @@ class GivenFolds:
         named = [
             (f"fold {k} of {self.name} trains on", f.training) for k, f in enumerate(self.folds)
         ]
+        remedy = "take a splitter that stratifies by y, or fewer folds"
+        if self.periods:
+            remedy = "take fewer n_folds, so that periods are longer"
         for what, rows in [*named, (f"{self.name} holds out", self.held)]:
             lacking = np.bincount(y[rows], minlength=len(classes)) == 0
             if lacking.any():
-                names = join_truncated([repr(c) for c in classes[lacking].tolist()], NAMED)
+                names = join_truncated([repr(c) for c in classes[lacking].tolist()], 3)
                 raise ValueError(
-                    f"{what} no row of class {names}: {self._remedy}, or merge the class with "
-                    f"another one."
+                    f"{what} no row of class {names}: {remedy}, or merge the class with another "
+                    f"one."
                 )
 
     @property
@@ -351,7 +345,7 @@ class GivenFolds:
         ages = np.arange(len(self.folds))[::-1]
         found = np.empty(self.held.size)
         for fold, age in zip(self.folds, ages, strict=True):
-            found[np.searchsorted(self.held, fold.held)] = HALVING**age
+            found[np.searchsorted(self.held, fold.held)] = 0.5**age
         return found
 
     @property
@@ -367,12 +361,6 @@ class GivenFolds:
             for rows, first, last in self.periods
         ]
 
-    @property
-    def _remedy(self) -> str:
-        if self.periods:
-            return "take fewer n_folds, so that periods are longer"
-        return "take a splitter that stratifies by y, or fewer folds"
-
     def _check(self) -> None:
         """Refuse folds that lack rows, and rows that are held out twice."""
         if not self.folds:
@@ -385,7 +373,7 @@ class GivenFolds:
                     )
         rows, times = np.unique(self.held, return_counts=True)
         if (twice := rows[times > 1]).size:
-            names = join_truncated(list(map(str, twice.tolist())), NAMED)
+            names = join_truncated(list(map(str, twice.tolist())), 3)
             raise ValueError(
                 f"{self.name} holds out {twice.size} rows more than once, such as {names}, and a "
                 f"row is measured by one booster: take a splitter whose held-out parts do not "
@@ -444,9 +432,3 @@ def _read_positions(part: Any, n: int, name: str) -> Codes:
             f"weight as sample_weight."
         )
     return rows
-
-
-def _keep(position: Codes, rows: Codes) -> Codes:
-    """Find the rows that are kept, in their new positions."""
-    found = position[rows]
-    return found[found >= 0]

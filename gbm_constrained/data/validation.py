@@ -235,18 +235,14 @@ def check_weight(
         vanishes = not np.float32(largest)
     if vanishes or total > float(np.finfo(np.float32).max):
         what, remedy = ("zero", "multiply") if vanishes else ("too much", "divide")
+        found = np.flatnonzero(values == largest)  # On this machine.
+        row = f" (row {found[0]})" if found.size else ""
         raise ValueError(
-            f"{name} is {largest:g} at most{_row_of(values, largest)} and {total:g} in total, "
+            f"{name} is {largest:g} at most{row} and {total:g} in total, "
             f"which is {what} for single precision, in which the libraries hold weights: {remedy} "
             f"all weights by a common factor."
         )
     return values
-
-
-def _row_of(values: Array, largest: float) -> str:
-    """Name the row of this machine that has the largest value, if there is one."""
-    found = np.flatnonzero(values == largest)
-    return f" (row {found[0]})" if found.size else ""
 
 
 def check_scores(
@@ -407,13 +403,6 @@ class RowAlignment:
             else:
                 self._compare(*first, name, index)
 
-    def check_data_sets(self, datasets: Mapping[str, Any] | None) -> None:
-        """Refuse features and labels of a further data set that are in different orders."""
-        for name, given in (datasets or {}).items():
-            if isinstance(given, tuple):
-                parts = (f"{part} of datasets[{name!r}]" for part in ("X", "y"))
-                self.check(dict(zip(parts, given, strict=True)))
-
     def _compare(
         self, reference: str, expected: pd.Index[Any], name: str, found: pd.Index[Any]
     ) -> None:
@@ -429,13 +418,21 @@ class RowAlignment:
             f"and {to_python_scalar(found[i])!r} in {name}"
             for i in moved[:2].tolist()
         ]
-        if not _is_permutation(codes[:n], codes[n:]):
+        one, other = (
+            np.bincount(part, minlength=codes.max() + 1) for part in (codes[:n], codes[n:])
+        )
+        if not np.array_equal(one, other):  # One is no permutation of the other.
             self._different.setdefault(name, f"{name} ({examples[0]})")
             return
-        remedies = _describe_remedies(reference, name, is_unique=bool(expected.is_unique))
+        what = "it" if " " in name else name
+        of = f"{reference}.index" if reference.isidentifier() else f"the index of {reference}"
+        by_label = f"give {what}.loc[{of}]" if expected.is_unique else "give both in one order"
+        # An array of sensitive features would have no column names.
+        by_position = f"set_axis({of})" if name.startswith("sensitive") else "to_numpy()"
         raise ValueError(
             f"{name} has the row labels of {reference} in another order: {', '.join(examples)}. "
-            f"Rows are taken by position. {remedies}"
+            f"Rows are taken by position. If the labels are right, {by_label}; if the positions "
+            f"are, {what}.{by_position}."
         )
 
     def warn(self) -> None:
@@ -478,19 +475,3 @@ def _indexes(arguments: Mapping[str, Any]) -> Iterator[tuple[str, pd.Index[Any]]
             index = index_of(of_each)
             if index is not None:
                 yield each, index
-
-
-def _is_permutation(one: NDArray[np.intp], other: NDArray[np.intp]) -> bool:
-    """Whether two arrays of codes hold the same codes equally often."""
-    size = int(max(one.max(), other.max())) + 1
-    return np.array_equal(np.bincount(one, minlength=size), np.bincount(other, minlength=size))
-
-
-def _describe_remedies(reference: str, name: str, *, is_unique: bool) -> str:
-    """Describe how to align by label, and how to take positions."""
-    what = "it" if " " in name else name
-    index = f"{reference}.index" if reference.isidentifier() else f"the index of {reference}"
-    by_label = f"give {what}.loc[{index}]" if is_unique else "give both in one order"
-    # An array of sensitive features would have no column names.
-    by_position = f"set_axis({index})" if name.startswith("sensitive") else "to_numpy()"
-    return f"If the labels are right, {by_label}; if the positions are, {what}.{by_position}."

@@ -24,10 +24,6 @@ from sklearn.utils import Bunch
 
 __all__ = ["load_adult", "load_communities_crime", "load_compas", "load_credit", "load_dry_bean"]
 
-_ENVIRONMENT = "GBM_CONSTRAINED_DATA"
-_PACKAGE = Path(__file__).resolve().parents[1]
-# An installed wheel carries the files inside the package, a source checkout beside it.
-_BUNDLED = (_PACKAGE / "_bundled", _PACKAGE.parent / "datasets")
 _DRY_BEAN_URL = "https://archive.ics.uci.edu/static/public/602/dry+bean+dataset.zip"
 
 
@@ -97,16 +93,19 @@ _DRY_BEAN = _Table(
 
 def _load(table: _Table, data_home: str | os.PathLike[str] | None, *, download: bool) -> Any:
     """Read a table from the first place that has it, or download it."""
-    given = os.environ.get(_ENVIRONMENT) if data_home is None else data_home
+    variable, package = "GBM_CONSTRAINED_DATA", Path(__file__).resolve().parents[1]
+    given = os.environ.get(variable) if data_home is None else data_home
     folders = [Path(given).expanduser()] if given else []
     if data_home is None:
-        folders += [*_BUNDLED, Path(sklearn.datasets.get_data_home())]
+        # An installed wheel carries the files inside the package, a source checkout beside it.
+        folders += [package / "_bundled", package.parent / "datasets"]
+        folders.append(Path(sklearn.datasets.get_data_home()))
     for path in (folder / table.file for folder in folders):
         if path.is_file():
             return _check(table, _read(path), str(path))
     advice = (
         f"Put {table.file} into a directory that the argument data_home or the environment "
-        f"variable {_ENVIRONMENT} names. {table.description}."
+        f"variable {variable} names. {table.description}."
     )
     if table.fetch is None or data_home is not None or not download:
         where = ", ".join(map(str, folders))

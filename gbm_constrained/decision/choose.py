@@ -65,7 +65,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.rules import Choice, shift_scores
-from gbm_constrained.decision.search import Shift, ShiftSearch, shift_for_share
+from gbm_constrained.decision.search import Shift, ShiftSearch, match_selection_rate
 from gbm_constrained.decision.violations import PriorityLevels, standard_error_of, standard_errors
 from gbm_constrained.problem.linear_constraints import (
     LinearConstraints,
@@ -216,8 +216,13 @@ def choose_prefix(
         penalised = choice.loss + VIOLATION_PRICE * choice.refit_violation
         return (choice.has_rate_violation, penalised, -choice.rounds)
 
-    whole = at(rounds)
-    if not (prefixes.has_free_choice or _is_dear(rows, scored.margins(rounds), whole)):
+    whole, is_free = at(rounds), prefixes.has_free_choice
+    is_held = compares_groups(rows.compiled) & ~is_priced(rows.compiled)
+    if is_held.any() or PriorityLevels.from_constraints(rows.compiled, rows.cells).are_several:
+        # Whether comparisons of groups that are to be met at any price cost much.
+        cost = whole.error - rows.error(rows.decisions(scored.margins(rounds)))
+        is_free = is_free or whole.violation > 0.0 or cost > MAX_ERROR_INCREASE
+    if not is_free:
         return whole
     best = with_refit(whole)
     for other in sorted(map(at, prefixes.candidates[:-1]), key=rank):
@@ -228,16 +233,6 @@ def choose_prefix(
         return best
     found[best.rounds] = _choose_shift(scored, best.rounds, criterion, is_final=True)
     return with_refit(found[best.rounds])
-
-
-def _is_dear(rows: EvaluationSet, margin: Array, whole: Choice) -> bool:
-    """Whether comparisons of groups that are to be met at any price cost a whole ensemble much."""
-    compiled = rows.compiled
-    is_held = compares_groups(compiled) & ~is_priced(compiled)
-    if not (is_held.any() or PriorityLevels.of(compiled, rows.cells).are_several):
-        return False
-    cost = whole.error - rows.error(rows.decisions(margin))
-    return whole.violation > 0.0 or cost > MAX_ERROR_INCREASE
 
 
 def _choose_shift(
@@ -255,8 +250,10 @@ def _choose_shift(
     search = ShiftSearch(margin, rows.cells, compiled, most_splits=most_splits)
     best, bounds = _search_inside(search, tightened)
     left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
-    left[list(best.uncalibrated)] = 0.0
-    of_tables = _violation_of_tables(rows, margin)
+    left[list(best.ignored)] = 0.0
+    of_tables = 0.0  # Largest violation of pair rates and calibration errors: no shift changes it.
+    if compiled.has_tables.any():
+        of_tables = float(rows.violations(margin)[compiled.has_tables].max(initial=0.0))
     has_violation = bool((left[~is_priced(compiled)] > ROUNDING).any())
     loss = best.loss if best.violation > 0.0 else best.error
     if criterion == "auc":
@@ -270,13 +267,6 @@ def _choose_shift(
         loss=loss + PRICE_OF_SCORES * of_tables,
         has_rate_violation=has_violation or of_tables > ROUNDING,
     )
-
-
-def _violation_of_tables(rows: EvaluationSet, margin: Array) -> float:
-    """Find the largest violation of pair rates and calibration errors, which no shift changes."""
-    if not rows.compiled.has_tables.any():
-        return 0.0
-    return float(rows.violations(margin)[rows.compiled.has_tables].max(initial=0.0))
 
 
 def find_at_a_price(search: ShiftSearch, bounds: Float | None = None) -> Shift:
@@ -321,7 +311,7 @@ def _leave_room_above(search: ShiftSearch, found: Shift) -> tuple[Shift, Float]:
     """
     cells, compiled = search.cells, search.compiled
     violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
-    violations[[*found.uncalibrated]] = 0.0
+    violations[[*found.ignored]] = 0.0
     above = search.levels.find_met_above(violations) & ~compares_groups(compiled)
     errors = standard_errors(compiled, CellCounts.of_shares(cells, found.shares))
     room = np.where(above, errors, 0.0)
@@ -376,59 +366,63 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
     search_others: Callable[[int], ShiftSearch] = partial(_search_others, rows, margin)
     if not rows.cells.communicator.holds_all_rows:  # Tables are kept, and sorted scores are not.
         search_others = cache(search_others)
-    decisions = cross_fitted_decisions(rows, margin, choice, search_others)
-    if margin.ndim > 1 or choice.violation > 0.0:
-        return choice, decisions
-    violations = _violations(rows, margin, choice, decisions)
-    if violations.max(initial=0.0) <= ROUNDING:
-        return choice, decisions
-    bounds = rows.compiled.b if choice.bounds is None else choice.bounds
-    affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
-    search = ShiftSearch(margin, rows.cells, rows.compiled)
 
-    def move(tighter: Float) -> tuple[tuple[Choice, Codes], Float] | None:
-        found = search.find(bounds=tighter)
-        if not found.is_feasible or found.error > affordable:
+    def decide(choice: Choice) -> tuple[Codes, Float]:
+        decided = cross_fitted_decisions(rows, margin, choice, search_others)
+        found = rows.violations(shift_scores(margin, choice.shift), rows.counts(decided))
+        return decided, np.where(rows.compiled.has_scores, 0.0, np.maximum(found, 0.0))
+
+    if margin.ndim > 1 or choice.violation > 0.0:
+        return choice, cross_fitted_decisions(rows, margin, choice, search_others)
+    search: Callable[[], ShiftSearch] = cache(
+        partial(ShiftSearch, margin, rows.cells, rows.compiled)
+    )
+
+    def move(tighter: Float) -> tuple[Choice, float] | None:
+        found = search().find(bounds=tighter)
+        if not found.is_feasible:
             return None
         moved = replace(choice, shift=found.value, error=found.error, bounds=tighter)
-        decided = cross_fitted_decisions(rows, margin, moved, search_others)
-        return (moved, decided), _violations(rows, margin, moved, decided)
+        return moved, found.error
 
-    return leave_room((choice, decisions), bounds, violations, move)
+    return leave_room(rows, choice, choice, decide, move)
 
 
 def leave_room(
+    rows: EvaluationSet,
+    choice: Choice,
     chosen: Chosen,
-    bounds: Float,
-    violations: Float,
-    move: Callable[[Float], tuple[Chosen, Float] | None],
-) -> Chosen:
+    decide: Callable[[Chosen], tuple[Codes, Float]],
+    move: Callable[[Float], tuple[Chosen, float] | None],
+) -> tuple[Chosen, Codes]:
     """Tighten bounds by more and more of the cross-fitted violations, until there are none.
 
     Parameters
     ----------
+    rows : EvaluationSet
+        Held-out rows.
+    choice : Choice
+        The choice under the bounds.
     chosen : object
-        What was chosen under the bounds; returned if no move succeeds.
-    bounds, violations : ndarray of shape (m,)
-        Right-hand sides of the constraints, and their cross-fitted violations.
+        What was chosen, such as a shift, or shifts of groups; returned if no move succeeds.
+    decide : callable
+        Finds cross-fitted decisions and their violations, (m,), of what was chosen.
     move : callable
-        Given tighter bounds, finds another choice with its cross-fitted violations; None if none
-        is affordable.
+        Given tighter bounds, finds another choice and its error; None if there is none.
     """
+    decisions, violations = decide(chosen)
+    if violations.max(initial=0.0) <= ROUNDING:
+        return chosen, decisions
+    bounds = rows.compiled.b if choice.bounds is None else choice.bounds
+    affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
     for share in ROOM:
         found = move(bounds - share * violations)
-        if found is None:
+        if found is None or found[1] > affordable:
             break
-        moved, violated = found
+        decided, violated = decide(found[0])
         if violated.max() <= ROUNDING:
-            return moved
-    return chosen
-
-
-def _violations(rows: EvaluationSet, margin: Array, choice: Choice, decisions: Codes) -> Float:
-    """Compute the violation of each row of constraints, apart from those on scores."""
-    found = rows.violations(shift_scores(margin, choice.shift), rows.counts(decisions))
-    return np.where(rows.compiled.has_scores, 0.0, np.maximum(found, 0.0))
+            return found[0], decided
+    return chosen, decisions
 
 
 def tightened_bounds(compiled: LinearConstraints, counts: CellCounts) -> Float:
@@ -550,7 +544,7 @@ def match_positive_rate(
     if not 0.0 < held_out < 1.0:  # Many thresholds have this rate.
         return shift
     wanted = held_out - float(estimate_optimism(held_out, training, scores.share))
-    found = shift_for_share(margin[inside], wanted, weight[inside], cells.communicator)
+    found = match_selection_rate(margin[inside], wanted, weight[inside], cells.communicator)
     if scores.has_multipliers:
         return found
     return np.clip(found, np.minimum(shift, 0.0), np.maximum(shift, 0.0))
@@ -582,7 +576,7 @@ def find_training_violations(
     """
     is_tested, b = ~compiled.may_reward_errors, compiled.b
     if optimism is not None:
-        is_moved = compiled.must_reward_errors | is_row_of_predictions(compiled)
+        is_moved = compiled.must_reward_errors | _are_of_predictions(compiled)
         is_moved &= compiled.may_reward_errors & np.isfinite(optimism)
         is_tested = is_tested | is_moved
         b = np.where(is_moved, b - optimism, b)
@@ -603,7 +597,7 @@ def find_refit_violations(
     `optimism` is that of rows of constraints that reward all errors. That of rows that look at no
     label needs scores of all boosters, and is computed only if such a row is violated without.
     """
-    of_predictions = is_row_of_predictions(compiled)
+    of_predictions = _are_of_predictions(compiled)
     known = np.full(len(compiled), np.nan) if optimism is None else optimism
     violated = find_training_violations(compiled, counts, np.where(of_predictions, 0.0, known))
     if violated[compiled.owner[of_predictions]].any():
@@ -612,7 +606,7 @@ def find_refit_violations(
     return violated
 
 
-def is_row_of_predictions(compiled: LinearConstraints) -> Bool:
+def _are_of_predictions(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints that look at predictions alone, such as selection rates."""
     is_one = np.array([c.is_of_predictions for c in compiled.constraints], dtype=bool)
     return np.asarray(is_one[compiled.owner])

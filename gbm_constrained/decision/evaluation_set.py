@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.histograms import MarginTable
+from gbm_constrained.decision.histograms import ThresholdCandidates, list_thresholds
 from gbm_constrained.decision.rules import Choice, Margins, Scores
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -159,16 +159,14 @@ class EvaluationSet:
         right, total = self._sum_right(self.counts(decisions).weight * of_class)
         return 1.0 - right / total if total > 0 else np.nan
 
-    def auc(self, margin: Array, table: MarginTable | None = None) -> float:
+    def auc(self, margin: Array, table: ThresholdCandidates | None = None) -> float:
         """Compute the AUC of the labelled rows of the objective, of two classes.
 
-        Where machines hold different rows, scores in the same bin of a table count as ties. The
-        table of a search of these scores may be given.
+        Where machines hold different rows, scores in the same bin of a histogram count as ties.
+        That of a search of these scores may be given.
         """
-        cells = self.cells
-        if not cells.communicator.holds_all_rows:
-            table = table or MarginTable.of(margin, cells)
-            cells, margin = table.cells, table.scores
+        table = list_thresholds(margin, self.cells) if table is None else table
+        cells, margin = table.cells, table.scores
         rows, inside = cells.rows, cells.labelled[cells.codes]
         weight = None if rows.weight is None else rows.weight[inside]
         return float(pair_table(margin[inside], rows.y[inside], weight, 2)[1, 0])
@@ -241,7 +239,7 @@ class Outcome:
             prediction_intervals(
                 sampled.functionals, functionals, differ.rates, n, compiled.ranges_of_rates
             ),
-            _sources(rows),
+            _name_sources(compiled, rows.source),
             sampled,
             rows.accuracy(counts),
             differ.is_beyond_chance,
@@ -255,7 +253,7 @@ class Outcome:
         conservative.
         """
         sampled = Sampled.of(compiled, counts)
-        sources = np.full(len(compiled.constraints), source, dtype=object)
+        sources = _name_sources(compiled, source)
         return cls(functionals_of(compiled, counts), *sampled, sources, sampled)
 
     @classmethod
@@ -266,38 +264,39 @@ class Outcome:
         binomial one, so that the intervals of rates are conservative. Mean losses and pair rates
         have none.
         """
-        compiled = rows.compiled
-        sampled = Sampled.of(compiled, counts)
-        return cls(rows.functionals_in[rounds], *sampled, _sources(rows), sampled)
+        found = cls.of_counts(rows.compiled, counts, rows.source)
+        return replace(found, functionals=rows.functionals_in[rounds])
 
     def complete_by(self, other: Outcome, compiled: LinearConstraints) -> Outcome:
         """Take constraints that these rows measure incompletely from other rows."""
-        is_incomplete, of_these = self._find_incomplete(other.functionals, compiled)
-        return replace(
-            self,
-            functionals=np.where(of_these, other.functionals, self.functionals),
-            intervals=np.where(is_incomplete[:, None], other.intervals, self.intervals),
-            of_functionals=np.where(of_these[:, None], other.of_functionals, self.of_functionals),
-            sources=np.where(is_incomplete, other.sources, self.sources),
-        )
+        completed = self._replace_incomplete(other.functionals, compiled, other)
+        is_incomplete = find_incomplete(compiled, self.functionals, other.functionals)
+        return replace(completed, sources=np.where(is_incomplete, other.sources, self.sources))
 
     def leave_out_incomplete(self, training: Float, compiled: LinearConstraints) -> Outcome:
         """Leave out constraints that these rows measure less completely than training rows do."""
-        is_incomplete, of_these = self._find_incomplete(training, compiled)
-        return replace(
-            self,
-            functionals=np.where(of_these, np.nan, self.functionals),
-            intervals=np.where(is_incomplete[:, None], np.nan, self.intervals),
-            of_functionals=np.where(of_these[:, None], np.nan, self.of_functionals),
-        )
+        return self._replace_incomplete(training, compiled, None)
 
-    def _find_incomplete(self, there: Float, compiled: LinearConstraints) -> tuple[Bool, Bool]:
-        """Find constraints that other rows measure more completely, and their functionals."""
+    def _replace_incomplete(
+        self, there: Float, compiled: LinearConstraints, other: Outcome | None
+    ) -> Outcome:
+        """Take what other rows measure more completely from them, or leave it out."""
         is_incomplete = find_incomplete(compiled, self.functionals, there)
         of_these = np.zeros(self.functionals.size, dtype=bool)
         for span in itertools.compress(compiled.spans, is_incomplete):
             of_these[span] = True
-        return is_incomplete, of_these
+
+        def take(name: str, where: Bool) -> Float:
+            own = getattr(self, name)
+            others = np.nan if other is None else getattr(other, name)
+            return np.where(where[:, None] if own.ndim > 1 else where, others, own)
+
+        return replace(
+            self,
+            functionals=take("functionals", of_these),
+            intervals=take("intervals", is_incomplete),
+            of_functionals=take("of_functionals", of_these),
+        )
 
 
 def score_decisions(
@@ -308,8 +307,8 @@ def score_decisions(
     return ScoredDecisions(
         decisions,
         lagrangian.at(margin).losses() if compiled.V.nnz else None,
-        margin if compiled.Q.nnz else None,
-        find_probabilities(margin) if compiled.S.nnz else None,
+        margin if compiled.tables["pairs"].nnz else None,
+        find_probabilities(margin) if compiled.tables["residuals"].nnz else None,
     )
 
 
@@ -327,5 +326,5 @@ def find_incomplete(compiled: LinearConstraints, here: Float, there: Float) -> B
     return np.asarray((has_none | (lacking & ~lacking_there)) & ~has_none_there)
 
 
-def _sources(rows: EvaluationSet) -> NDArray[np.object_]:
-    return np.full(len(rows.compiled.constraints), rows.source, dtype=object)
+def _name_sources(compiled: LinearConstraints, source: str) -> NDArray[np.object_]:
+    return np.full(len(compiled.constraints), source, dtype=object)

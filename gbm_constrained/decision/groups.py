@@ -18,8 +18,9 @@ meets the constraints at no more errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,14 @@ from gbm_constrained.decision.choose import (
     tightened_bounds,
 )
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
-from gbm_constrained.decision.histograms import JointRows, MarginTable
+from gbm_constrained.decision.histograms import JointRows, list_thresholds
 from gbm_constrained.decision.rules import Choice, shift_scores
-from gbm_constrained.decision.search import GroupSearch, GroupShifts, spread_thresholds
-from gbm_constrained.decision.violations import standard_error_of
+from gbm_constrained.decision.search import (
+    GroupShifts,
+    PerGroupSearch,
+    search_group_thresholds,
+    spread_thresholds,
+)
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
@@ -129,35 +134,36 @@ def _count_by_group(cells: Cells, margin: Array, shift: Float) -> tuple[Cells, I
 
     Returned are the cells of the rows that were counted, which stand for those of all machines.
     """
+    biases = _draw_biases(shift) if margin.ndim > 1 else np.zeros(0)
+    if margin.ndim > 1 and not cells.communicator.holds_all_rows:
+        rows = JointRows(cells)
+        joint, n, k = rows.joint, len(rows.joint), rows.joint.n_classes
+        n_joint = rows.communicator.sum(np.bincount(joint.codes, minlength=n).astype(np.float64))
+        decided = ((margin + bias).argmax(axis=1) for bias in biases)
+        local = [np.bincount(joint.codes * k + one, rows.weight, n * k) for one in decided]
+        counts = rows.communicator.sum(np.array(local, dtype=np.float64)).reshape(-1, n, k)
+        cells = rows.stand_in(np.arange(n), counts[0].sum(axis=1))
+        groups = encode_groups(cells, n_joint)
+        return cells, (
+            joint.spread(counts * (groups == group)[:, None], len(cells))
+            for group in np.unique(groups)
+        )
     n_rows = None
-    if not cells.communicator.holds_all_rows:
-        if margin.ndim > 1:
-            return _count_joint_cells(JointRows(cells), margin, shift)
-        table = MarginTable.of(margin, cells)
+    if margin.ndim == 1:
+        table = list_thresholds(margin, cells)
         cells, margin, n_rows = table.cells, table.scores, table.count
     groups = encode_groups(cells, n_rows)
-    members = (np.flatnonzero(groups == group) for group in np.unique(groups))
-    counted = (_count_candidates(cells.take(inside), margin[inside], shift) for inside in members)
-    return cells, counted
 
+    def count(group: int) -> Float:
+        inside = np.flatnonzero(groups == group)
+        own, scores = cells.take(inside), margin[inside]
+        if scores.ndim > 1:
+            decided = [(scores + bias).argmax(axis=1) for bias in biases]
+            return np.stack([CellCounts.of(own, one).weight for one in decided])
+        at = spread_thresholds(scores, own, N_CANDIDATES)
+        return CellCounts.at_thresholds(own, scores, np.unique(np.append(at, 0.0))).weight
 
-def _count_joint_cells(
-    rows: JointRows, margin: Float, shift: Float
-) -> tuple[Cells, Iterator[Float]]:
-    """Count biases of several classes on the rows of many machines."""
-    joint, biases = rows.joint, _draw_biases(shift)
-    n, k = len(joint), joint.n_classes
-    n_rows = rows.communicator.sum(np.bincount(joint.codes, minlength=n).astype(np.float64))
-    decided = ((margin + bias).argmax(axis=1) for bias in biases)
-    local = [np.bincount(joint.codes * k + one, rows.weight, n * k) for one in decided]
-    counts = rows.communicator.sum(np.array(local, dtype=np.float64)).reshape(-1, n, k)
-    cells = rows.stand_in(np.arange(n), counts[0].sum(axis=1))
-    groups = encode_groups(cells, n_rows)
-    counted = (
-        joint.spread(counts * (groups == group)[:, None], len(cells))
-        for group in np.unique(groups)
-    )
-    return cells, counted
+    return cells, map(count, np.unique(groups))
 
 
 def encode_groups(cells: Cells, n_rows: Array | None = None) -> Codes:
@@ -183,24 +189,12 @@ def are_large(count: Array, most: int) -> Bool:
     return np.asarray(count >= least)
 
 
-def _count_candidates(cells: Cells, margin: Array, shift: Float) -> Float:
-    """Count each candidate by cell and class, shape (n_candidates, n_cells, n_classes)."""
-    if margin.ndim > 1:
-        decided = [(margin + bias).argmax(axis=1) for bias in _draw_biases(shift)]
-        return np.stack([CellCounts.of(cells, one).weight for one in decided])
-    at = spread_thresholds(margin, cells, N_CANDIDATES)
-    return CellCounts.at_thresholds(cells, margin, np.unique(np.append(at, 0.0))).weight
-
-
 def _draw_biases(shift: Float) -> Float:
     """Draw biases of several classes: none, a shift, one class only, and random ones near it."""
     rng, n_classes = np.random.default_rng(0), shift.size
     drawn = rng.normal(size=(N_CANDIDATES, n_classes)) * rng.exponential(1.0, (N_CANDIDATES, 1))
     nothing = np.zeros(n_classes)
     return np.concatenate([[nothing, shift], 1e6 * np.eye(n_classes), shift + drawn])
-
-
-MAX_SHIFTED_GROUPS = 32  # Groups that have shifts of their own: all pairs of them are searched.
 
 
 def number_of(value: Any, categories: Any) -> float:
@@ -267,19 +261,49 @@ class GroupOffsets:
         count = np.bincount(groups, minlength=n + 1)
         is_whole = [not any(value is MISSING for value in level) for level in self.levels]
         count = np.where(is_whole, count[:n], 0)
-        is_own = np.append(are_large(count, MAX_SHIFTED_GROUPS), False)
+        is_own = np.append(are_large(count, 32), False)  # All pairs of groups are searched.
         return np.where(is_own[np.minimum(groups, n)], groups, -1)
 
 
 def choose_prefix_for_groups(
     scored: ScoredRows, prefixes: Prefixes, groups: GroupOffsets
 ) -> tuple[Choice, GroupOffsets, Codes]:
-    """Choose prefix, shift and offsets of groups, and decide the held-out rows."""
+    """Choose prefix, shift and offsets of groups, and decide the held-out rows.
+
+    Offsets are moved until cross-fitted decisions satisfy the constraints, too, at little cost.
+    """
     choice, offsets = choose_for_groups(scored, prefixes, groups)
-    margin = scored.margins(choice.rounds)
+    rows, margin = scored.rows, scored.margins(choice.rounds)
     if not offsets.values.any():
-        return choice, offsets, scored.rows.decisions(margin + choice.shift[0])
-    return _leave_room(scored.rows, margin, choice, offsets)
+        return choice, offsets, rows.decisions(margin + choice.shift[0])
+    everyone, folds = np.arange(margin.size), rows.folds if len(rows.folds) > 1 else ()
+    others = [
+        _search(rows, margin, choice, offsets, np.setdiff1d(everyone, fold, assume_unique=True))
+        for fold in folds
+    ]
+
+    def decide(chosen: tuple[Choice, GroupOffsets]) -> tuple[Codes, Float]:
+        """Decide each fold by the offsets that the other folds would have chosen."""
+        (choice, offsets), attributes = chosen, rows.cells.rows
+        decisions = rows.decisions(margin + choice.shift[0] + offsets.of(attributes))
+        bounds = rows.compiled.b if choice.bounds is None else choice.bounds
+        for search, fold in zip(others, folds, strict=True):
+            found = search.find(bounds)
+            if found is not None:
+                own = replace(offsets, values=found.values - choice.shift[0]).of(attributes)[fold]
+                decisions[fold] = rows.decisions(margin[fold] + choice.shift[0] + own)
+        return decisions, np.maximum(rows.violations(margin, rows.counts(decisions)), 0.0)
+
+    if not others:
+        return choice, offsets, decide((choice, offsets))[0]
+    search = cache(partial(_search, rows, margin, choice, offsets, everyone))
+
+    def move(tighter: Float) -> tuple[tuple[Choice, GroupOffsets], float] | None:
+        found = search().find(tighter)
+        return None if found is None else (_moved(choice, offsets, found, tighter), found.error)
+
+    chosen, decisions = leave_room(rows, choice, (choice, offsets), decide, move)
+    return *chosen, decisions
 
 
 def choose_for_groups(
@@ -356,60 +380,9 @@ def _moved(
 
 def _search(
     rows: EvaluationSet, margin: Array, choice: Choice, groups: GroupOffsets, index: Codes
-) -> GroupSearch:
+) -> PerGroupSearch:
     """Search on some of the rows."""
     cells = rows.cells.take(index)
     own = groups.searchable(rows.cells.rows)[index]
     common = np.full(len(groups.levels), choice.shift[0])
-    return GroupSearch(margin[index], cells, rows.compiled.on(cells), own, common)
-
-
-def _leave_room(
-    rows: EvaluationSet, margin: Array, choice: Choice, offsets: GroupOffsets
-) -> tuple[Choice, GroupOffsets, Codes]:
-    """Move offsets until cross-fitted decisions satisfy the constraints, too, at little cost."""
-    everyone = np.arange(margin.size)
-    others = [
-        _search(rows, margin, choice, offsets, np.setdiff1d(everyone, fold, assume_unique=True))
-        for fold in (rows.folds if len(rows.folds) > 1 else ())
-    ]
-    decisions = _cross_fit(rows, margin, choice, offsets, others)
-    violations = _violations(rows, margin, decisions)
-    if not others or violations.max(initial=0.0) <= ROUNDING:
-        return choice, offsets, decisions
-    bounds = rows.compiled.b if choice.bounds is None else choice.bounds
-    affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
-    search = _search(rows, margin, choice, offsets, everyone)
-
-    def move(tighter: Float) -> tuple[tuple[Choice, GroupOffsets, Codes], Float] | None:
-        found = search.find(tighter)
-        if found is None or found.error > affordable:
-            return None
-        moved, further = _moved(choice, offsets, found, tighter)
-        decided = _cross_fit(rows, margin, moved, further, others)
-        return (moved, further, decided), _violations(rows, margin, decided)
-
-    return leave_room((choice, offsets, decisions), bounds, violations, move)
-
-
-def _violations(rows: EvaluationSet, margin: Array, decisions: Codes) -> Float:
-    return np.maximum(rows.violations(margin, rows.counts(decisions)), 0.0)
-
-
-def _cross_fit(
-    rows: EvaluationSet,
-    margin: Array,
-    choice: Choice,
-    offsets: GroupOffsets,
-    others: Sequence[GroupSearch],
-) -> Codes:
-    """Decide each fold by the offsets that the other folds would have chosen."""
-    attributes = rows.cells.rows
-    decisions = rows.decisions(margin + choice.shift[0] + offsets.of(attributes))
-    bounds = rows.compiled.b if choice.bounds is None else choice.bounds
-    for search, fold in zip(others, rows.folds if others else (), strict=True):
-        found = search.find(bounds)
-        if found is not None:
-            own = replace(offsets, values=found.values - choice.shift[0]).of(attributes)[fold]
-            decisions[fold] = rows.decisions(margin[fold] + choice.shift[0] + own)
-    return decisions
+    return search_group_thresholds(margin[index], cells, rows.compiled.on(cells), own, common)

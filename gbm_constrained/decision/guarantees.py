@@ -45,7 +45,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from scipy.stats import norm
 
-from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.rates import row_functions_of
@@ -83,8 +83,6 @@ from gbm_constrained.statistics.p_values import (
 from gbm_constrained.statistics.pairs import pair_p_values, rows_to_certify
 
 Guarantee: TypeAlias = Literal[None, "expected", "high_probability"]
-MAX_TESTED_PREFIXES = 3  # Prefixes that are tested, each with its share of delta.
-SCORES_AT_ONCE = 64  # Scores past a threshold that a machine shows the others at once.
 # Standard errors by which bounds are tightened in turn, from the safest decisions on: biases of
 # several classes have no order of their own.
 TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)
@@ -127,7 +125,7 @@ def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
     inside[part.cells] = True
     view = next(v for v in rows.cells.views if v.cells.start <= part.cells[0] < v.cells.stop)
     taken = np.flatnonzero(inside[view.codes])
-    if view.amount is not None:
+    if view.amount is not None or not 0.0 < bound < 1.0:
         return None  # The binomial argument is for rows that count alike.
     weight = rows.cells.rows.weight
     if weight is not None:
@@ -137,8 +135,6 @@ def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
         lowest, highest = zip(*rows.cells.communicator.gather(ends), strict=True)
         if max(highest) > min(lowest):
             return None  # The binomial argument is for rows of equal weight.
-    if not 0.0 < bound < 1.0:
-        return None
     return (taken, 1 - when, bound) if factor > 0 else (taken, when, 1.0 - bound)
 
 
@@ -174,15 +170,15 @@ def _find_limit(
 
 
 def _end_of_run(reached: Array, communicator: Communicator) -> float:
-    """Find the last of the sorted scores of all machines before the first gap between them."""
-    if communicator.holds_all_rows:
-        cuts = np.append(np.flatnonzero(are_apart(reached, np.abs(reached))), reached.size - 1)
-        return float(reached[cuts[0]])
+    """Find the last of the sorted scores of all machines before the first gap between them.
+
+    Machines show each other some scores at once, for mostly the first ones have a gap.
+    """
     n_reached = int(communicator.sum(np.array([reached.size], dtype=np.float64))[0])
     left, start = np.unique(reached), -np.inf
     while True:
         left = left[left >= start]
-        of_machines = communicator.gather((left[:SCORES_AT_ONCE], left.size > SCORES_AT_ONCE))
+        of_machines = communicator.gather((left[:64], left.size > 64))
         # Beyond the last score of a machine that has more of them, some may be missing.
         known = min((some[-1] for some, has_more in of_machines if has_more), default=np.inf)
         scores = np.unique(np.concatenate([some for some, _ in of_machines]))
@@ -259,15 +255,10 @@ def _find_constant_error(rows: EvaluationSet) -> float:
     return min(errors)
 
 
-def _is_constant(minority: Float, certification: EvaluationSet, delta: float) -> Bool:
-    """Whether decisions may be the same for all certification rows, with probability `delta`."""
-    return np.asarray((1.0 - minority) ** certification.cells.n_rows > delta)
-
-
 def _violation_of_first(compiled: LinearConstraints, found: Shift, bounds: Float) -> float:
     """Find the largest violation of the constraints that have the guarantee."""
     left = compiled.rows_of(np.nan_to_num(found.functionals)) - bounds
-    left[[*found.uncalibrated]] = 0.0
+    left[[*found.ignored]] = 0.0
     left[(left <= ROUNDING) | ~find_first(compiled)] = 0.0
     return float(left.max(initial=0.0))
 
@@ -291,11 +282,11 @@ def certify(
     """
     rows, margin = certification.rows, certification.margins(start.rounds)
     if _is_without_threshold(rows):
-        return replace(start, p_value=_PValues(rows, margin).largest(start.shift), level=delta)
+        return replace(start, p_value=_test_shift(rows, margin)(start.shift), level=delta)
     limit = _find_limit(rows, margin, partial(umbrella_threshold, delta=delta))
     if limit is not None:
         best = _choose_within(limit, selection, start)
-        p_value = _PValues(rows, margin).largest(best.shift)
+        p_value = _test_shift(rows, margin)(best.shift)
         decided, free = (
             selection.rows.decisions(shift_scores(selection.margins(start.rounds), shift))
             for shift in (best.shift, np.zeros(1))
@@ -303,16 +294,19 @@ def certify(
         if _minority(selection.rows, decided) == 0.0 < _minority(selection.rows, free):
             p_value = 1.0
         return replace(best, p_value=p_value, level=delta)
-    tested = _list_tested_prefixes(rows, start, prefixes)
+    # The prefix that was chosen shares delta with those nearest to it.
+    near = sorted(prefixes.candidates, key=lambda prefix: abs(np.log(prefix / start.rounds)))
+    tested = [start.rounds, *(prefix for prefix in near if prefix != start.rounds)]
+    tested = tested[: count_sequences(rows, prefixes)]
     keeps_own = not start.shift.any()
     sequences = [
         _order_decisions(selection, rows, prefix, delta, keeps_own=keeps_own) for prefix in tested
     ]
     p_values = np.ones((len(sequences), max(1, *map(len, sequences))))
     for i, (prefix, sequence) in enumerate(zip(tested, sequences, strict=True)):
-        of_prefix = _PValues(rows, certification.margins(prefix))
+        test = _test_shift(rows, certification.margins(prefix))
         for j, choice in enumerate(sequence):
-            p_values[i, j] = of_prefix.largest(choice.shift)
+            p_values[i, j] = test(choice.shift)
             if p_values[i, j] > delta:  # No decision behind this one can pass.
                 break
     passed = learn_then_test(p_values, delta)
@@ -336,17 +330,11 @@ def certify(
 
 def _add_prices(rows: EvaluationSet, error: float | Float, violations: Float) -> Float:
     """Add the price of violations of later priorities, (..., m), to errors, (...)."""
-    levels = PriorityLevels.of(rows.compiled, rows.cells)
-    price = levels.price_later(np.nan_to_num(violations))
-    return np.asarray(error + VIOLATION_PRICE * price)
-
-
-def _list_tested_prefixes(rows: EvaluationSet, start: Choice, prefixes: Prefixes) -> list[int]:
-    """List the prefixes that share delta: the one chosen, and those nearest to it."""
-    candidates = prefixes.candidates
-    near = sorted(candidates, key=lambda prefix: abs(np.log(prefix / start.rounds)))
-    tested = [start.rounds, *(p for p in near if p != start.rounds)]
-    return tested[: count_sequences(rows, prefixes)]
+    levels = PriorityLevels.from_constraints(rows.compiled, rows.cells)
+    if not levels.are_several:
+        return np.asarray(error + VIOLATION_PRICE * np.zeros(violations.shape[:-1]))
+    later = np.where(levels.rows[0], 0.0, np.maximum(np.nan_to_num(violations), 0.0))
+    return np.asarray(error + VIOLATION_PRICE * levels.price_rows(later))
 
 
 def count_sequences(rows: EvaluationSet, prefixes: Prefixes) -> int:
@@ -355,7 +343,7 @@ def count_sequences(rows: EvaluationSet, prefixes: Prefixes) -> int:
     is_single |= _is_without_threshold(rows)
     if is_single or not prefixes.has_free_choice:
         return 1
-    return min(len(prefixes.candidates), MAX_TESTED_PREFIXES)
+    return min(len(prefixes.candidates), 3)  # With more, each has too small a share of delta.
 
 
 def _is_without_threshold(rows: EvaluationSet) -> bool:
@@ -372,32 +360,27 @@ def violation_p_values(
     return np.where(is_pair, of_pairs, constraint_p_values(compiled, counts))
 
 
-class _PValues:
-    """P-values of the violation of constraints by shifted scores, on certification rows."""
+def _test_shift(rows: EvaluationSet, margin: Array) -> Callable[[Float], float]:
+    """Make the test of shifted scores: the largest p-value of the guaranteed constraints."""
+    tested = find_first_constraints(rows.compiled)
+    tested &= [not constraint.is_pair for constraint in rows.compiled.constraints]
 
-    def __init__(self, rows: EvaluationSet, margin: Array) -> None:
-        self._rows, self._margin = rows, margin
-        self._of_pairs: float | None = None
-        if margin.ndim == 1:  # A shift leaves the order of rows as it is.
-            self._of_pairs = self._largest_of_pairs(margin)
-
-    def largest(self, shift: Float) -> float:
-        """Compute the largest p-value of the constraints that are to have the guarantee."""
-        rows, scores = self._rows, shift_scores(self._margin, shift)
-        of_pairs = self._of_pairs
-        if of_pairs is None:
-            of_pairs = self._largest_of_pairs(scores)
-        p = constraint_p_values(rows.compiled, rows.counts(rows.decisions(scores)))
-        tested = find_first_constraints(rows.compiled)
-        tested &= [not constraint.is_pair for constraint in rows.compiled.constraints]
-        return max(of_pairs, float(p[tested].max(initial=0.0)))
-
-    def _largest_of_pairs(self, scores: Array) -> float:
-        rows = self._rows
+    def test_pairs(scores: Array) -> float:
         if not rows.compiled.pair_blocks:
             return 0.0
         found = pair_p_values(rows.compiled, rows.cells, rows.functionals(scores))
         return float(found.max(initial=0.0))
+
+    # A shift of two classes leaves the order of rows as it is.
+    of_pairs = test_pairs(margin) if margin.ndim == 1 else None
+
+    def test(shift: Float) -> float:
+        scores = shift_scores(margin, shift)
+        p = constraint_p_values(rows.compiled, rows.counts(rows.decisions(scores)))
+        pairs = test_pairs(scores) if of_pairs is None else of_pairs
+        return max(pairs, float(p[tested].max(initial=0.0)))
+
+    return test
 
 
 def _order_decisions(
@@ -411,7 +394,7 @@ def _order_decisions(
     """Order the decisions of one prefix from the safest on, by the selection rows."""
     rows, margin = selection.rows, selection.margins(prefix)
     if margin.ndim > 1:
-        return _order_biases(selection, certification, prefix, delta, keeps_own=keeps_own)
+        return _order_biases(rows, margin, certification, prefix, delta, keeps_own=keeps_own)
     curve = threshold_curve(margin, rows.cells, rows.compiled, most=MOST_CANDIDATES)
     # Distance from each bound in standard errors of the certification rows, at the nearest bound.
     spread = anticipate_standard_errors(certification.compiled, certification.cells)
@@ -431,7 +414,9 @@ def _order_decisions(
     # A decision that fails on the selection rows will hardly be certified; a few are kept.
     order = order[safety[order] > -1.0] if (safety > -1.0).any() else order[:1]
     share = curve.n_positive / rows.cells.n_rows
-    useless = _is_constant(np.minimum(share, 1.0 - share), certification, delta)
+    # Decisions may be the same for all certification rows, with probability `delta`.
+    minority = np.minimum(share, 1.0 - share)
+    useless = (1.0 - minority) ** certification.cells.n_rows > delta
     if not useless[curve.error.argmin()]:
         useless |= curve.error >= _find_constant_error(rows)
         order = order[~useless[order]]
@@ -442,7 +427,8 @@ def _order_decisions(
 
 
 def _order_biases(
-    selection: ScoredRows,
+    rows: EvaluationSet,
+    margin: Array,
     certification: EvaluationSet,
     prefix: int,
     delta: float,
@@ -453,7 +439,6 @@ def _order_biases(
 
     The model's own decisions, where they are to be kept, stand for each bound that they meet.
     """
-    rows, margin = selection.rows, selection.margins(prefix)
     compiled = rows.compiled
     rates = compiled.rows_of(np.nan_to_num(rows.functionals(margin)))
     own = Choice(prefix, np.zeros(margin.shape[1]), rows.error(rows.decisions(margin)), 0.0)
@@ -472,7 +457,7 @@ def _order_biases(
         choices.append(Choice(prefix, found.value, found.error, violation))
     decided = [rows.decisions(shift_scores(margin, c.shift)) for c in (own, *choices)]
     minority = np.array([_minority(rows, one) for one in decided])
-    useless = _is_constant(minority, certification, delta)
+    useless = (1.0 - minority) ** certification.cells.n_rows > delta
     if useless[0]:
         return choices
     least = _find_constant_error(rows)
@@ -508,20 +493,8 @@ def check_guarantee(
     Only constraints of the priority that comes first have it. `training` are the constraints on
     the rows that are trained on.
     """
-    guarantee = f"guarantee={asked.kind!r}"
-    check_straight(rows.compiled.constraints, guarantee, "leave the guarantee out")
-    _check_losses(rows.compiled, asked)
-    check_amounts(rows, asked)
-    check_rows_set_aside(rows, training, asked)
-    if asked.kind == "expected":
-        _check_conformal_bounds(rows, asked)
-    else:
-        check_equalities(rows.compiled, asked)
-        _check_p_values(rows, asked)
-        _check_pair_rates(rows, asked)
-
-
-def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
+    compiled, guarantee = rows.compiled, f"guarantee={asked.kind!r}"
+    check_straight(compiled.constraints, guarantee, "leave the guarantee out")
     for constraint in compiled.constraints:
         if constraint.has_loss:
             raise asked.refuse(
@@ -536,73 +509,75 @@ def _check_losses(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
                 "that this guarantee chooses. Use guarantee='high_probability', which certifies "
                 "the scores as they are, or leave the guarantee out.",
             )
+    _check_amounts(rows, asked)
+    _check_rows_set_aside(rows, training, asked)
+    if asked.kind == "high_probability":
+        _check_equalities(compiled, asked)
+        _check_p_values(rows, asked)
+        _check_pair_rates(rows, asked)
+        return
+    bounds = conformal_bounds(compiled, rows.cells) + ROUNDING
+    for j in np.flatnonzero(bounds < smallest_values(compiled))[:1]:
+        raise asked.refuse(
+            compiled.rows[j],
+            f"the {rows.cells.n_rows} rows that {asked.set_aside} are too few for it, even "
+            f"without a single error. {_remedy(compiled, j)}",
+        )
 
 
-def check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+def _check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
     """Refuse certificates of amounts without a bound, and those that no test is known for."""
     cells = rows.cells
     is_first = find_first_constraints(rows.compiled)
     for j, constraint in enumerate(rows.compiled.constraints):
         if not constraint.amounts or constraint.is_always_met or not is_first[j]:
             continue
-        if constraint.has_costs_of_amounts:
-            raise asked.refuse(
-                constraint,
+        amounts = cells.views[cells.view_of[j]].weigh(None)
+        reasons = (
+            (
+                constraint.has_costs_of_amounts,
                 "a mean of amounts is no rate, and its certificate is not known here. Bound the "
                 "rates of amounts that the costs are made of, such as fnr(weight=..., cap=...), "
                 "or leave the guarantee out.",
-            )
-        amounts = cells.views[cells.view_of[j]].weigh(None)
-        if constraint.amounts[0].cap is None:
-            raise asked.refuse(
-                constraint,
+            ),
+            (
+                constraint.amounts[0].cap is None,
                 f"amounts without a bound may be as large as they like, however few rows have "
                 f"large ones. Those seen lie between {amounts.min():g} and {amounts.max():g}: "
                 f"give a cap that no row exceeds, as in fnr(weight=..., cap={amounts.max():g}).",
-            )
-        if asked.kind == "expected":
-            raise asked.refuse(
-                constraint,
+            ),
+            (
+                asked.kind == "expected",
                 "rows count for unequal amounts, and this guarantee counts rows. Use "
                 "guarantee='high_probability', or leave the guarantee out.",
-            )
-        if cells.rows.weight is not None:
-            raise asked.refuse(
-                constraint,
+            ),
+            (
+                cells.rows.weight is not None,
                 "amounts have no certificate beside sample weights: leave sample_weight out, or "
                 "multiply the amounts by it.",
-            )
-        if constraint.expression.compares_pairs:
-            raise asked.refuse(
-                constraint,
+            ),
+            (
+                constraint.expression.compares_pairs,
                 "it compares the amounts of groups, for which no certificate is known. Bound the "
                 "rate of each group, or leave the guarantee out.",
-            )
+            ),
+        )
+        for is_refused, reason in reasons:
+            if is_refused:
+                raise asked.refuse(constraint, reason)
 
 
-def check_rows_set_aside(
+def _check_rows_set_aside(
     rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
 ) -> None:
     """Refuse constraints that lack rows, among those set aside or those left for training."""
-    _check_groups(rows.compiled, training, asked)
-    _check_base_sets(rows, training, asked)
-
-
-def _check_groups(
-    compiled: LinearConstraints, training: LinearConstraints, asked: GuaranteeRequest
-) -> None:
+    compiled = rows.compiled
     for group in compiled.further_groups(training)[:1]:
         raise ValueError(
             f"guarantee={asked.kind!r} sets aside all rows of {group}: the model would "
             f"be trained on none. Give more rows of this group, drop them, or leave the "
             f"guarantee out."
         )
-
-
-def _check_base_sets(
-    rows: EvaluationSet, training: LinearConstraints, asked: GuaranteeRequest
-) -> None:
-    compiled = rows.compiled
     is_first = find_first_constraints(compiled)
     for j, constraint in enumerate(compiled.constraints):
         is_undefined = np.isnan(compiled.constant[compiled.spans[j]])
@@ -622,18 +597,7 @@ def _check_base_sets(
         )
 
 
-def _check_conformal_bounds(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
-    compiled = rows.compiled
-    bounds = conformal_bounds(compiled, rows.cells) + ROUNDING
-    for j in np.flatnonzero(bounds < smallest_values(compiled))[:1]:
-        raise asked.refuse(
-            compiled.rows[j],
-            f"the {rows.cells.n_rows} rows that {asked.set_aside} are too few for it, even "
-            f"without a single error. {_remedy(compiled, j)}",
-        )
-
-
-def check_equalities(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
+def _check_equalities(compiled: LinearConstraints, asked: GuaranteeRequest) -> None:
     """Refuse constraints that two values are equal."""
     first = find_first(compiled)
     for i, j in zip(*compiled.opposites, strict=True):
@@ -741,13 +705,6 @@ def _describe_rows_needed(block: Block, bound: float, counts: CellCounts, level:
     return f", which count as {n:.0f} for their weights, and needs {needed}"
 
 
-ROOM = 1.0  # Standard deviations between the bounds of training and what just earns a certificate.
-
-# Tightenings before all others: the model of all rows may be further from its bounds than the
-# boosters of the folds are, and a sequence that begins with a failure certifies nothing.
-WIDEST = (16.0, 8.0)
-
-
 class CertifiedAffine(NamedTuple):
     """A map of scores with the p-values of the constraints on the certification rows.
 
@@ -786,9 +743,9 @@ def check_affine_guarantee(
                     "largest of them, as in mean_loss('squared', range=(0, 25)) or "
                     "mean_prediction(range=(0, 100)), or leave the guarantee out.",
                 )
-    check_amounts(rows, asked)
-    check_rows_set_aside(rows, training, asked)
-    check_equalities(rows.compiled, asked)
+    _check_amounts(rows, asked)
+    _check_rows_set_aside(rows, training, asked)
+    _check_equalities(rows.compiled, asked)
     smallest = BoundedMeans(rows.cells, rows.compiled).smallest_p_values()
     for constraint, p_value in zip(constraints, smallest, strict=True):
         if p_value > asked.delta:
@@ -823,7 +780,8 @@ def tighten_for_certificate(
     opposite sides leave half of the room between them.
     """
     tests = BoundedMeans(certification.cells, certification.compiled)
-    step = (norm.isf(delta) + ROOM) * tests.deviations()
+    # A standard deviation lies between the bounds of training and what just earns a certificate.
+    step = (norm.isf(delta) + 1.0) * tests.deviations()
     step = np.minimum(step, (compiled.b - tests.smallest_values()) / 2.0)
     for pair in tests.opposites:
         step[[*pair]] = np.minimum(step[[*pair]], compiled.b[[*pair]].sum() / 4.0)
@@ -890,18 +848,15 @@ def _order_maps(
         return int(np.lexsort((losses, np.maximum(worst, 0.0)))[0])
 
     tests, choices = BoundedMeans(rows.cells, rows.compiled), dict[Affine, AffineChoice]()
-
-    def stays_inside(affine: Affine) -> bool:
-        return not tests.find_outside(rows.row_values(affine(score)))
-
-    for t in (*WIDEST, *TIGHTENINGS):
-        aimed = rows.with_bounds(rows.compiled.b - t * deviations)
+    # The safest maps come first: the model of all rows may be further from its bounds than the
+    # models of the folds are, and a sequence that begins with a failure certifies nothing.
+    for t in (16.0, 8.0, *TIGHTENINGS):
         choice = choose_affine(
-            aimed,
+            rows.with_bounds(rows.compiled.b - t * deviations),
             score,
             pick,
             has_scale=has_scale,
-            is_allowed=stays_inside,
+            is_allowed=lambda affine: not tests.find_outside(rows.row_values(affine(score))),
         )
         choices.setdefault(choice.affine, choice)
     constant = np.full_like(score, rows.lagrangian.rows.mean(score))

@@ -21,7 +21,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,9 @@ from gbm_constrained.problem.compiler import JointCells
 
 # Scores closer to each other than this, relative to their size (at least one), count as equal: a
 # threshold between them would not survive the rounding of a booster's float32 sums, up to 1e-6 of
-# the scores after some hundred trees. Beyond MANY rows the few that are rounded to the other side
-# no longer count, while all gaps are small.
-RESOLUTION, MANY = 1e-5, 1_000_000
+# the scores after some hundred trees. Beyond a million rows the few that are rounded to the other
+# side no longer count, while all gaps are small.
+RESOLUTION = 1e-5
 
 
 def check_margin(margin: NDArray[Any], cells: Cells) -> Float:
@@ -54,8 +54,8 @@ def check_margin(margin: NDArray[Any], cells: Cells) -> Float:
 
 
 @dataclass(frozen=True)
-class Line:
-    """Rows in the order in which they change their decision, and where shifts can stop."""
+class Candidates:
+    """Candidate shifts along a line, and the rows in the order in which they change decision."""
 
     order: Codes  # The rows, (n_samples,).
     before: Codes | int  # Decision of each row, not ordered, at the beginning of the line.
@@ -63,12 +63,14 @@ class Line:
     shift: Float  # Candidates, ascending, (T,).
     flipped: Codes  # Number of rows that have changed at each candidate.
 
-    def thin(self, most: int) -> Line:
+    def thin(self, most: int) -> Candidates:
         """Keep about `most` of the candidates, evenly spread over the rows."""
         wanted = np.linspace(0, self.order.size, most - 1)
         middle = np.searchsorted((self.flipped[1:] + self.flipped[:-1]) / 2, wanted)
         keep = np.unique(np.append(middle, np.flatnonzero(self.shift == 0.0)))
-        return Line(self.order, self.before, self.after, self.shift[keep], self.flipped[keep])
+        return Candidates(
+            self.order, self.before, self.after, self.shift[keep], self.flipped[keep]
+        )
 
 
 def are_apart(at: Float, size: Float, n_rows: int = 0) -> Bool:
@@ -77,14 +79,14 @@ def are_apart(at: Float, size: Float, n_rows: int = 0) -> Bool:
     `at` are the ascending shifts at which rows change their decision, `size` the magnitudes of the
     scores of these rows. They may be some of `n_rows`.
     """
-    resolution = RESOLUTION * min(1.0, MANY / max(at.size, n_rows, 1))
+    resolution = RESOLUTION * min(1.0, 1_000_000 / max(at.size, n_rows, 1))
     larger = np.maximum(np.maximum(size[1:], size[:-1]), 1.0)
     return np.asarray(np.diff(at) > resolution * larger)
 
 
 def sort_along_line(
     at: Float, size: Float, before: Codes | int, after: Codes | int, n_rows: int = 0
-) -> Line:
+) -> Candidates:
     """Sort rows that change their decision where the shift exceeds `at`; some of `n_rows`.
 
     A threshold lies between two scores of magnitude `size` only if they differ by more than their
@@ -94,7 +96,7 @@ def sort_along_line(
     at, size = at[order], size[order]
     cut = np.flatnonzero(are_apart(at, size, n_rows))
     flipped = np.concatenate([[0], cut + 1, [at.size]])
-    return Line(order, before, after, stop_at(at, cut), flipped)
+    return Candidates(order, before, after, stop_at(at, cut), flipped)
 
 
 def stop_at(at: Float, cut: Codes) -> Float:
@@ -103,26 +105,27 @@ def stop_at(at: Float, cut: Codes) -> Float:
     return np.concatenate([[at[0] - 1.0], middle, [at[-1] + 1.0]])
 
 
-def threshold_line(margin: Float, n_rows: int = 0) -> Line:
+def threshold_line(margin: Float, n_rows: int = 0) -> Candidates:
     """List thresholds of two classes, no shift among them, for some of `n_rows` rows."""
     line = sort_along_line(-margin, np.abs(margin), 0, 1, n_rows)
     return with_no_shift(line, int(np.count_nonzero(margin > 0)))
 
 
-def with_no_shift(line: Line, positive: int) -> Line:
+def with_no_shift(line: Candidates, positive: int) -> Candidates:
     """Add no shift to the thresholds of two classes, which decides some rows as class 1."""
     i = int(np.searchsorted(line.flipped, positive))
-    shift, flipped = line.shift, line.flipped
+    shift, flipped = line.shift.copy(), line.flipped
     if flipped[i] == positive:  # The candidate decides as no shift does.
         shift[i] = 0.0
     else:
         shift, flipped = np.insert(shift, i, 0.0), np.insert(flipped, i, positive)
-    return Line(line.order, 0, 1, shift, flipped)
+    return Candidates(line.order, 0, 1, shift, flipped)
 
 
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below ROUNDING.
 ROWS_AT_ONCE = 64  # Rows of constraints measured at once: with BLOCK candidates they fit a cache.
 ENTRIES = 1 << 22  # Numbers in a table: 32 MB.
+MOST_BINS = 512  # Bins of a histogram, and of what a step splits bins into.
 
 
 class DecisionCounts:
@@ -171,7 +174,17 @@ class FunctionalsAlongLine:
         views, k = decisions.cells.views, decisions.n_classes
         self.views = views
         self.size = coefficients.shape[0] + 1
-        per_weight = self._per_weight(coefficients)
+        # Coefficients of sums of weights, the error first. They are an array if they are few: to
+        # take a sparse matrix apart takes longer than all else that a search does on few rows.
+        wrong = np.arange(k) != decisions.cells.labels[:, None]
+        error = (decisions.cost[:, None] * wrong).reshape(1, -1)
+        density = np.repeat(decisions.density, k)
+        per_weight: Any
+        if self.size * density.size <= BLOCK:
+            per_weight = np.concatenate([error, coefficients.toarray() * density])
+        else:
+            scaled = coefficients.multiply(density[None])
+            per_weight = sparse.csc_array(sparse.vstack([sparse.csr_array(error), scaled]))
         self.codes = [view.codes - view.cells.start for view in views]
         # Of each view, the values it has a part in, and the coefficients.
         self.parts: list[tuple[int, Codes, Any]] = []
@@ -195,20 +208,6 @@ class FunctionalsAlongLine:
         other.codes = [view.codes - view.cells.start for view in decisions.cells.views]
         return other
 
-    def _per_weight(self, coefficients: Any) -> Any:
-        """Scale coefficients to sums of weights, the error first; an array if they are few.
-
-        To take a sparse matrix apart takes longer than all else that a search does on few rows.
-        """
-        decisions = self.decisions
-        wrong = np.arange(decisions.n_classes) != decisions.cells.labels[:, None]
-        error = (decisions.cost[:, None] * wrong).reshape(1, -1)
-        density = np.repeat(decisions.density, decisions.n_classes)
-        if self.size * density.size <= BLOCK:
-            return np.concatenate([error, coefficients.toarray() * density])
-        scaled = coefficients.multiply(density[None])
-        return sparse.csc_array(sparse.vstack([sparse.csr_array(error), scaled]))
-
     def measure(self, decided: Codes) -> Float:
         """Compute the values of some decisions, shape (1 + r,); the error comes first."""
         values = np.zeros(self.size)
@@ -219,7 +218,7 @@ class FunctionalsAlongLine:
             values[members] += table @ np.bincount(at, weighed, table.shape[1])
         return values
 
-    def along(self, line: Line) -> Iterator[tuple[slice, Float]]:
+    def along(self, line: Candidates) -> Iterator[tuple[slice, Float]]:
         """Yield consecutive candidates of a line with their values, shape (1 + r, candidates)."""
         n = line.order.size
         values = self.measure(np.broadcast_to(line.before, n))
@@ -236,7 +235,7 @@ class FunctionalsAlongLine:
                 yield slice(done, stop), running[:, line.flipped[done:stop] - start - 1]
             done = stop
 
-    def between(self, line: Line) -> Iterator[tuple[Float, Float]]:
+    def between(self, line: Candidates) -> Iterator[tuple[Float, Float]]:
         """Yield the lowest and the highest values between consecutive candidates of a line.
 
         Between candidates, any part of the weight of the rows there may have changed its decision.
@@ -257,15 +256,18 @@ class FunctionalsAlongLine:
             yield before + falls, before + (total - falls)
             values, start = after[:, -1], stop
 
-    def _changes(self, line: Line, rows: Codes) -> Float:
+    def _changes(self, line: Candidates, rows: Codes) -> Float:
         """Compute the change of each value when each of the rows changes its decision."""
         changes = np.zeros((self.size, rows.size))
         before = line.before if isinstance(line.before, int) else line.before[rows]
         after = line.after if isinstance(line.after, int) else line.after[rows]
         for v, members, table in self.parts:
             first = self.codes[v][rows] * self.decisions.n_classes
-            part = _columns(table, first + after)
-            part -= _columns(table, first + before)
+            if isinstance(table, np.ndarray):
+                part = np.take(table, first + after, axis=1)
+                part -= np.take(table, first + before, axis=1)
+            else:
+                part = (table[:, first + after] - table[:, first + before]).toarray()
             part = self.views[v].weigh(part.T, rows).T
             if members.size == self.size:
                 changes = part
@@ -276,92 +278,25 @@ class FunctionalsAlongLine:
         return changes
 
 
-def _columns(table: Any, at: Codes) -> Float:
-    if isinstance(table, np.ndarray):
-        return np.take(table, at, axis=1)
-    return np.asarray(table[:, at].toarray())
-
-
-MOST_BINS, FEWEST_BINS = 512, 64  # Bins of a table, and of what a step splits bins into.
-PACKED = 2.0**26  # Rows below which two counts travel in one number, of 53 bits.
-
-
-@dataclass(frozen=True, eq=False)
-class ScoredKinds:
-    """Scores of the rows of this machine, each of which is of one kind.
+class ScoreHistogram:
+    """Numbers and weights of the rows of all machines by kind and bin of their scores.
 
     Parameters
     ----------
     scores : ndarray of shape (n_samples,)
-        Score of each row, in single or double precision.
+        Score of each row of this machine, in single or double precision.
     kinds : ndarray of shape (n_samples,), intp
         Kind of each row, such as its joint cell.
     strata : ndarray of shape (n_kinds,), intp
-        Stratum of each kind, such as its label. Each of them is divided about evenly.
+        Stratum of each kind, such as its label. Bins divide each of them about evenly.
     weight : ndarray of shape (n_samples,) or None
         Weight of each row, which add up without rounding; ones where None.
-    size : ndarray of shape (n_samples,) or None
-        Magnitude by which scores count as equal; that of the score itself where None.
     communicator : Communicator
         Adds tables over machines.
     n_rows : int
         Number of rows of all machines.
-    """
-
-    scores: Array
-    kinds: Codes
-    strata: Codes
-    weight: Float | None
-    size: Float | None
-    communicator: Communicator
-    n_rows: int
-
-    @property
-    def n_kinds(self) -> int:
-        """Number of kinds on all machines."""
-        return self.strata.size
-
-    @property
-    def most_bins(self) -> int:
-        """Number of bins of a table of these kinds."""
-        return int(np.clip(ENTRIES // max(self.n_kinds, 1), FEWEST_BINS, MOST_BINS))
-
-    def count(self, column: Codes, n_columns: int, rows: Any = slice(None)) -> Float:
-        """Count rows, and add up weights if there are any, by kind and column.
-
-        The result is of shape (1 or 2, n_kinds, n_columns); weights come last.
-        """
-        at, size = self.kinds[rows] * n_columns + column, self.n_kinds * n_columns
-        tables = [self.add_counts(np.bincount(at, minlength=size))]
-        if self.weight is not None:
-            weight = np.bincount(at, self.weight[rows], size).astype(np.float64)
-            tables.append(self.communicator.sum(weight))
-        return np.reshape(tables, (len(tables), self.n_kinds, n_columns))
-
-    def add_counts(self, counts: Codes) -> Float:
-        """Add numbers of rows of this machine up over all machines."""
-        if self.n_rows >= PACKED:
-            return self.communicator.sum(counts.astype(np.float64))
-        padded: Float = np.append(counts, np.zeros(counts.size % 2)).astype(np.float64)
-        first, second = np.split(padded, 2)
-        packed = self.communicator.sum(first + PACKED * second)
-        second = np.floor(packed / PACKED)
-        return np.concatenate([packed - PACKED * second, second])[: counts.size]
-
-    def find_ends(self, column: Codes, n_columns: int, rows: Any = slice(None)) -> Float:
-        """Find the smallest and largest score, and the largest size if given, by column."""
-        scores = self.scores[rows]
-        ends = np.full((2 if self.size is None else 3, n_columns), -np.inf, scores.dtype)
-        np.maximum.at(ends[0], column, -scores)  # The smallest one, with its sign changed.
-        np.maximum.at(ends[1], column, scores)
-        if self.size is not None:
-            np.maximum.at(ends[2], column, self.size[rows])
-        found = np.max(self.communicator.gather(ends), axis=0).astype(np.float64)
-        return np.concatenate([-found[:1], found[1:]])
-
-
-class ScoreTable:
-    """Weights and counts of the rows of all machines by kind and bin of their scores.
+    magnitudes : ndarray of shape (n_samples,), default=None
+        Magnitude by which scores count as equal; that of the score itself where None.
 
     Attributes
     ----------
@@ -375,74 +310,114 @@ class ScoreTable:
         Largest magnitude of the rows of each bin; None where it is that of the score.
     """
 
-    def __init__(self, rows: ScoredKinds, edges: Float, tables: Float, ends: Float) -> None:
-        self.rows, self.edges, self._tables, self._ends = rows, edges, tables, ends
+    def __init__(
+        self,
+        scores: Array,
+        kinds: Codes,
+        strata: Codes,
+        weight: Float | None,
+        communicator: Communicator,
+        n_rows: int,
+        magnitudes: Float | None = None,
+    ) -> None:
+        self._scores, self._kinds, self._row_weight = scores, kinds, weight
+        self._communicator, self._n_rows, self._magnitudes = communicator, n_rows, magnitudes
+        self._n_kinds = strata.size
+        # At least 64 bins, so that a table of many kinds still tells scores apart.
+        self._most_bins = int(np.clip(ENTRIES // max(strata.size, 1), 64, MOST_BINS))
+        edges = self._divide_evenly(strata)
+        self._fill(edges, *self._tabulate(np.searchsorted(edges, scores), edges.size + 1))
+
+    def _fill(self, edges: Float, tables: Float, ends: Float) -> None:
+        self.edges, self._tables, self._ends = edges, tables, ends
         self.count, self.weight = tables[0], tables[-1]
         self.low, self.high = ends[:2]
-        self.size = None if rows.size is None else ends[2]
+        self.size = None if self._magnitudes is None else ends[2]
 
-    @classmethod
-    def of(cls, rows: ScoredKinds) -> ScoreTable:
-        """Divide scores into bins of about equally many rows."""
-        edges = _divide_evenly(rows)
-        column = np.searchsorted(edges, rows.scores)
-        n_bins = edges.size + 1
-        return cls(rows, edges, rows.count(column, n_bins), rows.find_ends(column, n_bins))
+    def _divide_evenly(self, strata: Codes) -> Float:
+        """Find edges between which each stratum has about equally many rows of all machines."""
+        scores, communicator = self._scores, self._communicator
+        low = min(communicator.gather(float(np.min(scores, initial=np.inf))))
+        high = max(communicator.gather(float(np.max(scores, initial=-np.inf))))
+        # Bins of equal width, twice as many as will be kept.
+        edges = np.union1d(edges_between(low, high, 2 * MOST_BINS), [0.0])
+        _, strata = np.unique(strata, return_inverse=True)
+        width = edges.size + 1
+        at = strata[self._kinds] * width + np.searchsorted(edges, scores)
+        counted = np.bincount(at, minlength=(strata.max(initial=0) + 1) * width)
+        reached = add_counts(counted, communicator, self._n_rows)
+        reached = reached.reshape(-1, width).cumsum(axis=1).T
+        share = (reached / np.maximum(reached[-1], 1.0)).sum(axis=1)
+        wanted = np.arange(1, self._most_bins) * (share[-1] / self._most_bins)
+        kept = np.searchsorted(share[:-1], wanted)
+        return np.union1d(edges[kept[kept < edges.size]], [0.0])
 
-    def split(self, bins: Codes) -> ScoreTable:
+    def _tabulate(
+        self, column: Codes, n_columns: int, rows: Any = slice(None)
+    ) -> tuple[Float, Float]:
+        """Add up rows by kind and column, and find the ends of each column.
+
+        Returned are counts, and sums of weights if there are any, of shape (1 or 2, n_kinds,
+        n_columns), and the smallest and largest score, and the largest magnitude if given.
+        """
+        at, size = self._kinds[rows] * n_columns + column, self._n_kinds * n_columns
+        counts = np.bincount(at, minlength=size)
+        tables = [add_counts(counts, self._communicator, self._n_rows)]
+        if self._row_weight is not None:
+            weight = np.bincount(at, self._row_weight[rows], size).astype(np.float64)
+            tables.append(self._communicator.sum(weight))
+        scores = self._scores[rows]
+        ends = np.full((2 if self._magnitudes is None else 3, n_columns), -np.inf, scores.dtype)
+        np.maximum.at(ends[0], column, -scores)  # The smallest one, with its sign changed.
+        np.maximum.at(ends[1], column, scores)
+        if self._magnitudes is not None:
+            np.maximum.at(ends[2], column, self._magnitudes[rows])
+        ends = np.max(self._communicator.gather(ends), axis=0).astype(np.float64)
+        ends[0] = -ends[0]
+        return np.reshape(tables, (len(tables), self._n_kinds, n_columns)), ends
+
+    def split(self, bins: Codes) -> ScoreHistogram:
         """Split some bins, each into equally many."""
-        parts = max(self.rows.most_bins // bins.size, 2)
+        parts = max(self._most_bins // bins.size, 2)
         inner = [edges_between(self.low[b], self.high[b], parts) for b in bins]
         edges = np.unique(np.concatenate([self.edges, *inner]))
         # The old bin of each new one, and the place of the new ones among those counted here.
         old = np.searchsorted(self.edges, np.append(edges, np.inf))
         is_new = np.isin(old, bins)
         place = np.cumsum(is_new) - 1
-        bin_of_row = np.searchsorted(edges, self.rows.scores)
+        bin_of_row = np.searchsorted(edges, self._scores)
         rows = np.flatnonzero(is_new[bin_of_row])
-        column, n_new = place[bin_of_row[rows]], int(is_new.sum())
         tables, ends = self._tables[:, :, old], self._ends[:, old]
-        tables[:, :, is_new] = self.rows.count(column, n_new, rows)
-        ends[:, is_new] = self.rows.find_ends(column, n_new, rows)
-        return ScoreTable(self.rows, edges, tables, ends)
+        tables[:, :, is_new], ends[:, is_new] = self._tabulate(
+            place[bin_of_row[rows]], int(is_new.sum()), rows
+        )
+        other = copy.copy(self)
+        other._fill(edges, tables, ends)
+        return other
 
 
-def _divide_evenly(rows: ScoredKinds) -> Float:
-    """Find edges between which each stratum has about equally many rows of all machines."""
-    scores, communicator = rows.scores, rows.communicator
-    low = min(communicator.gather(float(np.min(scores, initial=np.inf))))
-    high = max(communicator.gather(float(np.max(scores, initial=-np.inf))))
-    # Bins of equal width, twice as many as will be kept.
-    edges = np.union1d(edges_between(low, high, 2 * MOST_BINS), [0.0])
-    _, strata = np.unique(rows.strata, return_inverse=True)
-    width = edges.size + 1
-    at = strata[rows.kinds] * width + np.searchsorted(edges, scores)
-    counted = np.bincount(at, minlength=(strata.max(initial=0) + 1) * width)
-    reached = rows.add_counts(counted).reshape(-1, width).cumsum(axis=1).T
-    share = (reached / np.maximum(reached[-1], 1.0)).sum(axis=1)
-    wanted = np.arange(1, rows.most_bins) * (share[-1] / rows.most_bins)
-    kept = np.searchsorted(share[:-1], wanted)
-    return np.union1d(edges[kept[kept < edges.size]], [0.0])
+def add_counts(counts: Codes, communicator: Communicator, n_rows: int) -> Float:
+    """Add numbers of rows of this machine up over all machines, which have so many rows."""
+    packed = 2.0**26  # Below so many rows two counts travel in one number, of 53 bits.
+    if n_rows >= packed:
+        return communicator.sum(counts.astype(np.float64))
+    padded: Float = np.append(counts, np.zeros(counts.size % 2)).astype(np.float64)
+    first, second = np.split(padded, 2)
+    both = communicator.sum(first + packed * second)
+    second = np.floor(both / packed)
+    return np.concatenate([both - packed * second, second])[: counts.size]
 
 
 def edges_between(low: float, high: float, parts: int) -> Float:
     """Divide the floats from the lowest to the highest score into parts; list the inner edges."""
-    ends = _position_of(np.array([low, high]))
-    position = np.rint(np.linspace(ends[0], ends[1], parts + 1))[1:-1].astype(np.int64)
-    edges = np.unique(_score_at(position))
+    ends, one = np.array([low, high]), np.float64(1.0).view(np.int64)
+    # The position of floats in their order, by the bits of one plus their magnitude.
+    bits = (1.0 + np.abs(ends)).view(np.int64) - one
+    first, last = np.where(ends < 0, -bits, bits)
+    position = np.rint(np.linspace(first, last, parts + 1))[1:-1].astype(np.int64)
+    size = (np.abs(position) + one).view(np.float64) - 1.0
+    edges = np.unique(np.where(position < 0, -size, size))
     return np.asarray(edges[(edges >= low) & (edges < high)])
-
-
-def _position_of(scores: Float) -> NDArray[np.int64]:
-    """Find the position of floats in their order, by the bits of one plus their magnitude."""
-    bits = (1.0 + np.abs(scores)).view(np.int64) - np.float64(1.0).view(np.int64)
-    return np.where(scores < 0, -bits, bits)
-
-
-def _score_at(position: NDArray[np.int64]) -> Float:
-    """Find the score at a position."""
-    size = (np.abs(position) + np.float64(1.0).view(np.int64)).view(np.float64) - 1.0
-    return np.where(position < 0, -size, size)
 
 
 class JointRows:
@@ -459,8 +434,19 @@ class JointRows:
     """
 
     def __init__(self, cells: Cells) -> None:
-        self._cells, self.communicator = cells, cells.communicator
-        self.joint, self.weight = _divide_jointly(cells), cells.rows.weight
+        self._cells, self.communicator, self.weight = cells, cells.communicator, cells.rows.weight
+        codes, of_views = np.zeros(len(cells.rows), dtype=np.intp), np.zeros((1, 0), dtype=np.intp)
+        for view in cells.views:
+            size = len(of_views) * len(view)
+            occurring, codes = _number(codes * len(view) + view.small_codes, size)
+            own = occurring % len(view) + view.cells.start
+            of_views = np.column_stack([of_views[occurring // len(view)], own])
+        found = self.communicator.gather(of_views)
+        united, position = np.unique(np.concatenate(found), axis=0, return_inverse=True)
+        start = sum(map(len, found[: self.communicator.rank]))
+        codes = np.ravel(position)[start : start + len(of_views)][codes]
+        labels = cells.labels[united[:, 0]]
+        self.joint = JointCells(codes, united, labels, cells.classes.size)
 
     def add(self, codes: Codes, n_codes: int) -> Float:
         """Add up the weights of the rows of all machines by a code of each row."""
@@ -484,21 +470,6 @@ class JointRows:
         return cells
 
 
-def _divide_jointly(cells: Cells) -> JointCells:
-    """Divide the rows by all views, into the joint cells that occur on any of the machines."""
-    codes, of_views = np.zeros(len(cells.rows), dtype=np.intp), np.zeros((1, 0), dtype=np.intp)
-    for view in cells.views:
-        size = len(of_views) * len(view)
-        occurring, codes = _number(codes * len(view) + view.small_codes, size)
-        own = occurring % len(view) + view.cells.start
-        of_views = np.column_stack([of_views[occurring // len(view)], own])
-    found = cells.communicator.gather(of_views)
-    united, position = np.unique(np.concatenate(found), axis=0, return_inverse=True)
-    start = sum(map(len, found[: cells.communicator.rank]))
-    codes = np.ravel(position)[start : start + len(of_views)][codes]
-    return JointCells(codes, united, cells.labels[united[:, 0]], cells.classes.size)
-
-
 def _number(codes: Codes, size: int) -> tuple[Codes, Codes]:
     """List the codes that occur, of so many, and find the position of each code among them."""
     if size <= MOST_CELLS:  # A table of all codes is faster than a sort.
@@ -508,132 +479,135 @@ def _number(codes: Codes, size: int) -> tuple[Codes, Codes]:
     return occurring, np.asarray(np.ravel(position), dtype=np.intp)
 
 
-@dataclass(frozen=True, eq=False)
-class LineTable:
-    """The rows of all machines by kind and bin of their scores, from the highest bin down.
+class SortedCandidates:
+    """Thresholds of two classes between the sorted rows of one machine, each of them an entry.
 
-    Each entry with rows stands for them: they change their decision together. The candidates of
-    the line are the shifts between two bins.
+    Attributes are those of :class:`BinnedCandidates`.
+    """
+
+    count = None  # Each entry is one row.
+
+    def __init__(self, margin: Array, cells: Cells) -> None:
+        self.scores, self.cells = np.asarray(margin, dtype=np.float64), cells
+
+    @property
+    def lowest(self) -> float:
+        """Smallest score."""
+        return float(np.min(self.scores, initial=np.inf))
+
+    @cached_property
+    def thresholds(self) -> Candidates:
+        """The candidates between rows, no shift among them."""
+        return threshold_line(self.scores)
+
+    def count_rows(self, line: Candidates) -> Codes:
+        """Count the rows that have changed their decision at each candidate."""
+        return line.flipped
+
+
+class BinnedCandidates:
+    """Candidates between bins of the scores of the rows of all machines, from the highest down.
+
+    Each kind of a bin that has rows is an entry, which stands for them: they change their decision
+    together, where the shift exceeds minus their score.
 
     Parameters
     ----------
-    table : ScoreTable
-        Counts and weights. A row changes its decision where the shift exceeds minus its score.
+    histogram : ScoreHistogram
+        Numbers and weights of rows.
     before, after : ndarray of shape (n_kinds,) or int
         Decision of each kind at the beginning and at the end of the line.
+    rows : JointRows, default=None
+        The rows, where kinds are joint cells.
+
+    Attributes
+    ----------
+    bins : ndarray of shape (n,), intp
+        The bins with rows.
+    may_be_split : ndarray of shape (n,), bool
+        Whether a candidate may lie inside of each.
+    least_shift : ndarray of shape (n,)
+        Smallest magnitude of a shift inside of each.
+    stops : Candidates
+        A stop between any two bins, whether or not a candidate fits there.
+    kinds, weight, scores, count : ndarray of shape (n_entries,)
+        Kind of the rows of each entry, the sum of their weights, their largest score, and number.
     """
 
-    table: ScoreTable
-    before: Codes | int
-    after: Codes | int
-
-    def split(self, bins: Bool) -> Self:
-        """Split some of the bins with rows."""
-        return replace(self, table=self.table.split(self.bins[bins]))
-
-    @cached_property
-    def bins(self) -> Codes:
-        """The bins with rows, from the highest one down."""
-        return np.flatnonzero(self.table.count.any(axis=0))[::-1]
-
-    @cached_property
-    def _entries(self) -> tuple[Codes, Codes]:
-        """Bin and kind of each entry with rows."""
-        at, kinds = np.nonzero(self.table.count[:, self.bins].T)
-        return self.bins[at], kinds
-
-    @property
-    def kinds(self) -> Codes:
-        """Kind of the rows of each entry."""
-        return self._entries[1]
-
-    @property
-    def weight(self) -> Float:
-        """Sum of the weights of the rows of each entry."""
-        bins, kinds = self._entries
-        return np.asarray(self.table.weight[kinds, bins])
-
-    @cached_property
-    def scores(self) -> Float:
-        """Largest score of the rows of each entry."""
-        return np.asarray(self.table.high[self._entries[0]])
-
-    @cached_property
-    def count(self) -> Codes:
-        """Number of rows of each entry."""
-        bins, kinds = self._entries
-        return np.asarray(self.table.count[kinds, bins], dtype=np.intp)
-
-    def count_rows(self, line: Line) -> Codes:
-        """Count the rows that have changed their decision at each candidate of a line."""
-        changed: Codes = np.concatenate([[0], np.cumsum(self.count)])
-        return changed[line.flipped]
-
-    @property
-    def line(self) -> Line:
-        """The candidates between bins."""
-        at = self._ends
-        cut = 2 * np.flatnonzero(self._are_apart[1::2]) + 1
-        return replace(
-            self.stops,
-            shift=stop_at(at, cut),
-            flipped=self.stops.flipped[[0, *(cut + 1) // 2, -1]],
-        )
-
-    @property
-    def thresholds(self) -> Line:
-        """The same of two classes, no shift among them."""
-        return with_no_shift(self.line, int(np.count_nonzero(self.scores > 0)))
-
-    @cached_property
-    def stops(self) -> Line:
-        """The line with a stop between any two bins, whether or not a candidate fits there."""
-        n_entries = np.count_nonzero(self.table.count[:, self.bins], axis=0)
-        flipped = np.concatenate([[0], np.cumsum(n_entries)])
-        before, after = (
+    def __init__(
+        self,
+        histogram: ScoreHistogram,
+        before: Codes | int = 0,
+        after: Codes | int = 1,
+        rows: JointRows | None = None,
+    ) -> None:
+        self.histogram, self._options = histogram, (before, after, rows)
+        self.bins = np.flatnonzero(histogram.count.any(axis=0))[::-1]
+        has_rows = histogram.count[:, self.bins].T > 0
+        at, self.kinds = np.nonzero(has_rows)
+        entries = self.kinds, self.bins[at]
+        self.weight = np.asarray(histogram.weight[entries])
+        self.scores = np.asarray(histogram.high[self.bins[at]])
+        self.count = histogram.count[entries].astype(np.intp)
+        # Shifts at which the first and the last row of each bin change their decision.
+        self._ends = -np.stack([histogram.high, histogram.low], axis=1)[self.bins].ravel()
+        sizes = np.abs(self._ends)
+        if histogram.size is not None:
+            sizes = np.repeat(histogram.size[self.bins], 2)
+        self._are_apart = are_apart(self._ends, sizes, int(self.count.sum()))
+        self.may_be_split = self._are_apart[::2]
+        self.least_shift = np.abs(self._ends).reshape(-1, 2).min(axis=1)
+        flipped = np.concatenate([[0], np.cumsum(has_rows.sum(axis=1))])
+        first, last = (
             of_kinds if isinstance(of_kinds, int) else of_kinds[self.kinds]
-            for of_kinds in (self.before, self.after)
+            for of_kinds in (before, after)
         )
-        return Line(np.arange(flipped[-1]), before, after, np.zeros(flipped.size), flipped)
+        stops = np.zeros(flipped.size)
+        self.stops = Candidates(np.arange(self.kinds.size), first, last, stops, flipped)
 
-    @property
-    def may_be_split(self) -> Bool:
-        """Whether a candidate may lie inside of each bin with rows."""
-        return self._are_apart[::2]
-
-    @property
-    def least_shift(self) -> Float:
-        """Smallest magnitude of a shift inside of each bin with rows."""
-        return np.asarray(np.abs(self._ends).reshape(-1, 2).min(axis=1))
-
-    @cached_property
-    def _ends(self) -> Float:
-        """Shifts at which the first and the last row of each bin change their decision."""
-        return -np.stack([self.table.high[self.bins], self.table.low[self.bins]], axis=1).ravel()
-
-    @cached_property
-    def _are_apart(self) -> Bool:
-        """Whether these shifts are so far apart that a candidate lies between them."""
-        size = self.table.size
-        of_ends = np.abs(self._ends) if size is None else np.repeat(size[self.bins], 2)
-        return are_apart(self._ends, of_ends, int(self.table.count.sum()))
-
-
-@dataclass(frozen=True, eq=False)
-class MarginTable(LineTable):
-    """A table of the margins of two classes, whose kinds are joint cells."""
-
-    rows: JointRows
-
-    @classmethod
-    def of(cls, margin: Array, cells: Cells) -> MarginTable:
-        """Count the rows of all machines, given margins and cells of those of this one."""
-        rows, scores = JointRows(cells), np.asarray(margin)
-        joint, machines, n_rows = rows.joint, cells.communicator, cells.n_rows
-        kinds = ScoredKinds(scores, joint.codes, joint.labels, rows.weight, None, machines, n_rows)
-        return cls(ScoreTable.of(kinds), 0, 1, rows)
+    def split(self, bins: Bool) -> BinnedCandidates:
+        """Split some of the bins with rows."""
+        return BinnedCandidates(self.histogram.split(self.bins[bins]), *self._options)
 
     @cached_property
     def cells(self) -> Cells:
         """Cells of the entries, which have the weights of their rows."""
-        return self.rows.stand_in(self.kinds, self.weight)
+        rows = self._options[2]
+        assert rows is not None
+        return rows.stand_in(self.kinds, self.weight)
+
+    @property
+    def lowest(self) -> float:
+        """Smallest score."""
+        return float(self.histogram.low.min())
+
+    @cached_property
+    def line(self) -> Candidates:
+        """The candidates between bins."""
+        cut = 2 * np.flatnonzero(self._are_apart[1::2]) + 1
+        flipped = self.stops.flipped[[0, *(cut + 1) // 2, -1]]
+        return replace(self.stops, shift=stop_at(self._ends, cut), flipped=flipped)
+
+    @cached_property
+    def thresholds(self) -> Candidates:
+        """The same of two classes, no shift among them."""
+        return with_no_shift(self.line, int(np.count_nonzero(self.scores > 0)))
+
+    def count_rows(self, line: Candidates) -> Codes:
+        """Count the rows that have changed their decision at each candidate."""
+        changed: Codes = np.concatenate([[0], np.cumsum(self.count)])
+        return changed[line.flipped]
+
+
+ThresholdCandidates: TypeAlias = SortedCandidates | BinnedCandidates
+
+
+def list_thresholds(margin: Array, cells: Cells) -> ThresholdCandidates:
+    """List thresholds of two classes, given margins and cells of the rows of this machine."""
+    if cells.communicator.holds_all_rows:
+        return SortedCandidates(margin, cells)
+    rows, scores = JointRows(cells), np.asarray(margin)
+    histogram = ScoreHistogram(
+        scores, rows.joint.codes, rows.joint.labels, rows.weight, cells.communicator, cells.n_rows
+    )
+    return BinnedCandidates(histogram, rows=rows)

@@ -51,7 +51,6 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.rates import (
     Prediction,
     Residual,
-    RowFunction,
     RowLoss,
     row_functions_of,
 )
@@ -61,7 +60,7 @@ from gbm_constrained.decision.choose import VIOLATION_PRICE, choose
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import calibrate_scores
-from gbm_constrained.decision.search import Candidates, SeparableSearch
+from gbm_constrained.decision.search import GroupCandidates, PerGroupSearch
 from gbm_constrained.problem.linear_constraints import (
     LinearConstraints,
     acts_in_full,
@@ -75,10 +74,6 @@ from gbm_constrained.problem.regression import (
 )
 from gbm_constrained.statistics.intervals import MeanIntervals
 
-NORMAL = 1.96  # Half width of a normal interval at level 0.95, in standard errors.
-SCALES = np.linspace(0.0, 1.4, 15)  # of the first grid; 1 is one of them
-SHIFTS = np.linspace(-1.0, 1.0, 17)  # of the first grid, in standard deviations of the scores
-MANY_ROWS = 1e12  # at which groups count that differ by no more than chance
 REFINED, N_REFINEMENTS = 5, 3  # Points of later grids along each axis, and their number.
 
 # Chooses one of several candidates by their losses and their violations, (n, m).
@@ -98,10 +93,10 @@ class PredictedRows(EvaluationSet):
         The objective, which links scores and predictions.
     half : ndarray of shape (n_functionals,), default=None
         Rows at which a group counts as much as all groups together, see
-        :func:`~gbm_constrained.problem.linear_constraints.mix_groups`.
+        :func:`~gbm_constrained.problem.linear_constraints.find_half`.
     """
 
-    lagrangian: RegressionLagrangian  # type: ignore[assignment]
+    lagrangian: RegressionLagrangian
     choices: dict[int, AffineChoice]  # type: ignore[assignment]
 
     def __init__(
@@ -132,8 +127,8 @@ class PredictedRows(EvaluationSet):
         """Compute functionals, intervals of constraints, and intervals of functionals."""
         functionals = self.compiled.functionals(self.lagrangian.at(score).statistics())
         values = self.row_values(score)
-        found = MeanIntervals(self.cells, self.compiled, level=level, values=values)
-        return functionals, *found.whole(functionals)
+        found = MeanIntervals(self.cells, self.compiled, values=values)
+        return functionals, *found.complete(functionals, level=level)
 
     def row_values(self, score: Array) -> Float:
         """Compute the row functions of each row, (n_samples, n_functions)."""
@@ -252,7 +247,7 @@ class Criterion:
     is_strict: Bool
 
     @classmethod
-    def of(cls, rows: PredictedRows, score: Array) -> Criterion:
+    def from_rows(cls, rows: PredictedRows, score: Array) -> Criterion:
         """Find the units of rows, and the standard errors at some scores."""
         problem, is_strict = rows.lagrangian.rows, acts_in_full(rows.compiled)
         errors, weights = standard_errors(rows, score), weigh_violations(problem)
@@ -264,13 +259,8 @@ class Criterion:
 
     def pick(self, losses: Float, violations: Float) -> int:
         """Choose one of several candidates."""
-        return choose(
-            self.share(losses),
-            violations,
-            self.errors,
-            weights=self.weights,
-            is_strict=self.is_strict,
-        )
+        shares, strict = self.share(losses), self.is_strict
+        return choose(shares, violations, self.errors, weights=self.weights, is_strict=strict)
 
     def pick_map(self, losses: Float, violations: Float) -> int:
         """Choose one of several maps of the same scores.
@@ -304,9 +294,18 @@ def find_deviance(problem: RegressionRows) -> tuple[float, float]:
 
 
 def weigh_violations(problem: RegressionRows) -> Float:
-    """Find the weight of the violation of each row of constraints, divided by its unit, (m,)."""
+    """Find the weight of the violation of each row of constraints, divided by its unit, (m,).
+
+    The unit is the mean loss of the mean target, or a standard deviation of the targets.
+    """
     compiled, tiny = problem.constraints, np.finfo(np.float64).tiny
-    units = np.array([_unit_of(one, problem) for one in problem.functions])
+    y, units = problem.targets, np.ones(len(problem.functions))
+    constant = problem.objective.predict(np.full(problem.n_samples, problem.constant_score))
+    for k, function in enumerate(problem.functions):
+        if isinstance(function, RowLoss):
+            units[k] = problem.mean(row_values(function, y, constant))
+        elif isinstance(function, (Prediction, Residual)):
+            units[k] = problem.scale
     has = np.column_stack(
         [np.diff(compiled.A[:, k :: units.size].indptr) > 0 for k in range(units.size)]
     )
@@ -326,14 +325,6 @@ def find_largest_multipliers(problem: RegressionRows) -> Float:
     """
     found = VIOLATION_PRICE * find_deviance(problem)[1] * weigh_violations(problem)
     return np.where(acts_in_full(problem.constraints), np.inf, found)
-
-
-def _unit_of(function: RowFunction, problem: RegressionRows) -> float:
-    """Find the unit of a row function: what the mean target, or a deviation, makes of it."""
-    if isinstance(function, RowLoss):
-        constant = problem.objective.predict(np.full(problem.n_samples, problem.constant_score))
-        return problem.mean(row_values(function, problem.targets, constant))
-    return problem.scale if isinstance(function, (Prediction, Residual)) else 1.0
 
 
 def choose_affine(
@@ -365,16 +356,18 @@ def choose_affine(
         With the identity, if the scores meet the constraints or no other map is better.
     """
     score = np.asarray(score, dtype=np.float64)
-    pick = Criterion.of(rows, score).pick_map if pick is None else pick
+    pick = Criterion.from_rows(rows, score).pick_map if pick is None else pick
     best = AffineChoice(Affine(), *rows.measure_scores(score))
     if (best.violations <= ROUNDING).all():
         return best
     problem = rows.lagrangian.rows
     centre = problem.mean(score)
     unit = float(np.sqrt(problem.mean((score - centre) ** 2))) or 1.0
-    point, scales = (1.0, 0.0), SCALES.tolist() if has_scale else [1.0]
-    spacing = (SCALES[1] - SCALES[0], SHIFTS[1] - SHIFTS[0])
-    grid: Iterator[tuple[float, float]] = product(scales, SHIFTS.tolist())
+    # The first grid has scales around one, and shifts in standard deviations of the scores.
+    all_scales, shifts = np.linspace(0.0, 1.4, 15), np.linspace(-1.0, 1.0, 17)
+    point, scales = (1.0, 0.0), all_scales.tolist() if has_scale else [1.0]
+    spacing = (all_scales[1] - all_scales[0], shifts[1] - shifts[0])
+    grid: Iterator[tuple[float, float]] = product(scales, shifts.tolist())
     for _ in range(1 + N_REFINEMENTS):
         points, found = [point], [best]
         for scale, shift in grid:
@@ -409,9 +402,9 @@ def choose_share(rows: PredictedRows, plain: Array, other: Array) -> float:
     float
         Between zero, for the plain scores, and one, which is the first of equals.
     """
-    criterion, violations = Criterion.of(rows, plain), rows.measure_scores(other)[1]
+    criterion, violations = Criterion.from_rows(rows, plain), rows.measure_scores(other)[1]
     criterion = replace(criterion, errors=np.maximum(violations, 0.0))
-    best, shares = 1.0, np.linspace(0.0, 1.0, SHIFTS.size)
+    best, shares = 1.0, np.linspace(0.0, 1.0, 17)
     spacing = shares[1]
     for _ in range(1 + N_REFINEMENTS):
         tried = [best, *shares.tolist()]
@@ -472,17 +465,14 @@ def credible_rows(rows: PredictedRows, score: Array) -> Float:
             mean = n @ np.nan_to_num(f) / max(total, 1.0)
             between = n @ (np.nan_to_num(f) - mean) ** 2 - (known.sum() - 1) * within
             spread = total - n @ n / max(total, 1.0)
-            ratio = within * spread / between if between > 0.0 else MANY_ROWS
-            found[at] = min(ratio, MANY_ROWS) * (n_groups - 2)
+            # Groups that differ by no more than chance count at very many rows.
+            ratio = within * spread / between if between > 0.0 else np.inf
+            found[at] = min(ratio, 1e12) * (n_groups - 2)
     return found
 
 
 N_SHIFTS = 97  # of each group on a grid, of which the middle one is the best so far
-N_FINER_GRIDS, NARROWER = 6, 6.0  # Number of finer grids, and the factor between their widths.
 N_HALVINGS = 8  # of the interval of the least violation, where the constraints cannot be met
-CURVATURE = 1e-2  # of the largest violation beside its price in a least distance problem
-SMALLEST_LEFT = 1e-6  # Square of the distance from the constraints, below which none meets them.
-ENTRIES = 1 << 20  # Numbers in a table of values of rows at several shifts.
 
 
 def list_group_shifts(
@@ -521,7 +511,7 @@ def list_group_shifts(
     np.maximum.at(largest, owner, criterion.errors)  # The worst group stays the worst.
     for affine in dict.fromkeys((Affine(), common.affine)):
         mapped = np.asarray(affine(score), dtype=np.float64)
-        offsets = replace(groups, values=_GridSearch(rows, mapped, groups, largest[owner]).find())
+        offsets = replace(groups, values=_search_grids(rows, mapped, groups, largest[owner]))
         moved = mapped + offsets.of(rows.cells.rows)
         found.append(AffineChoice(affine, *rows.measure_scores(moved), offsets))
     return found
@@ -561,22 +551,23 @@ def find_prices(rows: PredictedRows, score: Array, criterion: Criterion) -> Floa
     inner = f if problem.objective.has_log_link else 1.0
     A = np.zeros((len(compiled), len(cells)))
     for k, function in enumerate(problem.functions):
-        slope = row_derivatives(function, problem.targets, f, problem.scale).slope * inner
-        mean = cells.total(problem.row_weight * slope) / problem.cell_weight
+        slope = row_derivatives(function, problem.targets, f, problem.scale)[0] * inner
+        mean = cells.total(problem.row_weight * slope) / problem.divisor
         A += compiled.A[:, k::n_functions].toarray() * mean
     curvature = problem.objective.derivatives(problem.targets, score, problem.scale)[1]
     h = cells.total(problem.objective_weight * curvature) / problem.total_weight
     has_rows, weights = h > 0.0, criterion.weights
     G = -A[:, has_rows] * weights[:, None] / np.sqrt(h[has_rows] / criterion.range)
     # Of s = sqrt(epsilon) t + 1 / sqrt(epsilon), whose square is linear in t up to epsilon.
-    of_s = np.append(np.where(criterion.is_strict, 0.0, 1.0 / np.sqrt(CURVATURE)), 1.0)
-    least = np.append(weights * rows.measure_scores(score)[1], 0.0) + of_s / np.sqrt(CURVATURE)
+    root = np.sqrt(1e-2)  # epsilon: the largest violation has a curvature beside its price
+    of_s = np.append(np.where(criterion.is_strict, 0.0, 1.0 / root), 1.0)
+    least = np.append(weights * rows.measure_scores(score)[1], 0.0) + of_s / root
     G = np.vstack([G, np.zeros(G.shape[1])])
     E = np.vstack([G.T, of_s, least])
     unit = np.maximum(np.linalg.norm(E, axis=0), np.finfo(np.float64).tiny)
     found, _ = nnls(E / unit, np.eye(len(E))[-1])
     left = 1.0 - least @ (found / unit)
-    if left <= SMALLEST_LEFT:
+    if left <= 1e-6:  # Square of the distance from the constraints, below which none meets them.
         return np.zeros(len(compiled))
     return np.asarray((found / unit / left)[:-1] * weights * criterion.range)
 
@@ -610,86 +601,64 @@ class _Part:
         share = sparse.csr_array(shape)
         for view in problem.cells.take(index).views:
             at = np.arange(index.size), view.codes
-            weight = view.weigh(problem.row_weight[index]) / problem.cell_weight[view.codes]
+            weight = view.weigh(problem.row_weight[index]) / problem.divisor[view.codes]
             share = share + sparse.csr_array((weight, at), shape)
         A = problem.constraints.A[self.kept]
         n_functions = len(problem.functions)
         return [A[:, k::n_functions] @ share.T for k in range(n_functions)]
 
-    def at(self, shifts: Float) -> Candidates:
+    def at(self, shifts: Float) -> GroupCandidates:
         """Compute what the rows add to the mean loss and to the constraints at some shifts."""
-        values = [*map(self._sum, self._blocks(shifts))]
-        losses, rates = zip(*values, strict=True)
-        return Candidates(shifts, np.concatenate(losses), np.concatenate(rates, axis=1))
-
-    def _blocks(self, shifts: Float) -> Iterator[Float]:
-        """Divide shifts into blocks whose tables of values are not too large."""
-        n_blocks = -(-shifts.size * self.index.size // ENTRIES)
-        return iter(np.array_split(shifts, max(min(n_blocks, shifts.size), 1)))
-
-    def _sum(self, shifts: Float) -> tuple[Float, Float]:
         problem, index = self.rows, self.index
         y = problem.targets[index, None]
-        score = self.score[index, None] + shifts
-        f = problem.objective.predict(score)
         weight = problem.objective_weight[index] / problem.total_weight
-        rates = np.zeros((self.kept.size, shifts.size))
-        for share, function in zip(self.shares, problem.functions, strict=True):
-            rates += share @ row_values(function, y, f)
-        return weight @ problem.objective.values(y, score), rates
+        # Values of rows at several shifts are tables of at most about a million numbers.
+        n_blocks = -(-shifts.size * index.size // (1 << 20))
+        losses, rates = [], []
+        for block in np.array_split(shifts, max(min(n_blocks, shifts.size), 1)):
+            score = self.score[index, None] + block
+            f = problem.objective.predict(score)
+            of_block = np.zeros((self.kept.size, block.size))
+            for share, function in zip(self.shares, problem.functions, strict=True):
+                of_block += share @ row_values(function, y, f)
+            losses.append(weight @ problem.objective.values(y, score))
+            rates.append(of_block)
+        return GroupCandidates(shifts, np.concatenate(losses), np.concatenate(rates, axis=1))
 
 
-class _GridSearch:
-    """Search for the shifts of groups on one grid after another."""
+def _search_grids(rows: PredictedRows, score: Float, groups: GroupOffsets, errors: Float) -> Float:
+    """Find the shift of each group, (n_groups,), on one grid after another.
 
-    def __init__(
-        self, rows: PredictedRows, score: Float, groups: GroupOffsets, errors: Float
-    ) -> None:
-        compiled, problem = rows.compiled, rows.lagrangian.rows
-        self.score, self.bounds, self.errors = score, compiled.b, errors
-        self.kept = np.flatnonzero(compiled.is_known)
-        own = groups.searchable(rows.cells.rows)
-        self.n_groups = len(groups.levels)
-        self.present = np.unique(own[own >= 0]).tolist()
-        indices = (np.flatnonzero(own == g) for g in (-1, *self.present))
-        others, *self.parts = (_Part(problem, score, index, self.kept) for index in indices)
-        none = others.at(np.zeros(1))
-        self.fixed = np.append(none.error, none.rates)
-
-    def find(self) -> Float:
-        """Find the shift of each group, (n_groups,)."""
-        shifts, width = np.zeros(self.n_groups), float(np.ptp(self.score)) or 1.0
-        for _ in range(1 + N_FINER_GRIDS):
-            shifts = self._find_around(shifts, width)
-            width /= NARROWER
-        return shifts
-
-    def _find_around(self, centre: Float, width: float) -> Float:
-        """Find the best shifts of a grid of some width on either side of the best so far."""
+    Each grid is around the best shifts of the one before, and narrower by a factor of six.
+    """
+    compiled = rows.compiled
+    kept = np.flatnonzero(compiled.is_known)
+    own = groups.searchable(rows.cells.rows)
+    present = np.unique(own[own >= 0]).tolist()
+    indices = (np.flatnonzero(own == g) for g in (-1, *present))
+    others, *parts = (_Part(rows.lagrangian.rows, score, index, kept) for index in indices)
+    none = others.at(np.zeros(1))
+    fixed, middle = np.append(none.error, none.rates), N_SHIFTS // 2
+    best, width = np.zeros(len(groups.levels)), float(np.ptp(score)) or 1.0
+    for _ in range(7):
         steps = np.linspace(-width, width, N_SHIFTS)
-        tables = [
-            part.at(centre[g] + steps) for g, part in zip(self.present, self.parts, strict=True)
-        ]
-        search = SeparableSearch(
-            tables, self.present, centre, self.fixed, self.kept, starts=(N_SHIFTS // 2,)
-        )
-        if (found := search.find(self.bounds)) is not None:
-            return found.values
-        best, low = centre, 0.0
-        high = self._violation(tables)
+        width /= 6.0
+        tables = [part.at(best[g] + steps) for g, part in zip(present, parts, strict=True)]
+        search = PerGroupSearch(tables, present, best, fixed, kept, starts=(middle,))
+        if (found := search.find(compiled.b)) is not None:
+            best = found.values
+            continue
+        # Where no shifts meet the constraints, the least violation in standard errors is found.
+        rates = sum((table.rates[:, middle] for table in tables), fixed[1:])
+        excess = (rates - compiled.b[kept]) / errors[kept]
+        low, high = 0.0, float(excess.max(initial=0.0))
         for _ in range(N_HALVINGS):
-            middle = (low + high) / 2.0
-            if (found := search.find(self.bounds + middle * self.errors)) is None:
-                low = middle
+            half = (low + high) / 2.0
+            if (found := search.find(compiled.b + half * errors)) is None:
+                low = half
             else:
-                best, high = found.values, middle
-        return best
-
-    def _violation(self, tables: list[Candidates]) -> float:
-        """Compute the largest violation at the middle of the grid, in standard errors."""
-        rates = sum((table.rates[:, N_SHIFTS // 2] for table in tables), self.fixed[1:])
-        excess = (rates - self.bounds[self.kept]) / self.errors[self.kept]
-        return float(excess.max(initial=0.0))
+                best, high = found.values, half
+    return best
 
 
 def choose_map(rows: EvaluationSet, margin: Array) -> Affine:
@@ -707,17 +676,16 @@ def choose_map(rows: EvaluationSet, margin: Array) -> Affine:
     Affine
         The identity, if no calibration error is above its bound, or the map makes none smaller.
     """
-    before = _largest_violation(rows, margin)
+    is_of_bins = np.diff(rows.compiled.row_tables["residuals"].indptr) > 0
+
+    def largest_violation(margin: Array) -> float:
+        return float(rows.violations(margin)[is_of_bins].max(initial=0.0))
+
+    before = largest_violation(margin) if is_of_bins.any() else 0.0
     if not before > 0.0:
         return Affine()
     of_rows, inside = rows.cells.rows, rows.cells.labelled[rows.cells.codes]
     weight = None if of_rows.weight is None else of_rows.weight[inside]
     factors, scale = calibrate_scores(margin[inside], of_rows.y[inside], 2, weight)
     found = Affine(scale, float(np.log(factors[0]) - np.log(factors[1])))
-    return found if _largest_violation(rows, found(margin)) < before else Affine()
-
-
-def _largest_violation(rows: EvaluationSet, margin: Array) -> float:
-    """Find the largest violation of the calibration errors."""
-    is_of_bins = np.diff(rows.compiled.D.indptr) > 0
-    return float(rows.violations(margin)[is_of_bins].max(initial=0.0)) if is_of_bins.any() else 0.0
+    return found if largest_violation(found(margin)) < before else Affine()

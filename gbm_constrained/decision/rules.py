@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -57,13 +57,6 @@ def shift_scores(margin: Array, shift: Float) -> Array:
     return np.asarray(margin + (shift if margin.ndim > 1 else shift[0]))
 
 
-class DecisionRule(Protocol):
-    """Maps the scores of prefixes to classes."""
-
-    def decide(self, margins: Margins) -> Codes:
-        """Decide the class index of each row, given its scores by the rounds of a prefix."""
-
-
 @dataclass(frozen=True)
 class MarginShift:
     """Decide for the class of the largest shifted score under one prefix."""
@@ -72,7 +65,10 @@ class MarginShift:
     rounds: int = 0  # Boosting rounds of the prefix.
 
     def decide(self, margins: Margins) -> Codes:
-        """Decide by ``margin + shift > 0`` for two classes, by the largest score for several."""
+        """Decide the class index of each row, given its scores by the rounds of a prefix.
+
+        Of two classes it is that of ``margin + shift > 0``, of several the largest score.
+        """
         scores = shift_scores(np.asarray(margins(self.rounds)), self.shift)
         return np.asarray(scores.argmax(axis=1) if scores.ndim > 1 else scores > 0, dtype=np.intp)
 
@@ -81,7 +77,7 @@ class MarginShift:
 class Mixture:
     """Decide each row by a rule that is drawn for it: a randomised classifier."""
 
-    rules: tuple[DecisionRule, ...]
+    rules: tuple[MarginShift | CostRule, ...]
     probability: Float
     random_state: Any = None
 
@@ -281,11 +277,6 @@ def mixture_shares(decisions: Any, probability: Float, n_classes: int) -> Float:
     return shares
 
 
-# Largest size of a bias and of the logarithm of the scale: scores that separate the classes have
-# no largest likelihood, nor does a class without held-out rows.
-MAX_PARAMETER = 30.0
-
-
 def calibrate_scores(
     margin: Array, codes: Codes, n_classes: int, weight: Float | None
 ) -> tuple[Float, float]:
@@ -329,7 +320,8 @@ def calibrate_scores(
         gradient = np.append((residual * scores).sum() * scale, residual.sum(axis=0)[1:])
         return -float(w @ log_p[rows, codes]), gradient
 
-    bounds = [(-MAX_PARAMETER, MAX_PARAMETER)] * n_classes
+    # Scores that separate the classes have no largest likelihood, nor does a class without rows.
+    bounds = [(-30.0, 30.0)] * n_classes
     start = np.append(np.log(np.clip(unit, *np.exp(bounds[0]))), np.zeros(n_classes - 1))
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     is_worse = found.fun > -xlogy(share, share).sum() + 1e-6  # than the shares of the classes
@@ -395,11 +387,6 @@ class CellScores:
             return np.asarray(np.log(np.maximum(Q, 0.0)))
 
 
-# By default programmes are solved to 1e-7, and smaller violations are traded for errors.
-LP_TOLERANCES: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-LATE_SHARE = 0.5  # Share of the prefixes, the last ones, that may stand for the last one.
-
-
 def find_best_prefix(errors: Float, violations: Float) -> int:
     """Find the position of the prefix with the smallest error that satisfies all constraints.
 
@@ -412,9 +399,9 @@ def find_best_prefix(errors: Float, violations: Float) -> int:
 
 
 def find_last_prefix(violations: Float) -> int:
-    """Find the position of the last prefix, or of the late one that violates least."""
+    """Find the position of the last prefix, or of the later half's that violates least."""
     worst = violations.max(axis=1, initial=0.0)
-    late = np.where(worst > ROUNDING, worst, 0.0)[int(len(worst) * (1 - LATE_SHARE)) :]
+    late = np.where(worst > ROUNDING, worst, 0.0)[len(worst) // 2 :]
     least = late <= late.min() + ROUNDING
     return len(worst) - 1 - int(least[::-1].argmax())
 
@@ -434,7 +421,9 @@ def find_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], Fl
     """
     n, m = violations.shape
     one, violation = np.ones(n), 0.0
-    solve: Any = partial(linprog, b_eq=np.ones(1), method="highs-ds", options=LP_TOLERANCES)
+    # By default programmes are solved to 1e-7, and smaller violations are traded for errors.
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    solve: Any = partial(linprog, b_eq=np.ones(1), method="highs-ds", options=options)
     if violations.max(axis=1).min() > 0:
         # The programme finds the smallest s >= 0 with sum_t lambda_t g_j(x_t) <= s for all j.
         found = solve(

@@ -29,8 +29,8 @@ Of each group its thresholds are listed, with what its rows add to errors and ra
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, cycle
 from typing import Any
@@ -44,15 +44,16 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import Communicator, SingleMachine, round_weights
 from gbm_constrained.decision.histograms import (
     ENTRIES,
+    BinnedCandidates,
+    Candidates,
     DecisionCounts,
     FunctionalsAlongLine,
     JointRows,
-    Line,
-    LineTable,
-    MarginTable,
-    ScoredKinds,
-    ScoreTable,
+    ScoreHistogram,
+    SortedCandidates,
+    ThresholdCandidates,
     check_margin,
+    list_thresholds,
     sort_along_line,
     threshold_line,
 )
@@ -60,7 +61,6 @@ from gbm_constrained.decision.violations import (
     ErrorAndViolations,
     PriorityLevels,
     Step,
-    best_by_priority,
     best_of,
     keep_least,
 )
@@ -81,11 +81,9 @@ class ClassScores:
         self.scores = np.ascontiguousarray(margin.T)
         self.size = np.abs(self.scores).max(axis=0)
         self.cells, self.n_rows = cells, len(margin)
-
-    @property
-    def reach(self) -> float:
-        """Difference of the largest and the smallest score."""
-        return float(np.ptp(self.scores))
+        ends = np.min(self.scores, initial=np.inf), np.max(self.scores, initial=-np.inf)
+        low, high = zip(*cells.communicator.gather(ends), strict=True)
+        self.reach = float(max(high) - min(low))
 
     def decide(self, value: Float, merits: ErrorAndViolations) -> tuple[ErrorAndViolations, Codes]:
         """Decide rows under biases, and say how decisions on these rows are measured."""
@@ -101,7 +99,7 @@ class ClassScores:
 
     def line(
         self, value: Float, raised: Codes, merits: ErrorAndViolations
-    ) -> tuple[ErrorAndViolations, Line]:
+    ) -> tuple[ErrorAndViolations, Candidates]:
         """Raise some classes against all others, starting from biases."""
         before, after, above = self._compare(value, raised)
         return merits, sort_along_line(-above, self.size, before, after)
@@ -118,7 +116,7 @@ class ClassScores:
         return before, np.asarray(raised)[after], high - low
 
 
-class ClassScoreTables(ClassScores):
+class BinnedClassScores(ClassScores):
     """Scores of several classes on this machine, where others hold further rows.
 
     A line has a table of bins by joint cell and the classes between which rows change. It is not
@@ -130,13 +128,6 @@ class ClassScoreTables(ClassScores):
         self._rows, self.n_rows = JointRows(cells), cells.n_rows
         kinds = np.arange(len(self._rows.joint))
         self.cells = self._rows.stand_in(kinds, self._rows.add(self._rows.joint.codes, kinds.size))
-
-    @property
-    def reach(self) -> float:
-        """Difference of the largest and the smallest score."""
-        ends = np.min(self.scores, initial=np.inf), np.max(self.scores, initial=-np.inf)
-        low, high = zip(*self._rows.communicator.gather(ends), strict=True)
-        return float(max(high) - min(low))
 
     def decide(self, value: Float, merits: ErrorAndViolations) -> tuple[ErrorAndViolations, Codes]:
         """Count decisions under biases: each joint cell has a row of each class."""
@@ -164,32 +155,26 @@ class ClassScoreTables(ClassScores):
 
     def line(
         self, value: Float, raised: Codes, merits: ErrorAndViolations
-    ) -> tuple[ErrorAndViolations, Line]:
+    ) -> tuple[ErrorAndViolations, Candidates]:
         """Raise some classes against all others, starting from biases."""
         before, after, above = self._compare(value, raised)
         others = np.delete(np.arange(len(self.scores)), raised)
         joint, pairs = self._rows.joint, others.size * raised.size
         codes = joint.codes * pairs + np.searchsorted(others, before) * raised.size
         kinds = np.arange(len(joint) * pairs)
-        of_rows = ScoredKinds(
+        histogram = ScoreHistogram(
             above,
             codes + np.searchsorted(raised, after),
             joint.labels[kinds // pairs],
             self._rows.weight,
-            self.size,
             self._rows.communicator,
             self.n_rows,
+            self.size,
         )
         classes = others[kinds // raised.size % others.size], raised[kinds % raised.size]
-        table = LineTable(ScoreTable.of(of_rows), *classes)
+        table = BinnedCandidates(histogram, *classes)
         cells = self._rows.stand_in(table.kinds // pairs, table.weight)
         return merits.on(DecisionCounts(cells)), table.line
-
-
-def scores_of_classes(margin: Float, cells: Cells) -> ClassScores:
-    """Take the scores of several classes, of all rows or of those of one of many machines."""
-    of_rows = ClassScores if cells.communicator.holds_all_rows else ClassScoreTables
-    return of_rows(margin, cells)
 
 
 def _highest(scores: Float) -> tuple[Codes, Float]:
@@ -202,9 +187,6 @@ def _highest(scores: Float) -> tuple[Codes, Float]:
 
 # Errors that a unit of violation is worth, phase by phase: small ones keep good trade-offs.
 PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)
-# Lines of a search, times rows, times classes and rows of constraints: about half a second.
-VISITS = 50_000_000
-FEWEST_LINES, MOST_LINES = 60, 1500  # Lines of a search, whatever the number of rows.
 RESTARTS = 4  # Starts in a row that find nothing better and end a search.
 PAIRS_UP_TO = 8  # Classes up to which two are raised together: there are 28 pairs of eight.
 # Standard errors of the errors saved by biases between classes that no constraint distinguishes.
@@ -259,8 +241,9 @@ class BiasSearch:
         self.steps = [Step(part) for part in self.parts[:-1]]
         self.violation_penalty = None if levels.are_several else violation_penalty
         self.n_classes = merits.linear.decisions.n_classes
+        # Lines of a search that takes about half a second, or 60 of many rows.
         visits = scores.n_rows * (self.n_classes + merits.right.size)
-        self.lines_left = int(np.clip(VISITS // visits, FEWEST_LINES, MOST_LINES))
+        self.lines_left = int(np.clip(50_000_000 // visits, 60, 1500))
         self.best = self.penalised = self._measure(np.zeros(self.n_classes))
 
     def _measure(self, value: Float) -> _Biases:
@@ -287,7 +270,10 @@ class BiasSearch:
             if self.best.is_feasible and len(classes) < self.n_classes:
                 together = self.best
                 self._search([(j,) for j in range(self.n_classes)])
-                if not self._is_surely_better(together):
+                saved, square = self.scores.errors_saved(
+                    self.best.value, together.value, self.merits
+                )
+                if not saved > SURELY * np.sqrt(square):
                     self.best = together
         far = self.scores.reach + 1.0
         for unit in np.eye(self.n_classes):
@@ -297,11 +283,6 @@ class BiasSearch:
         unmet = not self.best.is_feasible and self.violation_penalty is not None
         value = (self.penalised if unmet else self.best).value
         return np.asarray(value - value.mean())
-
-    def _is_surely_better(self, other: _Biases) -> bool:
-        """Whether the best biases make fewer errors than others, beyond chance."""
-        saved, square = self.scores.errors_saved(self.best.value, other.value, self.merits)
-        return bool(saved > SURELY * np.sqrt(square))
 
     def _search(self, single: Sequence[tuple[int, ...]]) -> None:
         """Search from the best biases, and from others near them, until it stalls."""
@@ -349,7 +330,9 @@ class BiasSearch:
             found = tuple(float(violation[i]) for violation in violations)
             return _Biases(value, float(error[i]), found, float(total[i]))
 
-        best = biases(best_by_priority(self.steps, error, violations, line.shift))
+        kept = np.flatnonzero(keep_least(self.steps, error, violations[:-1]))
+        i = best_of(error[kept], violations[-1][kept], line.shift[kept])
+        best = biases(int(kept[i]))
         if best.beats(self.best):
             self.best = best
         if self.violation_penalty is not None:
@@ -365,42 +348,29 @@ class BiasSearch:
         return biases(i) if merit[i] < at.error + penalty * at.total - ROUNDING else at
 
 
-@dataclass(frozen=True, eq=False)
-class ThresholdAim:
+class ThresholdCriterion:
     """The smallest error under constraints, with a penalty (errors per unit of violation) or not.
 
     Constraints that are penalised have the penalty also where they can be met, and the others,
-    which are `strict`, have it where they cannot. Both are of the `last` priority, and `steps`
-    limit the violations of those before.
+    which are strict, have it where they cannot. Both are of the last priority, and steps limit the
+    violations of those before.
     """
 
-    merits: ErrorAndViolations
-    penalty: float | None
-    strict: ErrorAndViolations | None
-    last: ErrorAndViolations
-    steps: Sequence[Step]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         merits: ErrorAndViolations,
         penalty: float | None,
         is_penalised: Bool | None,
         levels: PriorityLevels,
-    ) -> ThresholdAim:
-        """Aim at few errors; rows of constraints may be penalised also where they can be met."""
-        last, strict = levels.split(merits)[-1], None
+    ) -> None:
+        self.merits, self.penalty = merits, penalty
+        self.last = levels.split(merits)[-1]
+        self.strict: ErrorAndViolations | None = None
         if is_penalised is not None and is_penalised.any():
-            assert penalty is not None
-            strict = last.with_bounds(np.where(is_penalised, np.inf, last.bounds))
-        steps = levels.list_steps(merits, penalty, is_penalised)
-        return cls(merits, penalty, strict, last, steps)
+            self.strict = self.last.with_bounds(np.where(is_penalised, np.inf, self.last.bounds))
+        self.steps = levels.list_steps(merits, penalty, is_penalised)
 
-    def on(self, decisions: DecisionCounts) -> ThresholdAim:
-        """Return the same aim of decisions on other rows, whose cells weigh the same."""
-        return replace(self, merits=self.merits.on(decisions))
-
-    def choose(self, line: Line) -> float:
+    def choose(self, line: Candidates) -> float:
         """Find the best shift of a line of thresholds."""
         penalty, shift = self.penalty, line.shift
         error, violation, broken, *above = self._measure(line)
@@ -410,23 +380,19 @@ class ThresholdAim:
                 of[kept] for of in (error, violation, broken, shift)
             )
         if self.strict is not None and (broken == 0.0).any():
-            assert penalty is not None
-            return float(shift[best_of(error + penalty * violation, broken, shift)])
+            return float(shift[best_of(error + (penalty or 0.0) * violation, broken, shift)])
         return float(shift[best_of(error, violation, shift, penalty)])
 
-    def _measure(self, line: Line) -> tuple[Float, ...]:
+    def _measure(self, line: Candidates) -> tuple[Float, ...]:
         """Measure errors, violations of the last priority, strict ones, and those of steps."""
+        strict = [] if self.strict is None else [self.strict.largest_violation]
         above = [step.merits.largest_violation for step in self.steps]
-        if self.strict is None:
-            error, violation, *others = self.merits.measure_along(
-                line, self.last.largest_violation, *above
-            )
-            return error, violation, violation, *others
-        return self.merits.measure_along(
-            line, self.last.largest_violation, self.strict.largest_violation, *above
+        error, violation, *others = self.merits.measure_along(
+            line, self.last.largest_violation, *strict, *above
         )
+        return (error, violation, *others) if strict else (error, violation, violation, *others)
 
-    def find_open_bins(self, table: LineTable) -> Bool:
+    def find_open_bins(self, table: BinnedCandidates) -> Bool:
         """Find the bins with rows inside of which a better threshold may lie than between bins.
 
         The comparison is that of :func:`best_of`, whose error plus penalised violation is the
@@ -443,7 +409,15 @@ class ThresholdAim:
         least = merit[good].min()
         nearest = np.abs(line.shift[good & (merit <= least + ROUNDING)]).min()
 
-        low, merit, broken, *inside = self._bound_inside(table)
+        # Error and merit inside of each bin, strict violations and steps', bounded from below.
+        strict = self.last if self.strict is None else self.strict
+        parts = [self.last, strict, *(step.merits for step in self.steps)]
+        bounds = [
+            (low[0], *(part.largest_violation(low, high) for part in parts))
+            for low, high in self.merits.linear.between(table.stops)
+        ]
+        low, violation, broken, *inside = map(np.concatenate, zip(*bounds, strict=True))
+        merit = low + penalty * violation
         is_better = merit < least - ROUNDING
         is_better |= (merit <= least + ROUNDING) & (table.least_shift < nearest)
         if fewest > 0.0 and self.penalty is not None:
@@ -456,21 +430,6 @@ class ThresholdAim:
             found |= may_be_left & step.is_open(error[left], above[k][left], (low, of_bins))
             may_be_left &= of_bins <= step.find_limit(error[left], above[k][left])
         return np.asarray((found | (is_better & may_be_left)) & table.may_be_split)
-
-    def _bound_inside(self, table: LineTable) -> tuple[Float, ...]:
-        """Bound error and merit inside of each bin from below, strict violations and steps'."""
-        last, penalty = self.last, self.penalty or 0.0
-        strict = last if self.strict is None else self.strict
-        parts = [strict, *(step.merits for step in self.steps)]
-        bounds = [
-            (
-                low[0],
-                low[0] + penalty * last.least_violation(low, high),
-                *(part.least_violation(low, high) for part in parts),
-            )
-            for low, high in self.merits.linear.between(table.stops)
-        ]
-        return tuple(np.concatenate(part) for part in zip(*bounds, strict=True))
 
 
 @dataclass(frozen=True)
@@ -485,7 +444,7 @@ class Shift:
     # Violation, or error plus penalised violations: smallest if none is feasible. Each priority
     # has its price (decision.priorities).
     loss: float
-    uncalibrated: tuple[int, ...] = ()  # Rows of constraints that were left out.
+    ignored: tuple[int, ...] = ()  # Rows of constraints that were left out.
 
     @property
     def is_feasible(self) -> bool:
@@ -539,18 +498,18 @@ class ShiftSearch:
         *,
         most_splits: int | None = None,
     ) -> None:
-        self.margin, self.cells = check_margin(margin, cells), cells
-        self.compiled, self.most_splits = compiled, most_splits
+        self.cells, self.compiled, self.most_splits = cells, compiled, most_splits
         self.classes: ClassScores | None = None
-        self.table: MarginTable | None = None
-        if self.margin.ndim == 2:
-            self.classes = scores_of_classes(self.margin, cells)
+        self.table: ThresholdCandidates | None = None
+        if check_margin(margin, cells).ndim == 1:
+            self.table = list_thresholds(margin, cells)
+            cells = self.table.cells
+        else:
+            of_rows = ClassScores if cells.communicator.holds_all_rows else BinnedClassScores
+            self.classes = of_rows(np.asarray(margin, dtype=np.float64), cells)
             cells = self.classes.cells
-        elif not cells.communicator.holds_all_rows:
-            self.table = MarginTable.of(margin, cells)
-            self.margin, cells = self.table.scores, self.table.cells
         self.merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
-        self.levels = PriorityLevels.of(compiled, self.cells)
+        self.levels = PriorityLevels.from_constraints(compiled, self.cells)
 
     def find(
         self,
@@ -580,9 +539,9 @@ class ShiftSearch:
         if bounds is not None:
             merits = merits.with_bounds(np.asarray(bounds, dtype=np.float64))
         if self.classes is None:
-            aim = ThresholdAim.of(merits, penalty, is_penalised, self.levels)
-            value, merits = self._find_threshold(aim)
-            decided = (self.margin + value > 0).astype(np.intp)
+            criterion = ThresholdCriterion(merits, penalty, is_penalised, self.levels)
+            value, merits, scores = self._find_threshold(criterion)
+            decided = (scores + value > 0).astype(np.intp)
         else:
             value = BiasSearch(self.classes, merits, self.levels, penalty).run()
             merits, decided = self.classes.decide(value, merits)
@@ -593,37 +552,34 @@ class ShiftSearch:
         penalised = largest if self.classes is None else total
         if self.levels.are_several:
             violations = compiled.rows_of(np.nan_to_num(functionals)) - merits.bounds
-            violations[[*merits.uncalibrated]] = 0.0
+            violations[[*merits.ignored]] = 0.0
             penalised = float(self.levels.price_rows(violations))
         loss = largest if penalty is None else error + penalty * penalised
-        return Shift(value, error, functionals, shares, largest, loss, merits.uncalibrated)
+        return Shift(value, error, functionals, shares, largest, loss, merits.ignored)
 
-    @cached_property
-    def _thresholds(self) -> Line:
-        return threshold_line(self.margin)
-
-    def _find_threshold(self, aim: ThresholdAim) -> tuple[Float, ErrorAndViolations]:
-        """Find the best shift of two classes, and what measures decisions about the rows."""
-        if aim.merits.uncalibrated and not aim.merits.right.size:
-            return np.zeros(1), aim.merits  # Decisions on these rows determine no constraint.
-        if self.table is None:
-            return np.array([aim.choose(self._thresholds)]), aim.merits
+    def _find_threshold(
+        self, criterion: ThresholdCriterion
+    ) -> tuple[Float, ErrorAndViolations, Float]:
+        """Find the best shift of two classes, what measures decisions on entries, and scores."""
+        table, merits = self.table, criterion.merits
+        assert table is not None
+        if merits.ignored and not merits.right.size:
+            return np.zeros(1), merits, table.scores  # Decisions determine no constraint.
         most = self.most_splits
         for _ in itertools.count() if most is None else range(most):
-            if not (bins := aim.find_open_bins(self.table)).any():
+            if isinstance(table, SortedCandidates):
                 break
-            self.table = self.table.split(bins)
-            self.margin, decisions = self.table.scores, DecisionCounts(self.table.cells)
-            self.merits, aim = self.merits.on(decisions), aim.on(decisions)
-        return np.array([aim.choose(self.table.thresholds)]), aim.merits
+            if not (bins := criterion.find_open_bins(table)).any():
+                break
+            self.table = table = table.split(bins)
+            decisions = DecisionCounts(table.cells)
+            self.merits = self.merits.on(decisions)
+            criterion.merits = merits = merits.on(decisions)
+        return np.array([criterion.choose(table.thresholds)]), merits, table.scores
 
 
 def threshold_curve(
-    margin: NDArray[Any],
-    cells: Cells,
-    compiled: LinearConstraints,
-    *,
-    most: int | None = None,
+    margin: NDArray[Any], cells: Cells, compiled: LinearConstraints, *, most: int | None = None
 ) -> Curve:
     """Compute the error and functionals at every threshold of two classes.
 
@@ -638,18 +594,14 @@ def threshold_curve(
         )
     if most is not None and most < 3:
         raise ValueError(f"most={most!r}: keep at least three thresholds.")
-    table = None
-    if cells.communicator.holds_all_rows:
-        line = threshold_line(margin)
-    else:
-        table = MarginTable.of(margin, cells)
-        line, cells = table.thresholds, table.cells
+    table = list_thresholds(margin, cells)
+    line = table.thresholds
     if most is not None and line.shift.size > most:
         line = line.thin(most)
-    measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.U)
+    measure = FunctionalsAlongLine(DecisionCounts(table.cells), compiled.U)
     values = np.concatenate([block for _, block in measure.along(line)], axis=1)
     constant = np.where(compiled.is_of_scores, np.nan, compiled.constant)
-    n_positive = line.flipped if table is None else table.count_rows(line)
+    n_positive = table.count_rows(line)
     return Curve(line.shift, n_positive, values[0], values[1:].T + constant, compiled)
 
 
@@ -659,13 +611,10 @@ def spread_thresholds(margin: Array, cells: Cells, n: int) -> Float:
     Where machines hold different rows, these are quantiles of the bins of a table, which divide
     the scores of each class evenly.
     """
-    lowest = np.min(margin, initial=np.inf)
-    if not cells.communicator.holds_all_rows:
-        table = MarginTable.of(margin, cells)
-        margin, cells, lowest = table.scores, table.cells, table.table.low.min()
-    grid, labels = np.linspace(0.0, 1.0, n), cells.labels[cells.codes]
-    at = [np.quantile(margin[labels == k], grid, method="lower") for k in np.unique(labels)]
-    return np.unique(np.concatenate([*at, [lowest - 1.0]]))
+    table = list_thresholds(margin, cells)
+    grid, labels = np.linspace(0.0, 1.0, n), table.cells.labels[table.cells.codes]
+    at = [np.quantile(table.scores[labels == k], grid, method="lower") for k in np.unique(labels)]
+    return np.unique(np.concatenate([*at, [table.lowest - 1.0]]))
 
 
 # Candidates of each group in the linear programme, of each of two groups whose rates neither rise
@@ -674,7 +623,7 @@ MOST_CANDIDATES = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class GroupCandidates:
     """Shifts of one group, and what its rows add to the error and to the constraints.
 
     Parameters
@@ -690,10 +639,6 @@ class Candidates:
     shift: Float
     error: Float
     rates: Float
-
-    def take(self, index: Codes) -> Candidates:
-        """Take some of the shifts."""
-        return Candidates(self.shift[index], self.error[index], self.rates[:, index])
 
     def spread(self, most: int) -> Codes:
         """List positions of at most so many shifts, evenly spread."""
@@ -738,13 +683,13 @@ class GroupShifts:
     violation: float
 
 
-class SeparableSearch:
+class PerGroupSearch:
     """Search for shifts of groups, under one right-hand side of constraints after another.
 
     Parameters
     ----------
-    tables : list of Candidates
-        Candidates of each group that has some.
+    tables : list of GroupCandidates
+        GroupCandidates of each group that has some.
     present : list of int
         Numbers of these groups.
     common : ndarray of shape (n_groups,)
@@ -759,7 +704,7 @@ class SeparableSearch:
 
     def __init__(
         self,
-        tables: list[Candidates],
+        tables: list[GroupCandidates],
         present: Sequence[int],
         common: Float,
         fixed: Float,
@@ -776,7 +721,7 @@ class SeparableSearch:
         """
         right = bounds[self.kept] - self.fixed[1:]
         if len(self.tables) <= 2:
-            none = Candidates(np.zeros(1), np.zeros(1), np.zeros((right.size, 1)))
+            none = GroupCandidates(np.zeros(1), np.zeros(1), np.zeros((right.size, 1)))
             first, second = [*self.tables, none, none][:2]
             found = best_pair(first, second, right)
             return None if found is None else self._describe(found[: len(self.tables)], right)
@@ -792,11 +737,8 @@ class SeparableSearch:
         """Collect the shifts at some positions."""
         values, error, left = self.common.copy(), float(self.fixed[0]), -right
         for g, table, i in zip(self.present, self.tables, at, strict=True):
-            values[g], error, left = (
-                table.shift[i],
-                error + table.error[i],
-                left + table.rates[:, i],
-            )
+            values[g] = table.shift[i]
+            error, left = error + table.error[i], left + table.rates[:, i]
         violation = float(left.max(initial=0.0))
         return GroupShifts(values, float(error), violation if violation > ROUNDING else 0.0)
 
@@ -817,7 +759,11 @@ class SeparableSearch:
 
     def _round(self, right: Float) -> list[int]:
         """Round the best mixture of thresholds to the thresholds nearest to its rates."""
-        few = [table.take(table.spread(MOST_CANDIDATES)) for table in self.tables]
+        few = [
+            GroupCandidates(table.shift[at], table.error[at], table.rates[:, at])
+            for table in self.tables
+            for at in [table.spread(MOST_CANDIDATES)]
+        ]
         sizes = [table.shift.size for table in few]
         rates = np.concatenate([table.rates for table in few], axis=1)
         ones = np.repeat(np.eye(len(few)), sizes, axis=1)
@@ -833,7 +779,10 @@ class SeparableSearch:
                 return at
             parts = np.split(found.x, np.cumsum(sizes)[:-1])
             wanted = [table.rates @ part for table, part in zip(few, parts, strict=True)]
-            at = [_nearest(*pair) for pair in zip(self.tables, wanted, strict=True)]
+            at = [  # The thresholds whose rates are nearest to wanted ones.
+                int(np.abs(table.rates - own[:, None]).sum(axis=0).argmin())
+                for table, own in zip(self.tables, wanted, strict=True)
+            ]
             left = sum(table.rates[:, i] for table, i in zip(self.tables, at, strict=True))
             excess = np.maximum(left - right, 0.0)
             if excess.max(initial=0.0) <= ROUNDING:
@@ -842,17 +791,14 @@ class SeparableSearch:
         return at
 
 
-def _nearest(table: Candidates, wanted: Float) -> int:
-    """Find the threshold whose rates are nearest to wanted ones."""
-    return int(np.abs(table.rates - wanted[:, None]).sum(axis=0).argmin())
-
-
-def best_pair(first: Candidates, second: Candidates, right: Float) -> tuple[int, int] | None:
+def best_pair(
+    first: GroupCandidates, second: GroupCandidates, right: Float
+) -> tuple[int, int] | None:
     """Find the best thresholds of two groups.
 
     Parameters
     ----------
-    first, second : Candidates
+    first, second : GroupCandidates
         Thresholds of the groups.
     right : ndarray of shape (m,)
         What the rates of both may add up to.
@@ -885,7 +831,9 @@ def best_pair(first: Candidates, second: Candidates, right: Float) -> tuple[int,
     return int(rows[best]), int(columns[best])
 
 
-def _best_partners(first: Candidates, second: Candidates, right: Float) -> tuple[Codes, Array]:
+def _best_partners(
+    first: GroupCandidates, second: GroupCandidates, right: Float
+) -> tuple[Codes, Array]:
     """Find the best threshold of the second group for each of the first, if there is one."""
     n = second.shift.size
     low, high = np.zeros(first.shift.size, np.intp), np.full(first.shift.size, n, np.intp)
@@ -927,8 +875,10 @@ def _minima(values: Codes, low: Codes, high: Codes) -> Codes:
     return np.asarray(np.minimum(table[k, low], table[k, high - (1 << k)]))
 
 
-class GroupSearch(SeparableSearch):
-    """Search for thresholds of groups, as shifts of their scores.
+def search_group_thresholds(
+    margin: Array, cells: Cells, compiled: LinearConstraints, groups: Codes, common: Float
+) -> PerGroupSearch:
+    """Prepare a search for thresholds of groups, as shifts of their scores.
 
     Parameters
     ----------
@@ -943,44 +893,28 @@ class GroupSearch(SeparableSearch):
     common : ndarray of shape (n_groups,)
         The common shift, which groups without rows keep.
     """
-
-    def __init__(
-        self,
-        margin: Array,
-        cells: Cells,
-        compiled: LinearConstraints,
-        groups: Codes,
-        common: Float,
-    ) -> None:
-        kept = np.flatnonzero(compiled.is_known & ~compiled.has_scores)
-        self.margin = check_margin(margin, cells)
-        measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.A[kept])
-        present = [g for g in range(common.size) if (groups == g).any()]
-        most = max(ENTRIES // (measure.size * max(len(present), 1)), MOST_CANDIDATES)
-        tables = [self._list(measure, cells, np.flatnonzero(groups == g), most) for g in present]
-        others = np.flatnonzero(groups < 0)
-        decided = (self.margin[others] + (common[0] if common.size else 0.0) > 0).astype(np.intp)
-        fixed = measure.on(DecisionCounts(cells.take(others))).measure(decided)
-        # Of many groups, all rows of one class are a start as well.
-        super().__init__(tables, present, common, fixed, kept, starts=(0, -1))
-
-    def _list(
-        self, measure: FunctionalsAlongLine, cells: Cells, rows: Codes, most: int
-    ) -> Candidates:
-        """List the thresholds of the rows of one group."""
-        line = threshold_line(self.margin[rows])
+    kept = np.flatnonzero(compiled.is_known & ~compiled.has_scores)
+    margin = check_margin(margin, cells)
+    measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.A[kept])
+    present = [g for g in range(common.size) if (groups == g).any()]
+    most = max(ENTRIES // (measure.size * max(len(present), 1)), MOST_CANDIDATES)
+    tables = []
+    for g in present:
+        rows = np.flatnonzero(groups == g)
+        line = threshold_line(margin[rows])
         if line.shift.size > most:
             line = line.thin(most)
         along = measure.on(DecisionCounts(cells.take(rows))).along(line)
         values = np.concatenate([block for _, block in along], axis=1)
-        return Candidates(line.shift, values[0], values[1:])
+        tables.append(GroupCandidates(line.shift, values[0], values[1:]))
+    others = np.flatnonzero(groups < 0)
+    decided = (margin[others] + (common[0] if common.size else 0.0) > 0).astype(np.intp)
+    fixed = measure.on(DecisionCounts(cells.take(others))).measure(decided)
+    # Of many groups, all rows of one class are a start as well.
+    return PerGroupSearch(tables, present, common, fixed, kept, starts=(0, -1))
 
 
-# Rows up to which all scores are sorted, and intervals of scores that narrow the search beyond.
-SORTED_ROWS, INTERVALS = 100_000, 4096
-
-
-def shift_for_share(
+def match_selection_rate(
     margin: Array,
     share: float,
     weight: Array,
@@ -988,71 +922,15 @@ def shift_for_share(
 ) -> Float:
     """Find the shift under which about a given share of the weight is decided as class 1.
 
-    Of many rows, only those are sorted whose scores are near the threshold. To sort all of them
-    takes ten times the memory of the scores. Where machines hold different rows, whose weights add
-    up without rounding, tables of bins take the place of the sort, and the shift is the same.
+    Bins of the scores are split where the threshold may lie. A sort of all scores, which would
+    find the same shift, takes ten times their memory, and needs the rows of all machines. There
+    the weights have to add up without rounding.
     """
-    margin = np.asarray(margin)
-    if not communicator.holds_all_rows:
-        return _search_tables(margin, share, weight, communicator)
-    if margin.size > SORTED_ROWS:
-        for within in _surround(margin, share, weight):
-            if (found := _search(margin, share, weight, within)) is not None:
-                return found
-    found = _search(margin, share, weight, (-np.inf, np.inf))
-    assert found is not None
-    return found
-
-
-def _surround(margin: Array, share: float, weight: Array) -> Iterator[tuple[float, float]]:
-    """Iterate over scores on both sides of the threshold, the nearest ones first.
-
-    There are none where all scores are alike, or some are infinite.
-    """
-    low, high = float(margin.min()), float(margin.max())
-    if not (np.isfinite([low, high]).all() and low < high):
-        return
-    of_interval, ends = np.histogram(margin, INTERVALS, (low, high), weights=weight)
-    above = of_interval[::-1].cumsum()[::-1]  # Weight of scores from the interval on.
-    at = int(np.searchsorted(-above, -share * weight.sum()))
-    width = 2
-    while width < INTERVALS:
-        below, beyond = at - width, at + width
-        yield (
-            float(ends[below]) if below > 0 else -np.inf,
-            float(ends[beyond]) if beyond < INTERVALS else np.inf,
-        )
-        width *= 16
-
-
-def _search(
-    margin: Array, share: float, weight: Array, within: tuple[float, float]
-) -> Float | None:
-    """Search thresholds between two scores; None if the best one may lie outside."""
-    low, high = within
-    near = (margin >= low) & (margin <= high)
-    of_near, above = weight[near], float(weight[margin > high].sum())
-    line = threshold_line(margin[near].astype(np.float64), margin.size)
-    reached = above + np.concatenate([[0.0], np.cumsum(of_near[line.order])])
-    missed = reached[line.flipped] / weight.sum() - share
-    # The first and the last threshold decide all near rows alike, and may do so with others.
-    has_others_above, has_others_below = bool(np.isfinite(high)), bool(np.isfinite(low))
-    kept = slice(int(has_others_above), line.shift.size - int(has_others_below))
-    missed, shift = missed[kept], line.shift[kept]
-    if not missed.size:
-        return None
-    if (has_others_above and missed[0] >= 0) or (has_others_below and missed[-1] <= 0):
-        return None
-    return shift[[np.abs(missed).argmin()]]
-
-
-def _search_tables(
-    margin: Array, share: float, weight: Array, communicator: Communicator
-) -> Float:
-    """Search thresholds of the rows of all machines."""
     kinds, n_rows = np.zeros(margin.size, dtype=np.intp), sum(communicator.gather(margin.size))
-    of_rows = ScoredKinds(margin, kinds, np.zeros(1, np.intp), weight, None, communicator, n_rows)
-    table = LineTable(ScoreTable.of(of_rows), 0, 1)
+    most = 1e30  # Stands for infinite scores, which bins cannot be split between.
+    scores = np.nan_to_num(margin, posinf=most, neginf=-most)
+    histogram = ScoreHistogram(scores, kinds, np.zeros(1, np.intp), weight, communicator, n_rows)
+    table = BinnedCandidates(histogram)
     while True:
         line, reached = table.thresholds, np.concatenate([[0.0], np.cumsum(table.weight)])
         missed = reached / reached[-1] - share
@@ -1061,8 +939,9 @@ def _search_tables(
         # The share grows with the shift: inside of a bin it is between those at its ends.
         first, last = missed[table.stops.flipped[:-1]], missed[table.stops.flipped[1:]]
         nearest = np.maximum(np.maximum(first, -last), 0.0)
-        is_before = -table.table.high[table.bins] < shift
+        is_before = -histogram.high[table.bins] < shift
         is_better = (nearest < least) | ((nearest == least) & is_before)
         if not (is_open := is_better & table.may_be_split).any():
-            return np.array([shift])
+            return np.array([shift if abs(shift) < most else np.copysign(np.inf, shift)])
         table = table.split(is_open)
+        histogram = table.histogram

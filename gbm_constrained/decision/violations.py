@@ -37,12 +37,7 @@ from scipy import sparse
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.histograms import (
-    ROWS_AT_ONCE,
-    DecisionCounts,
-    FunctionalsAlongLine,
-    Line,
-)
+from gbm_constrained.decision.histograms import Candidates, DecisionCounts, FunctionalsAlongLine
 from gbm_constrained.decision.rules import calibrate_scores, decide_by_costs, probabilities_of
 from gbm_constrained.problem.linear_constraints import (
     Curve,
@@ -67,7 +62,7 @@ class ErrorAndViolations:
         self, decisions: DecisionCounts, compiled: LinearConstraints, right: Float
     ) -> None:
         of_decisions = compiled.is_known & ~compiled.has_scores
-        self.uncalibrated = tuple(np.flatnonzero(~of_decisions).tolist())
+        self.ignored = tuple(np.flatnonzero(~of_decisions).tolist())
         kept = np.flatnonzero(of_decisions)
         self._compiled, self._kept = compiled, kept
         self._weights = violation_weights(compiled)[kept]
@@ -84,29 +79,50 @@ class ErrorAndViolations:
     def _set_bounds(self, right: Float) -> None:
         """Set the right-hand sides of all rows of constraints."""
         self.bounds, self.right = right, right[self._kept] * self._weights
-        self.pairs = list[_Pairs]()
+        # Parts that tell all violations, and those that tell the largest one fastest.
         self.parts: list[_Part]
         self.others: list[_Part]
         if self._takes_rows:
             self.parts = self.others = [_Combined(None, self.right)]
             return
         combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
-        left = ~self._is_curved  # Rows that are neither curved nor recognised as pairs.
-        straight = left.copy()
+        straight, pairs = ~self._is_curved, []
+        left = straight.copy()  # Rows that are not recognised as pairs.
         for j in np.unique(owner):
             mine = (owner == j) & straight
-            if pairs := _Pairs.of(combine[mine], self.right[mine]):
-                self.pairs.append(pairs)
+            if found := _Pairs.recognise(combine[mine], self.right[mine]):
+                pairs.append(found)
                 left[mine] = False
-        curves = _Curves.of(self._compiled, self.linear.decisions.cells, self._used, right)
-        self.parts = [*_Combined.split(combine[straight], self.right[straight]), *curves]
-        self.others = [*_Combined.split(combine[left], self.right[left]), *curves]
+        curves = self._collect_curves(right)
+        self.parts = [*_split(combine[straight], self.right[straight]), *curves]
+        self.others = [*_split(combine[left], self.right[left]), *curves, *pairs]
+
+    def _collect_curves(self, right: Float) -> list[_Curve]:
+        """Collect the curved rows of rates: decisions change no others."""
+        compiled, weights = self._compiled, violation_weights(self._compiled)
+        cells, found = self.linear.decisions.cells, []
+        for curve in compiled.curves.without(compiled.has_scores).items:
+            smallest = []
+            for i in curve.row.function.denominators:
+                bases = [part.cells for part in compiled.parts[curve.row.at[i]] or ()]
+                counts = (float(cells.weighted_count[base].sum()) for base in bases)
+                n_rows = min(counts, default=0.0)
+                smallest.append(FEWEST_ROWS / n_rows if n_rows > 0.0 else np.inf)
+            at, constant = np.searchsorted(self._used, curve.at), compiled.constant[curve.at]
+            first = curve.first
+            least = np.array(smallest, dtype=np.float64)
+            found.append(_Curve(curve, at, constant, least, right[first], weights[first]))
+        return found
 
     def with_bounds(self, right: Float) -> ErrorAndViolations:
         """Return the same decisions measured by other right-hand sides."""
         other = copy.copy(self)
         other._set_bounds(right)
         return other
+
+    def part(self, rows: Bool) -> ErrorAndViolations:
+        """Measure the violations of some rows of constraints alone, given as shape (m,)."""
+        return self.with_bounds(np.where(rows, self.bounds, np.inf))
 
     def on(self, decisions: DecisionCounts) -> ErrorAndViolations:
         """Return the same of decisions on other rows, whose cells weigh the same."""
@@ -128,25 +144,16 @@ class ErrorAndViolations:
                 groups.append((j,))
         return groups
 
-    def largest_violation(self, values: Float) -> Float:
-        """Compute the largest violation from the values of the linear map."""
-        values = np.ascontiguousarray(values[1:])
-        worst = np.zeros(values.shape[1])
-        for part in self.others:
-            np.maximum(worst, part.violation(values).max(axis=0, initial=0.0), out=worst)
-        for pairs in self.pairs:
-            np.maximum(worst, pairs.violation(values), out=worst)
-        worst[worst <= ROUNDING] = 0.0
-        return worst
+    def largest_violation(self, low: Float, high: Float | None = None) -> Float:
+        """Compute the largest violation from the values of the linear map.
 
-    def least_violation(self, low: Float, high: Float) -> Float:
-        """Bound the largest violation from below, for values of the map between two ends."""
-        low, high = low[1:], high[1:]
+        Between two ends of the values it is bounded from below.
+        """
+        low = np.ascontiguousarray(low[1:])
+        high = None if high is None else high[1:]
         worst = np.zeros(low.shape[1])
         for part in self.others:
-            np.maximum(worst, part.least(low, high).max(axis=0, initial=0.0), out=worst)
-        for pairs in self.pairs:
-            np.maximum(worst, pairs.least(low, high), out=worst)
+            np.maximum(worst, part.violation(low, high).max(axis=0, initial=0.0), out=worst)
         worst[worst <= ROUNDING] = 0.0
         return worst
 
@@ -155,7 +162,7 @@ class ErrorAndViolations:
         values = np.ascontiguousarray(values[1:])
         largest, total = np.zeros(values.shape[1]), np.zeros(values.shape[1])
         for part in self.parts:
-            violation = part.violation(values)
+            violation = part.violation(values, None)
             # Bounds of constraints that are left out are infinite, and so would be the product.
             np.maximum(violation, 0.0, out=violation)
             violation *= violation > ROUNDING
@@ -170,7 +177,9 @@ class ErrorAndViolations:
         largest, total = self.largest_and_total_violation(values)
         return float(values[0, 0]), float(largest[0]), float(total[0])
 
-    def measure_along(self, line: Line, *measures: Callable[[Float], Float]) -> tuple[Float, ...]:
+    def measure_along(
+        self, line: Candidates, *measures: Callable[[Float], Float]
+    ) -> tuple[Float, ...]:
         """Compute the error and further measures of each candidate, which comes last."""
         parts = [
             (values[0], *(measure(values) for measure in measures))
@@ -186,90 +195,52 @@ class _Combined:
     combine: Any
     right: Float
 
-    @classmethod
-    def split(cls, combine: Any, right: Float) -> list[_Combined]:
-        """Make parts of few rows, so that what is made of each stays in cache."""
-        some = [slice(i, i + ROWS_AT_ONCE) for i in range(0, right.size, ROWS_AT_ONCE)]
-        return [cls(combine[part], right[part]) for part in some]
+    def violation(self, low: Float, high: Float | None) -> Float:
+        """Compute left-hand minus right-hand side of each row, shape (rows, candidates).
 
-    def violation(self, values: Float) -> Float:
-        """Compute left-hand minus right-hand side of each row, shape (rows, candidates)."""
-        rates = values if self.combine is None else self.combine @ values
-        return np.asarray(rates - self.right[:, None])
-
-    def least(self, low: Float, high: Float) -> Float:
-        """Bound the same from below, for values between two ends."""
+        Between two ends of the values it is bounded from below.
+        """
         if self.combine is None:
-            return np.asarray(low - self.right[:, None])
-        rates = self.combine.maximum(0.0) @ low + self.combine.minimum(0.0) @ high
+            rates = low
+        elif high is None:
+            rates = self.combine @ low
+        else:
+            rates = self.combine.maximum(0.0) @ low + self.combine.minimum(0.0) @ high
         return np.asarray(rates - self.right[:, None])
+
+
+def _split(combine: Any, right: Float) -> list[_Combined]:
+    """Make parts of few rows, so that what is made of each block of candidates stays in cache."""
+    some = [slice(i, i + 64) for i in range(0, right.size, 64)]
+    return [_Combined(combine[part], right[part]) for part in some]
 
 
 @dataclass(frozen=True)
-class _Curves:
-    """Curved rows, whose functionals are values and constants.
+class _Curve:
+    """A curved row, whose functionals are values and constants.
 
     Quotients over few rows decide nothing: noise closes some gap of theirs. Such a row is violated
     by all that rates can be apart.
     """
 
-    curves: Sequence[Curve]
-    at: Sequence[Codes]  # Positions of the functionals of each among the values.
-    constants: Sequence[Float]
-    smallest: Sequence[Float]  # Smallest denominators of each.
-    right: Float
-    weights: Float  # Of the violations of each.
+    curve: Curve
+    at: Codes  # Positions of the functionals among the values.
+    constant: Float
+    smallest: Float  # Smallest denominators, which have :data:`FEWEST_ROWS` rows.
+    right: float
+    weight: float  # Of the violation.
 
-    @classmethod
-    def of(
-        cls, compiled: LinearConstraints, cells: Cells, used: Codes, right: Float
-    ) -> list[_Curves]:
-        """Collect the curved rows of rates, if there are any: decisions change no others."""
-        curves = compiled.curves.without(compiled.has_scores).items
-        if not curves:
-            return []
-        return [
-            cls(
-                curves,
-                [np.searchsorted(used, curve.at) for curve in curves],
-                [compiled.constant[curve.at] for curve in curves],
-                [_least_denominators(compiled, cells, curve) for curve in curves],
-                right[[curve.first for curve in curves]],
-                violation_weights(compiled)[[curve.first for curve in curves]],
-            )
-        ]
-
-    def violation(self, values: Float) -> Float:
-        """Compute left-hand minus right-hand side of each row, shape (rows, candidates)."""
-        found = []
-        parts = zip(self.curves, self.at, self.constants, self.smallest, self.right, strict=True)
-        for curve, at, constant, smallest, right in parts:
-            function, f = curve.row.function, values[at] + constant[:, None]
-            over = function.values(f) - right
-            is_open = (f[list(function.denominators)] < (1.0 - ROUNDING) * smallest[:, None]).any(
-                axis=0
-            )
-            over[is_open] = np.maximum(over[is_open], 1.0)
-            over[np.isnan(over)] = 1.0
-            found.append(over if np.isfinite(right) else np.full(over.size, -np.inf))
-        return np.array(found) * self.weights[:, None]
-
-    def least(self, low: Float, high: Float) -> Float:
-        """Bound the same from below, for values between two ends: by nothing."""
-        return np.full((len(self.curves), low.shape[1]), -np.inf)
-
-
-def _least_denominators(compiled: LinearConstraints, cells: Cells, curve: Curve) -> Float:
-    """Find the smallest denominators of a curve, which have :data:`FEWEST_ROWS` rows."""
-    found = []
-    for i in curve.row.function.denominators:
-        bases = [part.cells for part in compiled.parts[curve.row.at[i]] or ()]
-        n_rows = min((float(cells.weighted_count[base].sum()) for base in bases), default=0.0)
-        found.append(FEWEST_ROWS / n_rows if n_rows > 0.0 else np.inf)
-    return np.array(found, dtype=np.float64)
-
-
-_Part: TypeAlias = _Combined | _Curves
+    def violation(self, low: Float, high: Float | None) -> Float:
+        """Compute left-hand minus right-hand side, shape (1, candidates); no bound is known."""
+        if high is not None or not np.isfinite(self.right):
+            return np.full((1, low.shape[1]), -np.inf)
+        function, f = self.curve.row.function, low[self.at] + self.constant[:, None]
+        over = function.values(f) - self.right
+        least = (1.0 - ROUNDING) * self.smallest[:, None]
+        is_open = (f[list(function.denominators)] < least).any(axis=0)
+        over[is_open] = np.maximum(over[is_open], 1.0)
+        over[np.isnan(over)] = 1.0
+        return np.asarray(over[None] * self.weight)
 
 
 @dataclass(frozen=True)
@@ -285,7 +256,7 @@ class _Pairs:
     right: float
 
     @classmethod
-    def of(cls, rows: Any, right: Float) -> _Pairs | None:
+    def recognise(cls, rows: Any, right: Float) -> _Pairs | None:
         """Recognise the rows of a constraint as all pairs of its values; None if they are not."""
         values = np.unique(rows.indices)
         n, m = values.size, right.size
@@ -302,15 +273,16 @@ class _Pairs:
             return None
         return cls(values, float(factor[0, 1]), -float(factor[0, 0]), float(right[0]))
 
-    def violation(self, values: Float) -> Float:
-        """Compute the violation of the pair that violates most, or holds least."""
-        mine = values[self.values]
-        return np.asarray(self.up * mine.max(axis=0) - self.down * mine.min(axis=0) - self.right)
+    def violation(self, low: Float, high: Float | None) -> Float:
+        """Compute the violation of the pair that violates most, shape (1, candidates)."""
+        least = low[self.values]
+        most = least if high is None else high[self.values]
+        return np.asarray(self.up * least.max(axis=0) - self.down * most.min(axis=0) - self.right)[
+            None
+        ]
 
-    def least(self, low: Float, high: Float) -> Float:
-        """Bound the same from below, for values between two ends."""
-        least, most = low[self.values].max(axis=0), high[self.values].min(axis=0)
-        return np.asarray(self.up * least - self.down * most - self.right)
+
+_Part: TypeAlias = _Combined | _Curve | _Pairs
 
 
 def _scale_rows(matrix: Any, factors: Float) -> Any:
@@ -357,24 +329,16 @@ def anticipate_standard_errors(compiled: LinearConstraints, cells: Cells) -> Flo
 
     Rates are taken to be 0.1, and independent.
     """
-    effective = _effective_counts(cells)
+    effective = cells.weighted_count
+    if cells.has_amounts:  # Rows that count for amounts are counted as if these were alike.
+        ones, total = cells.total(), cells.total(power=2)
+        effective = np.divide(ones**2, total, out=np.zeros_like(ones), where=total > 0)
     squares = np.zeros(len(compiled.parts))
     for k, parts in enumerate(compiled.parts):
         for part in parts or ():
             n = max(effective[part.cells].sum(), 1.0)
             squares[k] += part.coefficient**2 * 0.09 / n
     return np.asarray(np.sqrt(compiled.R.power(2) @ squares))
-
-
-def _effective_counts(cells: Cells) -> Float:
-    """Count the rows of each cell; rows that count for amounts as if these were alike."""
-    if not cells.has_amounts:
-        return cells.weighted_count
-    ones, squares = cells.total(), cells.total(power=2)
-    return np.divide(ones**2, squares, out=np.zeros_like(ones), where=squares > 0)
-
-
-PRICE_RATIO = 10.0  # Price of a violation, in violations of the priority that follows.
 
 
 @dataclass(frozen=True, eq=False)
@@ -400,12 +364,8 @@ class Step:
         if self.penalty is None:
             least = float(violation.min())
             return least + max(self.tolerance, ROUNDING) if least > 0.0 else 0.0
-        return self._find_affordable(error, violation) + self.tolerance
-
-    def _find_affordable(self, error: Float, violation: Float) -> float:
-        """Find the violation where error and penalised violation are smallest together."""
-        merit = error + (self.penalty or 0.0) * violation
-        return float(violation[merit <= merit.min() + ROUNDING].min())
+        merit = error + self.penalty * violation
+        return float(violation[merit <= merit.min() + ROUNDING].min()) + self.tolerance
 
     def is_open(self, error: Float, violation: Float, inside: tuple[Float, Float]) -> Bool:
         """Find the bins inside of which a candidate may lower the limit.
@@ -415,11 +375,11 @@ class Step:
         low, least = inside
         if self.penalty is None:
             return np.asarray(least < violation.min())
-        merit = float((error + self.penalty * violation).min())
-        of_bins = low + self.penalty * least
-        is_equal = of_bins <= merit + ROUNDING
-        is_lower = least < self._find_affordable(error, violation)
-        return np.asarray((of_bins < merit - ROUNDING) | (is_equal & is_lower))
+        merit, of_bins = error + self.penalty * violation, low + self.penalty * least
+        smallest = merit.min()
+        affordable = violation[merit <= smallest + ROUNDING].min()
+        is_equal = of_bins <= smallest + ROUNDING
+        return np.asarray((of_bins < smallest - ROUNDING) | (is_equal & (least < affordable)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -441,7 +401,7 @@ class PriorityLevels:
     tolerance: list[float]
 
     @classmethod
-    def of(cls, compiled: LinearConstraints, cells: Cells) -> PriorityLevels:
+    def from_constraints(cls, compiled: LinearConstraints, cells: Cells) -> PriorityLevels:
         """Read the priorities of constraints on these rows of data."""
         rows, weights = find_levels(compiled), violation_weights(compiled)
         if len(rows) < 2:
@@ -456,9 +416,7 @@ class PriorityLevels:
 
     def split(self, merits: ErrorAndViolations) -> list[ErrorAndViolations]:
         """Measure the violations of each priority alone."""
-        if not self.are_several:
-            return [merits]
-        return [_part(merits, rows) for rows in self.rows]
+        return [merits.part(rows) for rows in self.rows] if self.are_several else [merits]
 
     def list_steps(
         self, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
@@ -470,25 +428,19 @@ class PriorityLevels:
         for rows, tolerance in zip(self.rows[:-1], self.tolerance, strict=True):
             for part, price in ((rows & ~is_penalised, None), (rows & is_penalised, penalty)):
                 if part.any():
-                    steps.append(Step(_part(merits, part), tolerance, price))
+                    steps.append(Step(merits.part(part), tolerance, price))
         return steps
 
     def price(self, violations: Sequence[Float]) -> Float:
-        """Add up violations of each priority at their prices, in units of the last one."""
+        """Add up violations of each priority, tenfold those of the priority that follows."""
         n = len(violations)
-        prices = PRICE_RATIO ** np.arange(n - 1, -1, -1.0)
+        prices = 10.0 ** np.arange(n - 1, -1, -1.0)
         return np.asarray(np.tensordot(prices, np.asarray(violations), 1))
 
     def price_rows(self, violations: Float) -> Float:
         """Price the largest violation of each priority, given those of all rows, (..., m)."""
         weighed = self.weights * violations
         return self.price([weighed[..., rows].max(axis=-1, initial=0.0) for rows in self.rows])
-
-    def price_later(self, violations: Float) -> Float:
-        """Price violations of all rows, (..., m), without those of the first priority."""
-        if not self.are_several:
-            return np.zeros(violations.shape[:-1])
-        return self.price_rows(np.where(self.rows[0], 0.0, np.maximum(violations, 0.0)))
 
     def find_met_above(self, violations: Float) -> Bool:
         """Find the rows that are met, of priorities before one that is not; shape (m,)."""
@@ -498,11 +450,6 @@ class PriorityLevels:
         for rows in self.rows[: max(broken, default=0)]:
             above |= rows
         return np.asarray(above & met)
-
-
-def _part(merits: ErrorAndViolations, rows: Bool) -> ErrorAndViolations:
-    """Measure the violations of some rows of constraints alone."""
-    return merits.with_bounds(np.where(rows, merits.bounds, np.inf))
 
 
 def keep_least(steps: Sequence[Step], error: Float, violations: Sequence[Float]) -> Bool:
@@ -521,18 +468,6 @@ def keep_least(steps: Sequence[Step], error: Float, violations: Sequence[Float])
     for step, found in zip(steps, violations, strict=True):
         kept &= found <= step.find_limit(error[kept], found[kept])
     return kept
-
-
-def best_by_priority(
-    steps: Sequence[Step], error: Float, violations: Sequence[Float], shift: Float
-) -> int:
-    """Find the candidate that is left after some steps, then by violation, error and shift."""
-    *above, last = violations
-    kept = np.flatnonzero(keep_least(steps, error, above))
-    return int(kept[best_of(error[kept], last[kept], shift[kept])])
-
-
-MOST_COLUMNS = 200  # Decisions of all programmes together: about a second.
 
 
 class ViolationBound:
@@ -591,23 +526,34 @@ class ViolationBound:
             The rows that have multipliers; None where no bound is proved.
         """
         kept = np.flatnonzero(np.isfinite(bounds))
-        while len(self.decisions) < MOST_COLUMNS:
-            least, multipliers = self._solve(kept, bounds)
+        while len(self.decisions) < 200:  # of all programmes together: about a second
+            # The least violation of some rows by mixtures of the decisions, and multipliers.
+            n = len(self.decisions)
+            found = solve_linear_programme(
+                np.append(np.zeros(n), 1.0),
+                np.hstack([self._by_model[:, kept].T, -np.ones((kept.size, 1))]),
+                bounds[kept],
+                [(0, None)] * (n + 1),
+                A_eq=np.append(np.ones(n), 0.0)[None],
+                b_eq=[1.0],
+            )
+            least, multipliers = float(found.x[n]), np.zeros(bounds.size)
+            multipliers[kept] = np.maximum(-found.ineqlin.marginals, 0.0)
+            multipliers /= max(multipliers.sum(), ROUNDING)
             if least <= ROUNDING:
                 break
             costs = np.tensordot(multipliers, self._costs, axes=1)
             self._add(decide_by_costs(self._probabilities, costs))
-            surely, *_ = self._lagrangian(self._by_model[-1:], multipliers, bounds)
-            by_labels = self._lagrangian(self._by_labels, multipliers, bounds).min()
+            has_price = multipliers > 0.0  # Infinite bounds have none.
+            surely, by_labels = (
+                ((rates - bounds)[:, has_price] @ multipliers[has_price]).min()
+                for rates in (self._by_model[-1:], self._by_labels)
+            )
             if min(surely, by_labels) > ROUNDING:
-                return np.asarray(multipliers > 0.0)
+                return np.asarray(has_price)
             if least - surely <= ROUNDING:
                 break
         return None
-
-    def _lagrangian(self, rates: Float, multipliers: Float, bounds: Float) -> Float:
-        has_price = multipliers > 0.0  # Infinite bounds have none.
-        return np.asarray((rates - bounds)[:, has_price] @ multipliers[has_price])
 
     def _add(self, decided: Codes) -> None:
         k = self._probabilities.shape[1]
@@ -617,18 +563,3 @@ class ViolationBound:
         self.decisions.append(decided)
         self._by_model = np.vstack([self._by_model, of_model])
         self._by_labels = np.vstack([self._by_labels, np.tensordot(self._costs, labelled, axes=2)])
-
-    def _solve(self, kept: Codes, bounds: Float) -> tuple[float, Float]:
-        """Find the least violation of some rows by mixtures of the decisions, and multipliers."""
-        n = len(self.decisions)
-        found = solve_linear_programme(
-            np.append(np.zeros(n), 1.0),
-            np.hstack([self._by_model[:, kept].T, -np.ones((kept.size, 1))]),
-            bounds[kept],
-            [(0, None)] * (n + 1),
-            A_eq=np.append(np.ones(n), 0.0)[None],
-            b_eq=[1.0],
-        )
-        multipliers = np.zeros(bounds.size)
-        multipliers[kept] = np.maximum(-found.ineqlin.marginals, 0.0)
-        return float(found.x[n]), multipliers / max(multipliers.sum(), ROUNDING)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import uuid4
 
 import dask.array as da
@@ -44,10 +44,9 @@ from gbm_constrained.distributed.networks import (
     Outcome,
     RankFunction,
     RankTask,
-    XGBoostSeat,
     find_free_ports,
     lightgbm_networks,
-    result_of,
+    results_of,
     xgboost_network,
 )
 from gbm_constrained.distributed.ranks import (
@@ -56,12 +55,9 @@ from gbm_constrained.distributed.ranks import (
     RankResult,
     Shard,
     check_fit_arguments,
-    count_rows,
     join_shards,
     make_shard,
-    renumber,
     train_rank,
-    without_rows,
 )
 from gbm_constrained.exceptions import MachineError
 from gbm_constrained.scorers.base import ConstrainedBoosterMixin
@@ -94,22 +90,14 @@ def partitions_of(values: Any, name: str) -> list[Delayed]:
             f"with dask.array.from_array or dask.dataframe.from_pandas, or fit the classifier of "
             f"one machine, gbm_constrained.ConstrainedXGBClassifier or ConstrainedLGBMClassifier."
         )
-    _refuse_unknown_categories(values, name)
-    return list(values.to_delayed())
-
-
-def _refuse_unknown_categories(table: dd.DataFrame | dd.Series, name: str) -> None:
-    columns = [table] if isinstance(table, dd.Series) else [table[c] for c in table.columns]
-    for column in columns:
+    is_table = isinstance(values, dd.DataFrame)
+    for column in [values[c] for c in values.columns] if is_table else [values]:
         if str(column.dtype) == "category" and not column.cat.known:
             raise ValueError(
                 f"{name}: the categories of column {column.name!r} are unknown, and may differ "
                 f"between partitions: call .categorize() first."
             )
-
-
-Partition: TypeAlias = tuple[Any, Any, Any, Any]
-"""X, y, weights and sensitive features of some rows, each None or what stands for its values."""
+    return list(values.to_delayed())
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +120,14 @@ class DaskRows:
     sensitive_features: Any = None
     name: str = ""
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[tuple[Any, Any, Any, Any]]:
         """Divide all arguments at the same rows; nothing is computed.
+
+        Returns
+        -------
+        list of tuple
+            X, y, weights and sensitive features of some rows, each None or what stands for its
+            values.
 
         Raises
         ------
@@ -142,40 +136,37 @@ class DaskRows:
         ValueError
             If an argument has another number of partitions than X, or unknown categories.
         """
-        X = self._partitions("X", self.X)
+        where = f" of {self.name}" if self.name else ""
+        X = partitions_of(self.X, f"X{where}")
         n = len(X)
-        y, weight = (self._aligned(part, n) for part in ("y", "sample_weight"))
-        return list(zip(X, y, weight, self._columns(n), strict=True))
 
-    def _partitions(self, argument: str, values: Any) -> list[Delayed]:
-        return partitions_of(values, f"{argument} of {self.name}" if self.name else argument)
+        def aligned(argument: str, values: Any) -> Sequence[Any]:
+            if values is None and argument != "y":
+                return [None] * n
+            found = partitions_of(values, f"{argument}{where}")
+            if len(found) != n:
+                raise ValueError(
+                    f"{argument} has {len(found)} partitions and X has {n}: divide both "
+                    f"collections at the same rows, with repartition or rechunk."
+                )
+            return found
 
-    def _aligned(self, argument: str, n: int, values: Any = None) -> Sequence[Delayed | None]:
-        """List the partitions of an argument, None for each without values."""
-        values = getattr(self, argument) if values is None else values
-        if values is None and argument != "y":
-            return [None] * n
-        found = self._partitions(argument, values)
-        if len(found) != n:
-            raise ValueError(
-                f"{argument} has {len(found)} partitions and X has {n}: divide both collections "
-                f"at the same rows, with repartition or rechunk."
-            )
-        return found
-
-    def _columns(self, n: int) -> Sequence[Any]:
-        """List the sensitive features of each partition."""
-        if not isinstance(self.sensitive_features, Mapping):
-            return self._aligned("sensitive_features", n)
-        found = {
-            name: self._aligned(f"sensitive_features[{name!r}]", n, values)
-            for name, values in self.sensitive_features.items()
-        }
-        return [{name: parts[i] for name, parts in found.items()} for i in range(n)]
+        y, weight = aligned("y", self.y), aligned("sample_weight", self.sample_weight)
+        columns: Sequence[Any]
+        if isinstance(self.sensitive_features, Mapping):
+            parts = {
+                name: aligned(f"sensitive_features[{name!r}]", values)
+                for name, values in self.sensitive_features.items()
+            }
+            columns = [{name: part[i] for name, part in parts.items()} for i in range(n)]
+        else:
+            columns = aligned("sensitive_features", self.sensitive_features)
+        return list(zip(X, y, weight, columns, strict=True))
 
 
-HeldRows: TypeAlias = list[tuple[Future[Shard], int]]
-"""Shards that a worker holds, each with the number of its first row among all rows."""
+def without_rows(shard: Shard) -> Shard:
+    """Keep the columns of a shard and none of its rows."""
+    return shard.take(np.arange(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +191,7 @@ class PlacedRows:
     empty: Future[Shard]
 
     @classmethod
-    def of(cls, client: Client, rows: DaskRows) -> PlacedRows:
+    def from_rows(cls, client: Client, rows: DaskRows) -> PlacedRows:
         """Compute the partitions where the scheduler places them, and make shards there."""
         parts, repack = unpack_collections(rows.partitions())
         computed = client.compute(parts)
@@ -213,19 +204,22 @@ class PlacedRows:
             client.submit(make_shard, *part, where=where.format(i), workers=[worker], pure=False)
             for i, (part, worker) in enumerate(zip(partitions, workers, strict=True))
         ]
-        lengths = client.gather(client.map(count_rows, shards, pure=False))
+        counts = client.map(lambda shard: len(shard.y), shards, pure=False)
         empty = client.submit(without_rows, shards[0], pure=False)
-        return cls(shards, lengths, workers, empty)
+        return cls(shards, client.gather(counts), workers, empty)
 
     def holders(self) -> list[str]:
         """List the workers that hold rows, in the order of their first rows."""
         given = zip(self.workers, self.lengths, strict=True)
         return list(dict.fromkeys(worker for worker, length in given if length))
 
-    def assign(self, workers: Sequence[str]) -> list[HeldRows]:
-        """Give each worker the partitions that it holds; the first takes those of no worker."""
+    def assign(self, workers: Sequence[str]) -> list[list[tuple[Future[Shard], int]]]:
+        """Give each worker the partitions that it holds; the first takes those of no worker.
+
+        Each partition comes with the number of its first row among all rows.
+        """
         offsets = [0, *np.cumsum(self.lengths)[:-1].tolist()]
-        given: dict[str, HeldRows] = {worker: [] for worker in workers}
+        given: dict[str, list[tuple[Future[Shard], int]]] = {worker: [] for worker in workers}
         for shard, offset, worker in zip(self.shards, offsets, self.workers, strict=True):
             given[worker if worker in given else workers[0]].append((shard, offset))
         return [given[worker] or [(self.empty, 0)] for worker in workers]
@@ -281,7 +275,19 @@ def predict_partitions(
                 f"each partition with to_local()."
             )
     parts = partitions_of(X, "X")
-    like = _without_rows(getattr(local, method)(_sample(X), *args, **options))
+    is_array = isinstance(X, da.Array)
+    # A row or two with the columns of the collection type the result.
+    sample = np.zeros((1, X.shape[1])) if is_array else X._meta_nonempty
+    if is_array and _is_sparse(X._meta):
+        sample = type(X._meta)(sample)
+    like = _without_rows(getattr(local, method)(sample, *args, **options))
+
+    def predict(model: Any, part: Any, own: dict[str, Any]) -> Any:
+        if number_of_rows(part) == 0:
+            return like
+        found = getattr(model, method)(part, *args, **own)
+        return np.asarray(found) if isinstance(like, np.ndarray) else found
+
     model = delayed(local, name=f"classifier-{uuid4()}", traverse=False)
     source = check_random_state(options.get("random_state"))
     predicted = []
@@ -289,8 +295,8 @@ def predict_partitions(
         own = dict(options)
         if own.get("random_state") is not None:  # Partitions draw for different rows.
             own["random_state"] = int(source.randint(2**31 - 1))
-        predicted.append(delayed(_predict, pure=False)(model, method, part, args, own, like))
-    rows = list(X.chunks[0]) if isinstance(X, da.Array) else [np.nan] * len(parts)
+        predicted.append(delayed(predict, pure=False)(model, part, own))
+    rows = list(X.chunks[0]) if is_array else [np.nan] * len(parts)
     if not isinstance(like, list):
         return _join(predicted, rows, like)
     return [_join([part[k] for part in predicted], rows, one) for k, one in enumerate(like)]
@@ -311,14 +317,6 @@ def _join(parts: list[Delayed], rows: list[float], like: Any) -> da.Array:
     return joined
 
 
-def _sample(X: Any) -> Any:
-    """Make a row or two with the columns of a collection, by which the result is typed."""
-    if not isinstance(X, da.Array):
-        return X._meta_nonempty
-    zeros = np.zeros((1, X.shape[1]))
-    return type(X._meta)(zeros) if _is_sparse(X._meta) else zeros
-
-
 def _is_sparse(values: Any) -> bool:
     return bool(sparse.issparse(values))
 
@@ -330,35 +328,15 @@ def _without_rows(predicted: Any) -> Any:
     return (predicted if _is_sparse(predicted) else np.asarray(predicted))[:0]
 
 
-def _predict(
-    model: Any, method: str, X: Any, args: tuple[Any, ...], options: dict[str, Any], like: Any
-) -> Any:
-    """Predict a partition, which may have no rows."""
-    if number_of_rows(X) == 0:
-        return like
-    predicted = getattr(model, method)(X, *args, **options)
-    return np.asarray(predicted) if isinstance(like, np.ndarray) else predicted
-
-
-def score_partitions(local: Any, rows: DaskRows) -> float:
-    """Compute the accuracy of a classifier on the rows of Dask collections, where these are."""
-    model = delayed(local, name=f"classifier-{uuid4()}", traverse=False)
-    count = delayed(_count_right, pure=False)
-    counts = compute(*(count(model, X, y, weight) for X, y, weight, _ in rows.partitions()))
-    right, total = np.sum(counts, axis=0)
-    return float(right / total)
-
-
-def _count_right(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+def count_right(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
     """Sum the weights of the rows that are decided right, and of all rows."""
     shard = make_shard(X, y, sample_weight, where="a partition")
-    if count_rows(shard) == 0:
+    if len(shard.y) == 0:
         return 0.0, 0.0
     weight = np.ones(shard.y.size) if shard.sample_weight is None else shard.sample_weight
     return float(weight[model.predict(X) == shard.y].sum()), float(weight.sum())
 
 
-HEARTBEAT = 1.0  # Seconds between two looks at the workers that are still there.
 CAUSE_LIMIT = 60.0  # Seconds that workers have to say why the sums of another one have failed.
 
 
@@ -394,46 +372,42 @@ def train(
     MachineError
         If the function raises on a worker, or a worker is lost; names the worker.
     """
-    placed, *sets = [PlacedRows.of(client, one) for one in (rows, *evaluation)]
+    placed, *sets = [PlacedRows.from_rows(client, one) for one in (rows, *evaluation)]
     workers = placed.holders()
     if plan.library == "xgboost":  # LightGBM refuses machines without rows.
         workers += sorted(client.nthreads().keys() - workers)
+    size = len(workers)
     held = zip(*(one.assign(workers) for one in (placed, *sets)), strict=True)
-    # Two fits that each hold some of the workers would never end.
-    with MultiLock(workers, client), _network(client, len(workers)) as seats:
-        networks: list[dict[str, Any]] = [{}] * len(workers)
+    name = f"gbm_constrained-{uuid4()}"
+    with MultiLock(workers, client):  # Two fits that each hold some workers would never end.
+        networks: list[dict[str, Any]] = [{}] * size
         if plan.library == "lightgbm":
             found = client.run(_find_address, workers=workers)
-            networks = lightgbm_networks([found[worker] for worker in workers], TIME_LIMIT)
-        ranks = []
-        for seat, network, parts, worker in zip(seats, networks, held, workers, strict=True):
-            task = RankTask(seat, plan, function, network)
-            ranks.append(
-                client.submit(_run, task, list(parts), workers=[worker], pure=False, retries=0)
-            )
+            networks = lightgbm_networks([found[worker] for worker in workers])
+        ranks: list[Future[Outcome]] = []
         try:
-            return result_of(_collect(client, ranks, workers))
+            tracker = client.run_on_scheduler(_open_network, name, size)
+            given = zip(networks, held, workers, strict=True)
+            for rank, (network, parts, worker) in enumerate(given):
+                task = RankTask(rank, size, tracker, replace(plan, network=network), function)
+                ranks.append(
+                    client.submit(_run, task, list(parts), workers=[worker], pure=False, retries=0)
+                )
+            result: RankResult = results_of(_collect(client, ranks, workers))[0]
+            return result
         finally:
             client.cancel(ranks)
-
-
-@contextmanager
-def _network(client: Client, size: int) -> Iterator[list[XGBoostSeat]]:
-    """Run the tracker of a network beside the scheduler, which all workers can reach."""
-    name = f"gbm_constrained-{uuid4()}"
-    try:
-        yield client.run_on_scheduler(_open_network, name, size)
-    finally:
-        client.run_on_scheduler(_close_network, name)
+            client.run_on_scheduler(_close_network, name)
 
 
 _NETWORKS: dict[str, ExitStack] = {}  # In the process of a scheduler: those of running fits.
 
 
-def _open_network(name: str, size: int, dask_scheduler: Scheduler) -> list[XGBoostSeat]:
+def _open_network(name: str, size: int, dask_scheduler: Scheduler) -> dict[str, Any]:
+    """Run the tracker of a network beside the scheduler, which all workers can reach."""
     host = get_address_host(dask_scheduler.address)
     _NETWORKS[name] = ExitStack()
-    return _NETWORKS[name].enter_context(xgboost_network(size, TIME_LIMIT, host))
+    return _NETWORKS[name].enter_context(xgboost_network(size, host))
 
 
 def _close_network(name: str) -> None:
@@ -451,7 +425,10 @@ def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> Outcome:
     """Train on the rows of this worker; `held` are its partitions of each set of rows."""
 
     def read() -> Shard:
-        shard, *sets = [join_shards([renumber(*part) for part in parts]) for parts in held]
+        shard, *sets = [
+            join_shards([replace(part, numbers=part.numbers + start) for part, start in parts])
+            for parts in held
+        ]
         return replace(shard, evaluation=sets)
 
     return task.run(read, get_worker().state.nthreads)
@@ -466,8 +443,8 @@ def _collect(client: Client, ranks: list[Future[Outcome]], workers: list[str]) -
     outcomes: dict[int, Outcome] = {}
     last = math.inf
     while waiting and time.monotonic() < last:
-        try:
-            wait(list(waiting.values()), timeout=HEARTBEAT, return_when="FIRST_COMPLETED")
+        try:  # Each second the workers are looked for.
+            wait(list(waiting.values()), timeout=1.0, return_when="FIRST_COMPLETED")
         except TimeoutError:
             present = client.nthreads()
             for rank in waiting:
@@ -482,9 +459,6 @@ def _collect(client: Client, ranks: list[Future[Outcome]], workers: list[str]) -
                 last = min(last, time.monotonic() + CAUSE_LIMIT)
     return [outcomes[rank] for rank in sorted(outcomes)]
 
-
-# Methods that take collections, in so far as the parent has them.
-PREDICTIONS = ("apply", "decision_function", "decision_probabilities", "predict", "predict_proba")
 
 # Parameters of LightGBM by which machines find each other, with their other names.
 OWN_NETWORK = (
@@ -508,7 +482,10 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        for name in PREDICTIONS:
+        taking_collections = (
+            "apply", "decision_function", "decision_probabilities", "predict", "predict_proba"
+        )  # fmt: skip
+        for name in taking_collections:
             if (method := getattr(cls, name, None)) is not None:
                 setattr(cls, name, by_partition(method))
 
@@ -543,18 +520,41 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
         **columns
             Arguments of the parent for tables in memory.
         """
-        if is_collection(X):
-            return score_partitions(self.to_local(), DaskRows(X, y, sample_weight))
-        return super().score(X, y, sample_weight, **columns)
+        if not is_collection(X):
+            return super().score(X, y, sample_weight, **columns)
+        model = delayed(self.to_local(), name=f"classifier-{uuid4()}", traverse=False)
+        count = delayed(count_right, pure=False)
+        partitions = DaskRows(X, y, sample_weight).partitions()
+        right, total = np.sum(compute(*(count(model, *part[:3]) for part in partitions)), axis=0)
+        return float(right / total)
 
     def _train(
         self: Fitted,
-        client: Client | None,
         rows: DaskRows,
-        evaluation: Sequence[DaskRows],
+        eval_set: Sequence[tuple[Any, Any]] | None,
+        weights: Sequence[Any] | None,
+        columns: Sequence[Any] | None,
+        client: Client | None,
         fit: Mapping[str, Any],
     ) -> Fitted:
-        """Train on the cluster, and take over what the classifier of one machine has learned."""
+        """Train on the cluster, and take over what the classifier of one machine has learned.
+
+        `weights` and `columns` are the weights and sensitive features of each evaluation set.
+        """
+        sets = eval_set or []
+        for name, values in (("weights", weights), ("sensitive features", columns)):
+            if values is not None and len(values) != len(sets):
+                raise ValueError(
+                    f"eval_set has {len(sets)} sets, and {name} are given for {len(values)}: give "
+                    f"one entry for each set."
+                )
+        none: list[Any] = [None] * len(sets)
+        evaluation = [
+            DaskRows(X, y, weight, of_set, f"eval_set[{i}]")
+            for i, ((X, y), weight, of_set) in enumerate(
+                zip(sets, weights or none, columns or none, strict=True)
+            )
+        ]
         check_fit_arguments(self._local_class, fit)
         with preserve_random_state(self):
             params = self.get_params(deep=False)  # type: ignore[attr-defined]
@@ -570,8 +570,7 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
                     f"the workers here, that wait {TIME_LIMIT:.0f} s for each other: leave it out."
                 )
         plan = Plan(self._library, params, fit)
-        given = self.client if client is None else client
-        with _use_client(given) as used:
+        with _use_client(self.client if client is None else client) as used:
             train(used, rows, evaluation, plan).hand_over_to(self)
         return self
 
@@ -601,27 +600,6 @@ def _use_client(client: Client | None) -> Iterator[Client]:
             "give it as client=."
         ) from None
     yield client
-
-
-def _evaluation_rows(
-    eval_set: Sequence[tuple[Any, Any]] | None,
-    sample_weight: Sequence[Any] | None,
-    sensitive_features: Sequence[Any] | None,
-) -> list[DaskRows]:
-    """Collect the collections of each evaluation set."""
-    sets = eval_set or []
-    for name, values in (("weights", sample_weight), ("sensitive features", sensitive_features)):
-        if values is not None and len(values) != len(sets):
-            raise ValueError(
-                f"eval_set has {len(sets)} sets, and {name} are given for {len(values)}: give one "
-                f"entry for each set."
-            )
-    none: list[Any] = [None] * len(sets)
-    given = zip(sets, sample_weight or none, sensitive_features or none, strict=True)
-    return [
-        DaskRows(X, y, weight, columns, f"eval_set[{i}]")
-        for i, ((X, y), weight, columns) in enumerate(given)
-    ]
 
 
 class ConstrainedXGBClassifier(DaskClassifierMixin, of_xgboost.ConstrainedXGBClassifier):
@@ -694,8 +672,9 @@ class ConstrainedXGBClassifier(DaskClassifierMixin, of_xgboost.ConstrainedXGBCla
             If a worker raises an error or is lost; names the worker.
         """
         rows = DaskRows(X, y, sample_weight, sensitive_features)
-        sets = _evaluation_rows(eval_set, sample_weight_eval_set, sensitive_features_eval_set)
-        return self._train(client, rows, sets, fit)
+        return self._train(
+            rows, eval_set, sample_weight_eval_set, sensitive_features_eval_set, client, fit
+        )
 
 
 class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBMClassifier):
@@ -776,5 +755,6 @@ class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBM
             If a worker raises an error or is lost; names the worker.
         """
         rows = DaskRows(X, y, sample_weight, sensitive_features)
-        sets = _evaluation_rows(eval_set, eval_sample_weight, sensitive_features_eval_set)
-        return self._train(client, rows, sets, fit)
+        return self._train(
+            rows, eval_set, eval_sample_weight, sensitive_features_eval_set, client, fit
+        )

@@ -2,52 +2,49 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from time import monotonic
 from typing import Any
 
-import numpy as np
-
 from gbm_constrained._dataframes import number_of_rows
-from gbm_constrained.data.fit_data import take_values
 from gbm_constrained.data.validation import (
     check_integer,
     check_sensitive_sets,
     preserve_random_state,
 )
-from gbm_constrained.distributed.networks import NETWORKS, Seat
+from gbm_constrained.distributed.networks import (
+    LOOPBACK,
+    Outcome,
+    RankTask,
+    find_free_ports,
+    lightgbm_networks,
+    results_of,
+    xgboost_network,
+)
 from gbm_constrained.distributed.ranks import (
     SET_WEIGHTS,
-    FailureLine,
     Library,
     Plan,
-    Shard,
     check_fit_arguments,
-    collect_outcomes,
     make_shard,
     train_rank,
 )
 from gbm_constrained.exceptions import MachineError
 
 EXIT_LIMIT = 2.0  # Seconds that a process has to end after its last word.
+PATIENCE = 6.0  # Seconds in which the cause of an error is heard of that may be an echo.
 
 
-def run_processes(
-    function: Callable[..., Any],
-    shards: Sequence[Any],
-    plan: Any,
-    *,
-    time_limit: float = 600.0,
-) -> list[Any]:
+def run_processes(function: Callable[..., Any], shards: Sequence[Any], plan: Any) -> list[Any]:
     """Run ``function(shard, plan, communicator)`` in one new process for each shard.
 
     The processes are spawned, so that a script calls this under ``if __name__ == "__main__"``.
@@ -61,11 +58,8 @@ def run_processes(
         What each rank works on; it is pickled once, on its way to its process.
     plan : dataclass instance
         What all ranks are told. Its field ``library`` names the network, "xgboost" or
-        "lightgbm"; its field ``network``, a dict, is replaced by the native parameters that a
-        rank needs to join it.
-    time_limit : float, default=600.0
-        Seconds that a rank waits for the others before it fails, at least 1. LightGBM's own
-        waits end after whole minutes, at least one.
+        "lightgbm"; its field ``network``, a dict, is replaced by the parameters by which
+        LightGBM finds the other ranks.
 
     Returns
     -------
@@ -74,91 +68,81 @@ def run_processes(
 
     Raises
     ------
-    ValueError
-        If there are no shards, the library is not known, or the time limit is too short.
     MachineError
         If a rank has raised or was lost. The error names it, and the traceback is a note.
     """
-    if not shards:
-        raise ValueError("shards is empty: pass one shard for each process")
-    if plan.library not in NETWORKS:
-        raise ValueError(f"plan.library is {plan.library!r}: choose one of {sorted(NETWORKS)}")
-    if not time_limit >= 1:
-        raise ValueError(f"time_limit is {time_limit!r}: pass at least 1 second")
-    with NETWORKS[plan.library](len(shards), time_limit) as seats:
-        ranks: list[tuple[SpawnProcess, Connection]] = []
-        try:
-            for seat, shard in zip(seats, shards, strict=True):
-                ranks.append(_start(function, shard, plan, seat))
-            processes, lines = zip(*ranks, strict=True)
-            outcomes = collect_outcomes(
-                list(lines), lambda rank: _describe_loss(processes[rank], rank, len(shards))
-            )
-        finally:
-            _end(ranks)
-    if outcomes.failure is not None:
-        raise outcomes.failure
-    return outcomes.by_rank
-
-
-def _start(
-    function: Callable[..., Any], shard: Any, plan: Any, seat: Seat
-) -> tuple[SpawnProcess, Connection]:
-    """Start the process of a rank; the connection ends when the process does."""
+    size = len(shards)
+    networks: list[dict[str, Any]] = [{}] * size
+    if plan.library == "lightgbm":
+        ports = find_free_ports(LOOPBACK, size)
+        networks = lightgbm_networks([(LOOPBACK, port) for port in ports])
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(
-        target=_serve, args=(theirs, function, shard, plan, seat), daemon=True
-    )
-    with theirs:
-        process.start()
-    return process, ours
+    processes: list[SpawnProcess] = []
+    connections: list[Connection] = []
+    with xgboost_network(size) as tracker:
+        try:
+            for rank, (shard, network) in enumerate(zip(shards, networks, strict=True)):
+                task = RankTask(rank, size, tracker, replace(plan, network=network), function)
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(theirs, task, shard), daemon=True)
+                with theirs:  # The connection ends when the process does.
+                    process.start()
+                processes.append(process)
+                connections.append(ours)
+            return results_of(_collect(processes, connections))
+        finally:
+            end = monotonic() + EXIT_LIMIT
+            for process, connection in zip(processes, connections, strict=True):
+                process.join(max(end - monotonic(), 0))
+                process.kill()  # It hangs.
+                process.join()
+                connection.close()
 
 
-def _serve(
-    connection: Connection, function: Callable[..., Any], shard: Any, plan: Any, seat: Seat
-) -> None:
+def _serve(connection: Connection, task: RankTask, shard: Any) -> None:
     """Be a rank: the whole life of its process."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    echoes = seat.echoes()
-    line = FailureLine(connection, seat.rank, seat.size, echoes)
-    # What goes wrong on the way out of the network follows from a failure that is reported.
-    with suppress(MachineError, *echoes), ExitStack() as network, line.guard():
-        communicator, parameters = network.enter_context(seat.join())
-        line.report(function(shard, replace(plan, network=parameters), communicator))
+
+    def end_with_parent() -> None:
+        """End this process if its parent ends without a word, wherever this process is then."""
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    outcome = task.run(lambda: shard)
+    try:
+        connection.send(outcome)
+    except Exception as error:  # The result cannot be pickled.
+        connection.send(task.fail(error))
 
 
-def _end_with_parent() -> None:
-    """End this process if its parent ends without a word, wherever this process is then."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _describe_loss(process: SpawnProcess, rank: int, size: int) -> MachineError:
-    """Say how a process has ended that has sent neither a result nor a failure."""
-    process.join(EXIT_LIMIT)
-    code = process.exitcode
-    cause = f" ({signal.Signals(-code).name})" if code is not None and code < 0 else ""
-    reason = f"process {process.pid} ended with exit code {code}{cause}"
-    return MachineError(rank, size, socket.gethostname(), reason)
-
-
-def _end(ranks: list[tuple[SpawnProcess, Connection]]) -> None:
-    """Wait until all processes are gone; those that hang are killed."""
-    end = monotonic() + EXIT_LIMIT
-    for process, connection in ranks:
-        process.join(max(end - monotonic(), 0))
-        process.kill()
-        process.join()
-        connection.close()
-
-
-LIBRARIES: dict[str, Library] = {
-    "ConstrainedXGBClassifier": "xgboost",
-    "ConstrainedLGBMClassifier": "lightgbm",
-}
+def _collect(
+    processes: Sequence[SpawnProcess], connections: Sequence[Connection]
+) -> list[Outcome]:
+    """Wait for the outcome of each rank, or until it is clear which failure was the first."""
+    size, end = len(processes), math.inf
+    outcomes: dict[int, Outcome] = {}
+    waiting = dict(zip(connections, range(size), strict=True))
+    while waiting and monotonic() < end:
+        ready: list[Any] = wait(list(waiting), None if end == math.inf else end - monotonic())
+        for connection in ready:
+            rank = waiting.pop(connection)
+            try:
+                outcomes[rank] = connection.recv()
+            except (EOFError, OSError):  # It has sent neither a result nor a failure.
+                process = processes[rank]
+                process.join(EXIT_LIMIT)
+                code = process.exitcode
+                cause = f" ({signal.Signals(-code).name})" if code is not None and code < 0 else ""
+                reason = f"process {process.pid} ended with exit code {code}{cause}"
+                lost = MachineError(rank, size, socket.gethostname(), reason)
+                outcomes[rank] = Outcome(failure=lost)
+            if outcomes[rank].has_failed_first:
+                return [outcomes[rank]]
+            if outcomes[rank].failure is not None:
+                end = min(end, monotonic() + PATIENCE)
+    return [outcome for _, outcome in sorted(outcomes.items())]
 
 
 def fit_on_processes(
@@ -221,46 +205,28 @@ def fit_on_processes(
     if n_processes > n:
         raise ValueError(f"n_processes={n_processes} is more than the {n} rows: give fewer.")
     check_fit_arguments(type(classifier), fit)
-    plan = _plan_of(classifier, fit)
+    # The names of classes tell the library without loading the other one.
+    kinds = {base.__name__ for base in type(classifier).__mro__}
+    library: Library = "xgboost" if "ConstrainedXGBClassifier" in kinds else "lightgbm"
+    if not kinds & {"ConstrainedXGBClassifier", "ConstrainedLGBMClassifier"}:
+        raise TypeError(
+            f"classifier is a {type(classifier).__name__}: give a ConstrainedXGBClassifier or a "
+            f"ConstrainedLGBMClassifier."
+        )
+    with preserve_random_state(classifier):
+        plan = Plan(library, classifier.get_params(deep=False), fit)
     sets = list(eval_set or ())
     check_sensitive_sets(sensitive_features_eval_set, len(sets))
     columns = sensitive_features_eval_set or [None] * len(sets)
-    weights = fit.pop(SET_WEIGHTS[plan.library], None) or [None] * len(sets)
-    whole = _divide(X, y, sample_weight, sensitive_features, n_processes, "fit")
+    weights = fit.pop(SET_WEIGHTS[library], None) or [None] * len(sets)
+    whole = make_shard(X, y, sample_weight, sensitive_features, where="fit")
     held = [
-        _divide(X_i, y_i, weight, of_set, n_processes, f"eval_set[{i}]")
+        make_shard(X_i, y_i, weight, of_set, where=f"eval_set[{i}]").divide(n_processes)
         for i, ((X_i, y_i), weight, of_set) in enumerate(zip(sets, weights, columns, strict=True))
     ]
     shards = [
         replace(shard, evaluation=[parts[rank] for parts in held])
-        for rank, shard in enumerate(whole)
+        for rank, shard in enumerate(whole.divide(n_processes))
     ]
-    results = run_processes(train_rank, shards, plan)
-    results[0].hand_over_to(classifier)
+    run_processes(train_rank, shards, plan)[0].hand_over_to(classifier)
     return classifier
-
-
-def _plan_of(classifier: Any, fit: dict[str, Any]) -> Plan:
-    """Make the plan of a classifier, without loading the other library."""
-    kinds = {base.__name__ for base in type(classifier).__mro__}
-    for name, library in LIBRARIES.items():
-        if name in kinds:
-            with preserve_random_state(classifier):
-                return Plan(library, classifier.get_params(deep=False), fit)
-    raise TypeError(
-        f"classifier is a {type(classifier).__name__}: give a ConstrainedXGBClassifier or a "
-        f"ConstrainedLGBMClassifier."
-    )
-
-
-def _divide(
-    X: Any, y: Any, sample_weight: Any, columns: Any, n_parts: int, where: str
-) -> list[Shard]:
-    """Divide rows into runs of nearly equal length, numbered by their positions."""
-    make_shard(X, y, sample_weight, columns, where=where)  # It compares the numbers of rows.
-    given = (X, y, sample_weight, columns)
-    shards = []
-    for part in np.array_split(np.arange(number_of_rows(X)), n_parts):
-        taken = [None if values is None else take_values(values, part) for values in given]
-        shards.append(replace(make_shard(*taken, where=where), numbers=part))
-    return shards

@@ -1,4 +1,4 @@
-"""A fit on the rows of one of several machines, its arguments and its failures.
+"""A fit on the rows of one of several machines, and its arguments.
 
 Every machine runs the same fit on its own rows. Numbers that depend on the rows of all machines
 are sums of tables of cells, so that all machines take the same decisions. Rows never move.
@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import inspect
 import pickle
-import socket
-import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, wait
-from time import monotonic
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from joblib import wrap_non_picklable_objects
-from numpy.typing import NDArray
 
 from gbm_constrained._dataframes import number_of_rows, take_rows
 from gbm_constrained._findings import Issued, collect_warnings, issue_again
 from gbm_constrained._typing import Codes
 from gbm_constrained.data.exact_sums import Communicator, Machine
-from gbm_constrained.data.fit_data import concatenate_rows
+from gbm_constrained.data.fit_data import concatenate_rows, take_values
 from gbm_constrained.data.validation import columns_of
-from gbm_constrained.exceptions import MachineError
 from gbm_constrained.fit.fitted_report import remove_report
 
 Library: TypeAlias = Literal["xgboost", "lightgbm"]
@@ -61,6 +55,31 @@ class Shard:
     sample_weight: Any = None
     sensitive_features: Any = None
     evaluation: Sequence[Shard] = ()
+
+    def take(self, index: Codes) -> Shard:
+        """Take some of the rows, without evaluation sets; none of them leaves the columns.
+
+        Parameters
+        ----------
+        index : ndarray of int
+            Positions of the rows.
+        """
+        weight, columns = (
+            None if part is None else take_values(part, index)
+            for part in (self.sample_weight, self.sensitive_features)
+        )
+        X, y = take_rows(self.X, index), self.y[index]
+        return Shard(X, y, self.numbers[index], weight, columns)
+
+    def divide(self, n_parts: int) -> list[Shard]:
+        """Divide the rows into runs of nearly equal length.
+
+        Parameters
+        ----------
+        n_parts : int
+            Number of runs.
+        """
+        return [self.take(part) for part in np.array_split(np.arange(len(self.y)), n_parts)]
 
 
 @dataclass(frozen=True)
@@ -98,8 +117,8 @@ class RankResult:
         Warnings of the fit, from the first machine alone.
     """
 
-    model: bytes | None
-    issued: Sequence[Issued]
+    model: bytes | None = None
+    issued: Sequence[Issued] = ()
 
     def load(self) -> Any:
         """Load the classifier, and issue the warnings of its fit."""
@@ -137,13 +156,26 @@ def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResu
     RankResult
         The classifier, from the machine of rank 0; nothing of the length of the rows.
     """
+    given: dict[str, Any] = {
+        "sample_weight": shard.sample_weight,
+        "sensitive_features": shard.sensitive_features,
+    }
+    if sets := shard.evaluation:
+        given["eval_set"] = [(one.X, one.y) for one in sets]
+        of_sets = {
+            SET_WEIGHTS[plan.library]: [one.sample_weight for one in sets],
+            "sensitive_features_eval_set": [one.sensitive_features for one in sets],
+        }
+        for name, values in of_sets.items():
+            if any(value is not None for value in values):
+                given[name] = values
     with collect_warnings() as issued, _make_classifier(plan) as model:
-        sets = {f"eval_set[{i}]": one.numbers for i, one in enumerate(shard.evaluation)}
-        model.machine = Machine(communicator, shard.numbers, sets)
-        model.fit(shard.X, shard.y, **_arguments(shard, plan.library), **plan.fit)
+        numbers = {f"eval_set[{i}]": one.numbers for i, one in enumerate(sets)}
+        model.machine = Machine(communicator, shard.numbers, numbers)
+        model.fit(shard.X, shard.y, **given, **plan.fit)
         local = model.to_local()
     if communicator.rank > 0:  # All machines have the same model, and the same warnings.
-        return RankResult(None, ())
+        return RankResult()
     # A function of a notebook, such as a metric, is known by its name in the notebook alone.
     whole = wrap_non_picklable_objects(local, keep_wrapper=False)
     return RankResult(pickle.dumps(whole), issued)
@@ -162,25 +194,6 @@ def _make_classifier(plan: Plan) -> Iterator[Any]:
     model = ShardLGBMClassifier(**plan.params)
     with join_network(plan.network) as model.network:
         yield model
-
-
-def _arguments(shard: Shard, library: Library) -> dict[str, Any]:
-    """Collect the arguments of ``fit`` about the rows of a machine."""
-    given: dict[str, Any] = {
-        "sample_weight": shard.sample_weight,
-        "sensitive_features": shard.sensitive_features,
-    }
-    names = {
-        "sample_weight": SET_WEIGHTS[library],
-        "sensitive_features": "sensitive_features_eval_set",
-    }
-    if sets := shard.evaluation:
-        given["eval_set"] = [(one.X, one.y) for one in sets]
-        for name, of_sets in names.items():
-            values = [getattr(one, name) for one in sets]
-            if any(value is not None for value in values):
-                given[of_sets] = values
-    return given
 
 
 def make_shard(
@@ -222,194 +235,26 @@ def make_shard(
     )
 
 
-def count_rows(shard: Shard) -> int:
-    """Count the rows of a shard."""
-    return number_of_rows(shard.X)
-
-
-def without_rows(shard: Shard) -> Shard:
-    """Keep the columns of a shard and none of its rows."""
-    none = np.arange(0)
-    columns = shard.sensitive_features
-    return Shard(
-        take_rows(shard.X, none),
-        shard.y[none],
-        shard.numbers[none],
-        None if shard.sample_weight is None else shard.sample_weight[none],
-        None if columns is None else {name: values[none] for name, values in columns.items()},
-    )
-
-
-def renumber(shard: Shard, offset: int) -> Shard:
-    """Add an offset to the numbers of the rows."""
-    return replace(shard, numbers=shard.numbers + offset)
-
-
 def join_shards(shards: Sequence[Shard]) -> Shard:
     """Join shards with the same columns to one, in their order."""
     if len(shards) == 1:
         return shards[0]
-    first = shards[0]
 
-    def joined(read: Callable[[Shard], NDArray[Any]]) -> NDArray[Any]:
-        return np.concatenate([read(shard) for shard in shards])
+    def joined(parts: Sequence[Any]) -> Any:
+        """Join one part of all shards; all of them have it, or none."""
+        if parts[0] is None:
+            return None
+        if isinstance(parts[0], Mapping):
+            return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return np.concatenate(parts)
 
-    def column(name: Hashable) -> NDArray[Any]:
-        return joined(lambda shard: shard.sensitive_features[name])
-
-    columns = first.sensitive_features
     return Shard(
         concatenate_rows([shard.X for shard in shards]),
-        joined(lambda shard: shard.y),
-        joined(lambda shard: shard.numbers),
-        None if first.sample_weight is None else joined(lambda shard: shard.sample_weight),
-        None if columns is None else {name: column(name) for name in columns},
+        joined([shard.y for shard in shards]),
+        joined([shard.numbers for shard in shards]),
+        joined([shard.sample_weight for shard in shards]),
+        joined([shard.sensitive_features for shard in shards]),
     )
-
-
-PATIENCE = 3.0  # Seconds in which a failed rank is heard of before its echo counts as a failure.
-
-
-@dataclass(frozen=True, eq=False)
-class FailureLine:
-    """The line of a rank to whoever passes failures on: `collect_outcomes`.
-
-    A rank that fails leaves the others in the middle of a sum, which then fails on them too. What
-    they see is an echo that does not say why. So a rank waits a little before it reports an
-    error that may be one.
-
-    Parameters
-    ----------
-    connection : Connection
-        Leads to `collect_outcomes`.
-    rank : int
-        Number of this rank, from zero on.
-    size : int
-        Number of ranks.
-    echoes : tuple of type, default=()
-        Errors of the library whose communicator a failed rank breaks. `MachineError` is one too.
-    """
-
-    connection: Connection
-    rank: int
-    size: int
-    echoes: tuple[type[Exception], ...] = ()
-
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """Turn what goes wrong into the error that all ranks raise.
-
-        The block must lie inside those that close the communicators, so that the failure is
-        reported before the other ranks see an echo of it.
-
-        Raises
-        ------
-        MachineError
-            In place of any other exception.
-        """
-        try:
-            yield
-        except Exception as error:
-            may_echo = isinstance(error, (MachineError, *self.echoes))
-            failure = self._hear() if may_echo else None
-            if failure is None:
-                failure = describe_failure(error, self.rank, self.size)
-            self.report(failure)
-            if failure is error:
-                raise
-            raise failure from error
-
-    def report(self, outcome: Any) -> None:
-        """Send the result of this rank, or its failure."""
-        self.connection.send(outcome)
-
-    def _hear(self) -> MachineError | None:
-        """Wait for the failure of another rank."""
-        with suppress(EOFError, OSError):
-            if self.connection.poll(PATIENCE):
-                failure: MachineError = self.connection.recv()
-                return failure
-        return None
-
-
-def describe_failure(error: Exception, rank: int, size: int) -> MachineError:
-    """Say on which rank an error was raised; the traceback is a note of the result."""
-    if isinstance(error, MachineError):
-        return error
-    failure = MachineError(rank, size, socket.gethostname(), f"{type(error).__name__}: {error}")
-    failure.add_note("".join(traceback.format_exception(error)))
-    return failure
-
-
-class Outcomes(NamedTuple):
-    """What became of the ranks.
-
-    Attributes
-    ----------
-    by_rank : list
-        The result of each rank, or the `MachineError` that it has raised.
-    failure : MachineError or None
-        The first failure.
-    """
-
-    by_rank: list[Any]
-    failure: MachineError | None
-
-
-def collect_outcomes(
-    connections: list[Connection], describe_loss: Callable[[int], MachineError]
-) -> Outcomes:
-    """Wait for the result or the failure of each rank, and tell all ranks of the first failure.
-
-    Parameters
-    ----------
-    connections : list of Connection
-        Other ends of the lines of all ranks, by rank.
-    describe_loss : callable
-        Called with the number of a rank that has gone without a word.
-
-    Returns
-    -------
-    Outcomes
-        Results and failures. A rank from which nothing is heard within twice the patience after
-        the first failure has this failure, and is named in a note of it.
-    """
-    outcomes: dict[int, Any] = {}
-    failure: MachineError | None = None
-    end = None
-    silent = dict(zip(connections, range(len(connections)), strict=True))
-    while silent and (end is None or monotonic() < end):
-        ready: list[Any] = wait(list(silent), None if end is None else end - monotonic())
-        for connection in ready:
-            rank = silent.pop(connection)
-            try:
-                outcomes[rank] = connection.recv()
-            except (EOFError, OSError):
-                outcomes[rank] = describe_loss(rank)
-            if failure is None and isinstance(outcomes[rank], MachineError):
-                failure, end = outcomes[rank], monotonic() + 2 * PATIENCE
-                for other in silent:
-                    with suppress(OSError):
-                        other.send(failure)
-    if failure is not None and silent:
-        missing = ", ".join(str(rank) for rank in silent.values())
-        failure.add_note(f"No answer from rank {missing}: it hangs, or its library waits.")
-    return Outcomes([outcomes.get(rank, failure) for rank in range(len(connections))], failure)
-
-
-# Arguments with a value for each row, or with rows of their own, that machines do not share.
-OF_ONE_MACHINE = (
-    "base_margin",
-    "base_margin_eval_set",
-    "datasets",
-    "eval_X",
-    "eval_init_score",
-    "eval_y",
-    "evaluation",
-    "groups",
-    "init_score",
-    "validation",
-)
 
 
 def check_fit_arguments(local_class: type, fit: Mapping[str, Any]) -> None:
@@ -429,11 +274,16 @@ def check_fit_arguments(local_class: type, fit: Mapping[str, Any]) -> None:
     ValueError
         If an argument is about the rows of one machine.
     """
+    # These have a value for each row, or rows of their own, that machines do not share.
+    of_one_machine = (
+        "base_margin", "base_margin_eval_set", "datasets", "eval_X", "eval_init_score", "eval_y",
+        "evaluation", "groups", "init_score", "validation",
+    )  # fmt: skip
     known = list(inspect.signature(local_class.fit).parameters)[1:]  # type: ignore[attr-defined]
     for name, value in fit.items():
         if name not in known:
             raise TypeError(f"fit() has no argument {name!r}: it takes {', '.join(known)}.")
-        if name in OF_ONE_MACHINE and value is not None:
+        if name in of_one_machine and value is not None:
             raise ValueError(
                 f"{name}= is not supported where rows are on several machines: leave it out, or "
                 f"fit gbm_constrained.{local_class.__name__} on one machine."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 import pandas as pd
 from py4j.protocol import Py4JError
-from pyspark import BarrierTaskContext
+from pyspark import BarrierTaskContext, keyword_only
 from pyspark.errors import PySparkException
 from pyspark.ml import Estimator, Model
 from pyspark.ml.functions import array_to_vector, vector_to_array
@@ -25,14 +25,13 @@ from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.param.shared import HasLabelCol, HasPredictionCol, HasProbabilityCol, HasWeightCol
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.pandas.functions import pandas_udf
-from pyspark.sql.types import ArrayType, BooleanType, DataType, DecimalType, NumericType
+from pyspark.sql.types import ArrayType, BooleanType, DecimalType, NumericType
 
 from gbm_constrained.data.validation import check_integer
 from gbm_constrained.distributed.networks import (
-    TIME_LIMIT,
     RankFunction,
     RankTask,
-    result_of,
+    results_of,
     xgboost_network,
 )
 from gbm_constrained.distributed.ranks import Plan, RankResult, Shard, join_shards, train_rank
@@ -56,7 +55,7 @@ class FeatureColumns:
     size: int | None = None
 
     @classmethod
-    def of(cls, dataset: DataFrame, given: str | Sequence[str]) -> FeatureColumns:
+    def from_dataset(cls, dataset: DataFrame, given: str | Sequence[str]) -> FeatureColumns:
         """Check the columns of features.
 
         Raises
@@ -68,7 +67,8 @@ class FeatureColumns:
         check_columns(dataset, "featuresCol", names)
         types = [dataset.schema[name].dataType for name in names]
         if len(names) == 1 and isinstance(types[0], VectorUDT | ArrayType):
-            first = dataset.select(functions.size(_as_number(dataset[names[0]], types[0]))).first()
+            (column,) = cls(names).select(dataset)
+            first = dataset.select(functions.size(column)).first()
             if first is None:
                 raise ValueError("The DataFrame has no rows.")
             return cls(names, first[0])
@@ -82,11 +82,19 @@ class FeatureColumns:
         return cls(names)
 
     def select(self, dataset: DataFrame) -> list[Column]:
-        """List expressions of the features, called by their position."""
-        return [
-            _as_number(dataset[name], dataset.schema[name].dataType).alias(f"x{j}")
-            for j, name in enumerate(self.names)
-        ]
+        """List expressions of the features, called by their position.
+
+        They have types that pandas reads as numbers, missing values among them.
+        """
+        columns = []
+        for j, name in enumerate(self.names):
+            column, kind = dataset[name], dataset.schema[name].dataType
+            if isinstance(kind, VectorUDT):
+                column = vector_to_array(column)
+            elif isinstance(kind, BooleanType | DecimalType):
+                column = column.cast("double")
+            columns.append(column.alias(f"x{j}"))
+        return columns
 
     def read(self, frame: pd.DataFrame) -> Any:
         """Read the features of some rows from the columns that `select` has made."""
@@ -94,15 +102,6 @@ class FeatureColumns:
         if self.size is None:
             return columns.set_axis(list(self.names), axis=1)
         return np.array(columns["x0"].tolist(), dtype=float).reshape(-1, self.size)
-
-
-def _as_number(column: Column, kind: DataType) -> Column:
-    """Express a column by types that pandas reads as numbers, missing values among them."""
-    if isinstance(kind, VectorUDT):
-        return vector_to_array(column)
-    if isinstance(kind, BooleanType | DecimalType):
-        return column.cast("double")
-    return column
 
 
 def check_columns(dataset: DataFrame, parameter: str, names: Sequence[str]) -> None:
@@ -148,12 +147,12 @@ class SparkRows:
         ValueError
             If the DataFrame lacks a column.
         """
-        given = {"labelCol": (self.label,), "sensitiveCols": self.sensitive}
-        given |= {"weightCol": (self.weight,)} if self.weight else {}
-        given |= {"idCol": (self.id,)} if self.id else {}
-        for parameter, names in given.items():
-            if names:
-                check_columns(dataset, parameter, names)
+        given = {"labelCol": self.label, "weightCol": self.weight, "idCol": self.id}
+        for parameter, name in given.items():
+            if name:
+                check_columns(dataset, parameter, [name])
+        if self.sensitive:
+            check_columns(dataset, "sensitiveCols", self.sensitive)
         columns = [*self.features.select(dataset), dataset[self.label].alias("y")]
         if self.weight:
             columns.append(dataset[self.weight].cast("double").alias("weight"))
@@ -216,43 +215,33 @@ def train(
     none = rows.read(selected.limit(0).toPandas())
     host = dataset.sparkSession.conf.get("spark.driver.host")
     assert host is not None
-    with xgboost_network(n_tasks, TIME_LIMIT, host) as seats:
-        tasks = [RankTask(seat, plan, function, {}) for seat in seats]
-        work = _make_work(tasks, rows, none)
+    with xgboost_network(n_tasks, host) as tracker:
+        tasks = [RankTask(rank, n_tasks, tracker, plan, function) for rank in range(n_tasks)]
+
+        def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            """Train on the rows of one partition, in its task."""
+            context = BarrierTaskContext.get()
+            rank = context.partitionId()
+
+            def read() -> Shard:
+                return join_shards([rows.read(frame) for frame in frames] or [none])
+
+            outcome = tasks[rank].run(read, context.cpus())
+            yield pd.DataFrame({"rank": [rank], "outcome": [pickle.dumps(outcome)]})
+
         found = selected.mapInPandas(work, "rank long, outcome binary", barrier=True)
-        outcomes = {row["rank"]: pickle.loads(row["outcome"]) for row in _collect(found, n_tasks)}
-    return result_of([outcomes[rank] for rank in range(n_tasks)])
-
-
-def _make_work(
-    tasks: list[RankTask], rows: SparkRows, none: Shard
-) -> Callable[[Iterator[pd.DataFrame]], Iterator[pd.DataFrame]]:
-    """Make the function that Spark calls with the rows of each partition."""
-
-    def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        context = BarrierTaskContext.get()
-        rank = context.partitionId()
-
-        def read() -> Shard:
-            return join_shards([rows.read(frame) for frame in frames] or [none])
-
-        outcome = tasks[rank].run(read, context.cpus())
-        yield pd.DataFrame({"rank": [rank], "outcome": [pickle.dumps(outcome)]})
-
-    return work
-
-
-def _collect(found: DataFrame, n_tasks: int) -> list[Any]:
-    """Collect what the tasks return; a task that is lost, or cannot start, ends the stage."""
-    try:
-        return found.collect()
-    except (Py4JError, PySparkException) as error:
-        lost = re.search(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully", str(error))
-        if lost is None:
-            raise
-        raise MachineError(
-            int(lost[1]), n_tasks, "an executor of Spark", _find_reason(str(error))
-        ) from error
+        try:
+            collected = found.collect()
+        except (Py4JError, PySparkException) as error:
+            # A task that is lost, or cannot start, ends the stage.
+            lost = re.search(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully", str(error))
+            if lost is None:
+                raise
+            where = int(lost[1]), n_tasks, "an executor of Spark"
+            raise MachineError(*where, _find_reason(str(error))) from error
+    outcomes = {row["rank"]: pickle.loads(row["outcome"]) for row in collected}
+    result: RankResult = results_of([outcomes[rank] for rank in range(n_tasks)])[0]
+    return result
 
 
 def _find_reason(message: str) -> str:
@@ -311,7 +300,7 @@ class ConstrainedXGBClassificationModel(Model, _ColumnParams):
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         """Add columns of predicted classes and of vectors of probabilities."""
-        features = FeatureColumns.of(dataset, self.getOrDefault("featuresCol"))
+        features = FeatureColumns.from_dataset(dataset, self.getOrDefault("featuresCol"))
         local = self._local
 
         def predict(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -373,6 +362,9 @@ class ConstrainedXGBClassifier(Estimator[ConstrainedXGBClassificationModel], _Co
     >>> clf = ConstrainedXGBClassifier(constraints=constraints, sensitiveCols=["sex"])
     """
 
+    _input_kwargs: dict[str, Any]  # What was given, as PySpark keeps it.
+
+    @keyword_only
     def __init__(
         self,
         *,
@@ -394,22 +386,13 @@ class ConstrainedXGBClassifier(Estimator[ConstrainedXGBClassificationModel], _Co
             setattr(self, name, Param(self, name, doc))
         if numWorkers is not None:
             check_integer("numWorkers", numWorkers, least=1)
-        self._set(
-            featuresCol=featuresCol,
-            labelCol=labelCol,
-            weightCol=weightCol,
-            sensitiveCols=None if sensitiveCols is None else list(sensitiveCols),
-            idCol=idCol,
-            predictionCol=predictionCol,
-            probabilityCol=probabilityCol,
-            numWorkers=numWorkers,
-            **params,
-        )
+        self._setDefault(featuresCol="features")
+        self._set(**self._input_kwargs)
 
     def _fit(self, dataset: DataFrame) -> ConstrainedXGBClassificationModel:
         """Train on a DataFrame, each partition in the task that holds the partition."""
         rows = SparkRows(
-            FeatureColumns.of(dataset, self.getOrDefault("featuresCol")),
+            FeatureColumns.from_dataset(dataset, self.getOrDefault("featuresCol")),
             self.getLabelCol(),
             self._optional(self.weightCol),
             tuple(self._optional(self.sensitiveCols, ())),

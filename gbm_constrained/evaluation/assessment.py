@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import norm
 
-from gbm_constrained._findings import Finding, issue_warning
+from gbm_constrained._findings import FINDINGS, Finding, issue_warning
 from gbm_constrained._messages import MOST_NAMED
-from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.constraints.selectors import to_python_scalar
@@ -41,6 +41,7 @@ from gbm_constrained.decision.rules import Choice, shift_scores
 from gbm_constrained.decision.search import ShiftSearch, spread_thresholds
 from gbm_constrained.decision.violations import ViolationBound, standard_errors
 from gbm_constrained.evaluation.verdicts import (
+    KINDS,
     MIN_ROWS,
     TRAINING_ROWS,
     ConstraintResult,
@@ -49,8 +50,6 @@ from gbm_constrained.evaluation.verdicts import (
     TooFewRows,
     Verdict,
     find_too_few_rows,
-    findings_of_fit,
-    gravest,
     measure_cost,
     reaches_beyond,
     rows_of_constraint,
@@ -234,88 +233,6 @@ def describe_missing_guarantee(asked: str) -> str:
     return f"guarantee={asked!r} was asked for and is not given"
 
 
-def describe_conflict(
-    conflict: Sequence[Constraint],
-    results: Sequence[ConstraintResult],
-    error: float,
-    certificate: tuple[float, float],
-    rows: str,
-    *,
-    is_proved: bool,
-) -> str:
-    """Describe constraints that cannot be met, or certified, together; empty if there are none.
-
-    `certificate` is the p-value of the constraints and the largest that earns a certificate, NaN
-    if none was asked for. `rows` is the number and name of the rows. Without `is_proved` no
-    decision was found that meets the constraints.
-    """
-    if not conflict:
-        return ""
-    p_value, level = certificate
-    name = "cannot be met" if is_proved else "none was found"
-    message = MESSAGES["not certified" if p_value > level else name]
-    named, bound, dropped = " and ".join(map(str, conflict)), "this bound", "the constraint"
-    together = len(conflict) > 1
-    if together:
-        named, bound = f"{named} together", "one of these bounds"
-        dropped = "one of these constraints"
-    of_numbers = bool(row_functions_of(conflict))
-    choices = "decisions that this model can make, other than one decision for all rows,"
-    if of_numbers:
-        choices = "maps of the scores"
-    lines = [
-        message.lead.format(named=named, rows=rows, choices=choices, p_value=p_value, level=level)
-    ]
-    others = "the other holds" if len(conflict) == 2 else "the others hold"
-    reached = {result.constraint: result for result in results}
-    for constraint in conflict:
-        result, best = reached[constraint], ""
-        if np.isfinite(result.alone):
-            best += f"at best {result.alone:.4f}{' alone' if together else ''}, "
-        if np.isfinite(result.with_others):
-            best += f"{result.with_others:.4f} while {others}, "
-        lines.append(f"  {constraint}: {best}{result} in the model returned")
-    lines += [
-        f"  {result.constraint}: {result} in the model returned, {result.verdict}"
-        for result in results
-        if result.constraint not in conflict
-    ]
-    least = "violates the constraints least"
-    if p_value > level:
-        least = "is the one without the guarantee"
-    if any(reached[constraint].is_vacuous for constraint in conflict):
-        least = (
-            f"has fewer than {MIN_ROWS} rows in a quotient, and meets a constraint in name only"
-        )
-    given_up = [
-        f"{result.constraint} for {' and '.join(map(str, result.given_up_for))}"
-        for result in results
-        if result.given_up_for
-    ]
-    if given_up:
-        least = f"gives up {', and '.join(given_up)}"
-    its_error = "" if of_numbers else f"; its error is {error:.4f}"
-    lines.append(
-        f"The model returned {least}{its_error}. "
-        f"{message.remedy.format(bound=bound, dropped=dropped)}. If a violation still falls at "
-        f"the end of history_, more boosting rounds may help."
-    )
-    return "\n".join(lines)
-
-
-def describe_too_few_rows(found: Sequence[TooFewRows]) -> str:
-    """Describe rates over too few rows; empty if there are none."""
-    if not found:
-        return ""
-    message, shown = MESSAGES["too few rows"], found[:MOST_NAMED]
-    lines = [message.lead, *(f"  {rate}" for rate in shown)]
-    if len(found) > len(shown):
-        lines.append(f"  and {len(found) - len(shown)} more")
-    has_groups = any(rate.group for rate in found)
-    merge = "merge small groups (small_groups='merge'), " if has_groups else ""
-    return "\n".join([*lines, message.remedy.format(merge=merge)])
-
-
 def describe_cost(cost: Cost) -> str:
     """Describe the errors that constraints cost; empty unless they cost more than they should."""
     if not cost.is_costly:
@@ -343,8 +260,6 @@ def describe_cost(cost: Cost) -> str:
     return "\n".join([*lines, message.remedy.format(relaxed=relaxed)])
 
 
-MAX_COVER_STEPS = 5000  # Steps of the search for the smallest conflict.
-SEARCHED_ROWS = 30_000_000  # Approximate number of rows times threshold searches: some seconds.
 N_BIAS_SEARCHES = 4  # Searches for the biases of several classes, half a second each.
 
 
@@ -370,64 +285,55 @@ class DecisionPool:
 
     def __init__(self, scored: ScoredRows, candidates: Sequence[int], choice: Choice) -> None:
         self.rows, self.margins = scored.rows, scored.margins
-        rows = scored.rows
-        compiled = rows.compiled
+        cells, compiled = self.rows.cells, self.rows.compiled
+        n_classes = cells.classes.size
         self.n_constraints = len(compiled.constraints)
-        self.has_several_classes = rows.cells.classes.size > 2
         self.functionals = np.zeros((0, compiled.constant.size))
         self.measured = np.zeros((0, self.n_constraints), dtype=bool)
         self.reached = np.zeros((0, self.n_constraints), dtype=bool)
+        self.of_choice = self._add_shifted(choice.rounds, [choice.shift])
+        self.is_proved = n_classes == 2
+        if self.is_proved:
+            # Some seconds take about 30 million times the rows of a threshold search.
+            self.left = int(np.clip(30_000_000 // cells.n_rows, 36, 600))
+            self.searched = candidates
+            for prefix in candidates:  # Thresholds are dense where either class has its scores.
+                margin = self.margins(prefix)
+                thresholds = spread_thresholds(margin, cells, N_CANDIDATES)
+                self._add(CellCounts.at_thresholds(cells, margin, thresholds))
+            return
         # Several classes, whose search takes longer, have the longest prefix and the one chosen.
-        self.searched = (
-            sorted({choice.rounds, candidates[-1]}) if self.has_several_classes else candidates
-        )
-        self.left, self.is_proved = N_BIAS_SEARCHES, not self.has_several_classes
-        if not self.has_several_classes:
-            self.left = int(np.clip(SEARCHED_ROWS // rows.cells.n_rows, 36, 600))
-        self._add_shifted(choice.rounds, [choice.shift])
-        decided = self.rows.decisions(shift_scores(self.margins(choice.rounds), choice.shift))
-        self.of_choice = CellCounts.of(rows.cells, decided)
-        for prefix in candidates:
-            if self.has_several_classes:
-                self._add_shifted(prefix, self._biases())
-            else:
-                self._add_thresholds(prefix)
-
-    def _biases(self) -> list[Float]:
-        """Draw shifts of several classes: each class always, none, and random ones."""
-        k = self.rows.cells.classes.size
+        self.left, self.searched = N_BIAS_SEARCHES, sorted({choice.rounds, candidates[-1]})
         rng = np.random.default_rng(0)
-        always = [*(1e6 * np.eye(k)), np.zeros(k)]
-        drawn = rng.normal(size=(N_CANDIDATES, k)) * rng.exponential(2.0, (N_CANDIDATES, 1))
-        return [*always, *drawn]
+        drawn = rng.normal(size=(N_CANDIDATES, n_classes))
+        drawn *= rng.exponential(2.0, (N_CANDIDATES, 1))
+        for prefix in candidates:  # Each class always, none, and random shifts.
+            self._add_shifted(prefix, [*(1e6 * np.eye(n_classes)), np.zeros(n_classes), *drawn])
 
-    def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> None:
-        margin, cells = self.margins(prefix), self.rows.cells
-        tables = [
-            astuple(CellCounts.of(cells, self.rows.decisions(shift_scores(margin, shift))))
-            for shift in shifts
-        ]
-        self._add(CellCounts(*map(np.stack, zip(*tables, strict=True))))
-
-    def _add_thresholds(self, prefix: int) -> None:
-        """Add thresholds that are dense where either class has its scores."""
-        margin, cells = self.margins(prefix), self.rows.cells
-        thresholds = spread_thresholds(margin, cells, N_CANDIDATES)
-        self._add(CellCounts.at_thresholds(cells, margin, thresholds))
+    def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> CellCounts:
+        """Add the decisions of shifted scores, and return the counts of the first ones."""
+        margin = self.margins(prefix)
+        found = [self.rows.counts(self.rows.decisions(shift_scores(margin, x))) for x in shifts]
+        self._add(CellCounts(*map(np.stack, zip(*map(astuple, found), strict=True))))
+        return found[0]
 
     def _add(self, counts: CellCounts) -> None:
         compiled = self.rows.compiled
         measured = is_measured(compiled, counts)
         reached = measured.copy()
-        # A constraint of many rows, as a gap of many groups, is refuted by any of them.
-        levels = SIGNIFICANCE / np.bincount(compiled.owner)[compiled.owner]
-        beyond = find_violated_rows(compiled, counts, levels, one_test_each=True)
+        beyond = find_violated_rows(compiled, counts, self._levels, one_test_each=True)
         for j in range(self.n_constraints):
             reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
         found = functionals_of(compiled, counts)
         self.functionals = np.concatenate([self.functionals, found])
         self.measured = np.concatenate([self.measured, measured])
         self.reached = np.concatenate([self.reached, reached])
+
+    @property
+    def _levels(self) -> Float:
+        """Level of each row: a constraint of many, as a gap, is refuted by any of them."""
+        owner = self.rows.compiled.owner
+        return SIGNIFICANCE / np.bincount(owner)[owner]
 
     def conflict(self) -> tuple[int, ...]:
         """Find constraints that no decision meets together: the fewest, as far as is proved."""
@@ -456,8 +362,7 @@ class DecisionPool:
         limits = [limit for limit in found if limit is not None]
         if len(limits) < len(found):
             return ()
-        levels = SIGNIFICANCE / np.bincount(compiled.owner)[compiled.owner]
-        bounds = compiled.b + norm.isf(levels) * standard_errors(compiled, self.of_choice)
+        bounds = compiled.b + norm.isf(self._levels) * standard_errors(compiled, self.of_choice)
 
         def refute(kept: Bool) -> Bool | None:
             """Find the constraints with multipliers; None where a decision may meet them."""
@@ -537,7 +442,7 @@ class DecisionPool:
         return best(values), best(values[met]) if others else np.nan
 
 
-def _smallest_cover(missed: Bool, most_steps: int = MAX_COVER_STEPS) -> tuple[int, ...]:
+def _smallest_cover(missed: Bool, most_steps: int = 5000) -> tuple[int, ...]:
     """Find the fewest columns such that each row has one of them, by branch and bound.
 
     After too many steps the result is a set from which no column can be left out. No row of
@@ -656,7 +561,8 @@ class Feasibility:
     @property
     def status(self) -> Kind:
         """The gravest verdict: "met" exactly if each constraint is met on unseen rows."""
-        return gravest(result.verdict.kind for result in self.rules)
+        kinds = (result.verdict.kind for result in self.rules)
+        return max(kinds, key=KINDS.index, default="met")
 
     @property
     def given_up(self) -> tuple[ConstraintResult, ...]:
@@ -702,7 +608,27 @@ class Feasibility:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, by the codes that ``docs/warnings.md`` explains."""
-        return findings_of_fit(self)
+        verdicts = {result.verdict.kind for result in self.rules}
+        explained = {result.constraint for result in (*self.left, *self.broken_by_shift)}
+        missed = (result.constraint for result in self._with_verdict("missed"))
+        found = {
+            "GC101": bool(self.conflict) and not self.p_value > self.level,
+            "GC102": bool(self.conflict) and self.p_value > self.level,
+            "GC103": not self.conflict and any(c not in explained for c in missed),
+            "GC104": bool(self.left),
+            "GC105": bool(self.broken_by_shift),
+            "GC111": not self.conflict and "missed within sampling error" in verdicts,
+            "GC112": bool(self.too_few_rows),
+            "GC113": bool(self.undefined),
+            "GC114": bool(self.unsteady),
+            "GC115": bool(self.refuted),
+            "GC116": self.is_fragile,
+            "GC117": self.cost.is_costly,
+            "GC118": any(result.verdict.source == TRAINING_ROWS for result in self.rules),
+            "GC119": self.rounds_trained < self.rounds_asked,
+            "GC121": bool(self.drifting),
+        }
+        return tuple(FINDINGS[code] for code, is_found in found.items() if is_found)
 
     @property
     def message(self) -> str:
@@ -808,15 +734,61 @@ class Feasibility:
 
     @property
     def _conflict_message(self) -> str:
-        certificate = self.p_value, self.level
-        return describe_conflict(
-            self.conflict,
-            self.rules,
-            self.error,
-            certificate,
-            self._rows,
-            is_proved=self.is_proved,
+        """Constraints that cannot be met, or certified, together; empty if there are none."""
+        conflict = self.conflict
+        if not conflict:
+            return ""
+        is_uncertified = self.p_value > self.level
+        name = "cannot be met" if self.is_proved else "none was found"
+        message = MESSAGES["not certified" if is_uncertified else name]
+        named, bound, dropped = " and ".join(map(str, conflict)), "this bound", "the constraint"
+        together = len(conflict) > 1
+        if together:
+            named, bound = f"{named} together", "one of these bounds"
+            dropped = "one of these constraints"
+        of_numbers = bool(row_functions_of(conflict))
+        choices = "decisions that this model can make, other than one decision for all rows,"
+        facts = {
+            "named": named,
+            "rows": self._rows,
+            "choices": "maps of the scores" if of_numbers else choices,
+            "p_value": self.p_value,
+            "level": self.level,
+        }
+        lines = [message.lead.format(**facts)]
+        others = "the other holds" if len(conflict) == 2 else "the others hold"
+        reached = {result.constraint: result for result in self.rules}
+        for constraint in conflict:
+            result, best = reached[constraint], ""
+            if np.isfinite(result.alone):
+                best += f"at best {result.alone:.4f}{' alone' if together else ''}, "
+            if np.isfinite(result.with_others):
+                best += f"{result.with_others:.4f} while {others}, "
+            lines.append(f"  {constraint}: {best}{result} in the model returned")
+        lines += [
+            f"  {result.constraint}: {result} in the model returned, {result.verdict}"
+            for result in self.rules
+            if result.constraint not in conflict
+        ]
+        least = "violates the constraints least"
+        if is_uncertified:
+            least = "is the one without the guarantee"
+        if any(reached[constraint].is_vacuous for constraint in conflict):
+            few = f"fewer than {MIN_ROWS} rows in a quotient"
+            least = f"has {few}, and meets a constraint in name only"
+        if self.given_up:
+            given_up = (
+                f"{result.constraint} for {' and '.join(map(str, result.given_up_for))}"
+                for result in self.given_up
+            )
+            least = f"gives up {', and '.join(given_up)}"
+        its_error = "" if of_numbers else f"; its error is {self.error:.4f}"
+        lines.append(
+            f"The model returned {least}{its_error}. "
+            f"{message.remedy.format(bound=bound, dropped=dropped)}. If a violation still falls "
+            f"at the end of history_, more boosting rounds may help."
         )
+        return "\n".join(lines)
 
     @property
     def _fragile_message(self) -> str:
@@ -842,9 +814,16 @@ class Feasibility:
 
     @property
     def _doubts(self) -> list[str]:
-        is_over_time = self.source == LATER_PERIODS
+        is_over_time, too_few = self.source == LATER_PERIODS, ""
+        if self.too_few_rows:
+            shown, more = self.too_few_rows[:MOST_NAMED], len(self.too_few_rows) - MOST_NAMED
+            lines = [MESSAGES["too few rows"].lead, *(f"  {rate}" for rate in shown)]
+            lines += [f"  and {more} more"] * (more > 0)
+            has_groups = any(rate.group for rate in self.too_few_rows)
+            merge = "merge small groups (small_groups='merge'), " if has_groups else ""
+            too_few = "\n".join([*lines, MESSAGES["too few rows"].remedy.format(merge=merge)])
         return [
-            describe_too_few_rows(self.too_few_rows),
+            too_few,
             describe("undefined", self.undefined, rows=self._reported_rows),
             describe("unsteady over time" if is_over_time else "unsteady", self.unsteady),
             describe("refuted", self.refuted, rows=self._rows),
@@ -917,12 +896,6 @@ class _Conflict:
     given_up: dict[int, tuple[int, ...]] = field(default_factory=dict)  # For which ones.
     is_proved: bool = True  # Whether no decision resolves the conflict, or none was found.
 
-    def of(self, j: int) -> tuple[int, ...]:
-        """List the constraints that one cannot be met together with, itself among them."""
-        if not self.given_up:
-            return self.unmet
-        return (j, *self.given_up[j]) if j in self.given_up else ()
-
 
 def assess(
     scored: ScoredRows,
@@ -948,7 +921,13 @@ def assess(
             free_error = _measure_free_error(scored, prefixes.candidates)
             is_fragile = is_hardly_better(error, constant[1], free_error, n_rows)
     few = _find_too_few_rows(returned, conflict)
-    unsteady = () if conflict.named else _find_unsteady(returned.outcome, compiled.constraints)
+    outcome, unsteady = returned.outcome, []
+    if not conflict.named:  # The folds differ, and part of the interval violates the constraint.
+        unsteady = [
+            j
+            for j in np.flatnonzero(outcome.is_unsteady).tolist()
+            if reaches_beyond(compiled.constraints[j], outcome.intervals[j])
+        ]
     doubts = _list_doubts(returned, few, [compiled.constraints[j] for j in unsteady])
     results = _list_results(scored, returned, conflict, doubts)
     return Feasibility(
@@ -980,7 +959,14 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
     misses_later = returned.has_guarantee and not returned.keeps.all()
     if (choice.is_certified or is_met) and not misses_later:
         return _Conflict()
-    is_met_by_constant = _is_met_by_constant(returned.rows)
+    rows = returned.rows
+    # Gaps of rates are met by one class for all rows.
+    is_met_by_constant = (
+        rows.cells.classes.size == 2
+        and bool((compares_groups(rows.compiled) & ~rows.compiled.has_scores).all())
+        and not rows.compiled.curves.items
+        and not np.any(rows.compiled.b < 0.0)
+    )
     pool = DecisionPool(scored, () if is_met_by_constant else prefixes.candidates, choice)
     if not is_met_by_constant and (found := pool.conflict()):
         reached = returned.keeps if returned.has_guarantee else pool.reached[0]
@@ -991,7 +977,7 @@ def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedMod
         unmet = found if pool.is_proved else ()
         return _Conflict(found, unmet, best, given_up=given_up, is_proved=pool.is_proved)
     if choice.is_uncertified:
-        rows, values = returned.rows, returned.outcome.functionals
+        values = returned.outcome.functionals
         p_values = violation_p_values(rows.compiled, rows.cells, counts, values)
         first = find_first_constraints(rows.compiled)
         is_named = (p_values > choice.level) & first
@@ -1018,43 +1004,28 @@ def _find_given_up(
 
 
 def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[TooFewRows]:
-    """Find the rates over too few rows, apart from those of constraints in conflict."""
+    """Find the rates over too few rows, apart from those of constraints in conflict.
+
+    Constraints that hold on these rows, but not as tightly as a guarantee needs, are among them.
+    """
     if np.isfinite(returned.choice.p_value):
         return []
     rows, outcome, counts = returned.rows, returned.outcome, returned.counts
-    values = outcome.functionals
-    found = find_too_few_rows(rows.cells, rows.compiled, counts, values, *outcome.sampled)
-    named = {rows.compiled.constraints[j] for j in conflict.named}
+    cells, compiled, functionals = rows.cells, rows.compiled, outcome.functionals
+    found = find_too_few_rows(cells, compiled, counts, functionals, *outcome.sampled)
+    named = {compiled.constraints[j] for j in conflict.named}
     found = [rate for rate in found if rate.constraint not in named]
-    if returned.misses_conformal_bounds and not named:
-        known = {rate.constraint for rate in found}
-        found += [rate for rate in _list_out_of_reach(returned) if rate.constraint not in known]
+    if not returned.misses_conformal_bounds or named:
+        return found
+    assert returned.bounds is not None
+    left, values = compiled.rows_of(np.nan_to_num(functionals)), compiled.values(functionals)
+    known = {rate.constraint for rate in found}
+    for j in np.unique(compiled.owner[left > returned.bounds + ROUNDING]):
+        constraint, n = compiled.constraints[j], rows_of_smallest_group(cells, compiled, j, counts)
+        if constraint not in known:
+            ends = map(float, outcome.intervals[j])
+            found.append(TooFewRows(constraint, "", n, float(values[j]), *ends))
     return found
-
-
-def _list_out_of_reach(returned: ReturnedModel) -> list[TooFewRows]:
-    """List the constraints that hold on these rows, but not as tightly as a guarantee needs."""
-    rows, outcome, counts = returned.rows, returned.outcome, returned.counts
-    compiled, bounds = rows.compiled, returned.bounds
-    assert bounds is not None
-    left = compiled.rows_of(np.nan_to_num(outcome.functionals))
-    values = compiled.values(outcome.functionals)
-    return [
-        TooFewRows(
-            compiled.constraints[j],
-            "",
-            rows_of_smallest_group(rows.cells, compiled, j, counts),
-            float(values[j]),
-            *map(float, outcome.intervals[j]),
-        )
-        for j in np.unique(compiled.owner[left > bounds + ROUNDING])
-    ]
-
-
-def _find_unsteady(outcome: Outcome, constraints: Sequence[Constraint]) -> tuple[int, ...]:
-    """Find the constraints on which the folds differ, and that the interval may violate."""
-    differ = np.flatnonzero(outcome.is_unsteady).tolist()
-    return tuple(j for j in differ if reaches_beyond(constraints[j], outcome.intervals[j]))
 
 
 def _list_doubts(
@@ -1084,13 +1055,17 @@ def _list_results(
     results = []
     for j, constraint in enumerate(compiled.constraints):
         estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
+        given_up_for = conflict.given_up.get(j, ())
+        in_conflict = conflict.unmet
+        if conflict.given_up:
+            in_conflict = (j, *given_up_for) if given_up_for else ()
         verdict = Verdict.of(
             constraint,
             estimate,
             rows_of_constraint(rows.cells, rows.compiled, j),
             rows.source,
             doubt=doubts.get(constraint, ""),
-            conflict=[compiled.constraints[k] for k in conflict.of(j)],
+            conflict=[compiled.constraints[k] for k in in_conflict],
             left_out=compiled.left_out(j),
         )
         n_rows = rows_of_smallest_group(rows.cells, compiled, j, counts)
@@ -1103,7 +1078,7 @@ def _list_results(
                 verdict,
                 alone=alone,
                 with_others=with_others,
-                given_up_for=tuple(compiled.constraints[k] for k in conflict.given_up.get(j, ())),
+                given_up_for=tuple(compiled.constraints[k] for k in given_up_for),
                 unshifted=float(unshifted[j]),
             )
         )
@@ -1126,14 +1101,6 @@ def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> 
     return np.where(is_broken, before, np.nan)
 
 
-def _is_met_by_constant(rows: EvaluationSet) -> bool:
-    """Whether all constraints are gaps of rates, which one class for all rows meets."""
-    compiled = rows.compiled
-    is_binary = rows.cells.classes.size == 2
-    are_gaps = bool((compares_groups(compiled) & ~compiled.has_scores).all())
-    return is_binary and are_gaps and not compiled.curves.items and not np.any(compiled.b < 0.0)
-
-
 def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:
     """Find the class and error of the best constant decision that meets the constraints."""
     best, best_error = None, np.nan
@@ -1150,15 +1117,15 @@ def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:
 
 def _measure_free_error(scored: ScoredRows, candidates: Sequence[int]) -> float:
     """Measure the error of the best decision of a model without constraints."""
-    rows = scored.rows
+    rows, errors = scored.rows, list[float]()
     free = np.full(len(rows.compiled), np.inf)
-
-    def at(margin: Array) -> float:
+    for margin in map(scored.margins, candidates):
         if margin.ndim > 1:  # Biases of several classes take longer to find, and matter less.
-            return rows.error(rows.decisions(margin))
-        return ShiftSearch(margin, rows.cells, rows.compiled).find(bounds=free).error
-
-    return min(at(scored.margins(prefix)) for prefix in candidates)
+            errors.append(rows.error(rows.decisions(margin)))
+        else:
+            found = ShiftSearch(margin, rows.cells, rows.compiled).find(bounds=free)
+            errors.append(found.error)
+    return min(errors)
 
 
 def is_hardly_better(error: float, constant_error: float, free_error: float, n: int) -> bool:

@@ -13,8 +13,7 @@ import reprlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -56,8 +55,8 @@ from gbm_constrained.evaluation.verdicts import (
 )
 from gbm_constrained.metrics.base import BoundMetric, Metric
 from gbm_constrained.metrics.reading import read_metrics
-from gbm_constrained.problem.compiler import JointCells, NoRowsError, compile_constraints
-from gbm_constrained.problem.functionals import Group, SmallGroupWarning
+from gbm_constrained.problem.compiler import JointCells, compile_constraints
+from gbm_constrained.problem.functionals import Group, NoRowsError, SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.losses import RegressionObjective
 from gbm_constrained.problem.pairs import PairRows
@@ -216,20 +215,20 @@ class MeasuredRows:
 
     Parameters
     ----------
-    counts : CellCounts
-        Counts of the decisions.
     functionals : ndarray of shape (n_functionals,)
         Rates, mean losses, pair rates and mean residuals.
     values : ndarray of shape (n_constraints,)
         What the constraints bound.
     sampled : Sampled
         Intervals of both.
+    counts : CellCounts, default=None
+        Counts of the decisions; None of a regressor.
     """
 
-    counts: CellCounts
     functionals: Float
     values: Float
     sampled: Sampled
+    counts: CellCounts | None = None
 
     @classmethod
     def of(
@@ -253,7 +252,7 @@ class MeasuredRows:
         functionals = compiled.functionals(statistics)
         sampled = Sampled.of(compiled, counts, level)
         sampled = sampled.complete(cells, compiled, functionals, scored, level)
-        return cls(counts, functionals, compiled.values(functionals), sampled)
+        return cls(functionals, compiled.values(functionals), sampled, counts)
 
 
 PERIOD_COLUMNS = (
@@ -319,83 +318,40 @@ def period_frame(
         One row per constraint and period, with PERIOD_COLUMNS. The last period has the interval
         that the earlier ones leave for its value, and whether the value is outside (``drifts``).
     """
-    by_period = _ByPeriod(rows, compiled, measure)
-    found = [by_period.measure_rows(period.rows, level) for period in periods]
     constraints, records = compiled.constraints, []
-    expected, drifts = by_period.find_drift(periods, level)
+
+    def measure_rows(index: Codes, level: float) -> tuple[Float, Float, list[int]]:
+        """Find the values of constraints, their intervals, and numbers of rows."""
+        cells, own = compile_constraints(constraints, rows.take(index), compiled, warning=None)
+        sizes = [rows_of_constraint(cells, own, j) for j in range(len(constraints))]
+        return *measure(index, cells, own, level), sizes
+
+    found = [measure_rows(period.rows, level) for period in periods]
+    joint = 1.0 - (1.0 - level) / max(len(constraints), 1)
+    before = np.sort(np.concatenate([period.rows for period in periods[:-1]]))
+    value, earlier, _ = measure_rows(before, joint)
+    now, last, _ = measure_rows(periods[-1].rows, joint)
+    # The difference of two values varies as both of them do.
+    low = value - np.hypot(value - earlier[:, 0], last[:, 1] - now)
+    high = value + np.hypot(earlier[:, 1] - value, now - last[:, 0])
+    low, high = (np.clip(end, *compiled.ranges.T) for end in (low, high))
+    is_outside = np.asarray((now < low) | (now > high))
+    is_known = np.asarray(np.isfinite([low, high, now]).all(axis=0))
     for j, constraint in enumerate(constraints):
         stated = str(constraint), constraint.sense, constraint.bound
+        expected = low[j], high[j], bool(is_outside[j]) if is_known[j] else None
         for k, (period, (values, intervals, sizes)) in enumerate(zip(periods, found, strict=True)):
-            is_last = k == len(periods) - 1
             records.append((
                 *stated, k + 1, plain_time(period.first), plain_time(period.last), sizes[j],
                 values[j], *intervals[j],
-                *(expected[j] if is_last else (np.nan, np.nan)),
-                drifts[j] if is_last else None,
+                *(expected if k == len(periods) - 1 else (np.nan, np.nan, None)),
             ))  # fmt: skip
-    return set_period_types(pd.DataFrame(records, columns=list(PERIOD_COLUMNS)))
-
-
-def empty_period_frame() -> pd.DataFrame:
-    """Make a table of no periods."""
-    return set_period_types(pd.DataFrame(columns=list(PERIOD_COLUMNS)))
-
-
-def set_period_types(frame: pd.DataFrame) -> pd.DataFrame:
-    """Set the types of the columns of a table of periods, which do not depend on its rows."""
-    integers, texts = ("period", "rows"), ("constraint", "sense")
-    for name in PERIOD_COLUMNS:
-        if name == "drifts":
-            frame[name] = frame[name].astype("boolean")
-        elif name in integers:
-            frame[name] = frame[name].astype(np.int64)
-        elif name in texts:
-            frame[name] = frame[name].astype(str)
-        elif name not in ("first", "last"):
-            frame[name] = frame[name].astype(np.float64)
-    return frame
+    return set_column_types(pd.DataFrame(records, columns=list(PERIOD_COLUMNS)))
 
 
 def drifting(frame: pd.DataFrame) -> list[str]:
     """List the constraints that drift, by a table of periods."""
     return frame.loc[frame["drifts"].fillna(value=False).astype(bool), "constraint"].tolist()
-
-
-@dataclass(frozen=True, eq=False)
-class _ByPeriod:
-    """Rows of several periods, with what measures constraints on them."""
-
-    rows: Rows
-    compiled: LinearConstraints
-    measure: Measure
-
-    def measure_rows(self, index: Codes, level: float) -> tuple[Float, Float, list[int]]:
-        """Measure the constraints on some rows: values, intervals, and numbers of rows."""
-        rows, constraints = self.rows.take(index), self.compiled.constraints
-        cells, compiled = compile_constraints(constraints, rows, self.compiled, warning=None)
-        sizes = [rows_of_constraint(cells, compiled, j) for j in range(len(constraints))]
-        return *self.measure(index, cells, compiled, level), sizes
-
-    def find_drift(self, periods: Sequence[Period], level: float) -> tuple[Float, list[Any]]:
-        """Find the interval of each value in the last period, and whether the value is outside."""
-        n = len(self.compiled.constraints)
-        joint = 1.0 - (1.0 - level) / max(n, 1)
-        before = np.sort(np.concatenate([period.rows for period in periods[:-1]]))
-        value, earlier, _ = self.measure_rows(before, joint)
-        now, last, _ = self.measure_rows(periods[-1].rows, joint)
-        (low, high), (last_low, last_high) = earlier.T, last.T
-        # The difference of two values varies as both of them do.
-        expected = np.column_stack([
-            value - np.hypot(value - low, last_high - now),
-            value + np.hypot(high - value, now - last_low),
-        ])  # fmt: skip
-        ranges = self.compiled.ranges
-        expected = np.clip(expected, ranges[:, :1], ranges[:, 1:])
-        is_outside = (now < expected[:, 0]) | (now > expected[:, 1])
-        is_known = np.isfinite(expected).all(axis=1) & np.isfinite(now)
-        return expected, [
-            bool(o) if k else None for o, k in zip(is_outside, is_known, strict=True)
-        ]
 
 
 def plain_time(value: Any) -> Any:
@@ -475,13 +431,11 @@ def list_groups(compiled: LinearConstraints) -> Iterator[tuple[str, Group, int]]
 
     Constraints on several rates are named with the rate.
     """
-    of_constraints = zip(
-        compiled.names, compiled.constraints, compiled.spans, compiled.groups, strict=True
-    )
-    for name, constraint, span, groups in of_constraints:
-        rates = constraint.rates
+    for j, name in enumerate(compiled.names):
+        rates = compiled.constraints[j].rates
         names = [name] if len(rates) == 1 else [f"{rate} in {name}" for rate in rates]
-        for k, (group, own) in enumerate(product(groups, names), span.start):
+        of_groups = itertools.product(compiled.groups[j], names)
+        for k, (group, own) in enumerate(of_groups, compiled.spans[j].start):
             yield own, group, k
 
 
@@ -533,15 +487,20 @@ def history_frame(
 SCORES = ("decision_function", "predict_proba")  # Methods that rank rows, the first one first.
 
 
+def _check_predicts(model: Any, kind: str, answers: str) -> None:
+    """Refuse what is no fitted model."""
+    if isinstance(model, type) or not _has_method(model, "predict"):
+        raise TypeError(
+            f"model must be a fitted {kind} with predict, got {reprlib.repr(model)}: wrap what it "
+            f"is in an object whose predict(X) returns {answers}."
+        )
+
+
 def predict_labels(
     model: Any, name: str, X: Any, n: int, sensitive_features: Any = None
 ) -> NDArray[Any]:
     """Predict the label of each row, and check the labels."""
-    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
-        raise TypeError(
-            f"model must be a fitted classifier with predict, got {reprlib.repr(model)}: wrap "
-            f"what it is in an object whose predict(X) returns labels."
-        )
+    _check_predicts(model, "classifier", "labels")
     decided = as_column(repeatable_decisions(model, X, sensitive_features))
     if decided.ndim == 2 and decided.shape[1] == 1:
         decided = decided[:, 0]
@@ -604,22 +563,6 @@ def encode_labels(labels: NDArray[Any], classes: NDArray[Any], what: str, remedy
     return np.array([known[value] for value in values], dtype=np.intp)[positions]
 
 
-def cross_entropies(
-    model: Any, name: str, X: Any, codes: Codes, classes: NDArray[Any], constraint: str
-) -> Float:
-    """Compute the cross-entropy of each row, in nats."""
-    if not callable(getattr(model, "predict_proba", None)):
-        raise TypeError(
-            f"{constraint} needs probabilities, and {name} has no predict_proba: wrap it in "
-            f"sklearn.calibration.CalibratedClassifierCV, or bound error_rate() instead."
-        )
-    probability = _columns_of_classes(model, name, "predict_proba", (X, codes.size), classes)
-    given = probability[np.arange(codes.size), codes]
-    floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
-    # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
-    return -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
-
-
 def check_scored(models: Mapping[str, Any], constraints: Sequence[Constraint]) -> None:
     """Refuse classifiers without scores or probabilities where constraints are about these."""
     for constraint in constraints:
@@ -638,70 +581,83 @@ def check_scored(models: Mapping[str, Any], constraints: Sequence[Constraint]) -
                 )
 
 
-def ranking_scores(model: Any, name: str, X: Any, n: int, classes: NDArray[Any]) -> Array:
-    """Find the scores by which a classifier ranks rows.
+@dataclass(frozen=True, eq=False)
+class _ScoresOfModel:
+    """Scores and probabilities of a classifier on n rows, in the order of sorted classes."""
 
-    Those of two classes, (n_samples,), rise with the second one: ``decision_function``, else the
-    probability. Several classes, (n_samples, n_classes), have log-probabilities, and values of
-    ``decision_function`` where there are no probabilities.
-    """
-    has_decisions, has_probabilities = (_has_method(model, method) for method in SCORES)
-    if classes.size > 2:
-        method = "predict_proba" if has_probabilities else "decision_function"
-        scores = _columns_of_classes(model, name, method, (X, n), classes)
-        with np.errstate(divide="ignore"):
-            scores = np.log(scores) if has_probabilities else scores
-    elif has_decisions:
-        scores = np.asarray(model.decision_function(X))
-        if scores.size != n:
-            raise ValueError(
-                f"{name}.decision_function returned an array of shape {scores.shape}: for {n} "
-                f"rows of two classes it must be {(n,)}."
+    model: Any
+    name: str
+    X: Any
+    n: int
+    classes: NDArray[Any]
+
+    def cross_entropies(self, codes: Codes, constraint: Constraint) -> Float:
+        """Compute the cross-entropy of each row, in nats."""
+        if not _has_method(self.model, "predict_proba"):
+            raise TypeError(
+                f"{constraint} needs probabilities, and {self.name} has no predict_proba: wrap it "
+                f"in sklearn.calibration.CalibratedClassifierCV, or bound error_rate() instead."
             )
-        is_sorted = not has_classes(model) or np.asarray(model.classes_)[1] == classes[1]
-        scores = scores.ravel() if is_sorted else -scores.ravel()
-    else:
-        scores = _columns_of_classes(model, name, "predict_proba", (X, n), classes)[:, 1]
-    return _refuse_missing(scores, name, "pairs with them have no order")
+        given = self._columns("predict_proba")[np.arange(self.n), codes]
+        floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
+        # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
+        return -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
 
+    def ranking(self) -> Array:
+        """Find the scores by which the classifier ranks rows.
 
-def positive_probabilities(model: Any, name: str, X: Any, n: int, classes: NDArray[Any]) -> Float:
-    """Find the probabilities of the second of two sorted classes, (n_samples,)."""
-    found = _columns_of_classes(model, name, "predict_proba", (X, n), classes)[:, 1]
-    return _refuse_missing(found, name, "they are in no bin").astype(np.float64)
+        Those of two classes, (n_samples,), rise with the second one: ``decision_function``, else
+        the probability. Several classes, (n_samples, n_classes), have log-probabilities, and
+        values of ``decision_function`` where there are no probabilities.
+        """
+        model, n = self.model, self.n
+        has_decisions, has_probabilities = (_has_method(model, method) for method in SCORES)
+        if self.classes.size > 2:
+            scores = self._columns("predict_proba" if has_probabilities else "decision_function")
+            with np.errstate(divide="ignore"):
+                scores = np.log(scores) if has_probabilities else scores
+        elif has_decisions:
+            scores = np.asarray(model.decision_function(self.X))
+            if scores.size != n:
+                raise ValueError(
+                    f"{self.name}.decision_function returned an array of shape {scores.shape}: "
+                    f"for {n} rows of two classes it must be {(n,)}."
+                )
+            is_sorted = not has_classes(model) or model.classes_[1] == self.classes[1]
+            scores = scores.ravel() if is_sorted else -scores.ravel()
+        else:
+            scores = self._columns("predict_proba")[:, 1]
+        return self._refuse_missing(scores, "pairs with them have no order")
 
+    def positive_probabilities(self) -> Float:
+        """Find the probabilities of the second of two classes, (n_samples,)."""
+        found = self._columns("predict_proba")[:, 1]
+        return self._refuse_missing(found, "they are in no bin").astype(np.float64)
 
-def _refuse_missing(scores: Array, name: str, why: str) -> Array:
-    """Refuse scores that are NaN."""
-    if np.isnan(scores).any():
-        raise ValueError(
-            f"{name} returned NaN as the score of {np.isnan(scores).sum()} of {scores.size} rows: "
-            f"{why}. Remove these rows, or give them scores."
-        )
-    return scores
+    def _columns(self, method: str) -> Array:
+        """Find the scores or probabilities of the classes, (n_samples, n_classes)."""
+        found = np.asarray(getattr(self.model, method)(self.X))
+        if found.shape != (self.n, self.classes.size):
+            raise ValueError(
+                f"{self.name}.{method} returned an array of shape {found.shape}: for {self.n} "
+                f"rows of classes {self.classes.tolist()} it must be "
+                f"{(self.n, self.classes.size)}."
+            )
+        # Columns are in the order of the model's own classes, which need not be sorted.
+        own = np.asarray(self.model.classes_) if has_classes(self.model) else self.classes
+        return np.asarray(found[:, np.argsort(own)])
+
+    def _refuse_missing(self, scores: Array, why: str) -> Array:
+        if np.isnan(scores).any():
+            raise ValueError(
+                f"{self.name} returned NaN as the score of {np.isnan(scores).sum()} of "
+                f"{scores.size} rows: {why}. Remove these rows, or give them scores."
+            )
+        return scores
 
 
 def _has_method(model: Any, method: str) -> bool:
     return callable(getattr(model, method, None))
-
-
-def _columns_of_classes(
-    model: Any, name: str, method: str, rows: tuple[Any, int], classes: NDArray[Any]
-) -> Array:
-    """Find the scores or probabilities of sorted classes, (n_samples, n_classes).
-
-    `rows` are X and the number of its rows.
-    """
-    X, n = rows
-    found = np.asarray(getattr(model, method)(X))
-    if found.shape != (n, classes.size):
-        raise ValueError(
-            f"{name}.{method} returned an array of shape {found.shape}: for {n} rows of classes "
-            f"{classes.tolist()} it must be {(n, classes.size)}."
-        )
-    # Columns are in the order of the model's own classes, which need not be sorted.
-    own = np.asarray(model.classes_) if has_classes(model) else classes
-    return np.asarray(found[:, np.argsort(own)])
 
 
 def repeatable_decisions(model: Any, X: Any, sensitive_features: Any = None) -> Any:
@@ -785,8 +741,9 @@ class AuditTables:
     metrics: pd.DataFrame = field(  # One row per model and metric, with METRIC_COLUMNS.
         default_factory=lambda: set_column_types(pd.DataFrame(columns=list(METRIC_COLUMNS)))
     )
-    # One row per constraint and period, with PERIOD_COLUMNS.
-    periods: pd.DataFrame = field(default_factory=empty_period_frame)
+    periods: pd.DataFrame = field(  # One row per constraint and period, with PERIOD_COLUMNS.
+        default_factory=lambda: set_column_types(pd.DataFrame(columns=list(PERIOD_COLUMNS)))
+    )
     quality: str = "accuracy"  # What `accuracy` is: of a regressor, "R^2" of its predictions.
 
 
@@ -803,8 +760,12 @@ class AuditRows:
 
     def check(self, constraints: Sequence[Constraint]) -> NDArray[Any]:
         """Check lengths and row labels, and return the labels."""
-        labels, n_rows = as_labels(self.y), _count_rows(self.X)
-        n = labels.size
+        labels, n_rows = as_labels(self.y), None  # Objects without a length are not counted.
+        n, shape = labels.size, getattr(self.X, "shape", None)
+        if shape is not None and len(shape):
+            n_rows = int(shape[0])
+        elif hasattr(self.X, "__len__"):
+            n_rows = len(self.X)
         if n == 0 or n_rows not in (n, None):
             raise ValueError(
                 f"X has {n_rows} rows and y {n} values: give at least one row, and one value for "
@@ -812,7 +773,20 @@ class AuditRows:
             )
         check_weight(self.sample_weight, n)
         columns_of(self.sensitive_features, n)
-        _check_rows(constraints, n)
+        for constraint in constraints:
+            for length in constraint.n_rows_held:
+                if length != n:
+                    raise ValueError(
+                        f"constraints: {constraint} holds a mask or decisions of {length} rows, "
+                        f"but {n} rows are audited: give one for each of these, or name a column "
+                        f"or a model instead."
+                    )
+            if constraint.data_sets:
+                raise ValueError(
+                    f"constraints: {constraint} speaks of a named data set, which an audit has "
+                    f"none of: audit its rows by themselves, with the constraint without "
+                    f"on=dataset(...)."
+                )
         by_row = {name: v for name, v in vars(self).items() if name not in ("time", "n_periods")}
         if not isinstance(self.time, str):
             by_row["time"] = self.time
@@ -830,15 +804,21 @@ class AuditRows:
         return times.cut([1.0 / n] * n, remedy)
 
 
-def _count_rows(X: Any) -> int | None:
-    """Count the rows of a table; None for objects without a length."""
-    shape = getattr(X, "shape", None)
-    if shape is not None and len(shape):
-        return int(shape[0])
-    return len(X) if hasattr(X, "__len__") else None
+def is_of_numbers(model: Any, constraints: Any) -> bool:
+    """Whether an audit is one of predicted numbers: by the kind of the model, or its constraints.
+
+    Constraints that do not go with the kind of the model are refused.
+    """
+    checked = check_constraints(constraints)
+    is_known = isinstance(model, BaseEstimator) and (is_classifier(model) or is_regressor(model))
+    if not is_known:
+        return bool(row_functions_of(checked))
+    predicts_numbers = bool(is_regressor(model))
+    check_task(checked, predicts_numbers=predicts_numbers)
+    return predicts_numbers
 
 
-def measure_classifier(
+def measure_model(
     model: Any,
     given: AuditRows,
     constraints: Any,
@@ -848,15 +828,60 @@ def measure_classifier(
     others: Mapping[str, Any] | None = None,
     metrics: Any = None,
 ) -> AuditTables:
-    """Measure constraints on the decisions of any fitted classifier.
+    """Measure constraints on the answers of any fitted classifier or regressor.
 
     Arguments, errors and warnings are those of :func:`gbm_constrained.audit`.
     """
-    checked, stated_metrics = check_constraints(constraints), read_metrics(metrics)
+    predicts_numbers = is_of_numbers(model, constraints)
+    if predicts_numbers and (metrics is not None or positive is not None):
+        raise ValueError(
+            "metrics= and positive= are about classes, and these are predictions of numbers: "
+            "leave them out, and bound a mean such as mean_loss('absolute')."
+        )
+    checked: Sequence[Constraint] = check_constraints(constraints)
+    stated_metrics = read_metrics(metrics)
+    if predicts_numbers:
+        refuse_rates(checked)
     check_share("level", level)
-    models = {type(model).__name__: model, **check_others(others, type(model).__name__)}
+    models = {type(model).__name__: model}
+    if others is not None:
+        if not isinstance(others, Mapping) or not all(isinstance(key, str) for key in others):
+            raise TypeError(
+                f'others must map names to models, as in {{"plain": model}}, got {others!r}.'
+            )
+        if name := next(iter(models.keys() & others.keys()), None):
+            raise ValueError(f"others has a model called {name!r}, as the audited one: rename it.")
+        models.update(others)
+    if predicts_numbers:
+        tables, rows, checked, measure = _measure_numbers(models, given, checked, level)
+    else:
+        positive = positive_of(model) if positive is None else positive
+        tables, rows, checked, measure = _measure_classes(
+            models, given, checked, positive, level, stated_metrics
+        )
+    tables = replace(tables, history=find_history(model))
+    periods = given.divide(rows)
+    if not periods:
+        return tables
+    stated = compile_constraints(checked, rows, warning=None)[1]
+    return replace(tables, periods=period_frame(rows, stated, measure, periods, level))
+
+
+_Measured: TypeAlias = tuple[AuditTables, Rows, Sequence[Constraint], Measure]
+"""Tables of an audit, with rows, constraints and the measure that its periods are measured by."""
+
+
+def _measure_classes(
+    models: Mapping[str, Any],
+    given: AuditRows,
+    checked: Sequence[Constraint],
+    positive: Hashable | None,
+    level: float,
+    metrics: Sequence[Metric],
+) -> _Measured:
+    """Measure the decisions of classifiers."""
     check_scored(models, checked)
-    labels = given.check(checked)
+    labels, model = given.check(checked), next(iter(models.values()))
     X, n = given.X, labels.size
     answers = {
         name: predict_labels(each, name, X, n, given.sensitive_features)
@@ -864,39 +889,71 @@ def measure_classifier(
     }
     classes = find_classes(model, labels, answers)
     known = "the classes of the model" if has_classes(model) else "the classes of y"
-    if positive is None:
-        positive = positive_of(model)
     checked = resolve_positive_class(checked, classes, positive)
     remedy = f"{known}: drop those rows, or rename the labels"
     codes = encode_labels(labels, classes, "y holds", remedy)
     weight = check_weight(given.sample_weight, n)
     rows = Rows(codes, classes, weight, columns_of(given.sensitive_features, n), [X])
-    periods = given.divide(rows)
     cells, compiled = bind_audited(checked, rows)
-    needs_loss = [str(c) for c in checked if c.has_loss]
+    needs_loss = [constraint for constraint in checked if constraint.has_loss]
     remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
     decided = {
         name: encode_labels(answers[name], classes, f"{name}.predict returned", remedy)
         for name in models
     }
-    of_metrics = _measure_metrics(stated_metrics, rows, decided, positive, level)
+    of_metrics = _measure_metrics(metrics, rows, decided, positive, level)
     scored: dict[str, ScoredDecisions] = {}
     for name, each in models.items():
-        loss = margin = probability = None
-        if needs_loss:
-            loss = cross_entropies(each, name, X, codes, classes, needs_loss[0])
-        if compiled.pair_blocks:
-            margin = ranking_scores(each, name, X, n, classes)
-        if compiled.residual_blocks:
-            probability = positive_probabilities(each, name, X, n, classes)
-        scored[name] = ScoredDecisions(decided[name], loss, margin, probability)
+        scores = _ScoresOfModel(each, name, X, n, classes)
+        scored[name] = ScoredDecisions(
+            decided[name],
+            scores.cross_entropies(codes, needs_loss[0]) if needs_loss else None,
+            scores.ranking() if compiled.pair_blocks else None,
+            scores.positive_probabilities() if compiled.residual_blocks else None,
+        )
     tables = tabulate_decisions(cells, compiled, scored, level)
-    tables = replace(tables, history=find_history(model), metrics=of_metrics)
-    if not periods:
-        return tables
-    stated = compile_constraints(checked, rows, warning=None)[1]
     measure = measure_decisions(next(iter(scored.values())))
-    return replace(tables, periods=period_frame(rows, stated, measure, periods, level))
+    return replace(tables, metrics=of_metrics), rows, checked, measure
+
+
+def _measure_numbers(
+    models: Mapping[str, Any], given: AuditRows, checked: Sequence[Constraint], level: float
+) -> _Measured:
+    """Measure the predictions of regressors."""
+    targets = check_targets(given.check(checked))
+    weight = check_weight(given.sample_weight, targets.size)
+    columns = columns_of(given.sensitive_features, targets.size)
+
+    def encode(constraints: Sequence[Constraint]) -> Rows:
+        """Encode the rows; row functions of the constraints stand in the place of classes."""
+        functions = np.array([function.key for function in row_functions_of(constraints)])
+        codes = np.zeros(targets.size, dtype=np.intp)
+        return Rows(codes, functions, weight, columns, [given.X])
+
+    predictions = {}
+    for name, each in models.items():
+        _check_predicts(each, "regressor", "numbers")
+        found = check_targets(each.predict(given.X), f"The predictions of {name}")
+        if found.size != targets.size:
+            raise ValueError(
+                f"{name}.predict returned {found.size} predictions for {targets.size} rows."
+            )
+        predictions[name] = found
+    stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
+    warning = SmallGroupWarning("audited rows, ")
+    cells, compiled = compile_constraints(stated, encode(stated), warning=warning)
+    rows = PredictedRows(cells, compiled, "", targets, RegressionObjective("squared"))
+    measured = {}
+    for name, score in predictions.items():
+        functionals, *intervals = rows.intervals(score, level)
+        found_of_model = MeasuredRows(
+            functionals, compiled.values(functionals), Sampled(*intervals)
+        )
+        scale = rows.lagrangian.rows.scale
+        measured[name] = _assess(cells, compiled, found_of_model, scale)
+    measure = measure_predictions(rows, next(iter(predictions.values())))
+    tables = replace(_tabulate(cells, compiled, measured, level), classes=(), quality="R^2")
+    return tables, encode(checked), checked, measure
 
 
 def bind_audited(constraints: Sequence[Constraint], rows: Rows) -> tuple[Cells, LinearConstraints]:
@@ -930,19 +987,11 @@ def tabulate_decisions(
     AuditTables
         The same tables on each machine, without metrics and the history of the model.
     """
-    measured = {name: _measure(cells, compiled, of, level) for name, of in scored.items()}
-    model, first = next(iter(measured.items()))
-    return AuditTables(
-        model=model,
-        n_rows=cells.n_rows,
-        level=float(level),
-        weighted=cells.rows.weight is not None,
-        classes=tuple(cells.classes.tolist()),
-        accuracy=first.merit,
-        frame=frame_of(compiled, first),
-        groups=group_frame_of(compiled, first),
-        models=model_frame_of(compiled, measured),
-    )
+    measured = {
+        name: _assess(cells, compiled, MeasuredRows.of(cells, compiled, of, level))
+        for name, of in scored.items()
+    }
+    return _tabulate(cells, compiled, measured, level)
 
 
 def _measure_metrics(
@@ -968,129 +1017,98 @@ def _measure_metrics(
     return set_column_types(pd.DataFrame(records, columns=list(METRIC_COLUMNS)))
 
 
-def _check_rows(constraints: Sequence[Constraint], n: int) -> None:
-    """Refuse constraints that are about rows other than the audited ones."""
-    for constraint in constraints:
-        for length in constraint.n_rows_held:
-            if length != n:
-                raise ValueError(
-                    f"constraints: {constraint} holds a mask or decisions of {length} rows, but "
-                    f"{n} rows are audited: give one for each of these, or name a column or "
-                    f"a model instead."
-                )
-        if constraint.data_sets:
-            raise ValueError(
-                f"constraints: {constraint} speaks of a named data set, which an audit has none "
-                f"of: audit its rows by themselves, with the constraint without on=dataset(...)."
-            )
+class MeasuredModel(NamedTuple):
+    """Values, intervals and verdicts of one model on the constraints, and its quality.
 
-
-def check_others(others: Any, name: str) -> Mapping[str, Any]:
-    """Refuse other models that have no names, or the name of the audited one."""
-    if others is None:
-        return {}
-    if not isinstance(others, Mapping) or not all(isinstance(key, str) for key in others):
-        raise TypeError(
-            f'others must map names to models, as in {{"plain": model}}, got {others!r}.'
-        )
-    if name in others:
-        raise ValueError(f"others has a model called {name!r}, as the audited one: rename it.")
-    return others
-
-
-@dataclass(frozen=True)
-class MeasuredModel:
-    """Values, intervals and verdicts of one model; the last constraint is its accuracy.
-
-    Of a regressor, that is the mean squared loss, and `quality` its coefficient of determination.
+    The quality is the accuracy of a classifier, and the coefficient of determination of a
+    regressor: that of the last constraint, which has no verdict.
     """
 
-    functionals: Float
-    functional_intervals: Float
+    measured: MeasuredRows
     estimates: list[Estimate]
     verdicts: list[Verdict]
-    quality: Estimate | None = None
-
-    @property
-    def merit(self) -> Estimate:
-        """Accuracy, or what takes its place."""
-        return self.estimates[-1] if self.quality is None else self.quality
-
-    @property
-    def values(self) -> Float:
-        """Values of the constraints, without the accuracy."""
-        return np.array([estimate.value for estimate in self.estimates[:-1]])
+    quality: Estimate
 
 
-def _measure(
-    cells: Cells, compiled: LinearConstraints, scored: ScoredDecisions, level: float
+def _assess(
+    cells: Cells, compiled: LinearConstraints, measured: MeasuredRows, scale: float | None = None
 ) -> MeasuredModel:
-    """Measure one model by its decisions, and by losses and scores of rows if needed."""
-    measured = MeasuredRows.of(cells, compiled, scored, level)
-    functionals, (intervals, at) = measured.functionals, measured.sampled
-    found = find_too_few_rows(cells, compiled, measured.counts, functionals, intervals, at)
-    few = {rate.constraint: rate.reason for rate in reversed(found)}
-    estimates = [
-        Estimate(value, *ends) for value, ends in zip(measured.values, intervals, strict=True)
-    ]
+    """Assess one model by what its rows measure.
+
+    `scale` is the standard deviation of the targets of a regressor.
+    """
+    few, counts = dict[Constraint, str](), measured.counts
+    if counts is not None:
+        found = find_too_few_rows(cells, compiled, counts, measured.functionals, *measured.sampled)
+        few = {rate.constraint: rate.reason for rate in reversed(found)}
+    *estimates, quality = (
+        Estimate(float(value), *map(float, ends))
+        for value, ends in zip(measured.values, measured.sampled.constraints, strict=True)
+    )
     verdicts = [
         Verdict.of(
             constraint,
-            estimates[j],
+            estimate,
             rows_of_constraint(cells, compiled, j),
             doubt=few.get(constraint, ""),
             left_out=compiled.left_out(j),
         )
-        for j, constraint in enumerate(compiled.constraints[:-1])
+        for j, (constraint, estimate) in enumerate(
+            zip(compiled.constraints, estimates, strict=False)
+        )
     ]
-    return MeasuredModel(functionals, at, estimates, verdicts)
+    if scale is not None:
+        quality = determination(quality, scale)
+    return MeasuredModel(measured, estimates, verdicts, quality)
 
 
-def frame_of(compiled: LinearConstraints, of: MeasuredModel) -> pd.DataFrame:
-    """Tabulate each constraint: value, interval and verdict."""
-    stated, values = compiled.constraints[:-1], of.values
-    table = pd.DataFrame(
+def _tabulate(
+    cells: Cells, compiled: LinearConstraints, measured: Mapping[str, MeasuredModel], level: float
+) -> AuditTables:
+    """Tabulate each constraint and group of the first model, and each model."""
+    model, first = next(iter(measured.items()))
+    stated, names, bounds = compiled.constraints[:-1], compiled.names[:-1], compiled.bounds[:-1]
+    values = first.measured.values[:-1]
+    frame = pd.DataFrame(
         {
-            "constraint": compiled.names[:-1],
+            "constraint": names,
             "sense": [c.sense for c in stated],
-            "bound": compiled.bounds[:-1],
+            "bound": bounds,
             "value": values,
-            "low": [estimate.low for estimate in of.estimates[:-1]],
-            "high": [estimate.high for estimate in of.estimates[:-1]],
-            "rows": [verdict.rows for verdict in of.verdicts],
+            "low": [estimate.low for estimate in first.estimates],
+            "high": [estimate.high for estimate in first.estimates],
+            "rows": [verdict.rows for verdict in first.verdicts],
             "satisfied": tabulate_satisfied(compiled, np.append(values, 1.0))[:-1],
-            "verdict": [verdict.kind for verdict in of.verdicts],
-            "detail": [str(verdict) for verdict in of.verdicts],
+            "verdict": [verdict.kind for verdict in first.verdicts],
+            "detail": [str(verdict) for verdict in first.verdicts],
         },
         columns=list(FRAME_COLUMNS),
     )
-    return set_column_types(table)
-
-
-def group_frame_of(compiled: LinearConstraints, of: MeasuredModel) -> pd.DataFrame:
-    """Tabulate each group of each constraint."""
-    records = [
-        (name, str(group), group.size, of.functionals[k], *of.functional_intervals[k])
+    functionals, intervals = first.measured.functionals, first.measured.sampled.functionals
+    of_groups = [
+        (name, str(group), group.size, functionals[k], *intervals[k])
         for name, group, k in list_groups(compiled)
     ]
-    return set_column_types(pd.DataFrame(records, columns=list(GROUP_COLUMNS)))
-
-
-def model_frame_of(
-    compiled: LinearConstraints, measured: Mapping[str, MeasuredModel]
-) -> pd.DataFrame:
-    """Tabulate each model: accuracy, violation, verdicts and values."""
-    sign = np.array([c.sign for c in compiled.constraints[:-1]])
-    records = []
+    of_models, sign = [], np.array([c.sign for c in stated])
     for name, of in measured.items():
-        violation = np.maximum(sign * (of.values - compiled.bounds[:-1]), 0.0)
+        own = of.measured.values[:-1]
+        violation = np.maximum(sign * (own - bounds), 0.0)
         violation[violation <= ROUNDING] = 0.0
         largest = np.nan if np.isnan(violation).all() else np.nanmax(violation)
         kinds = [verdict.kind for verdict in of.verdicts]
-        counts = [kinds.count(kind) for kind in VERDICTS]
-        records.append((name, *of.merit, largest, *counts, *of.values))
-    columns = [*MODEL_COLUMNS, *(f"value[{name}]" for name in compiled.names[:-1])]
-    return pd.DataFrame(records, columns=columns)
+        of_models.append((name, *of.quality, largest, *map(kinds.count, VERDICTS), *own))
+    columns = [*MODEL_COLUMNS, *(f"value[{name}]" for name in names)]
+    return AuditTables(
+        model=model,
+        n_rows=cells.n_rows,
+        level=float(level),
+        weighted=cells.rows.weight is not None,
+        classes=tuple(cells.classes.tolist()),
+        accuracy=first.quality,
+        frame=set_column_types(frame),
+        groups=set_column_types(pd.DataFrame(of_groups, columns=list(GROUP_COLUMNS))),
+        models=pd.DataFrame(of_models, columns=columns),
+    )
 
 
 def to_float(value: Any) -> float:
@@ -1102,126 +1120,15 @@ def set_column_types(frame: pd.DataFrame) -> pd.DataFrame:
     """Set the types of the columns of a table, which do not depend on its rows."""
     texts = ("constraint", "sense", "verdict", "detail", "group", "model", "metric")
     for name in frame.columns:
-        if name == "satisfied":
+        if name in ("satisfied", "drifts"):
             frame[name] = frame[name].astype("boolean")
-        elif name in ("rows", *VERDICTS):
+        elif name in ("rows", "period", *VERDICTS):
             frame[name] = frame[name].astype(np.int64)
         elif name in texts:
             frame[name] = frame[name].astype(str)
-        else:
-            frame[name] = [to_float(value) for value in frame[name]]
+        elif name not in ("first", "last"):  # Times are of any type.
+            frame[name] = np.array([to_float(value) for value in frame[name]], dtype=np.float64)
     return frame
-
-
-def is_of_numbers(model: Any, constraints: Any) -> bool:
-    """Whether an audit is one of predicted numbers: by the kind of the model, or its constraints.
-
-    Constraints that do not go with the kind of the model are refused.
-    """
-    checked = check_constraints(constraints)
-    is_known = isinstance(model, BaseEstimator) and (is_classifier(model) or is_regressor(model))
-    if not is_known:
-        return bool(row_functions_of(checked))
-    predicts_numbers = bool(is_regressor(model))
-    check_task(checked, predicts_numbers=predicts_numbers)
-    return predicts_numbers
-
-
-def measure_regressor(
-    model: Any,
-    given: AuditRows,
-    constraints: Any,
-    *,
-    level: float = 0.95,
-    others: Mapping[str, Any] | None = None,
-) -> AuditTables:
-    """Measure constraints on the predictions of any fitted regressor.
-
-    Arguments, errors and warnings are those of :func:`gbm_constrained.audit`.
-    """
-    checked = check_constraints(constraints)
-    refuse_rates(checked)
-    check_share("level", level)
-    models = {type(model).__name__: model, **check_others(others, type(model).__name__)}
-    targets = check_targets(given.check(checked))
-    predictions = {
-        name: _predict(each, name, given.X, targets.size) for name, each in models.items()
-    }
-    stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
-    encoded = _encode(stated, given, targets)
-    periods = given.divide(encoded)
-    warning = SmallGroupWarning("audited rows, ")
-    cells, compiled = compile_constraints(stated, encoded, warning=warning)
-    rows = PredictedRows(cells, compiled, "", targets, RegressionObjective("squared"))
-    measured = {name: _measure_regressor(rows, f, level) for name, f in predictions.items()}
-    first = next(iter(measured.values()))
-    tables = AuditTables(
-        model=type(model).__name__,
-        n_rows=cells.n_rows,
-        level=float(level),
-        weighted=cells.rows.weight is not None,
-        classes=(),
-        accuracy=first.merit,
-        frame=frame_of(compiled, first),
-        groups=group_frame_of(compiled, first),
-        models=model_frame_of(compiled, measured),
-        history=find_history(model),
-        quality="R^2",
-    )
-    if not periods:
-        return tables
-    encoded = _encode(checked, given, targets)
-    alone = compile_constraints(checked, encoded, warning=None)[1]
-    measure = measure_predictions(rows, next(iter(predictions.values())))
-    return replace(tables, periods=period_frame(encoded, alone, measure, periods, level))
-
-
-def _predict(model: Any, name: str, X: Any, n: int) -> Float:
-    """Predict the number of each row, and check the numbers."""
-    if isinstance(model, type) or not callable(getattr(model, "predict", None)):
-        raise TypeError(
-            f"model must be a fitted regressor with predict, got {reprlib.repr(model)}: wrap what "
-            f"it is in an object whose predict(X) returns numbers."
-        )
-    found = check_targets(model.predict(X), f"The predictions of {name}")
-    if found.size != n:
-        raise ValueError(f"{name}.predict returned {found.size} predictions for {n} rows.")
-    return found
-
-
-def _encode(constraints: Sequence[Constraint], given: AuditRows, targets: Float) -> Rows:
-    """Encode audited rows; row functions of the constraints stand in the place of classes."""
-    classes = np.array([function.key for function in row_functions_of(constraints)])
-    codes = np.zeros(targets.size, dtype=np.intp)
-    weight = check_weight(given.sample_weight, targets.size)
-    columns = columns_of(given.sensitive_features, targets.size)
-    return Rows(codes, classes, weight, columns, [given.X])
-
-
-def _measure_regressor(rows: PredictedRows, f: Float, level: float) -> MeasuredModel:
-    """Measure one model by its predictions."""
-    functionals, intervals, at = rows.intervals(f, level)
-    compiled = rows.compiled
-    estimates = [
-        Estimate(float(value), *map(float, ends))
-        for value, ends in zip(compiled.values(functionals), intervals, strict=True)
-    ]
-    verdicts = [
-        Verdict.of(
-            constraint,
-            estimates[j],
-            rows_of_constraint(rows.cells, compiled, j),
-            left_out=compiled.left_out(j),
-        )
-        for j, constraint in enumerate(compiled.constraints[:-1])
-    ]
-    return MeasuredModel(
-        functionals,
-        at,
-        estimates,
-        verdicts,
-        determination(estimates[-1], rows.lagrangian.rows.scale),
-    )
 
 
 def determination(loss: Estimate, scale: float) -> Estimate:

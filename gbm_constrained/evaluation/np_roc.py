@@ -7,11 +7,11 @@ from collections.abc import Hashable
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from gbm_constrained._messages import join_truncated
 from gbm_constrained.constraints.checking import find_positive_class
 from gbm_constrained.data.validation import as_labels, check_alignment, check_share
+from gbm_constrained.statistics.binomial import lower_limit, upper_limit
 
 __all__ = ["np_roc_band"]
 
@@ -90,7 +90,7 @@ def np_roc_band(
     negatives, positives = np.sort(score[~is_positive]), np.sort(score[is_positive])
     n, m = negatives.size, positives.size
     k = np.arange(n, 0, -1)  # Thresholds fall from the largest.
-    serves = np.concatenate([[0.0], 1.0 - stats.beta.ppf(delta, k, n - k + 1)])
+    serves = np.concatenate([[0.0], 1.0 - lower_limit(k, n, delta)])
     threshold = np.concatenate([[np.inf], negatives[::-1]])
     if alpha is not None:
         wanted = np.sort(np.atleast_1d(np.asarray(alpha, dtype=np.float64)))
@@ -100,9 +100,7 @@ def np_roc_band(
         threshold[wanted == 1.0] = -np.inf
         serves = wanted
     missed = np.searchsorted(positives, threshold, side="right")
-    with np.errstate(invalid="ignore"):  # Beta(0, .) has no quantile.
-        lower = np.where(missed > 0, stats.beta.ppf(delta / 2, missed, m - missed + 1), 0.0)
-        upper = np.where(missed < m, stats.beta.isf(delta / 2, missed + 1, m - missed), 1.0)
+    lower, upper = lower_limit(missed, m, delta / 2), upper_limit(missed, m, delta / 2)
     lower[np.isposinf(threshold)] = 1.0  # No row is above, of these or any others.
     upper[np.isneginf(threshold)] = 0.0
     return pd.DataFrame(

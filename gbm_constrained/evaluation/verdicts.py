@@ -27,9 +27,9 @@ that costs most: the one without which the threshold that meets the others has t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -166,13 +166,6 @@ class Verdict:
             tuple(left_out),
         )
 
-    @property
-    def _sample(self) -> str:
-        n = f"{self.rows:,}"
-        if self.source == TRAINING_ROWS:
-            return f"{n} {TRAINING_ROWS}"
-        return f"{n} row{'s' * (self.rows != 1)}" + (f" ({self.source})" if self.source else "")
-
     def __str__(self) -> str:
         without = f", without {join_truncated(self.left_out)}" if self.left_out else ""
         return self._text + without
@@ -189,15 +182,13 @@ class Verdict:
             others = " and ".join(self.conflict)
             return f"cannot be met together with {others}" if others else "cannot be met"
         missed = f"missed by {self.distance:.2g}"
+        sample = f"{self.rows:,} {TRAINING_ROWS}"
+        if self.source != TRAINING_ROWS:
+            sample = _count_rows(self.rows) + f" ({self.source})" * bool(self.source)
         if not self.is_sampled:
-            return f"{missed} on {self._sample}"
+            return f"{missed} on {sample}"
         where = "within" if self.kind == "missed within sampling error" else "beyond"
-        return f"{missed}, {where} sampling error of {self._sample}"
-
-
-def gravest(kinds: Iterable[Kind]) -> Kind:
-    """Find the gravest of several kinds of verdicts; "met" without any."""
-    return max(kinds, key=KINDS.index, default="met")
+        return f"{missed}, {where} sampling error of {sample}"
 
 
 def reaches_beyond(constraint: Constraint, interval: Float | Sequence[float]) -> bool:
@@ -232,17 +223,20 @@ class TooFewRows:
     @property
     def reason(self) -> str:
         """The rows and the interval, as a verdict gives its reason."""
-        n = f"{self.rows:,} row{'s' * (self.rows != 1)}"
         where = f" of {self.group}" if self.group else ""
         interval = f", interval {self.low:.3f} to {self.high:.3f}" if np.isfinite(self.low) else ""
-        return f"{n}{where}{interval}"
+        return f"{_count_rows(self.rows)}{where}{interval}"
 
     def __str__(self) -> str:
         where = f" on {self.group}" if self.group else ""
-        text = f"{self.constraint}{where}: {self.rows:,} row{'s' * (self.rows != 1)}"
+        text = f"{self.constraint}{where}: {_count_rows(self.rows)}"
         if np.isfinite(self.low):
             text += f", {self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
         return text
+
+
+def _count_rows(n: int) -> str:
+    return f"{n:,} row{'s' * (n != 1)}"
 
 
 def find_too_few_rows(
@@ -267,8 +261,8 @@ def find_too_few_rows(
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
         if constraint.is_loss or constraint.is_always_met:
             continue
-        expression, ends = constraint.expression, intervals[j]
-        if expression.is_quotient:
+        ends = intervals[j]
+        if constraint.expression.is_quotient:
             n = rows_of_smallest_group(cells, compiled, j, counts)
             rate = TooFewRows(constraint, "", n, float(values[j]), *map(float, ends))
             if _is_open(rate, ends, minimum=0):
@@ -278,14 +272,8 @@ def find_too_few_rows(
         names += [""] * (span.stop - span.start - len(names))  # Those of all rows.
         for k, name in enumerate(names, span.start):
             n, own = rows_of_functional(cells, compiled, k), of_functionals[k]
-            figures = float(functionals[k]), *map(float, own)
-            rate = TooFewRows(
-                constraint,
-                name,
-                n,
-                *figures,
-            )
-            interval = own if expression.bounds_each_rate else ends
+            rate = TooFewRows(constraint, name, n, float(functionals[k]), *map(float, own))
+            interval = own if constraint.expression.bounds_each_rate else ends
             if _is_open(rate, interval, minimum=_minimum_rows(constraint)):
                 found.append(rate)
     return found
@@ -293,24 +281,21 @@ def find_too_few_rows(
 
 def _minimum_rows(constraint: Constraint) -> int:
     """Count the rows without a single event that would confirm the bound of one rate."""
-    rates = constraint.rates
-    plain = len(rates) == 1 and len(rates[0].terms) == 1 and not rates[0].constant
-    has_costs = any(term.event.is_cost for term in constraint.terms)
-    if not constraint.expression.bounds_each_rate or not plain or has_costs:
+    rate, bound = constraint.rates[0], constraint.bound
+    room = bound if constraint.sense == "<=" else 1.0 - bound
+    is_plain = [a for a, _ in rate.terms] == [1.0] and not rate.constant
+    is_one = constraint.expression.bounds_each_rate and len(constraint.rates) == 1
+    if not is_one or not is_plain or rate.terms[0][1].event.is_cost:
         return 0
-    room = constraint.bound if constraint.sense == "<=" else 1.0 - constraint.bound
-    if rates[0].terms[0][0] != 1.0 or not 0.0 < room < 1.0:
-        return 0
-    return minimum_rows(room, 2.0 * SIGNIFICANCE)
+    return minimum_rows(room, 2.0 * SIGNIFICANCE) if 0.0 < room < 1.0 else 0
 
 
 def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
     """Whether a rate leaves its constraint open, for want of rows."""
-    if not np.isnan(interval).any():
-        low, high = interval  # Ends may be infinite for a quotient.
-        if not low <= rate.constraint.bound <= high:
-            return False
-    if rate.rows < MIN_ROWS or rate.rows < minimum:
+    low, high = interval  # Ends may be infinite for a quotient.
+    if not np.isnan(interval).any() and not low <= rate.constraint.bound <= high:
+        return False
+    if rate.rows < max(MIN_ROWS, minimum):
         return True
     has_costs = any(term.event.is_cost for term in rate.constraint.terms)
     return not has_costs and bool((rate.high - rate.low) / 2.0 > MAX_HALF_WIDTH)
@@ -404,7 +389,7 @@ class ConstraintResult:
     def __str__(self) -> str:
         known = f"{self.value:.4f}" if np.isfinite(self.value) else "undefined"
         interval = f" ({self.low:.4f} to {self.high:.4f})" if np.isfinite(self.low) else ""
-        few = f", of {self.rows} row{'s' * (self.rows != 1)}" if self.rows < MIN_ROWS else ""
+        few = f", of {_count_rows(self.rows)}" if self.rows < MIN_ROWS else ""
         return f"{known}{interval}{few}"
 
 
@@ -486,32 +471,6 @@ def measure_cost(
     ]
     least = int(np.argmin(without))
     return replace(found, costliest=names[owners[least]], error_without_costliest=without[least])
-
-
-def findings_of_fit(feasibility: Any) -> tuple[Finding, ...]:
-    """List the findings of a fit, ordered by code."""
-    f = feasibility
-    verdicts = {result.verdict.kind for result in f.rules}
-    explained = {result.constraint for result in (*f.left, *f.broken_by_shift)}
-    found = {
-        "GC101": bool(f.conflict) and not f.p_value > f.level,
-        "GC102": bool(f.conflict) and f.p_value > f.level,
-        "GC103": not f.conflict
-        and any(r.verdict.kind == "missed" and r.constraint not in explained for r in f.rules),
-        "GC104": bool(f.left),
-        "GC105": bool(f.broken_by_shift),
-        "GC111": not f.conflict and "missed within sampling error" in verdicts,
-        "GC112": bool(f.too_few_rows),
-        "GC113": bool(f.undefined),
-        "GC114": bool(f.unsteady),
-        "GC115": bool(f.refuted),
-        "GC116": f.is_fragile,
-        "GC117": f.cost.is_costly,
-        "GC118": any(result.verdict.source == "training rows" for result in f.rules),
-        "GC119": f.rounds_trained < f.rounds_asked,
-        "GC121": bool(f.drifting),
-    }
-    return tuple(FINDINGS[code] for code, is_found in found.items() if is_found)
 
 
 def findings_of_audit(frame: pd.DataFrame, drifting: Sequence[str] = ()) -> tuple[Finding, ...]:

@@ -163,7 +163,7 @@ def open_checkpoint(
         "constraints": compiled.constraints,
         "rows": compiled.rows,
         "tables": [
-            *(compiled.U, compiled.V, compiled.Q, compiled.R),
+            *(compiled.U, compiled.V, compiled.tables["pairs"], compiled.R),
             *(compiled.constant, compiled.b),
         ],
         "cells": [view.codes for view in cells.views],

@@ -135,7 +135,7 @@ class AttainableBounds:
             search = ShiftSearch(margin, self.cells, compiled, most_splits=FEW_SPLITS)
             found = find_at_a_price(search)
             violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
-            violations[[*found.uncalibrated]] = 0.0
+            violations[[*found.ignored]] = 0.0
             self._excess = np.where(find_first(compiled), 0.0, np.maximum(violations, 0.0))
         return self._excess
 

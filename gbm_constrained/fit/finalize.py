@@ -53,7 +53,7 @@ from gbm_constrained.evaluation.audit import (
     measure_predictions,
     period_frame,
     plain_time,
-    set_period_types,
+    set_column_types,
 )
 from gbm_constrained.evaluation.verdicts import TooFewRows, find_too_few_rows
 from gbm_constrained.fit.cross_fit import measure_optimism
@@ -688,7 +688,7 @@ def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFra
     if fit.has_own_objective:
         return frame
     of_metric = _periods_of_metric(fit, rows, decided, periods)
-    return set_period_types(pd.concat([frame, of_metric], ignore_index=True))
+    return set_column_types(pd.concat([frame, of_metric], ignore_index=True))
 
 
 def _periods_of_metric(
@@ -706,7 +706,7 @@ def _periods_of_metric(
             str(metric), "", np.nan, k + 1, plain_time(period.first), plain_time(period.last),
             period.rows.size, *estimate, np.nan, np.nan, None,
         ))  # fmt: skip
-    return set_period_types(pd.DataFrame(records, columns=list(PERIOD_COLUMNS)))
+    return set_column_types(pd.DataFrame(records, columns=list(PERIOD_COLUMNS)))
 
 
 def finalize(

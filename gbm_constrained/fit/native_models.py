@@ -107,7 +107,7 @@ class PartRows:
 
     def take_weight(self, weight: Any) -> Any:
         """Take the weights of these rows, given those of the training rows, times the factors."""
-        weight = multiply_weight(self.combined.with_ones(weight), self.factor)
+        weight = multiply_weight(self.combined.extend(weight, 1.0), self.factor)
         return None if weight is None else take_rows(weight, self.rows)
 
 

@@ -109,7 +109,7 @@ def find_merit(rows: EvaluationSet, margin: Array, *, is_shifted: bool) -> Round
     counts = rows.counts(rows.decisions(shifted))
     violations = rows.violations(margin, counts)
     told = np.maximum(violations - standard_errors(compiled, counts), 0.0)
-    paid = VIOLATION_PRICE * PriorityLevels.of(compiled, cells).price_rows(told)
+    paid = VIOLATION_PRICE * PriorityLevels.from_constraints(compiled, cells).price_rows(told)
     largest = violations[find_first(compiled)].max(initial=-np.inf)
     loss = _log_loss(cells, margin, is_shifted=is_shifted)
     return RoundMerit(loss + float(paid), float(largest))

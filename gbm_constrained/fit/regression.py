@@ -39,7 +39,6 @@ from gbm_constrained.decision.guarantees import (
     tighten_for_certificate,
 )
 from gbm_constrained.decision.regression import (
-    NORMAL,
     Affine,
     AffineChoice,
     Criterion,
@@ -238,7 +237,7 @@ class RegressionGrowth(FoldGrowth):
             held_out.half = credible_rows(held_out, plain[0].held_margin(plain[0].rounds))
             self.problem = replace(self.problem, half=held_out.half)
         rows, score = self._held_out(plain)
-        criterion = Criterion.of(rows, score)
+        criterion = Criterion.from_rows(rows, score)
         identity = AffineChoice(Affine(), *rows.measure_scores(score))
         values = held_out.compiled.values(
             held_out.compiled.functionals(held_out.lagrangian.at(score).exact_statistics())
@@ -316,7 +315,7 @@ class RegressionFit(ConstrainedFit):
 
         The `criterion` is by default that of these scores.
         """
-        criterion = Criterion.of(rows, score) if criterion is None else criterion
+        criterion = Criterion.from_rows(rows, score) if criterion is None else criterion
         choice = choose_affine(rows, score, criterion.pick_map, has_scale=self.library.has_scale)
         if self.groups is None:
             return choice
@@ -334,7 +333,7 @@ class RegressionFit(ConstrainedFit):
     def find_merit(self, held: EvaluationSet, margin: Array) -> RoundMerit:
         """Find the mean loss of the scores with the price of their violation, in it."""
         assert isinstance(held, PredictedRows)
-        criterion = Criterion.of(held, margin)
+        criterion = Criterion.from_rows(held, margin)
         loss, violations = held.measure_scores(margin)
         left = criterion.weights * np.maximum(violations - criterion.errors, 0.0)
         first = violations[find_first(held.compiled)].max(initial=-np.inf)
@@ -568,7 +567,7 @@ def _determination(rows: PredictedRows, score: Array) -> Estimate:
     square = (rows.targets - rows.objective.predict(np.asarray(score, np.float64))) ** 2
     weight = problem.objective_weight / problem.total_weight
     loss = float(weight @ square)
-    half = NORMAL * float(np.sqrt(weight**2 @ (square - loss) ** 2))
+    half = 1.96 * float(np.sqrt(weight**2 @ (square - loss) ** 2))
     return determination(Estimate(loss, loss - half, loss + half), problem.scale)
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Literal, TypeAlias, cast
+from functools import cached_property, lru_cache
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,22 +21,20 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import (
     Constraint,
     CurvedRow,
+    CurveFunction,
     Expression,
     LinearRow,
-    NotTextError,
     Rate,
     Sense,
     WithoutArithmetic,
-    write_expression,
 )
-from gbm_constrained.constraints.checking import resolve_positive_class, with_label
+from gbm_constrained.constraints.checking import resolve_positive_class
 from gbm_constrained.constraints.selectors import Column, Columns, to_python_scalar
 from gbm_constrained.problem.functionals import Group
 
 STEEPEST = 30.0
 """Largest derivative of a metric in one of its rates: means of recalls grow without bound at zero,
 where no class has been found yet."""
-BOUND_METRICS = 256  # Metrics that are kept with their classes.
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +60,7 @@ class MetricValue(Expression):
             raise TypeError(f"{self.metric} cannot be bounded: {reason}.")
 
     @property
-    def needs_classes(self) -> bool:
+    def needs_classes(self) -> bool:  # type: ignore[override]
         """Whether the rates are unknown until the classes are known."""
         return self.classes is None
 
@@ -84,7 +82,7 @@ class MetricValue(Expression):
         return tuple(rate for e in self.bound.expressions for rate in e.rates)
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> Columns:  # type: ignore[override]
         """Names of the columns that select the rows of the metric."""
         on = getattr(self.metric, "on", ())
         return tuple(part.name for part in on if isinstance(part, Column))
@@ -137,27 +135,30 @@ class MetricValue(Expression):
         """Compute the same of several choices of functionals, shape (n_functionals, n)."""
         found = np.full(columns.shape[1], np.nan)
         is_known = ~np.isnan(columns).any(axis=0)
-        low, high = self._ranges[:, :, None]
+        low, high = self.bound.ranges[:, :, None]
         # Running sums of rates are beyond their ends by rounding.
         found[is_known] = self.bound.values(np.clip(columns[:, is_known], low, high))
         return found
-
-    @property
-    def _ranges(self) -> Float:
-        """Smallest and largest value of each rate, shape (2, n_rates)."""
-        return _find_ranges(self)
 
     @property
     def reason_and_remedy(self) -> str:
         """Why the value has no arithmetic, and what is written instead."""
         return str(self.metric.reason_and_remedy)
 
+    def with_positive_class(self, label: Hashable) -> MetricValue:
+        """Name the positive class of rates that name none."""
+        return replace(self, positive=label)
+
+    def to_python(self) -> str:
+        """Write the call that makes the metric."""
+        return str(self.metric.to_python())
+
     def __str__(self) -> str:
         return str(self.metric)
 
 
 @dataclass(frozen=True)
-class MetricFunction:
+class MetricFunction(CurveFunction):
     """A metric, or its negative, as a function of functionals.
 
     Parameters
@@ -176,11 +177,6 @@ class MetricFunction:
         """Sign of the derivative in each functional, which is not known."""
         return (0,) * len(self.of.rates)
 
-    @property
-    def denominators(self) -> tuple[int, ...]:
-        """Positions of functionals by which others are divided: metrics are defined at zero."""
-        return ()
-
     def values(self, functionals: Float) -> Float:
         """Compute the values of several choices of functionals."""
         return self.sign * self.of.values(functionals)
@@ -191,12 +187,8 @@ class MetricFunction:
         largest = float(np.abs(found).max(initial=0.0))
         return np.asarray(found * (STEEPEST / max(largest, STEEPEST)))
 
-    def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return None, since no groups are compared."""
-        return None
 
-
-@lru_cache(maxsize=BOUND_METRICS)
+@lru_cache(maxsize=256)
 def _bind(metric: Any, classes: tuple[Hashable, ...], positive: Hashable | None) -> Any:
     """Name the classes in the rates of a metric."""
     labels = np.array(classes)
@@ -204,29 +196,10 @@ def _bind(metric: Any, classes: tuple[Hashable, ...], positive: Hashable | None)
     return bound if positive is None else bound.with_positive_class(labels, positive)
 
 
-@lru_cache(maxsize=BOUND_METRICS)
-def _find_ranges(of: MetricValue) -> Float:
-    """Find the smallest and the largest value of each rate of a metric."""
-    return np.array([rate.range for rate in of.rates], dtype=np.float64).T
-
-
-@with_label.register
-def _(value: MetricValue, label: Hashable) -> Expression:
-    return replace(value, positive=label)
-
-
 # Rows of a bound: one of the rate; one multiplied by the denominator; one of each rate; tangents.
 Form: TypeAlias = Literal["linear", "ratio", "worst", "curved"]
 Kind: TypeAlias = Literal["linear", "smooth", "convex", "ratio", "other"]
-KINDS: tuple[Kind, ...] = ("linear", "smooth", "convex", "ratio", "other")
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Coefficients of ``numerator . u / denominator . u``."""
-
-    numerator: Float
-    denominator: Float
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,9 +218,7 @@ class BoundMetric:
         Gradient of the metric in the functionals.
     kind : {"linear", "smooth", "convex", "ratio", "other"}
         Kind of the loss: the metric itself if it is minimised, and one minus the metric if it is
-        maximised.
-    ratio : Ratio, default=None
-        Coefficients of a metric of kind "ratio".
+        maximised. A ratio is that of its first to its second functional.
     takes_columns : bool, default=False
         Whether `function` also takes an array whose columns are several choices of functionals.
     """
@@ -257,7 +228,6 @@ class BoundMetric:
     function: Callable[[Float], Any]
     derivative: Callable[[Float], Float]
     kind: Kind
-    ratio: Ratio | None = None
     takes_columns: bool = False
 
     def values(self, columns: Float) -> Float:
@@ -265,6 +235,12 @@ class BoundMetric:
         if self.takes_columns:
             return np.asarray(self.function(columns), dtype=np.float64)
         return np.array([self.function(u) for u in columns.T], dtype=np.float64)
+
+    @cached_property
+    def ranges(self) -> Float:
+        """Smallest and largest value of each functional, shape (2, n_functionals)."""
+        ranges = [rate.range for e in self.expressions for rate in e.rates]
+        return np.array(ranges, dtype=np.float64).T
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
@@ -335,10 +311,9 @@ class MetricLoss:
 
     def ratio(self) -> tuple[Float, float, Float, float]:
         """Write the loss as ``(a . u + a0) / (b . u + b0)``; returns (a, a0, b, b0)."""
-        assert self.bound.ratio is not None
         a, b = np.zeros(self.n_functionals), np.zeros(self.n_functionals)
-        a[self.at] = self.sign * self.bound.ratio.numerator
-        b[self.at] = self.bound.ratio.denominator
+        a[self.at] = self.sign * np.array([1.0, 0.0])
+        b[self.at] = [0.0, 1.0]
         return (a + b if self.sign < 0.0 else a), 0.0, b, 0.0
 
 
@@ -351,11 +326,11 @@ class Metric(WithoutArithmetic):
     greater_is_better: bool = True
     form: Form = "curved"  # Form of the rows of a bound.
     no_rule: str = ""  # Why the metric cannot be bounded, with the remedy.
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of the metric over all predictions."""
-        return 0.0, 1.0
+    range: tuple[float, float] = (0.0, 1.0)  # Smallest and largest value over all predictions.
+    reason_and_remedy = (
+        "give a function of the confusion matrix, metric(function, kind=...), or bound one of "
+        "them as a constraint."
+    )
 
     @abstractmethod
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
@@ -384,23 +359,8 @@ class Metric(WithoutArithmetic):
     def __ge__(self, bound: Any) -> Constraint:
         return Constraint(MetricValue(self), ">=", bound)
 
-    @property
-    def reason_and_remedy(self) -> str:
-        """Why the metric has no arithmetic, and what is written instead."""
-        return (
-            "give a function of the confusion matrix, metric(function, kind=...), or bound one of "
-            "them as a constraint."
-        )
-
     @abstractmethod
     def __str__(self) -> str: ...
-
-    def __repr__(self) -> str:
-        """Write the Python that makes the metric, if there is such a text."""
-        try:
-            return write_expression(self)
-        except NotTextError:
-            return str(self)
 
 
 def bind_linear(metric: Metric, expression: Expression) -> BoundMetric:
@@ -419,5 +379,4 @@ def bind_quotient(metric: Metric, expression: Expression) -> BoundMetric:
     def derivative(u: Float) -> Float:
         return np.asarray(np.array([1.0, -u[0] / u[1]]) / u[1])
 
-    ratio = Ratio(np.array([1.0, 0.0]), np.array([0.0, 1.0]))
-    return BoundMetric(metric, (expression,), function, derivative, "ratio", ratio)
+    return BoundMetric(metric, (expression,), function, derivative, "ratio")

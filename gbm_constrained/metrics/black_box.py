@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ from gbm_constrained.metrics.surrogates import (
 from gbm_constrained.metrics.text import NAMES
 
 Predict: TypeAlias = Literal["scores", "labels", "probabilities"]
-PREDICTIONS: tuple[Predict, ...] = ("scores", "labels", "probabilities")
 RESPONSES: dict[str, Predict] = {
     "decision_function": "scores",
     "predict": "labels",
@@ -83,7 +82,7 @@ def read_function(function: Any, predict: Any, maximize: Any) -> CalledFunction:
         If the function is a metric of the confusion matrix, cannot be called, or takes other
         arguments, or a scorer contradicts `predict` or `maximize`.
     """
-    check_choice("predict", predict, PREDICTIONS)
+    check_choice("predict", predict, get_args(Predict))
     if not isinstance(maximize, bool):
         raise TypeError(f"maximize must be True or False, got {maximize!r}.")
     if isinstance(function, (Metric, Expression)) or any(
@@ -143,17 +142,14 @@ def _read_signature(function: Callable[..., Any], name: str) -> tuple[bool, bool
         p.name for p in parameters.values() if p.kind == p.KEYWORD_ONLY and p.default is p.empty
     ]
     if len(required) > 3 or other or not (has_rest or len(positional) >= 2):
+        names = [p.name for p in required] + [f"{name}= by keyword" for name in other]
+        taken = f"the arguments {', '.join(names)}" if names else "no arguments"
         raise TypeError(
-            f"function={name} takes {_describe(required, other)}: write it as {_SIGNATURE}, with "
+            f"function={name} takes {taken}: write it as {_SIGNATURE}, with "
             f"sample_weight=None where weights matter."
         )
     is_named = len(positional) > 2 and positional[2].name == "sensitive"
     return len(required) == 3 or is_named or has_rest, takes_weight
-
-
-def _describe(required: list[inspect.Parameter], other: list[str]) -> str:
-    names = [p.name for p in required] + [f"{name}= by keyword" for name in other]
-    return f"the arguments {', '.join(names)}" if names else "no arguments"
 
 
 def _lock(values: Array) -> Array:
@@ -221,22 +217,24 @@ class MeasuredBlackBox:
         self.called, self.bounds, self.budget = called, bounds, budget
         self._place = "the first call"
         self._classes = rows.classes
-        self._labels = _lock(y_true)
-        self._columns = rows.columns if called.takes_sensitive else {}
         weight = np.ones(len(rows)) if rows.weight is None else rows.weight
-        self._weight = {"sample_weight": _lock(weight)} if called.takes_weight else {}
-        self._features = self._lock_features()
+        self._hold(y_true, rows.columns, weight)
 
-    def _lock_features(self) -> tuple[Any, ...]:
-        return (_lock_columns(self._columns),) if self.called.takes_sensitive else ()
+    def _hold(self, labels: Array, columns: Mapping[Hashable, Array], weight: Array) -> None:
+        """Keep rows, and make what the function gets of them read-only."""
+        self._labels, self._weight = _lock(labels), _lock(weight)
+        self._columns = columns if self.called.takes_sensitive else {}
+        self._named = {"sample_weight": self._weight} if self.called.takes_weight else {}
+        locked = {name: _lock(values) for name, values in self._columns.items()}
+        # One array, or a mapping of several.
+        features = next(iter(locked.values())) if len(locked) == 1 else MappingProxyType(locked)
+        self._features = (features,) if self.called.takes_sensitive else ()
 
     def take(self, index: Codes) -> MeasuredBlackBox:
         """Take some of the rows, possibly several times, with the same budget of calls."""
         part = copy.copy(self)
-        part._labels = _lock(self._labels[index])
-        part._columns = {name: values[index] for name, values in self._columns.items()}
-        part._weight = {name: _lock(values[index]) for name, values in self._weight.items()}
-        part._features = part._lock_features()
+        columns = {name: values[index] for name, values in self._columns.items()}
+        part._hold(self._labels[index], columns, self._weight[index])
         return part
 
     @property
@@ -299,11 +297,14 @@ class MeasuredBlackBox:
                 f"and no call is left: raise max_calls."
             )
         self.budget.calls += 1
-        predictions = _lock(self._predict(scores))
+        found: Array = scores
+        if self.called.predict == "labels":
+            found = self._classes[(scores > 0.0).astype(np.intp)]
+        elif self.called.predict == "probabilities":
+            found = expit(scores)
+        predictions = _lock(found)
         try:
-            value = self.called.function(
-                self._labels, predictions, *self._features, **self._weight
-            )
+            value = self.called.function(self._labels, predictions, *self._features, **self._named)
         except Exception as error:
             error.add_note(f"BlackBox({self.called.name}) raised this error in {self._where}.")
             raise
@@ -312,12 +313,6 @@ class MeasuredBlackBox:
     @property
     def _where(self) -> str:
         return f"{self._place}, at call {self.calls}"
-
-    def _predict(self, scores: Float) -> Array:
-        predict = self.called.predict
-        if predict == "labels":
-            return self._classes[(scores > 0.0).astype(np.intp)]
-        return scores if predict == "scores" else np.asarray(expit(scores))
 
     def _check(self, value: Any) -> float:
         if not isinstance(value, Real):
@@ -339,12 +334,6 @@ class MeasuredBlackBox:
                 f"bounds=."
             )
         return float(value)
-
-
-def _lock_columns(columns: Mapping[Hashable, Array]) -> Any:
-    """Make the sensitive features read-only: one array, or a mapping of several."""
-    locked = {name: _lock(values) for name, values in columns.items()}
-    return next(iter(locked.values())) if len(locked) == 1 else MappingProxyType(locked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,7 +401,13 @@ class BlackBox:
     def __post_init__(self) -> None:
         check_surrogates(self.surrogates)
         check_integer("max_calls", self.max_calls, 1)
-        _check_bounds(self.bounds)
+        bounds: Any = self.bounds
+        is_pair = isinstance(bounds, (tuple, list)) and len(bounds) == 2
+        if not is_pair or not all(map(is_finite_number, bounds)) or not bounds[0] < bounds[1]:
+            raise ValueError(
+                f"bounds must be the smallest and the largest value of the function, as in "
+                f"(0, 1), got {bounds!r}."
+            )
         called = read_function(self.function, self.predict, self.maximize)
         object.__setattr__(self, "called", called)
         object.__setattr__(self, "columns", read_columns(self.by))
@@ -502,12 +497,3 @@ class BlackBox:
 
     def __repr__(self) -> str:
         return f"BlackBox({self.called.name})"
-
-
-def _check_bounds(bounds: Any) -> None:
-    is_pair = isinstance(bounds, (tuple, list)) and len(bounds) == 2
-    if not is_pair or not all(map(is_finite_number, bounds)) or not bounds[0] < bounds[1]:
-        raise ValueError(
-            f"bounds must be the smallest and the largest value of the function, as in (0, 1), "
-            f"got {bounds!r}."
-        )

@@ -43,7 +43,13 @@ from gbm_constrained.constraints.rates import (
     read_columns,
     recall,
 )
-from gbm_constrained.constraints.selectors import Columns, as_selectors, to_python_scalar
+from gbm_constrained.constraints.selectors import (
+    Columns,
+    as_selectors,
+    to_python_scalar,
+    write_selectors,
+)
+from gbm_constrained.constraints.writing import write_call, write_number, write_value
 from gbm_constrained.metrics.base import (
     KINDS,
     BoundMetric,
@@ -54,8 +60,6 @@ from gbm_constrained.metrics.base import (
     bind_quotient,
 )
 from gbm_constrained.problem.functionals import Group
-
-CONVEXITY_TOLERANCE = 1e-9  # By which a midpoint may lie above the chord, from rounding.
 
 
 def _joint_rates(classes: NDArray[np.generic], on: Any) -> list[Rate]:
@@ -91,11 +95,7 @@ class FunctionMetric(Metric):
     by: Columns | None = None
     on: tuple[Any, ...] = ()
     greater_is_better: bool = True
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value, which are not known."""
-        return -math.inf, math.inf
+    range = (-math.inf, math.inf)  # It is not known.
 
     @property
     def no_rule(self) -> str:  # type: ignore[override]
@@ -105,22 +105,18 @@ class FunctionMetric(Metric):
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the entries of the confusion matrices."""
-        rates: Sequence[Expression] = _joint_rates(classes, self.on or None)
-        if self.by is not None:
-            rates = [
-                Each(rate=rate, by=self.by) for rate in _joint_rates(classes, self.on or None)
-            ]
-        return self._bind(tuple(rates), classes.size, None)
+        rates = _joint_rates(classes, self.on or None)
+        grouped = [rate if self.by is None else Each(rate=rate, by=self.by) for rate in rates]
+        return self._bind(tuple(grouped), classes.size, None)
 
     def with_groups(self, bound: BoundMetric, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
         """Hand the function a dict with the matrix of each group."""
         if self.by is None:
             return bound
         n = int(np.sqrt(len(bound.expressions)))
-        return self._bind(bound.expressions, n, [self._key(group) for group in groups[0]])
-
-    def _key(self, group: Group) -> Any:
-        return group.name[0] if len(group.name) == 1 else group.name
+        names = [group.name for group in groups[0]]
+        keys = [name[0] if len(name) == 1 else name for name in names]
+        return self._bind(bound.expressions, n, keys)
 
     def _bind(
         self, expressions: tuple[Expression, ...], n: int, keys: Sequence[Any] | None
@@ -250,11 +246,13 @@ def check_convexity(bound: BoundMetric, pool: Float) -> None:
     sign = -1.0 if bound.metric.greater_is_better else 1.0
     random = np.random.RandomState(0)
     weights = random.dirichlet(np.ones(len(pool)), size=(64, 2))
-    for first, second in np.concatenate([weights @ pool, _pairs(pool)]):
+    consecutive = np.stack([pool, np.roll(pool, 1, axis=0)], axis=1)
+    for first, second in np.concatenate([weights @ pool, consecutive]):
         middle = sign * bound.function((first + second) / 2)
         chord = sign * (bound.function(first) + bound.function(second)) / 2
         gap = middle - chord
-        if gap > CONVEXITY_TOLERANCE or (bound.kind == "linear" and -gap > CONVEXITY_TOLERANCE):
+        # A midpoint may lie above the chord by rounding.
+        if gap > 1e-9 or (bound.kind == "linear" and -gap > 1e-9):
             raise ValueError(
                 f"kind={bound.metric.kind!r} of {bound.metric} does not hold: between the entries "
                 f"{np.round(first, 4).tolist()} and {np.round(second, 4).tolist()} of the "
@@ -263,13 +261,26 @@ def check_convexity(bound: BoundMetric, pool: Float) -> None:
             )
 
 
-def _pairs(pool: Float) -> Float:
-    """Pairs of consecutive points of a pool, of shape (n_points, 2, n_functionals)."""
-    return np.stack([pool, np.roll(pool, 1, axis=0)], axis=1)
+class NamedMetric(Metric):
+    """Base of metrics that functions make by name."""
+
+    name: str  # Name of the function.
+    on: tuple[Any, ...]  # Selectors of the rows that are counted.
+
+    def to_python(self) -> str:
+        """Write the call that makes the metric."""
+        return write_call(self.name, *self.arguments(), on=write_selectors(self.on))
+
+    def arguments(self) -> list[str]:
+        """Write the arguments beside the rows."""
+        return []
+
+    def __str__(self) -> str:
+        return name_with_rows(self.name, Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
-class FBeta(Metric):
+class FBeta(NamedMetric):
     """The F-measure of one class.
 
     Parameters
@@ -283,6 +294,7 @@ class FBeta(Metric):
     """
 
     form = "ratio"
+    name = "f_beta"
 
     beta: float
     label: Hashable | None = None
@@ -295,13 +307,18 @@ class FBeta(Metric):
         found = tp * (1.0 + square)
         return bind_quotient(self, Quotient(str(self), found, found + fn * square + fp))
 
+    def arguments(self) -> list[str]:
+        """Write the weight of recall, and the class."""
+        label = [] if self.label is None else [write_value(self.label)]
+        return [write_number(self.beta), *label]
+
     def __str__(self) -> str:
         label = "" if self.label is None else f", {self.label!r}"
         return name_with_rows(f"f_beta({self.beta:g}{label})", Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
-class MicroF1(Metric):
+class MicroF1(NamedMetric):
     """Micro F1 with a default class that is not counted as found.
 
     Parameters
@@ -313,6 +330,7 @@ class MicroF1(Metric):
     """
 
     form = "ratio"
+    name = "f1_micro"
 
     default: Hashable | None = None
     on: tuple[Any, ...] = ()
@@ -341,14 +359,20 @@ class MicroF1(Metric):
                 numerator = numerator + rate * 2.0
         return bind_quotient(self, Quotient(str(self), numerator, denominator))
 
+    def arguments(self) -> list[str]:
+        """Write the default class."""
+        return [] if self.default is None else [f"default={write_value(self.default)}"]
+
     def __str__(self) -> str:
         default = "" if self.default is None else f"(default={self.default!r})"
         return name_with_rows(f"f1_micro{default}", Taken(self.on or None))
 
 
 @dataclass(frozen=True, repr=False)
-class MacroF1(Metric):
+class MacroF1(NamedMetric):
     """The mean of the classes' F1, which is neither concave nor a quotient."""
+
+    name = "f1_macro"
 
     on: tuple[Any, ...] = ()
 
@@ -374,9 +398,6 @@ class MacroF1(Metric):
             return gradient / classes.size
 
         return BoundMetric(self, tuple(rates), function, derivative, "other", takes_columns=True)
-
-    def __str__(self) -> str:
-        return name_with_rows("f1_macro", Taken(self.on or None))
 
 
 @make_factory
@@ -477,19 +498,15 @@ def _q_mean_gradient(u: Float) -> Float:
     return np.asarray((1.0 - u) / (norm * np.sqrt(u.size)) if norm > 0.0 else np.zeros(u.size))
 
 
-def _min_recall(u: Float) -> Float:
-    return np.asarray(u.min(axis=0))
-
-
-def _min_recall_gradient(u: Float) -> Float:
-    return np.asarray((np.arange(u.size) == u.argmin()).astype(np.float64))
-
-
 _MEANS: dict[str, tuple[Callable[[Float], Float], Callable[[Float], Float], Kind]] = {
     "g_mean": (_g_mean, _g_mean_gradient, "smooth"),
     "h_mean": (_h_mean, _h_mean_gradient, "smooth"),
     "q_mean": (_q_mean, _q_mean_gradient, "smooth"),
-    "min_recall": (_min_recall, _min_recall_gradient, "convex"),
+    "min_recall": (
+        lambda u: u.min(axis=0),
+        lambda u: (np.arange(u.size) == u.argmin()).astype(np.float64),
+        "convex",
+    ),
 }
 
 
@@ -499,7 +516,7 @@ def _check_several(name: str, classes: NDArray[np.generic]) -> None:
 
 
 @dataclass(frozen=True, repr=False)
-class MeanOfRecalls(Metric):
+class MeanOfRecalls(NamedMetric):
     """A concave mean of the recalls of all classes.
 
     Parameters
@@ -525,15 +542,13 @@ class MeanOfRecalls(Metric):
         rates = tuple(recall(label, on=self.on or None) for label in classes.tolist())
         return BoundMetric(self, rates, function, derivative, kind, takes_columns=True)
 
-    def __str__(self) -> str:
-        return name_with_rows(self.name, Taken(self.on or None))
-
 
 @dataclass(frozen=True, repr=False)
-class BalancedAccuracy(Metric):
+class BalancedAccuracy(NamedMetric):
     """The mean of the recalls of all classes."""
 
     form = "linear"
+    name = "balanced_accuracy"
 
     on: tuple[Any, ...] = ()
 
@@ -544,9 +559,6 @@ class BalancedAccuracy(Metric):
         for label in classes.tolist():
             total = total + recall(label, on=self.on or None)
         return bind_linear(self, total / classes.size)
-
-    def __str__(self) -> str:
-        return name_with_rows("balanced_accuracy", Taken(self.on or None))
 
 
 @make_factory

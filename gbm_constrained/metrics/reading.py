@@ -66,12 +66,8 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
         return None
     name, given = _take_one(maximize, minimize)
     found = read_metric(name, given)
-    if found.greater_is_better != (name == "maximize"):
-        other = "minimize" if name == "maximize" else "maximize"
-        raise ValueError(
-            f"{name}={found}: {'larger' if found.greater_is_better else 'smaller'} values of it "
-            f"are better, so use {other}=."
-        )
+    other = "minimize=" if name == "maximize" else "maximize="
+    _check_direction(name, found, found.greater_is_better, other)
     return found
 
 
@@ -97,15 +93,18 @@ def read_black_box(maximize: Any, minimize: Any) -> BlackBox | None:
         return None
     name, given = _take_one(maximize, minimize)
     found: BlackBox = given
-    if found.called.is_maximized != (name == "maximize"):
-        remedy = "minimize=" if name == "maximize" else "maximize="
-        if name == "maximize":
-            remedy += ", or BlackBox(..., maximize=True)"
-        raise ValueError(
-            f"{name}={found}: {'larger' if found.called.is_maximized else 'smaller'} values of it "
-            f"are better, so use {remedy}."
-        )
+    other = "maximize="
+    if name == "maximize":
+        other = "minimize=, or BlackBox(..., maximize=True)"
+    _check_direction(name, found, found.called.is_maximized, other)
     return found
+
+
+def _check_direction(name: str, found: Any, greater_is_better: bool, remedy: str) -> None:  # noqa: FBT001
+    """Refuse a metric that the parameter `name` would optimise in the wrong direction."""
+    if greater_is_better != (name == "maximize"):
+        size = "larger" if greater_is_better else "smaller"
+        raise ValueError(f"{name}={found}: {size} values of it are better, so use {remedy}.")
 
 
 def _take_one(maximize: Any, minimize: Any) -> tuple[str, Any]:

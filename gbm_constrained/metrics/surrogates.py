@@ -1,9 +1,11 @@
 r"""Surrogates of a black-box metric: mean losses over selected rows.
 
 A margin is :math:`m_i = y_i f_i`, with labels :math:`y_i = \pm 1` and scores :math:`f_i`. Each
-loss has its value :math:`\phi(m)`, its slope :math:`\phi'(m)` and a bound of its curvature
-:math:`|\phi''(m)|`, all of the shape of the margins. A shift :math:`\delta` of all margins moves
-the weighted mean :math:`\sum_i w_i \phi(m_i + \delta)` to a target.
+loss has its value :math:`\phi(m)` and its slope :math:`\phi'(m)`: the cross-entropy
+:math:`\log(1 + e^{-m})`; the hinge :math:`\max(0, 1 - m)`, which is not smooth; the sigmoid
+:math:`1 / (1 + e^m)`, which is bounded and not convex; and the squared error. A shift
+:math:`\delta` of all margins moves the weighted mean :math:`\sum_i w_i \phi(m_i + \delta)` to a
+target.
 
 See Jiang et al., "Optimizing Black-box Metrics with Adaptive Surrogates" (ICML 2020). A metric is
 read as a function of few losses that are easy to train for, its surrogates.
@@ -12,10 +14,9 @@ read as a function of few losses that are easy to train for, its surrogates.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.optimize import brentq
@@ -30,25 +31,25 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import check_choice, check_share
 
 LossName: TypeAlias = Literal["log_loss", "hinge", "sigmoid", "squared", "quantile"]
-LARGEST_SHIFT = 2.0**20  # A loss that is still off its target there has no root in reach.
 
 
-class MarginLoss(ABC):
-    """A loss of margins that falls as they grow."""
+@dataclass(frozen=True)
+class MarginLoss:
+    """A loss of margins that falls as they grow.
 
-    supremum: ClassVar[float] = math.inf
+    Parameters
+    ----------
+    value : callable
+        Given margins, the loss of each.
+    slope : callable
+        Given margins, the derivative at each; a subgradient at kinks.
+    supremum : float, default=inf
+        Upper end of the values.
+    """
 
-    @abstractmethod
-    def value(self, margins: Float) -> Float:
-        """Compute the loss of each margin."""
-
-    @abstractmethod
-    def slope(self, margins: Float) -> Float:
-        """Compute the derivative at each margin; a subgradient at kinks."""
-
-    @abstractmethod
-    def curvature(self, margins: Float) -> Float:
-        """Compute the second derivative's absolute value at each margin; zero at kinks."""
+    value: Callable[[Float], Float]
+    slope: Callable[[Float], Float]
+    supremum: float = math.inf
 
     def find_shift(self, margins: Float, weights: Float, target: float) -> float:
         r"""Solve :math:`\sum_i w_i \phi(m_i + \delta) = u` for the shift :math:`\delta`.
@@ -79,75 +80,13 @@ class MarginLoss(ABC):
         step = math.copysign(1.0, at_zero)
         while excess(step) * at_zero > 0.0:
             step *= 2.0
-            if abs(step) > LARGEST_SHIFT:
+            if abs(step) > 2.0**20:  # A loss that is still off its target has no root in reach.
                 return math.nan
         return float(brentq(excess, 0.0, step, xtol=1e-14))
 
 
-class LogLoss(MarginLoss):
-    r"""The cross-entropy, :math:`\log(1 + e^{-m})`."""
-
-    def value(self, margins: Float) -> Float:
-        """Compute the loss of each margin."""
-        return np.asarray(np.logaddexp(0.0, -margins))
-
-    def slope(self, margins: Float) -> Float:
-        """Compute minus the probability of the wrong class."""
-        return np.asarray(-expit(-margins))
-
-    def curvature(self, margins: Float) -> Float:
-        """Compute the product of both probabilities."""
-        return np.asarray(expit(margins) * expit(-margins))
-
-
-class Hinge(MarginLoss):
-    r"""The hinge, :math:`\max(0, 1 - m)`, which is neither smooth nor bounded."""
-
-    def value(self, margins: Float) -> Float:
-        """Compute the loss of each margin."""
-        return np.maximum(1.0 - margins, 0.0)
-
-    def slope(self, margins: Float) -> Float:
-        """Return -1 below a margin of one, and 0 from there."""
-        return np.where(margins < 1.0, -1.0, 0.0)
-
-    def curvature(self, margins: Float) -> Float:
-        """Return zeros: the loss is linear on both sides of its kink."""
-        return np.zeros_like(margins)
-
-
-class Sigmoid(MarginLoss):
-    r"""The sigmoid, :math:`1 / (1 + e^m)`, which is bounded and not convex."""
-
-    supremum = 1.0
-
-    def value(self, margins: Float) -> Float:
-        """Compute the probability of the wrong class."""
-        return np.asarray(expit(-margins))
-
-    def slope(self, margins: Float) -> Float:
-        """Compute minus the product of both probabilities."""
-        return np.asarray(-expit(margins) * expit(-margins))
-
-    def curvature(self, margins: Float) -> Float:
-        """Compute the absolute value of the second derivative."""
-        return np.asarray(expit(margins) * expit(-margins) * np.abs(np.tanh(margins / 2.0)))
-
-
-class Squared(MarginLoss):
+class SquaredLoss(MarginLoss):
     r"""The squared error :math:`(1 - m)^2`, which rises again beyond a margin of one."""
-
-    def value(self, margins: Float) -> Float:
-        """Compute the loss of each margin."""
-        return np.square(1.0 - margins)
-
-    def slope(self, margins: Float) -> Float:
-        """Compute the derivative at each margin."""
-        return 2.0 * (margins - 1.0)
-
-    def curvature(self, margins: Float) -> Float:
-        """Return twos."""
-        return np.full_like(margins, 2.0)
 
     def find_shift(self, margins: Float, weights: Float, target: float) -> float:
         """Solve the quadratic equation on the side of its minimum where no shift is zero."""
@@ -159,148 +98,85 @@ class Squared(MarginLoss):
 
 
 MARGIN_LOSSES: dict[LossName, MarginLoss] = {
-    "log_loss": LogLoss(),
-    "hinge": Hinge(),
-    "sigmoid": Sigmoid(),
-    "squared": Squared(),
+    "log_loss": MarginLoss(lambda m: np.logaddexp(0.0, -m), lambda m: -expit(-m)),
+    "hinge": MarginLoss(
+        lambda m: np.maximum(1.0 - m, 0.0), lambda m: np.where(m < 1.0, -1.0, 0.0)
+    ),
+    "sigmoid": MarginLoss(lambda m: expit(-m), lambda m: -expit(m) * expit(-m), supremum=1.0),
+    "squared": SquaredLoss(lambda m: np.square(1.0 - m), lambda m: 2.0 * (m - 1.0)),
 }
 
 
-ROUNDING = 1e-12  # Share of the positive rows by which a recall may fall short, from rounding.
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeanLoss:
     """The weighted mean of a loss of margins.
+
+    Of a quantile loss the margins count from the score of one positive row, the largest threshold
+    with a recall, so that the gradient has an entry there.
 
     Parameters
     ----------
     loss : MarginLoss
         Loss of a margin.
     rows : ndarray of int of shape (n,)
-        Rows of the surrogate among all rows.
+        Rows whose losses are averaged, among all rows.
     signs : ndarray of shape (n,)
         Labels, -1 or 1.
     weights : ndarray of shape (n,)
         Weights, whose sum is one.
+    recall : float, default=None
+        Share of the positive rows at or above the threshold; None without a threshold.
+    positive : ndarray of int of shape (n_positive,), default=()
+        Positive rows that make the threshold.
+    positive_weights : ndarray of shape (n_positive,), default=()
+        Their weights, whose sum is one.
     """
 
     loss: MarginLoss
     rows: Codes
     signs: Float
     weights: Float
+    recall: float | None = None
+    positive: Codes = field(default_factory=lambda: np.empty(0, np.intp))
+    positive_weights: Float = field(default_factory=lambda: np.empty(0))
 
     @property
-    def loss_rows(self) -> Codes:
-        """Rows whose losses are averaged."""
-        return self.rows
+    def all_rows(self) -> Codes:
+        """Rows that the mean depends on."""
+        return np.concatenate([self.positive, self.rows])
 
-    @property
-    def shares(self) -> Float:
-        """Share of each of these rows in the mean."""
-        return self.weights
-
-    def _margins(self, scores: Float, threshold: float = 0.0) -> Float:
-        return np.asarray(self.signs * (scores[self.rows] - threshold))
-
-    def value(self, scores: Float, threshold: float = 0.0) -> float:
-        """Compute the mean loss; scores count from a threshold."""
-        return float(self.weights @ self.loss.value(self._margins(scores, threshold)))
-
-    def add_gradient(
-        self, scores: Float, coefficient: float, out: Float, threshold: float = 0.0
-    ) -> float:
-        """Add a multiple of the gradient in the scores, and return the sum of what was added."""
-        slope = self.loss.slope(self._margins(scores, threshold))
-        added = coefficient * self.weights * self.signs * slope
-        out[self.rows] += added
-        return float(added.sum())
-
-    def add_curvature(
-        self, scores: Float, coefficient: float, out: Float, threshold: float = 0.0
-    ) -> None:
-        """Add a multiple of the bound of the Hessian's diagonal."""
-        curvature = self.loss.curvature(self._margins(scores, threshold))
-        out[self.rows] += coefficient * self.weights * curvature
-
-    def find_shift(self, scores: Float, target: float, threshold: float = 0.0) -> float:
-        """Find the shift of all margins that makes the mean a target; NaN without one."""
-        return self.loss.find_shift(self._margins(scores, threshold), self.weights, target)
-
-    def shift(self, scores: Float, shift: float) -> None:
-        """Shift the margins in place."""
-        scores[self.rows] += self.signs * shift
-
-
-@dataclass(frozen=True)
-class QuantileLoss:
-    """The mean loss of negative rows, with a threshold that positive rows make.
-
-    The threshold is the score of one positive row, so that the gradient has an entry there.
-
-    Parameters
-    ----------
-    positive : ndarray of int of shape (n_positive,)
-        Positive rows.
-    weights : ndarray of shape (n_positive,)
-        Weights of the positive rows, whose sum is one.
-    negatives : MeanLoss
-        Loss of the negative rows.
-    recall : float
-        Share of the positive rows at or above the threshold.
-    """
-
-    positive: Codes
-    weights: Float
-    negatives: MeanLoss
-    recall: float
-
-    @property
-    def rows(self) -> Codes:
-        """Rows of the surrogate among all rows."""
-        return np.concatenate([self.positive, self.negatives.rows])
-
-    @property
-    def loss_rows(self) -> Codes:
-        """Rows whose losses are averaged, which are the negative ones."""
-        return self.negatives.rows
-
-    @property
-    def shares(self) -> Float:
-        """Share of each of these rows in the mean."""
-        return self.negatives.weights
-
-    def _threshold_row(self, scores: Float) -> int:
+    def _find_threshold_row(self, scores: Float) -> int | None:
         """Find the positive row whose score is the largest threshold with the recall."""
+        if self.recall is None:
+            return None
         order = np.argsort(-scores[self.positive], kind="stable")
-        reached = np.cumsum(self.weights[order])
-        return int(self.positive[order[np.searchsorted(reached, self.recall - ROUNDING)]])
+        reached = np.cumsum(self.positive_weights[order])  # It may fall short by rounding.
+        return int(self.positive[order[np.searchsorted(reached, self.recall - 1e-12)]])
+
+    def _margins(self, scores: Float) -> Float:
+        row = self._find_threshold_row(scores)
+        return np.asarray(self.signs * (scores[self.rows] - (0.0 if row is None else scores[row])))
 
     def value(self, scores: Float) -> float:
-        """Compute the mean loss of the negative rows."""
-        return self.negatives.value(scores, scores[self._threshold_row(scores)])
+        """Compute the mean loss."""
+        return float(self.weights @ self.loss.value(self._margins(scores)))
 
     def add_gradient(self, scores: Float, coefficient: float, out: Float) -> None:
         """Add a multiple of the gradient in the scores, that of the threshold included."""
-        row = self._threshold_row(scores)
-        out[row] -= self.negatives.add_gradient(scores, coefficient, out, scores[row])
-
-    def add_curvature(self, scores: Float, coefficient: float, out: Float) -> None:
-        """Add a multiple of the bound of the Hessian's diagonal, at a fixed threshold."""
-        row = self._threshold_row(scores)
-        self.negatives.add_curvature(scores, coefficient, out, scores[row])
+        slope = self.loss.slope(self._margins(scores))
+        added = coefficient * self.weights * self.signs * slope
+        out[self.rows] += added
+        if (row := self._find_threshold_row(scores)) is not None:
+            out[row] -= float(added.sum())
 
     def find_shift(self, scores: Float, target: float) -> float:
-        """Find the shift of the negative rows' margins that makes the mean a target."""
-        return self.negatives.find_shift(scores, target, scores[self._threshold_row(scores)])
-
-    def shift(self, scores: Float, shift: float) -> None:
-        """Shift the margins of the negative rows in place."""
-        self.negatives.shift(scores, shift)
+        """Find the shift of all margins that makes the mean a target; NaN without one."""
+        return self.loss.find_shift(self._margins(scores), self.weights, target)
 
 
 MOST_SURROGATES = 32
-ROWS_PER_SURROGATE = 50  # Validation rows that the sensitivity to a surrogate is estimated from.
+# Validation rows that the sensitivity to a surrogate is estimated from.
+ROWS_PER_SURROGATE = 50
 LOSSES: tuple[LossName, ...] = (*MARGIN_LOSSES, "quantile")
 
 
@@ -420,9 +296,6 @@ def default_surrogates(rows: Rows, by: Columns | None) -> tuple[Surrogate, ...]:
     )
 
 
-Part: TypeAlias = MeanLoss | QuantileLoss
-
-
 class SurrogateLosses:
     r"""Surrogates on rows, as functions of their scores.
 
@@ -462,9 +335,11 @@ class SurrogateLosses:
         self.names = tuple(map(str, surrogates))
         self._n_rows = len(rows)
         self._weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+        cells = Cells(rows, [[selector.key for selector in one.on] for one in surrogates])
+        views = [cells.views[v] for v in cells.view_of]
         self._parts = tuple(
-            _bind(one, rows, selected, what)
-            for one, selected in zip(surrogates, _select(surrogates, rows), strict=True)
+            _bind(one, rows, cells.select(view, one.on)[view.small_codes] & (rows.y >= 0), what)
+            for one, view in zip(surrogates, views, strict=True)
         )
 
     def __len__(self) -> int:
@@ -494,27 +369,6 @@ class SurrogateLosses:
                 part.add_gradient(scores, coefficient, found)
         return found
 
-    def hessian_bound(self, scores: Float, coefficients: Float) -> Float:
-        """Bound the diagonal of the Hessian of the weighted sum, for weights that are >= 0.
-
-        The Hessian itself for convex smooth losses, and its absolute value for the sigmoid.
-
-        Parameters
-        ----------
-        scores : ndarray of shape (n_samples,)
-            Scores.
-        coefficients : ndarray of shape (K,)
-            Weights of the surrogates.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        found = np.zeros(self._n_rows)
-        for part, coefficient in zip(self._parts, coefficients, strict=True):
-            part.add_curvature(scores, coefficient, found)
-        return found
-
     def row_factors(self, coefficients: Float) -> Float:
         """Compute the factors of sample weights that make one weighted mean of all surrogates.
 
@@ -530,7 +384,7 @@ class SurrogateLosses:
         """
         shares = np.zeros(self._n_rows)
         for part, coefficient in zip(self._parts, coefficients, strict=True):
-            shares[part.loss_rows] += coefficient * part.shares
+            shares[part.rows] += coefficient * part.weights
         factors = np.divide(shares, self._weight, out=shares, where=self._weight > 0)
         return np.asarray(factors / factors.mean())
 
@@ -544,14 +398,14 @@ class SurrogateLosses:
         """
         owner = np.full(self._n_rows, -1)
         for k, part in enumerate(self._parts):
-            shared = owner[part.rows]
+            shared = owner[part.all_rows]
             if (shared >= 0).any():
                 raise ValueError(
                     f"{self.names[shared.max()]} and {self.names[k]} share rows, and only "
                     f"surrogates of different rows are moved one by one: use "
                     f"estimator='interpolation', or other surrogates."
                 )
-            owner[part.rows] = k
+            owner[part.all_rows] = k
 
     def move(self, scores: Float, targets: Float) -> tuple[Float, Bool]:
         r"""Shift the margins of each surrogate's rows so that it has a target value.
@@ -578,21 +432,11 @@ class SurrogateLosses:
         )
         is_out_of_range = np.isnan(shifts)
         for part, shift in zip(self._parts, np.where(is_out_of_range, 0.0, shifts), strict=True):
-            part.shift(moved, shift)
+            moved[part.rows] += part.signs * shift
         return moved, is_out_of_range
 
 
-def _select(surrogates: Sequence[Surrogate], rows: Rows) -> Sequence[Bool]:
-    """Find the labelled rows of each surrogate."""
-    cells = Cells(rows, [[selector.key for selector in one.on] for one in surrogates])
-    views = [cells.views[v] for v in cells.view_of]
-    return [
-        cells.select(view, one.on)[view.small_codes] & (rows.y >= 0)
-        for one, view in zip(surrogates, views, strict=True)
-    ]
-
-
-def _bind(one: Surrogate, rows: Rows, selected: Bool, what: str) -> Part:
+def _bind(one: Surrogate, rows: Rows, selected: Bool, what: str) -> MeanLoss:
     """Take the rows of a surrogate, or refuse a surrogate without any."""
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
     inside = np.flatnonzero(selected & (weight > 0))
@@ -611,16 +455,14 @@ def _bind(one: Surrogate, rows: Rows, selected: Bool, what: str) -> Part:
             f"and {int((~is_positive).sum())} negative {what} rows: give on= both classes."
         )
     positive, negative = inside[is_positive], inside[~is_positive]
-    return QuantileLoss(
+    return MeanLoss(
+        MARGIN_LOSSES["hinge"],
+        negative,
+        np.full(negative.size, -1.0),
+        weight[negative] / weight[negative].sum(),
+        one.recall,
         positive,
         weight[positive] / weight[positive].sum(),
-        MeanLoss(
-            MARGIN_LOSSES["hinge"],
-            negative,
-            np.full(negative.size, -1.0),
-            weight[negative] / weight[negative].sum(),
-        ),
-        one.recall,
     )
 
 

@@ -15,33 +15,20 @@ import ast
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar
 
-from gbm_constrained.constraints.base import (
-    NotTextError,
-    Quotient,
-    Rate,
-    write_expression,
-    write_number,
-)
+from gbm_constrained.constraints.base import Quotient, Rate
 from gbm_constrained.constraints.text import (
     FUNCTIONS,
     RATES,
     Function,
     Reader,
     make_error,
-    write_call,
-    write_selectors,
-    write_value,
 )
 from gbm_constrained.constraints.text import format_constraint as format_constraint
 from gbm_constrained.constraints.text import parse_constraint as parse_constraint
 from gbm_constrained.constraints.text import parse_constraints as parse_constraints
-from gbm_constrained.metrics.base import Metric, MetricValue
+from gbm_constrained.constraints.writing import NotTextError
+from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.callables import (
-    BalancedAccuracy,
-    FBeta,
-    MacroF1,
-    MeanOfRecalls,
-    MicroF1,
     balanced_accuracy,
     f1_macro,
     f1_micro,
@@ -64,13 +51,7 @@ FUNCTIONS.update({name: Function(make) for name, make in NAMES.items()})  # Of c
 
 
 class MetricReader(Reader):
-    """Walk over the syntax tree of a metric.
-
-    Parameters
-    ----------
-    text, labels
-        As in :func:`parse_metric`.
-    """
+    """Walk over the syntax tree of a metric; the arguments are those of `parse_metric`."""
 
     functions: ClassVar = {**RATES, **{name: Function(make) for name, make in NAMES.items()}}
     meant_otherwise: ClassVar = {
@@ -85,9 +66,6 @@ class MetricReader(Reader):
     }
     kind: ClassVar = "metric"
     others: ClassVar = f"must be one of {', '.join([*NAMES, 'cost'])}, or a rate such as recall"
-
-    def __init__(self, text: str, labels: Mapping[Any, Hashable] | None) -> None:
-        super().__init__(text, labels, None)
 
     def read_metric(self) -> Metric | Rate | Quotient:
         """Read the one metric of the text."""
@@ -159,41 +137,9 @@ def format_metric(metric: Metric | Rate | Quotient) -> str:
     if not isinstance(metric, (Metric, Rate, Quotient)):
         raise TypeError(f"metric must be a metric such as g_mean(), or a rate: {metric!r}.")
     try:
-        text = write_expression(metric)
+        text = metric.to_python()
         if parse_metric(text) != metric:
             raise NotTextError("it was not made by the functions of gbm_constrained alone")
     except ValueError as reason:
         raise ValueError(f"{metric} cannot be written as text: {reason}.") from None
     return text
-
-
-@write_expression.register
-def _(value: MetricValue) -> str:
-    return write_expression(value.metric)
-
-
-@write_expression.register
-def _(metric: MeanOfRecalls) -> str:
-    return write_call(metric.name, on=write_selectors(metric.on))
-
-
-@write_expression.register
-def _(metric: BalancedAccuracy) -> str:
-    return write_call("balanced_accuracy", on=write_selectors(metric.on))
-
-
-@write_expression.register
-def _(metric: MacroF1) -> str:
-    return write_call("f1_macro", on=write_selectors(metric.on))
-
-
-@write_expression.register
-def _(metric: MicroF1) -> str:
-    default = None if metric.default is None else write_value(metric.default)
-    return write_call("f1_micro", default=default, on=write_selectors(metric.on))
-
-
-@write_expression.register
-def _(metric: FBeta) -> str:
-    label = [] if metric.label is None else [write_value(metric.label)]
-    return write_call("f_beta", write_number(metric.beta), *label, on=write_selectors(metric.on))

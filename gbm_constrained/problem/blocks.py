@@ -33,6 +33,7 @@ from gbm_constrained.problem.functionals import (
 from gbm_constrained.problem.kernels import over_classes
 
 _Member: TypeAlias = tuple[float, FunctionalInView, Codes]  # With a factor and cells that count.
+_Entries: TypeAlias = tuple[Float, Codes]  # Coefficients, and their positions.
 
 
 def find_row_properties(
@@ -46,52 +47,46 @@ def find_row_properties(
     A row is given by the coefficients of its functionals. Directions of one curve have one proxy,
     the bounded one: it serves directions of both signs, of which one rewards errors.
     """
-    reached = [
-        [(one, _cells_reached(one.view, one.predicted, one.imitation)) for one in found.in_views]
-        for found in functionals
-    ]
-    found = [_properties_of_row(cells, reached, row) for row in rows]
-    widths, touched, *properties = zip(*found, strict=True) if found else [()] * 5
-    may, must, splits = (np.array(of, dtype=bool) for of in properties)
+    reached = [[(one, _cells_reached(one)) for one in found.in_views] for found in functionals]
+    ranges: list[_Entries] = []
+    properties = np.zeros((len(rows), 3), dtype=bool)
+    for i, row in enumerate(rows):
+        by_view: dict[int, list[_Member]] = {}
+        for k, a in row.items():
+            for one, at in reached[k]:
+                by_view.setdefault(one.view.cells.start, []).append((a, one, at))
+        values, columns = [np.zeros(0)], [np.zeros(0, dtype=np.intp)]
+        for start in sorted(by_view):
+            (width, at), of_view = _properties_in_view(cells, by_view[start])
+            values.append(width)
+            columns.append(at)
+            properties[i] |= of_view
+        ranges.append((np.concatenate(values), np.concatenate(columns)))
+    may_reward, must_reward, splits = properties.T
     return {
-        "cost_range": make_csr(widths, touched, len(cells)),
-        "may_reward_errors": may | is_curved,
-        "must_reward_errors": must & ~is_curved,
-        "splits_targets": splits,
+        "cost_range": make_csr(ranges, len(cells)),
+        "may_reward_errors": may_reward | is_curved,
+        "must_reward_errors": must_reward & ~is_curved,
+        "splits_targets": splits.copy(),
     }
 
 
-def make_csr(values: Sequence[Float], columns: Sequence[Codes], width: int) -> Any:
-    """Make a sparse matrix of the values of each row, given their columns."""
-    ends = np.cumsum([0, *(at.size for at in columns)])
-    empty: list[Any] = [np.zeros(0)]
-    return sparse.csr_array(
-        (np.concatenate(values or empty), np.concatenate(columns or empty).astype(np.intp), ends),
-        shape=(len(columns), width),
-    )
-
-
-def _properties_of_row(
-    cells: Cells,
-    reached: Sequence[Sequence[tuple[FunctionalInView, Codes]]],
-    row: Mapping[int, float],
-) -> tuple[Float, Codes, bool, bool, bool]:
-    """Find the positive cost ranges of a row, their cells, and its three properties."""
-    by_view: dict[int, list[_Member]] = {}
-    for k, a in row.items():
-        for one, at in reached[k]:
-            by_view.setdefault(one.view.cells.start, []).append((a, one, at))
-    found = [_properties_in_view(cells, by_view[start]) for start in sorted(by_view)]
-    nothing = np.zeros(0), np.zeros(0, dtype=np.intp), False, False, False
-    widths, touched, *properties = zip(*(found or [nothing]), strict=True)
-    may, must, splits = map(any, properties)
-    return np.concatenate(widths), np.concatenate(touched), may, must, splits
+def make_csr(rows: Sequence[_Entries], width: int) -> Any:
+    """Make a sparse matrix of the values of each row, given with their columns."""
+    ends = np.cumsum([0, *(columns.size for _, columns in rows)])
+    values = np.concatenate([np.zeros(0), *(values for values, _ in rows)])
+    columns = np.concatenate([np.zeros(0, dtype=np.intp), *(columns for _, columns in rows)])
+    return sparse.csr_array((values, columns.astype(np.intp), ends), shape=(len(rows), width))
 
 
 def _properties_in_view(
     cells: Cells, members: Sequence[_Member]
-) -> tuple[Float, Codes, bool, bool, bool]:
-    """Find the properties of the part of a row in one view."""
+) -> tuple[_Entries, tuple[bool, bool, bool]]:
+    """Find the positive cost ranges of a row in one view, their cells, and its properties there.
+
+    The properties are those of ``LinearConstraints``: whether the row may reward errors, must
+    reward errors, and splits targets.
+    """
     view = members[0][1].view
     # A row compares few of many groups, and all labels of a group are taken together.
     parts = [at for _, _, at in members]
@@ -102,40 +97,29 @@ def _properties_in_view(
         combined += a * one.predicted[at]
         imitation += a * one.imitation[at]
     own = combined - imitation if (imitation >= 0).all() else combined
-    is_rewarded = _find_rewarded(own, cells.labels[view.cells][at])
-    least = over_classes(np.minimum, own)
+    labels, least = cells.labels[view.cells][at], over_classes(np.minimum, own)
+    # A row rewards errors on cells where an own label costs most, or may do so without labels.
+    most, of_label = over_classes(np.maximum, own), own[np.arange(at.size), np.maximum(labels, 0)]
+    is_rewarded = (most > least) & ((labels < 0) | (of_label >= most))
     suits: Bool = (own <= least[:, None]) | ~is_rewarded[:, None]
-    by_label = suits.reshape(_n_labels(view), at.size // _n_labels(view), cells.classes.size)
+    by_label = suits.reshape(view.n_labels, -1, cells.classes.size)
     largest = over_classes(np.maximum, combined)
     width = largest - over_classes(np.minimum, combined)
     differs = np.flatnonzero(width)
-    return (
-        width[differs],
-        at[differs] + view.cells.start,
+    return (width[differs], at[differs] + view.cells.start), (
         bool(is_rewarded.any()),
         not by_label.all(axis=0).any(axis=-1).all(),
         bool(((combined < largest[:, None]).sum(axis=1) > 1).any()),
     )
 
 
-def _n_labels(view: View) -> int:
-    """Count the levels of the label, the first attribute of every view."""
-    return int(view.levels["label"][-1]) + 1
-
-
-def _cells_reached(view: View, *tables: Float) -> Codes:
-    """Find the cells with entries in tables, and those with another label alone."""
-    others = len(view) // _n_labels(view)
-    has_entry = np.any([table.any(axis=1) for table in tables], axis=0)
+def _cells_reached(found: FunctionalInView) -> Codes:
+    """Find the cells of a view with coefficients, and those with another label alone."""
+    n_labels = found.view.n_labels
+    others = len(found.view) // n_labels
+    has_entry = found.predicted.any(axis=1) | found.imitation.any(axis=1)
     columns = np.flatnonzero(has_entry.reshape(-1, others).any(axis=0))
-    return np.ravel(np.arange(_n_labels(view))[:, None] * others + columns)
-
-
-def _find_rewarded(cost: Float, labels: Codes) -> Bool:
-    """Find the cells whose errors a row rewards, or whose labels are unknown."""
-    own = cost[np.arange(labels.size), np.maximum(labels, 0)]
-    largest, least = over_classes(np.maximum, cost), over_classes(np.minimum, cost)
-    return np.asarray((largest > least) & ((labels < 0) | (own >= largest)))
+    return np.ravel(np.arange(n_labels)[:, None] * others + columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,57 +157,19 @@ class PairBlock:
         parts = self.parts[np.searchsorted(self.cells, some)]
         return np.bincount(parts, of_cells[some], self.n_parts).astype(np.float64)
 
+    def coefficients(self, term: RatePart, weight: Float) -> _Entries | None:
+        """Compute the coefficients of a pair rate in the table; None where it is of another one.
 
-def find_pair_blocks(
-    functionals: Iterable[Sequence[RatePart] | None], views: Sequence[View]
-) -> tuple[PairBlock, ...]:
-    """Find the blocks of the pair rates among the terms of all functionals."""
-    ends = [view.cells.stop for view in views]
-    sides: dict[tuple[int, int], list[Codes]] = {}
-    for terms in functionals:
-        for term in terms or ():
-            if isinstance(term, WeightedPairs):
-                view = int(np.searchsorted(ends, term.first[0], side="right"))
-                sides.setdefault((view, term.target), []).extend(term.bases)
-    blocks: list[PairBlock] = []
-    for (view, target), compared in sorted(sides.items()):
-        cells = np.unique(np.concatenate(compared))
-        membership = np.array([np.isin(cells, side, assume_unique=True) for side in compared])
-        parts = np.unique(membership, axis=1, return_inverse=True)[1].ravel()
-        start = blocks[-1].entries.stop if blocks else 0
-        blocks.append(PairBlock(view, target, cells, parts, start))
-    return tuple(blocks)
-
-
-def pair_matrix(
-    blocks: Sequence[PairBlock], functionals: Sequence[Sequence[RatePart] | None], weight: Float
-) -> Any:
-    """Compute the coefficients of functionals in the flat tables, csr_array (n, n_pairs).
-
-    Functionals are given by their terms, and `weight` has the weight of each cell of all views.
-    """
-    rows = [_pair_coefficients(blocks, terms, weight) for terms in functionals]
-    values, columns = zip(*rows, strict=True) if rows else ((), ())
-    found = make_csr(values, columns, blocks[-1].entries.stop if blocks else 0)
-    found.sum_duplicates()
-    found.eliminate_zeros()  # A stored zero times the NaN of an empty cell would be NaN.
-    return found
-
-
-def _pair_coefficients(
-    blocks: Sequence[PairBlock], terms: Sequence[RatePart] | None, weight: Float
-) -> tuple[Float, Codes]:
-    """Compute the coefficients of one functional, and the positions of their entries."""
-    values, columns = [np.zeros(0)], [np.zeros(0, dtype=np.intp)]
-    for term in terms or ():
-        if isinstance(term, WeightedPairs):
-            block = next(b for b in blocks if b.target == term.target and term.first[0] in b.cells)
-            u, v = (block.sum(weight, side) for side in term.bases)
-            shares = np.outer(u / u.sum(), v / v.sum()).ravel()
-            at = np.flatnonzero(shares)
-            values.append(term.coefficient * shares[at])
-            columns.append(block.start + at)
-    return np.concatenate(values), np.concatenate(columns)
+        `weight` has the weight of each cell of all views.
+        """
+        if not isinstance(term, WeightedPairs):
+            return None
+        if term.target != self.target or term.first[0] not in self.cells:
+            return None
+        u, v = (self.sum(weight, side) for side in term.bases)
+        shares = np.outer(u / u.sum(), v / v.sum()).ravel()
+        at = np.flatnonzero(shares)
+        return term.coefficient * shares[at], self.start + at
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,67 +194,65 @@ class ResidualBlock:
         """Positions of the entries of the flat table, (n_cells * bins,)."""
         return slice(self.start, self.start + (self.cells.stop - self.cells.start) * self.bins)
 
-    def table(self, of_entries: Float) -> Float:
-        """Shape what all entries have as the table of the block, (..., n_cells, bins)."""
-        own = of_entries[..., self.entries]
-        return own.reshape(*own.shape[:-1], -1, self.bins)
+    def coefficients(self, term: RatePart, weight: Float) -> _Entries | None:
+        """Compute the coefficients of a mean residual; None where it is of another table.
+
+        `weight` has the weight of each cell of all views.
+        """
+        if not isinstance(term, MeanResidual) or term.bins != self.bins:
+            return None
+        if not self.cells.start <= term.cells[0] < self.cells.stop:
+            return None
+        at = term.cells[weight[term.cells] > 0.0]
+        entries = self.start + (at - self.cells.start) * self.bins + term.position
+        return term.coefficient * weight[at] / weight[at].sum(), entries
 
 
-def find_residual_blocks(
+def find_blocks(
     functionals: Iterable[Sequence[RatePart] | None], views: Sequence[View]
-) -> tuple[ResidualBlock, ...]:
-    """Find the blocks of the mean residuals among the terms of all functionals."""
+) -> tuple[tuple[PairBlock, ...], tuple[ResidualBlock, ...]]:
+    """Find the blocks of the pair rates and of the mean residuals among terms of functionals."""
     ends = [view.cells.stop for view in views]
-    kinds = {
-        (int(np.searchsorted(ends, term.cells[0], side="right")), term.bins)
-        for terms in functionals
-        for term in terms or ()
-        if isinstance(term, MeanResidual)
-    }
-    blocks: list[ResidualBlock] = []
-    for view, bins in sorted(kinds):
-        start = blocks[-1].entries.stop if blocks else 0
-        blocks.append(ResidualBlock(view, bins, views[view].cells, start))
-    return tuple(blocks)
+    sides: dict[tuple[int, int], list[Codes]] = {}
+    bins: set[tuple[int, int]] = set()
+    for term in (term for terms in functionals for term in terms or ()):
+        view = int(np.searchsorted(ends, term.bases[0][0], side="right"))
+        if isinstance(term, WeightedPairs):
+            sides.setdefault((view, term.target), []).extend(term.bases)
+        elif isinstance(term, MeanResidual):
+            bins.add((view, term.bins))
+    pairs: list[PairBlock] = []
+    for (view, target), compared in sorted(sides.items()):
+        cells = np.unique(np.concatenate(compared))
+        membership = np.array([np.isin(cells, side, assume_unique=True) for side in compared])
+        parts = np.unique(membership, axis=1, return_inverse=True)[1].ravel()
+        start = pairs[-1].entries.stop if pairs else 0
+        pairs.append(PairBlock(view, target, cells, parts, start))
+    residuals: list[ResidualBlock] = []
+    for view, n_bins in sorted(bins):
+        start = residuals[-1].entries.stop if residuals else 0
+        residuals.append(ResidualBlock(view, n_bins, views[view].cells, start))
+    return tuple(pairs), tuple(residuals)
 
 
-def residual_matrix(
-    blocks: Sequence[ResidualBlock],
+def block_matrix(
+    blocks: Sequence[PairBlock] | Sequence[ResidualBlock],
     functionals: Sequence[Sequence[RatePart] | None],
     weight: Float,
 ) -> Any:
-    """Compute the coefficients of functionals in the flat tables, csr_array (n, n_entries).
+    """Compute the coefficients of functionals in the flat tables of blocks, csr_array.
 
     Functionals are given by their terms, and `weight` has the weight of each cell of all views.
     """
-    rows = [_residual_coefficients(blocks, terms, weight) for terms in functionals]
-    values, columns = zip(*rows, strict=True) if rows else ((), ())
-    return make_csr(values, columns, blocks[-1].entries.stop if blocks else 0)
-
-
-def _residual_coefficients(
-    blocks: Sequence[ResidualBlock], terms: Sequence[RatePart] | None, weight: Float
-) -> tuple[Float, Codes]:
-    """Compute the coefficients of one functional, and the positions of their entries."""
-    values, columns = [np.zeros(0)], [np.zeros(0, dtype=np.intp)]
-    for term in terms or ():
-        if not isinstance(term, MeanResidual):
-            continue
-        block = next(
-            b
-            for b in blocks
-            if b.bins == term.bins and b.cells.start <= term.cells[0] < b.cells.stop
-        )
-        at = term.cells[weight[term.cells] > 0.0]
-        values.append(term.coefficient * weight[at] / weight[at].sum())
-        columns.append(block.start + (at - block.cells.start) * block.bins + term.position)
-    return np.concatenate(values), np.concatenate(columns)
-
-
-def largest_by_cell(blocks: Sequence[ResidualBlock], coefficients: Float, n_cells: int) -> Float:
-    """Find the size of the largest coefficient of each cell, (..., n_cells)."""
-    found = np.zeros((*coefficients.shape[:-1], n_cells))
-    for block in blocks:
-        own = np.abs(block.table(coefficients)).max(axis=-1)
-        found[..., block.cells] = np.maximum(found[..., block.cells], own)
-    return found
+    rows: list[_Entries] = []
+    for terms in functionals:
+        found = [one.coefficients(term, weight) for term in terms or () for one in blocks]
+        values, columns = [np.zeros(0)], [np.zeros(0, dtype=np.intp)]
+        for of_term, at in (entries for entries in found if entries is not None):
+            values.append(of_term)
+            columns.append(at)
+        rows.append((np.concatenate(values), np.concatenate(columns)))
+    matrix = make_csr(rows, blocks[-1].entries.stop if blocks else 0)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()  # A stored zero times the NaN of an empty cell would be NaN.
+    return matrix

@@ -21,7 +21,7 @@ amount. Tables have the rows of all measures, one measure after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -35,16 +35,13 @@ from gbm_constrained.data.cells import MOST_CELLS, Cells, View
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.problem.blocks import (
-    find_pair_blocks,
-    find_residual_blocks,
+    block_matrix,
+    find_blocks,
     find_row_properties,
     make_csr,
-    pair_matrix,
-    residual_matrix,
 )
 from gbm_constrained.problem.functionals import (
     Functional,
-    FunctionalCompiler,
     FunctionalInView,
     Group,
     GroupFinder,
@@ -52,6 +49,7 @@ from gbm_constrained.problem.functionals import (
     SmallGroupWarning,
     check_number_of_groups,
     columns_by,
+    compile_rate,
     unique_names,
 )
 from gbm_constrained.problem.linear_constraints import Curve, Curves, LinearConstraints
@@ -80,19 +78,14 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key | Amount | None]:
         for source in set(term.data_sets) & set(rows.sources):
             amount = [term.amount.column] if term.amount is not None else []
             for name in (*by, *(column.name for column in term.columns), *amount):
-                _check_column_of_data_set(constraint, rows, source, name)
+                if not rows.has_column(source, name):
+                    raise ValueError(
+                        f"{constraint}: column {name!r} is not known of the rows of data set "
+                        f"{source!r}. Rows of data sets have groups only from columns of X, as "
+                        f"sensitive_features are of the training rows: make it a column of X."
+                    )
     of_ones = [None] if any(term.amount is None for term in constraint.terms) else []
     return list(dict.fromkeys([*of_ones, *keys]))
-
-
-def _check_column_of_data_set(constraint: Constraint, rows: Rows, source: str, name: Any) -> None:
-    """Refuse groups of rows of a data set that has no column of them."""
-    if not rows.has_column(source, name):
-        raise ValueError(
-            f"{constraint}: column {name!r} is not known of the rows of data set "
-            f"{source!r}. Rows of data sets have groups only from columns of X, as "
-            f"sensitive_features are of the training rows: make it a column of X."
-        )
 
 
 def compile_constraints(
@@ -136,11 +129,21 @@ def compile_constraints(
     try:
         for j, constraint in enumerate(constraints):
             if like is not None and needs[j] is None:
-                view = cells.views[cells.view_of[j]]
-                programme.add_undefined(view, like.spans[j], like.groups[j])
+                # All functionals are undefined on these rows.
+                nowhere = FunctionalInView.of(cells.views[cells.view_of[j]], cells.classes.size)
+                nothing = Functional((nowhere,), np.nan, None)
+                n_functionals = like.spans[j].stop - like.spans[j].start
+                programme.close([nothing] * n_functionals, like.groups[j])
             else:
                 views = cells.views_by_amount(j)
-                programme.add(constraint, views, None if like is None else like.groups[j])
+                known = None if like is None else like.groups[j]
+                try:
+                    programme.add(constraint, views, known)
+                except ValueError as error:
+                    message = str(error)
+                    if str(constraint) not in message:
+                        message = f"{constraint}: {message}"
+                    raise type(error)(message) from None
     finally:  # An error may be about what small groups leave.
         if warning is not None:
             warning.warn(programme.small)
@@ -156,39 +159,26 @@ class _Programme:
     spans: list[slice] = field(default_factory=list)
     groups: list[tuple[Group, ...]] = field(default_factory=list)
     small: list[SmallGroup] = field(default_factory=list)
-    rows: list[Mapping[int, float]] = field(default_factory=list)
-    bounds: list[float] = field(default_factory=list)
-    units: list[float] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    owner: list[int] = field(default_factory=list)
+    # Coefficients, right-hand side, unit, name and constraint of each row.
+    rows: list[tuple[Mapping[int, float], float, float, str, int]] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
 
     def add(self, constraint: Constraint, views: Views, known: Sequence[Group] | None) -> None:
         """Compile a constraint; `known` are the groups of the training rows."""
-        try:
-            self._compile(constraint, views, known)
-        except ValueError as error:
-            message = str(error)
-            if str(constraint) not in message:
-                message = f"{constraint}: {message}"
-            raise type(error)(message) from None
-
-    def _compile(
-        self, constraint: Constraint, views: Views, known: Sequence[Group] | None
-    ) -> None:
-        compiler = FunctionalCompiler(self.cells)
         groups: Sequence[Group] = ()
         if constraint.expression.compares_groups:
-            finder = GroupFinder(constraint, views, compiler)
+            finder = GroupFinder(constraint, views, self.cells)
             try:
                 groups = finder.find() if known is None else finder.find_further(known)
             finally:
                 self.small += finder.small
-        undefined = _refuse_undefined(constraint) if known is None else _undefined_is_nan
+        refused = constraint if known is None else None
         functionals = constraint.expression.functionals(groups)
         start = len(self.functionals)
-        found = [compiler.compile(rate, views, group, undefined) for rate, group in functionals]
-        self._close(found, groups)
+        found = [
+            compile_rate(self.cells, rate, views, group, refused) for rate, group in functionals
+        ]
+        self.close(found, groups)
         names = [
             str(rate if group is None else rate.restrict(*group.selectors))
             for rate, group in functionals
@@ -202,13 +192,8 @@ class _Programme:
         for curved in constraint.branches(at) if constraint.expression.is_curved else ():
             self._add_curve(constraint, curved, dict(zip(at, names, strict=True)))
 
-    def add_undefined(self, view: View, span: slice, groups: tuple[Group, ...]) -> None:
-        """Add a constraint whose functionals are all undefined on these rows."""
-        nowhere = FunctionalInView.of(view, self.cells.classes.size)
-        nothing = Functional((nowhere,), np.nan, None)
-        self._close([nothing] * (span.stop - span.start), groups)
-
-    def _close(self, functionals: Sequence[Functional], groups: Sequence[Group]) -> None:
+    def close(self, functionals: Sequence[Functional], groups: Sequence[Group]) -> None:
+        """Add the functionals and the groups of a constraint."""
         start = len(self.functionals)
         self.functionals += functionals
         self.spans.append(slice(start, len(self.functionals)))
@@ -220,107 +205,70 @@ class _Programme:
         constants = {k: self.functionals[k].constant for k in defined}
         if np.isnan(list(constants.values())).any():
             return
-        self.rows.append(defined)
-        self.bounds.append(row.bound / unit - sum(a * constants[k] for k, a in defined.items()))
-        self.units.append(unit)
-        self.names.append(row.name)
-        self.owner.append(len(self.spans) - 1)
+        right = row.bound / unit - sum(a * constants[k] for k, a in defined.items())
+        self.rows.append((defined, right, unit, row.name, len(self.spans) - 1))
 
     def _add_curve(self, constraint: Constraint, row: CurvedRow, names: dict[int, str]) -> None:
         """Add the directions of a curved row, unless one of its functionals is undefined."""
         if np.isnan([self.functionals[k].constant for k in row.at]).any():
             return
-        curve = Curve.of(row, len(self.rows))
+        curve = Curve(row, len(self.rows))
         for i, sign in curve.directions:
-            self.rows.append({row.at[i]: sign})
-            self.bounds.append(row.bound)
-            self.units.append(1.0)
-            self.names.append(f"{'-' if sign < 0 else ''}{names[row.at[i]]} in {constraint}")
-            self.owner.append(len(self.spans) - 1)
+            name = f"{'-' if sign < 0 else ''}{names[row.at[i]]} in {constraint}"
+            self.rows.append(({row.at[i]: sign}, row.bound, 1.0, name, len(self.spans) - 1))
         self.curves.append(curve)
 
     def assemble(self, constraints: Sequence[Constraint]) -> LinearConstraints:
         """Assemble functionals and rows as matrices."""
         cells, functionals = self.cells, self.functionals
         n_cells, n_classes = len(cells), cells.classes.size
-        names = tuple(unique_names(self.names))
+        rows, bounds, units, row_names, owner = (
+            zip(*self.rows, strict=True) if self.rows else ((),) * 5
+        )
+        names = tuple(unique_names(row_names))
         terms = [one.terms for one in functionals]
-        blocks = find_pair_blocks(terms, cells.views)
-        residual_blocks = find_residual_blocks(terms, cells.views)
+        pair_blocks, residual_blocks = find_blocks(terms, cells.views)
         curves = Curves(len(self.rows), tuple(self.curves))
         return LinearConstraints(
             constraints=tuple(constraints),
-            U=_stack(
-                [
-                    [(one.view.cells.start * n_classes, one.predicted) for one in found.in_views]
-                    for found in functionals
-                ],
-                n_cells * n_classes,
-            ),
-            V=_stack(
-                [
-                    [(one.view.cells.start, one.loss) for one in found.in_views]
-                    for found in functionals
-                ],
-                n_cells,
-            ),
-            Q=pair_matrix(blocks, terms, cells.weight),
-            pair_blocks=blocks,
-            S=residual_matrix(residual_blocks, terms, cells.weight),
+            tables={
+                "predicted": _stack(functionals, "predicted", n_cells, n_classes),
+                "loss": _stack(functionals, "loss", n_cells, 1),
+                "pairs": block_matrix(pair_blocks, terms, cells.weight),
+                "residuals": block_matrix(residual_blocks, terms, cells.weight),
+            },
+            pair_blocks=pair_blocks,
             residual_blocks=residual_blocks,
             constant=np.array([one.constant for one in functionals]),
             R=make_csr(
-                [np.array(list(row.values()), dtype=np.float64) for row in self.rows],
-                [np.array(list(row), dtype=np.intp) for row in self.rows],
+                [(np.array([*row.values()]), np.array([*row], np.intp)) for row in rows],
                 len(functionals),
             ),
-            b=np.array(self.bounds),
-            unit=np.array(self.units),
+            b=np.array(bounds),
+            unit=np.array(units),
             rows=names,
             all_rows=names,
-            owner=np.array(self.owner, dtype=np.intp),
+            owner=np.array(owner, dtype=np.intp),
             spans=tuple(self.spans),
             groups=tuple(self.groups),
-            **find_row_properties(cells, functionals, self.rows, curves.is_curved),
+            **find_row_properties(cells, functionals, rows, curves.is_curved),
             terms=tuple(terms),
             small=tuple(self.small),
             curves=curves,
         )
 
 
-class NoRowsError(ValueError):
-    """Error of a rate that is taken over no rows."""
-
-
-def _undefined_is_nan(reason: str) -> float:
-    """Return NaN for a rate over no rows."""
-    return np.nan
-
-
-def _refuse_undefined(constraint: Constraint) -> Callable[[str], float]:
-    """Make a function that refuses a rate over no rows, with its remedy."""
-
-    def refuse(reason: str) -> float:
-        is_empty = reason == "at all"
-        remedy = (
-            "it rows with positive weight" if is_empty else "those rows positive sample_weight"
-        )
-        taken = "no rows at all" if is_empty else f"rows {reason} (a class without weight?)"
-        raise NoRowsError(
-            f"{constraint} is taken over {taken}: drop the constraint, or give {remedy}."
-        )
-
-    return refuse
-
-
-def _stack(tables: Sequence[Sequence[tuple[int, Float]]], width: int) -> Any:
-    """Make a sparse matrix with the entries of some tables in each row, each from a column on."""
-    values, columns = [], []
-    for of_row in tables:
-        flat = [(start, np.ravel(table)) for start, table in of_row]
-        values.append(np.concatenate([table[table != 0.0] for _, table in flat]))
-        columns.append(np.concatenate([np.flatnonzero(table) + start for start, table in flat]))
-    return make_csr(values, columns, width)
+def _stack(functionals: Sequence[Functional], name: str, n_cells: int, n_columns: int) -> Any:
+    """Make a sparse matrix of one kind of coefficients, each row from those of several views."""
+    rows = []
+    for found in functionals:
+        values, columns = [], []
+        for one in found.in_views:
+            table = getattr(one, name).ravel()
+            values.append(table[table != 0.0])
+            columns.append(np.flatnonzero(table) + one.view.cells.start * n_columns)
+        rows.append((np.concatenate(values), np.concatenate(columns)))
+    return make_csr(rows, n_cells * n_columns)
 
 
 MOST_JOINT_CELLS = 200

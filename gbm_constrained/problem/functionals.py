@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.base import Constraint, Rate
 from gbm_constrained.constraints.comparisons import Grouped, Paired
 from gbm_constrained.constraints.rates import BinResidual
 from gbm_constrained.constraints.selectors import (
@@ -27,7 +28,6 @@ from gbm_constrained.constraints.selectors import (
     Amount,
     Column,
     Columns,
-    LinearCombination,
     RankedAbove,
     Selector,
     Term,
@@ -91,20 +91,19 @@ class SmallGroup:
 
 def quote_lookalikes(groups: Sequence[Group]) -> list[Group]:
     """Quote the texts of groups that look alike, such as the number 0 and the text "0"."""
-    looks = [normalize_text(str(group)) for group in groups]
-    times = Counter(looks)
-    quoted = [
-        replace(group, quote=repr) if times[look] > 1 else group
-        for group, look in zip(groups, looks, strict=True)
-    ]
+
+    def normalize_form(text: str) -> str:
+        return unicodedata.normalize("NFC", text)
+
     # Two forms of one letter look alike in quotes, too.
-    again = Counter(unicodedata.normalize("NFC", str(group)) for group in quoted)
-    return [
-        replace(group, quote=ascii)
-        if again[unicodedata.normalize("NFC", str(group))] > 1
-        else group
-        for group in quoted
-    ]
+    for quote, normalize in ((repr, normalize_text), (ascii, normalize_form)):
+        looks = [normalize(str(group)) for group in groups]
+        times = Counter(looks)
+        groups = [
+            replace(group, quote=quote) if times[look] > 1 else group
+            for group, look in zip(groups, looks, strict=True)
+        ]
+    return list(groups)
 
 
 def unique_names(things: Iterable[Any]) -> list[str]:
@@ -116,62 +115,13 @@ def unique_names(things: Iterable[Any]) -> list[str]:
     return names
 
 
-def name_functionals(
-    constraints: Sequence[Constraint],
-    spans: Sequence[slice],
-    groups: Sequence[Sequence[Group]],
-) -> list[str]:
-    """Name the functionals of constraints, which are rates of all rows or of groups."""
-    names: list[str] = []
-    for c, span, of_constraint in zip(constraints, spans, groups, strict=True):
-        found = [str(rate) for rate in c.rates]
-        if isinstance(c.expression, Grouped):
-            of_groups = [
-                str(rate.restrict(*g.selectors)) for g in of_constraint for rate in c.rates
-            ]
-            found = of_groups + found
-        names += found[: span.stop - span.start]  # The last rates are those of all rows.
-    return unique_names(names)
-
-
 @dataclass(frozen=True, eq=False)
-class WeightedFraction:
-    """One fraction in a rate: ``coefficient * weight with event / weight inside``.
-
-    Given the rows inside, the event is a Bernoulli variable of each row: the base of exact
-    intervals and tests.
+class MeanOfRows:
+    """One mean in a rate.
 
     Parameters
     ----------
-    coefficient : Factor of the fraction.
-    cells : Cells that the fraction is taken over, counted over all views.
-    event : (len(cells), n_classes). Whether the event happens to rows of a cell that are predicted
-        as a class; of a cost, its share of the largest one.
-    largest_amount : Cap of the amounts that rows count for, infinite without a cap; None where
-        rows count as one.
-    mean_amount : Mean amount of the rows of a cost, which is a factor of the coefficient; None of
-        what is no cost in amounts.
-    """
-
-    coefficient: float
-    cells: Codes
-    event: Bool | Float
-    largest_amount: float | None = None
-    mean_amount: float | None = None
-
-    @property
-    def bases(self) -> tuple[Codes, ...]:
-        """Sets of cells that the fraction is taken over."""
-        return (self.cells,)
-
-
-@dataclass(frozen=True, eq=False)
-class MeanLoss:
-    """One mean loss in a rate: ``coefficient * weighted mean of the cross-entropy inside``.
-
-    Parameters
-    ----------
-    coefficient : Factor of the mean loss.
+    coefficient : Factor of the mean.
     cells : Cells that the mean is taken over, counted over all views.
     """
 
@@ -182,6 +132,47 @@ class MeanLoss:
     def bases(self) -> tuple[Codes, ...]:
         """Sets of cells that the mean is taken over."""
         return (self.cells,)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedFraction(MeanOfRows):
+    """One fraction in a rate: ``coefficient * weight with event / weight inside``.
+
+    Given the rows inside, the event is a Bernoulli variable of each row: the base of exact
+    intervals and tests.
+
+    Parameters
+    ----------
+    event : (len(cells), n_classes). Whether the event happens to rows of a cell that are predicted
+        as a class; of a cost, its share of the largest one.
+    largest_amount : Cap of the amounts that rows count for, infinite without a cap; None where
+        rows count as one.
+    mean_amount : Mean amount of the rows of a cost, which is a factor of the coefficient; None of
+        what is no cost in amounts.
+    """
+
+    event: Bool | Float
+    largest_amount: float | None = None
+    mean_amount: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class MeanLoss(MeanOfRows):
+    """One mean loss in a rate: ``coefficient * weighted mean of the cross-entropy inside``."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeanResidual(MeanOfRows):
+    """One mean residual of a bin in a rate: ``coefficient * mean of 1[p in bin] (y - p) inside``.
+
+    Parameters
+    ----------
+    bins : Number of bins of the probability of the positive class.
+    position : Position of the bin.
+    """
+
+    bins: int
+    position: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,36 +197,7 @@ class WeightedPairs:
         return self.first, self.second
 
 
-@dataclass(frozen=True, eq=False)
-class MeanResidual:
-    """One mean residual of a bin in a rate: ``coefficient * mean of 1[p in bin] (y - p) inside``.
-
-    Parameters
-    ----------
-    coefficient : Factor of the mean.
-    cells : Cells that the mean is taken over, counted over all views.
-    bins : Number of bins of the probability of the positive class.
-    position : Position of the bin.
-    """
-
-    coefficient: float
-    cells: Codes
-    bins: int
-    position: int
-
-    @property
-    def bases(self) -> tuple[Codes, ...]:
-        """Sets of cells that the mean is taken over."""
-        return (self.cells,)
-
-
 RatePart: TypeAlias = WeightedFraction | MeanLoss | WeightedPairs | MeanResidual
-
-
-def fractions_of(terms: Sequence[RatePart] | None) -> tuple[WeightedFraction, ...] | None:
-    """Find the terms of a sum of fractions; None for other terms."""
-    parts = tuple(term for term in terms or () if isinstance(term, WeightedFraction))
-    return None if terms is None or len(parts) < len(terms) else parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,145 +246,145 @@ class Functional:
         return sum(float(np.ptp(one.predicted, axis=1).sum()) for one in self.in_views)
 
 
-class FunctionalCompiler:
-    """Compiler of rates to functionals of the cells of a partition."""
+class NoRowsError(ValueError):
+    """Error of a rate that is taken over no rows."""
 
-    def __init__(self, cells: Cells) -> None:
-        self.cells = cells
 
-    def compile(
-        self,
-        rate: LinearCombination,
-        views: Mapping[Amount | None, View],
-        group: Group | None,
-        undefined: Callable[[str], float],
-    ) -> Functional:
-        """Compile a rate, in a group if one is given.
+def compile_rate(
+    cells: Cells,
+    rate: Rate,
+    views: Mapping[Amount | None, View],
+    group: Group | None,
+    constraint: Constraint | None,
+) -> Functional:
+    """Compile a rate, in a group if one is given.
 
-        `views` are those of the amounts that rows count for. `undefined` gives the constant of a
-        rate over no rows, or raises, given words for why.
-        """
-        cells = self.cells
-        maps = {a: FunctionalInView.of(view, cells.classes.size) for a, view in views.items()}
-        terms: list[RatePart] = []
-        for a, term in rate.terms:
-            view = views[term.amount]
-            weight, count = cells.weight[view.cells], cells.count[view.cells]
-            bases = self.base_sets(term, view, group)
-            empty = [base for base in bases if not weight[base].sum() > 0]
-            if empty:
-                is_counted = count[empty[0]].any()
-                constant = undefined("whose total weight is zero" if is_counted else "at all")
-                nothing = [FunctionalInView.of(v, cells.classes.size) for v in views.values()]
-                return Functional(tuple(nothing), constant, None)
-            if isinstance(term.event, RankedAbove):
-                terms.append(self._pairs(a, term.event, bases, view))
-                continue
-            if isinstance(term.event, BinResidual):
-                terms.append(self._residual(a, term.event, bases[0], view))
-                continue
-            terms.append(self._add_mean(maps[term.amount], a, term, bases[0]))
-        return Functional(tuple(maps.values()), rate.constant, tuple(terms))
+    `views` are those of the amounts that rows count for. Where a constraint is given, a rate
+    over no rows is refused in its name; it is undefined otherwise.
+    """
+    maps = {a: FunctionalInView.of(view, cells.classes.size) for a, view in views.items()}
+    terms: list[RatePart] = []
+    for a, term in rate.terms:
+        view = views[term.amount]
+        weight, count = cells.weight[view.cells], cells.count[view.cells]
+        bases = base_sets(cells, term, view, group)
+        empty = [base for base in bases if not weight[base].sum() > 0]
+        if empty:
+            if constraint is not None:
+                what, remedy = "no rows at all", "it rows with positive weight"
+                if count[empty[0]].any():
+                    what = "rows whose total weight is zero (a class without weight?)"
+                    remedy = "those rows positive sample_weight"
+                raise NoRowsError(
+                    f"{constraint} is taken over {what}: drop the constraint, or give {remedy}."
+                )
+            nothing = [FunctionalInView.of(v, cells.classes.size) for v in views.values()]
+            return Functional(tuple(nothing), np.nan, None)
+        if isinstance(term.event, RankedAbove | BinResidual):
+            terms.append(_describe_entries(cells.classes, a, term.event, bases, view))
+        else:
+            terms.append(_add_mean(cells, maps[term.amount], a, term, bases[0]))
+    return Functional(tuple(maps.values()), rate.constant, tuple(terms))
 
-    def _add_mean(
-        self, found: FunctionalInView, coefficient: float, term: Term, inside: Bool
-    ) -> RatePart:
-        """Add a multiple of the mean of a term over some cells, and describe it."""
-        cells, view = self.cells, found.view
-        event = term.event.cost(cells.levels_of(view))
-        largest = None if term.amount is None else term.amount.largest
-        mean = None
-        if term.event.is_cost:
-            unit = max(map(abs, term.event.range))
-            mean = None if term.amount is None else self._mean_amount(view, inside)
-            event, coefficient = event / unit, coefficient * unit * (1.0 if mean is None else mean)
-            largest = None if term.amount is None else math.inf  # The mean has no test of rates.
-        at = np.flatnonzero(inside)
-        share = np.where(inside, cells.weight[view.cells], 0.0)
-        share *= coefficient / share.sum()
-        where = cells.select(view, term.where)
-        share[~where] = 0.0
-        if term.event.is_loss:
-            found.loss[:] += share
-            return MeanLoss(coefficient, at + view.cells.start)
-        event = event * where[:, None]
-        found.predicted[:] += share[:, None] * event
-        if term.event.reference_model is not None:
-            found.imitation[:] += share[:, None] * event
-        return WeightedFraction(coefficient, at + view.cells.start, event[at], largest, mean)
 
-    def _mean_amount(self, view: View, inside: Bool) -> float:
-        """Compute the mean amount of the rows of some cells: costs are divided by rows."""
-        plain = np.bincount(view.small_codes, self.cells.rows.weight, len(view))
-        return float(self.cells.weight[view.cells][inside].sum() / plain[inside].sum())
+def _add_mean(
+    cells: Cells, found: FunctionalInView, coefficient: float, term: Term, inside: Bool
+) -> RatePart:
+    """Add a multiple of the mean of a term over some cells, and describe it."""
+    view = found.view
+    event = term.event.cost(cells.levels_of(view))
+    largest = None if term.amount is None else term.amount.largest
+    mean = None
+    if term.event.is_cost:
+        unit = max(map(abs, term.event.range))
+        event, coefficient = event / unit, coefficient * unit
+        if term.amount is not None:  # Costs are divided by rows. Their mean has no exact test.
+            plain = np.bincount(view.small_codes, cells.rows.weight, len(view))
+            mean = float(cells.weight[view.cells][inside].sum() / plain[inside].sum())
+            coefficient, largest = coefficient * mean, math.inf
+    at = np.flatnonzero(inside)
+    share = np.where(inside, cells.weight[view.cells], 0.0)
+    share *= coefficient / share.sum()
+    where = cells.select(view, term.where)
+    share[~where] = 0.0
+    if term.event.is_loss:
+        found.loss[:] += share
+        return MeanLoss(coefficient, at + view.cells.start)
+    event = event * where[:, None]
+    found.predicted[:] += share[:, None] * event
+    if term.event.reference_model is not None:
+        found.imitation[:] += share[:, None] * event
+    return WeightedFraction(coefficient, at + view.cells.start, event[at], largest, mean)
 
-    def _pairs(
-        self, coefficient: float, event: RankedAbove, bases: Sequence[Bool], view: View
-    ) -> WeightedPairs:
-        """Describe a pair rate; of two classes, scores of the first are those of the second."""
-        first, second = (np.flatnonzero(base) + view.cells.start for base in bases)
-        target = int(event.target.is_class(self.cells.classes).argmax())
-        if self.cells.classes.size == 2 and target == 0:
+
+def _describe_entries(
+    classes: NDArray[Any],
+    coefficient: float,
+    event: RankedAbove | BinResidual,
+    bases: Sequence[Bool],
+    view: View,
+) -> RatePart:
+    """Describe a pair rate, or the mean residual of a bin, as entries of a table."""
+    cells = [np.flatnonzero(base) + view.cells.start for base in bases]
+    if isinstance(event, RankedAbove):
+        first, second = cells
+        target = int(event.target.is_class(classes).argmax())
+        if classes.size == 2 and target == 0:  # Scores of the first are those of the second.
             first, second, target = second, first, 1
         return WeightedPairs(coefficient, first, second, target)
-
-    def _residual(
-        self, coefficient: float, event: BinResidual, base: Bool, view: View
-    ) -> MeanResidual:
-        """Describe the mean residual of a bin, which is that of one of two classes."""
-        if self.cells.classes.size != 2:
-            raise ValueError(
-                f"a calibration error is that of the positive class of two, and y has "
-                f"{self.cells.classes.size} classes: bound log_loss(), or train a classifier of "
-                f"two classes for each."
-            )
-        at = np.flatnonzero(base) + view.cells.start
-        return MeanResidual(coefficient, at, event.bins, event.position)
-
-    def base_sets(self, term: Term, view: View, group: Group | None) -> tuple[Bool, ...]:
-        """Find the cells of a view that a term is taken over: both sides of a pair rate."""
-        everything = np.ones(len(view), dtype=bool)
-        inside = everything if group is None else group.holds(view)
-        event = term.event
-        if not isinstance(event, RankedAbove):
-            return (self._base_set(term, term.base, view, inside),)
-        outside = everything if event.background == "all" else ~inside
-        sides = {
-            "both": (inside, inside),
-            "first": (inside, outside),
-            "second": (outside, inside),
-        }[event.group]
-        return (
-            self._base_set(term, term.base, view, sides[0]),
-            self._base_set(term, term.other_base, view, sides[1]),
+    if classes.size != 2:
+        raise ValueError(
+            f"a calibration error is that of the positive class of two, and y has "
+            f"{classes.size} classes: bound log_loss(), or train a classifier of two classes "
+            f"for each."
         )
+    return MeanResidual(coefficient, cells[0], event.bins, event.position)
 
-    def _base_set(
-        self, term: Term, selectors: Sequence[Selector], view: View, inside: Bool
-    ) -> Bool:
-        """Find the selected cells among some cells of a view."""
-        cells = self.cells
-        count, labels = cells.count[view.cells], cells.labels[view.cells]
-        about_labels = [s for s in selectors if s.needs_labels]
-        inside = inside & cells.select(view, [s for s in selectors if not s.needs_labels])
-        if cells.rows.sources and not term.data_sets:
-            inside &= cells.in_objective[view.cells]
-        needs_labels = about_labels or term.where or term.event.needs_labels
-        if needs_labels and count[inside & (labels < 0)].any():
-            is_mean = term.event.is_row_function
-            other = "mean_prediction or share_above" if is_mean else "selection_rate or churn"
+
+def base_sets(cells: Cells, term: Term, view: View, group: Group | None) -> tuple[Bool, ...]:
+    """Find the cells of a view that a term is taken over: both sides of a pair rate."""
+    everything = np.ones(len(view), dtype=bool)
+    inside = everything if group is None else group.holds(view)
+    event = term.event
+    if not isinstance(event, RankedAbove):
+        return (_base_set(cells, term, term.base, view, inside),)
+    outside = everything if event.background == "all" else ~inside
+    sides = {
+        "both": (inside, inside),
+        "first": (inside, outside),
+        "second": (outside, inside),
+    }[event.group]
+    return (
+        _base_set(cells, term, term.base, view, sides[0]),
+        _base_set(cells, term, term.other_base, view, sides[1]),
+    )
+
+
+def _base_set(
+    cells: Cells, term: Term, selectors: Sequence[Selector], view: View, inside: Bool
+) -> Bool:
+    """Find the selected cells among some cells of a view."""
+    count, labels = cells.count[view.cells], cells.labels[view.cells]
+    about_labels = [s for s in selectors if s.needs_labels]
+    inside = inside & cells.select(view, [s for s in selectors if not s.needs_labels])
+    if cells.rows.sources and not term.data_sets:
+        inside &= cells.in_objective[view.cells]
+    needs_labels = about_labels or term.where or term.event.needs_labels
+    if needs_labels and count[inside & (labels < 0)].any():
+        is_mean = term.event.is_row_function
+        other = "mean_prediction or share_above" if is_mean else "selection_rate or churn"
+        raise ValueError(
+            f"{term} needs labels, which rows of a data set do not have: give it as "
+            f"(X, y), or bound {other} on it."
+        )
+    for model in term.reference_models if cells.rows.like is None else ():
+        unknown = view.levels[model] == cells.classes.size
+        if count[inside & unknown].any():
             raise ValueError(
-                f"{term} needs labels, which rows of a data set do not have: give it as "
-                f"(X, y), or bound {other} on it."
+                f"{term} needs the other model's decisions, each a class of y, which rows of "
+                f"a data set do not have: give the model itself, or a column of them."
             )
-        for model in term.reference_models if cells.rows.like is None else ():
-            unknown = view.levels[model] == cells.classes.size
-            if count[inside & unknown].any():
-                raise ValueError(
-                    f"{term} needs the other model's decisions, each a class of y, which rows of "
-                    f"a data set do not have: give the model itself, or a column of them."
-                )
-        return inside & cells.select(view, about_labels)
+    return inside & cells.select(view, about_labels)
 
 
 SMALL = "small groups"
@@ -457,14 +419,10 @@ class GroupFinder:
     """
 
     def __init__(
-        self,
-        constraint: Constraint,
-        views: Mapping[Amount | None, View],
-        compiler: FunctionalCompiler,
+        self, constraint: Constraint, views: Mapping[Amount | None, View], cells: Cells
     ) -> None:
-        self.constraint, self.views, self.compiler = constraint, views, compiler
+        self.constraint, self.views, self.cells = constraint, views, cells
         self.view = next(iter(views.values()))
-        self.cells = compiler.cells
         self.expression = cast(Grouped, constraint.expression)
         self.by = columns_by(self.expression, self.cells.rows)
         self.small: list[SmallGroup] = []
@@ -525,7 +483,7 @@ class GroupFinder:
             for rate in self.expression.rates
             for _, term in rate.terms
             for view in [self.views[term.amount]]
-            for base in self.compiler.base_sets(term, view, group)
+            for base in base_sets(self.cells, term, view, group)
         ]
         return int(min(sizes, default=0))
 

@@ -10,11 +10,9 @@ The parts are
 
 - the objective: T = one-hot of the label;
 - a mean-loss constraint: the same, times its coefficient;
-- a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy: see
-  :mod:`gbm_constrained.problem.kernels`.
+- a 0-1 rate with cost ``a_k`` of predicting class k, through a smooth proxy (see Proxies).
 
-Of two classes, a ramp may stand for ``(p + q) / 2``: see
-:mod:`gbm_constrained.problem.kernels`.
+Of two classes, a ramp may stand for ``(p + q) / 2`` (see The ramp).
 
 With S = sum_k T_k, Q_p = sum_k Q_k p_k and Q_q = sum_k Q_k q_k,
 
@@ -44,13 +42,14 @@ times too steep, and a bound for each score alone costs accuracy (evidence, Prox
 A kernel works on blocks of rows in two steps, so that values and gradients at the same scores
 share the exponentials: ``link`` turns scores into probabilities, everything else takes those.
 
-"Class 1 is predicted" becomes :math:`r(m) = \max(0, \min(1, 1/2 + m / 4))`, which is as steep at a
-margin of zero as the probability of class 1 (Goh, Cotter, Gupta and Friedlander, section 2, with a
-ramp four times as wide). A row with the expected cost Q of class 1 over class 0 contributes
-``Q r(m)``. Rows beyond the ends of the ramp have no gradient: a row far on the wrong side does
-not pull at all, where the sigmoid lets it pull a little.
+**The ramp.** "Class 1 is predicted" becomes :math:`r(m) = \max(0, \min(1, 1/2 + m / 4))`, which is
+as steep at a margin of zero as the probability of class 1 (Goh, Cotter, Gupta and Friedlander,
+section 2, with a ramp four times as wide). A row with the expected cost Q of class 1 over class 0
+contributes ``Q r(m)``. Rows beyond the ends of the ramp have no gradient: a row far on the wrong
+side does not pull at all, where the sigmoid lets it pull a little.
 
-**Hessian.** The second derivative is zero, or does not exist, and leaves need a number above zero.
+**Hessian of the ramp.** The second derivative is zero, or does not exist, and leaves need a
+number above zero.
 Let s be the sign of Q. The convex bound of the ramp that is tight where one stands (the paper's
 equation 4) is constant where ``s m >= 2``, and up to a constant the hinge
 ``|Q| max(0, 1/2 + s m / 4)`` elsewhere. The hinge is nowhere above the parabola that touches it
@@ -68,8 +67,8 @@ over that distance. Where the bound is constant, the Hessian is zero: such a row
 objective. Gradient and Hessian are thus those of the paper's Algorithm 1 with bounds that are
 renewed in every round.
 
-A 0-1 rate with cost ``a_k`` of predicting class k is replaced by coefficients T and Q of the row
-kernel (see :mod:`gbm_constrained.problem.kernels`). Multipliers always move on exact rates.
+**Proxies.** A 0-1 rate with cost ``a_k`` of predicting class k is replaced by coefficients T and Q
+of the row kernel. Multipliers always move on exact rates.
 
 ``"logistic"``
     :math:`T_k = (\max_l a_l - a_k) / \log 2`. With :math:`1[\text{prediction} \ne k] \le
@@ -83,15 +82,15 @@ kernel (see :mod:`gbm_constrained.problem.kernels`). Multipliers always move on 
     constraints are met by flipping the few nearest rows, for which multipliers grow large; q alone
     reaches far and costs accuracy (evidence, Proxies).
 ``"ramp"``
-    :math:`Q = a`. "Class 1 is predicted" becomes a ramp of the margin of two classes
-    (:mod:`gbm_constrained.problem.kernels`). A row beyond the ramp's ends does not pull.
+    :math:`Q = a`. "Class 1 is predicted" becomes a ramp of the margin of two classes. A row beyond
+    the ramp's ends does not pull.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import expit
@@ -121,10 +120,9 @@ class Block(NamedTuple):
     cap: float
 
 
-def over_classes(function: np.ufunc, table: Array) -> Array:
+def over_classes(function: np.ufunc, table: Array) -> Any:
     """Reduce the few columns of a long table to one, which numpy's own reduction is slow at."""
-    found: Array = reduce(function, [table[:, k] for k in range(table.shape[1])])
-    return found
+    return reduce(function, [table[:, k] for k in range(table.shape[1])])
 
 
 def loss_lipschitz(n_classes: int) -> float:
@@ -147,7 +145,7 @@ def clip_cap(outlier_clip: float | None) -> float:
     return np.inf if outlier_clip is None else float(np.logaddexp(0.0, outlier_clip))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelTables:
     """Coefficients of the row kernel of every cell, with what kernels derive from them.
 
@@ -166,50 +164,44 @@ class KernelTables:
     clipped: Array
     cell_labels: Array
     dtype: np.dtype[Any]
-    _looked_up: dict[tuple[bytes, int, int], Array] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _by_sign: dict[bytes, tuple[float, float] | None] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _looked_up: dict[tuple[bytes, int, int], Array] = field(default_factory=dict, init=False)
+    _by_sign: dict[bytes, tuple[float, float] | None] = field(default_factory=dict, init=False)
 
     @cached_property
-    def label_target(self) -> Array:
+    def _own(self) -> tuple[Array, Array]:
+        """Positions of the entries at the cells' own labels."""
+        positions = array_module(self.target).arange(self.cell_labels.size)
+        return positions, self.cell_labels
+
+    @cached_property
+    def label_target(self) -> Any:
         """T at the cell's own label, (n_cells,)."""
-        found: Array = self.target[self._positions, self.cell_labels]
-        return found
+        return self.target[self._own]
 
     @cached_property
     def other_target(self) -> Array:
         """T with zeros at the cell's own label, (n_cells, n_classes)."""
         other = self.target.copy()
-        other[self._positions, self.cell_labels] = 0.0
+        other[self._own] = 0.0
         return other
 
     @cached_property
-    def _positions(self) -> Array:
-        """Positions of the cells, (n_cells,)."""
-        found: Array = array_module(self.target).arange(self.cell_labels.size)
-        return found
-
-    @cached_property
-    def margin_cost(self) -> Array:
+    def margin_cost(self) -> Any:
         """Binary: cost of predicting 1 over predicting 0, (n_cells,)."""
-        found: Array = self.cost[:, 1] - self.cost[:, 0]
-        return found
+        return self.cost[:, 1] - self.cost[:, 0]
 
     @cached_property
-    def signed_target(self) -> Array:
+    def signed_target(self) -> Any:
         """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
         return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
 
     @cached_property
-    def signed_other(self) -> Array:
+    def signed_other(self) -> Any:
         """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
         return np.where(self.cell_labels > 0, self.other_total, -self.other_total)
 
     @cached_property
-    def curvature(self) -> Array:
+    def curvature(self) -> Any:
         """Factor of ``p (1 - p)`` in the Hessian majoriser, (n_cells,)."""
         return over_classes(np.add, np.abs(self.target))
 
@@ -219,20 +211,19 @@ class KernelTables:
         return bool(self.other_target.any()), bool(self.cost.any()), bool(self.clipped.any())
 
     @cached_property
-    def total_target(self) -> Array:
+    def total_target(self) -> Any:
         """Sum of T over classes, (n_cells,)."""
         return over_classes(np.add, self.target)
 
     @cached_property
-    def other_total(self) -> Array:
+    def other_total(self) -> Any:
         """Sum of T over the classes other than the cell's own, (n_cells,)."""
         return over_classes(np.add, self.other_target)
 
     @cached_property
-    def cost_range(self) -> Array:
+    def cost_range(self) -> Any:
         """Range of Q over classes, (n_cells,)."""
-        found: Array = np.ptp(self.cost, axis=1)
-        return found
+        return np.ptp(self.cost, axis=1)
 
     def rows(self, table: Array, codes: Any) -> Array:
         """Look up a table of cells for each row; a one-dimensional constant becomes shape ()."""
@@ -262,13 +253,12 @@ class KernelTables:
         return self._by_sign[key]
 
 
-class RowTables(KernelTables):
-    """Tables in which every row is its own cell, for several classes in several views."""
+class _OneCellPerRow:
+    """Look-ups of tables whose entries are those of the rows themselves."""
 
-    def rows(self, table: Array, codes: Any) -> Array:
+    def rows(self, table: Array, codes: Any) -> Any:
         """Take the block of rows."""
-        found: Array = table[codes]
-        return found
+        return table[codes]
 
     kept_rows = rows
 
@@ -277,7 +267,11 @@ class RowTables(KernelTables):
         return None
 
 
-class BinaryRowTables:
+class RowTables(_OneCellPerRow, KernelTables):
+    """Tables in which every row is its own cell, for several classes in several views."""
+
+
+class BinaryRowTables(_OneCellPerRow):
     """Tables that a binary kernel reads, in which every row is its own cell.
 
     Entries are written block by block, so that they stay in cache: with a hundred constraints they
@@ -291,18 +285,12 @@ class BinaryRowTables:
         self.signed_target = np.empty_like(labels)
         self.curvature = np.empty_like(labels)
         # The pages of these zeros take no memory until something is written to them.
-        self.signed_other: Array
-        self.margin_cost: Array
-        self.clipped: Array
-        self.signed_other, self.margin_cost, self.clipped = (
-            array_module(labels).zeros(labels.shape, dtype=labels.dtype) for _ in range(3)
-        )
+        zeros = array_module(labels).zeros
+        self.signed_other: Array = zeros(labels.shape, dtype=labels.dtype)
+        self.margin_cost: Array = zeros(labels.shape, dtype=labels.dtype)
+        self.clipped: Array = zeros(labels.shape, dtype=labels.dtype)
+        self.dtype: np.dtype[Any] = np.dtype(labels.dtype)  # Precision of the entries.
         self.parts = (False, False, False)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Precision of the entries."""
-        return np.dtype(self.labels.dtype)
 
     def begin(self, parts: tuple[bool, bool, bool]) -> None:
         """Set the parts that are written next; the others become zero."""
@@ -362,23 +350,8 @@ class BinaryRowTables:
         """Expected-cost coefficients, counted from those of the first class; (n_samples, 2)."""
         return np.stack([np.zeros_like(self.margin_cost), self.margin_cost], axis=1)
 
-    def rows(self, table: Array, codes: slice) -> Array:
-        """Take the block of rows."""
-        found: Array = table[codes]
-        return found
-
-    kept_rows = rows
-
-    def by_sign(self, table: Array) -> tuple[float, float] | None:
-        """Find nothing: entries differ from row to row."""
-        return None
-
 
 BinaryTables: TypeAlias = KernelTables | BinaryRowTables
-
-
-FLAT = 1e-3  # Margin below which the curvature of the parabola above is 1/4, to seven digits.
-TINY = 1e-30  # Added to distances, so that no quotient is 0 / 0; it changes no larger number.
 
 
 class BinaryKernel:
@@ -403,10 +376,9 @@ class BinaryKernel:
         np.divide(1.0, out, out=out)
 
     @staticmethod
-    def predict(margin: Array) -> Array:
+    def predict(margin: Array) -> Any:
         """Predict class 1 where the margin is positive."""
-        is_positive: Array = margin > 0
-        return is_positive
+        return margin > 0
 
     @staticmethod
     def loss(a: Array, margin: Array, labels: Array) -> Array:
@@ -510,12 +482,12 @@ class BinaryKernel:
     def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
         """Compute the curvature of the parabola above the loss, times the learning rate."""
         distance = np.abs(margin)
-        distance += TINY
+        distance += 1e-30  # No quotient is 0 / 0, and no larger number changes.
         curvature: Array = np.subtract(0.5, a)
         np.abs(curvature, out=curvature)
         curvature /= distance
         if learning_rate > 0.5:  # At lower rates the Hessian itself is larger there.
-            curvature[distance < FLAT] = 0.25
+            curvature[distance < 1e-3] = 0.25  # To seven digits.
         curvature *= learning_rate
         return curvature
 
@@ -608,22 +580,14 @@ class SoftmaxKernel:
         out /= out.sum(axis=1, keepdims=True, dtype=np.float64).astype(out.dtype)
 
     @staticmethod
-    def predict(margin: Array) -> Array:
+    def predict(margin: Array) -> Any:
         """Predict the class of the first largest score."""
-        found: Array = margin.argmax(axis=1)
-        return found
+        return margin.argmax(axis=1)
 
     @staticmethod
-    def look_up(block: Block, table: Array) -> Array:
+    def look_up(block: Block, table: Array) -> Any:
         """Look up a one-dimensional table for each row; the result is read-only."""
-        found: Array = block.tables.kept_rows(table, block.codes)
-        return found
-
-    @staticmethod
-    def _losses(margin: Array) -> Array:
-        shifted = margin - margin.max(axis=1, keepdims=True)
-        losses: Array = np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted
-        return losses
+        return block.tables.kept_rows(table, block.codes)
 
     @staticmethod
     def loss(p: Array, margin: Array, labels: Array) -> Array:
@@ -636,8 +600,10 @@ class SoftmaxKernel:
     def value(self, block: Block) -> Array:
         """Compute the kernel value of each row."""
         p, margin, labels, codes, t, cap = block
+        shifted = margin - margin.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(shifted).sum(axis=1, keepdims=True)) - shifted
         values: Array = (
-            (t.rows(t.target, codes) * self._losses(margin)).sum(axis=1)
+            (t.rows(t.target, codes) * losses).sum(axis=1)
             + (t.rows(t.cost, codes) * (p + self._soften(p)) / 2.0).sum(axis=1)
             + t.rows(t.clipped, codes) * np.minimum(self.loss(p, margin, labels), cap)
         )
@@ -698,62 +664,39 @@ RAMP: ProxyName = "ramp"  # It is of one margin, and has no form for several cla
 SQUARE: ProxyName = "square"  # That of pair rates, which have no proxy by the row.
 
 
-class Proxy(Protocol):
-    """Smooth proxy of the cost of predictions, as coefficients of the row kernel."""
+@dataclass(frozen=True)
+class Proxy:
+    """Smooth proxy of the cost of predictions, as coefficients of the row kernel.
+
+    Parameters
+    ----------
+    is_bounded : Whether it is the expected cost of a soft decision, which the kernel computes and
+        which is bounded and not convex; a cross-entropy with soft targets otherwise, a convex
+        upper bound of the cost.
+    concavities : Bounds of the negative curvature of the proxy of a unit cost, in a binary margin
+        and in softmax scores.
+    """
+
+    is_bounded: bool
+    concavities: tuple[float, float]
 
     def coefficients(self, cost: Array) -> tuple[Array, Array]:
         """Compute soft targets T and expected costs Q from costs, (n_cells, n_classes) each."""
-
-    def concavity(self, n_classes: int) -> float:
-        """Bound the negative curvature of the proxy of a unit cost in the scores."""
-
-
-class LogisticProxy:
-    """Cross-entropy with soft targets: a convex upper bound of the cost."""
-
-    def coefficients(self, cost: Array) -> tuple[Array, Array]:
-        """Compute soft targets from costs; there are no expected costs."""
+        if self.is_bounded:
+            return np.zeros_like(cost), cost
         return (over_classes(np.maximum, cost)[:, None] - cost) / LOG2, np.zeros_like(cost)
 
     def concavity(self, n_classes: int) -> float:
-        """Return zero: the proxy is convex."""
-        return 0.0
-
-
-class BoundedProxy:
-    """Expected cost of a soft decision, which the kernel computes: bounded, and not convex."""
-
-    def coefficients(self, cost: Array) -> tuple[Array, Array]:
-        """Return the costs as expected costs; there are no soft targets."""
-        return np.zeros_like(cost), cost
-
-
-class SigmoidProxy(BoundedProxy):
-    """Expected cost under softened probabilities."""
-
-    def concavity(self, n_classes: int) -> float:
-        """Bound the negative curvature by the mean of the bounds of p and q.
-
-        The bound of p is 1 / (6 sqrt 3) in a binary margin, and in softmax scores the range 1
-        times the largest variance 1/2. The bound of q is a quarter of the bound of p.
-        """
-        return 0.625 / (6.0 * 3.0**0.5) if n_classes == 2 else 0.3125
-
-
-class RampProxy(BoundedProxy):
-    """Expected cost under a ramp of the margin, of two classes."""
-
-    def concavity(self, n_classes: int) -> float:
-        """Bound the negative curvature of the ramp with its ends rounded over a distance `KINK`.
-
-        The ramp itself has a corner at its upper end, which no curvature bounds. The rounded one
-        is within ``KINK / 16`` of it.
-        """
-        return 1.0 / (2.0 * END**2 * KINK)
+        """Bound the negative curvature of the proxy of a unit cost in the scores."""
+        return self.concavities[n_classes > 2]
 
 
 PROXIES: dict[ProxyName, Proxy] = {
-    "logistic": LogisticProxy(),
-    "sigmoid": SigmoidProxy(),
-    RAMP: RampProxy(),
+    "logistic": Proxy(is_bounded=False, concavities=(0.0, 0.0)),
+    # The mean of the bounds of p and q. That of p is 1 / (6 sqrt 3) in a binary margin, and in
+    # softmax scores the range 1 times the largest variance 1/2. That of q is a quarter of it.
+    "sigmoid": Proxy(is_bounded=True, concavities=(0.625 / (6.0 * 3.0**0.5), 0.3125)),
+    # The ramp has a corner at its upper end, which no curvature bounds. With its ends rounded over
+    # a distance KINK it is within KINK / 16 of it.
+    RAMP: Proxy(is_bounded=True, concavities=(1.0 / (2.0 * END**2 * KINK), np.nan)),
 }

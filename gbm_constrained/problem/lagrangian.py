@@ -16,8 +16,8 @@ constraint or the objective depends on it: predicted fractions for rates and for
 the history, mean losses for the objective and for constraints on losses, tables of pairs for pair
 rates, tables of mean residuals for calibration errors.
 
-A further statistic, such as the mean margin, is one more implementation of :class:`CellStatistic`
-in :func:`make_statistics`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
+A further statistic, such as the mean margin, is one more subclass of :class:`CellStatistic` in
+:class:`Lagrangian`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
 matrix and a name in :class:`~gbm_constrained.problem.linear_constraints.LinearConstraints`.
 
 .. math:: \mathcal{L}(F, y) = f(F) + \langle y, g(F) \rangle + \frac{1}{\tau} D(F, \bar F)
@@ -44,13 +44,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import compress
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.selectors import Key
 from gbm_constrained.data.cells import (
     VIEW_CELLS,
@@ -62,26 +62,19 @@ from gbm_constrained.data.cells import (
     to_host,
 )
 from gbm_constrained.data.splits import hash_numbers
-from gbm_constrained.problem.blocks import largest_by_cell
 from gbm_constrained.problem.kernels import (
     PROXIES,
     BinaryRowTables,
     Block,
     KernelTables,
-    ProxyName,
     RowTables,
     loss_lipschitz,
     over_classes,
     rate_lipschitz,
 )
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.pairs import STEEPEST, PairRows, pair_sensitivities
-from gbm_constrained.problem.rows import ProblemRows, ResidualRows, find_probabilities
-
-# Relative difference of proportions that is due to weights in single precision.
-PROPORTION = 1e-6
-# Constraints that partitions are made for, over the active ones, above which they are made anew.
-MAX_PACKED_RATIO = 2
+from gbm_constrained.problem.pairs import STEEPEST, pair_sensitivities
+from gbm_constrained.problem.rows import ProblemRows, find_probabilities
 
 
 @dataclass(eq=False)
@@ -122,14 +115,10 @@ class ViewCache:
 
     def __init__(self, cells: Cells, weight: Float, matrices: Sequence[Any], owner: Codes) -> None:
         self.cells = cells
-        self.packed: list[int] = []
         self._matrices = matrices
         self._owner = owner
         self._filled = weight > 0
-        self._active_keys: dict[int, list[Key]] = {}  # of each view
-        # A cell of a view for each combination of these; that of each of its own cells.
-        self._representatives: dict[int, tuple[Codes, Codes]] = {}
-        self._shared: list[_SharedPartition] = []
+        self.pack(())
         is_on_host = isinstance(cells.views[0].small_codes, np.ndarray)
         self._are_shared = is_on_host and not cells.has_amounts and self._is_in_proportion(weight)
         self._alone = [
@@ -144,7 +133,8 @@ class ViewCache:
         kind = 2 * (cells.labels[filled] + 1) + cells.in_objective[filled]
         largest = np.zeros(kind.max(initial=0) + 1)
         np.maximum.at(largest, kind, proportion)
-        return bool((proportion >= largest[kind] * (1.0 - PROPORTION)).all())
+        # Weights in single precision differ by less than a millionth.
+        return bool((proportion >= largest[kind] * (1.0 - 1e-6)).all())
 
     def look_up(self, multipliers: Float) -> Iterator[tuple[View, list[Float]]]:
         """Iterate over partitions and tables whose entries add up to the coefficients of a row.
@@ -152,7 +142,13 @@ class ViewCache:
         The multipliers are k vectors, (m, k); each matrix has a table, (n_cells, k).
         """
         if self._are_shared:
-            self._include(self._owner[multipliers.any(axis=1)])
+            active = set(self._owner[multipliers.any(axis=1)].tolist())
+            if new := sorted(active.difference(self.packed)):
+                for j in new:
+                    self._place(j)
+                self._make()
+            elif len(self.packed) > 2 * len(active):  # Most are idle now.
+                self.pack(sorted(active))
         shared = ((s.view, s.matrices) for s in self._shared)
         for view, matrices in [*self._alone, *shared]:
             tables = [np.asarray(matrix @ multipliers) for matrix in matrices]
@@ -162,20 +158,14 @@ class ViewCache:
 
     def pack(self, constraints: Sequence[int]) -> None:
         """Make partitions for constraints in this order, as if they became active one by one."""
-        self.packed, self._active_keys, self._representatives, self._shared = [], {}, {}, []
+        self.packed: list[int] = []
+        self._active_keys: dict[int, list[Key]] = {}  # of each view
+        # A cell of a view for each combination of these; that of each of its own cells.
+        self._representatives: dict[int, tuple[Codes, Codes]] = {}
+        self._shared: list[_SharedPartition] = []
         for j in constraints:
             self._place(j)
         self._make()
-
-    def _include(self, active: Codes) -> None:
-        """Add the attributes of active constraints to the partitions."""
-        now = set(active.tolist())
-        if new := sorted(now.difference(self.packed)):
-            for j in new:
-                self._place(j)
-            self._make()
-        elif len(self.packed) > MAX_PACKED_RATIO * len(now):
-            self.pack(sorted(now))
 
     def _place(self, j: int) -> None:
         """Find a partition for the view of a constraint, and add the constraint's attributes."""
@@ -253,8 +243,12 @@ class ViewCache:
 
         A view whose entries differ by other attributes than active ones is looked up by itself.
         """
-        members = (v for place in self._shared for v in place.members)
-        shared = {v for v in members if self._depends_on_active_keys(v, table)}
+        shared = set()
+        for v in (v for place in self._shared for v in place.members):
+            view = self.cells.views[v]
+            differs = table[self._find_representatives(v)[1]] != table[view.cells]
+            if not (differs & self._filled[view.cells]).any():
+                shared.add(v)
         for v, view in enumerate(self.cells.views):
             if v not in shared:
                 yield view, table[view.cells]
@@ -263,22 +257,6 @@ class ViewCache:
             if parts:
                 assert place.view is not None
                 yield place.view, reduce(np.maximum, parts)
-
-    def _depends_on_active_keys(self, v: int, table: NDArray[Any]) -> bool:
-        """Whether entries of cells with rows differ by active attributes of a view alone."""
-        view = self.cells.views[v]
-        differs = table[self._find_representatives(v)[1]] != table[view.cells]
-        return not (differs & self._filled[view.cells]).any()
-
-
-def _rank_entries(table: Float) -> tuple[Array, Array]:
-    """Find the sorted distinct entries of a table, and the rank of each, in the smallest type."""
-    low, high = table.min(), table.max()
-    is_high = table == high
-    if (is_high | (table == low)).all():  # The usual case needs no sorting.
-        return np.array([low, high]), is_high.view(np.uint8)
-    levels, ranks = np.unique(table, return_inverse=True)
-    return levels, ranks.astype(np.min_scalar_type(levels.size))
 
 
 class RowCoefficients:
@@ -303,57 +281,33 @@ class RowCoefficients:
         return self._tables[1]
 
     def _make_tables(self, multipliers: Float) -> KernelTables | BinaryRowTables:
-        problem = self.problem
+        """Make tables of cells, or in several views of rows that are each its own cell."""
+        problem, cells, K = self.problem, self.problem.cells, self.problem.n_classes
+        if problem.has_several_views and K == 2:
+            return self._binary_row_tables(multipliers)
         if problem.has_several_views:
-            binary = problem.n_classes == 2
-            return (self._binary_row_tables if binary else self._several_row_tables)(multipliers)
-        first = problem.cells.views[0].cells  # Views of idle constraints follow.
-        shape = (len(problem.cells), problem.n_classes)
-        costs: dict[ProxyName, Array] = {}
-        with_proxy: dict[ProxyName, Bool] = {
-            "logistic": ~problem.is_bounded,
-            problem.bounded_proxy: problem.is_bounded,
-        }
-        for name, rows in with_proxy.items():
-            of_proxy = problem.constraints.costs(np.where(rows, multipliers, 0.0)).reshape(shape)
-            costs[name] = (problem.density[:, None] * of_proxy)[first]
-        loss = problem.density * problem.constraints.loss_costs(multipliers)
-        labels = np.maximum(problem.cells.labels, 0)
-        in_objective = problem.cells.in_objective[first]
-        return self._kernel_tables(KernelTables, costs, loss[first], labels[first], in_objective)
-
-    def _kernel_tables(
-        self,
-        kind: type[KernelTables],
-        costs: Mapping[ProxyName, Array],
-        loss: Array,
-        labels: Array,
-        in_objective: Array,
-    ) -> KernelTables:
-        """Make tables of cells, or of rows that are each its own cell, from costs by proxy."""
-        clipped = loss if np.isfinite(self.problem.cap) else np.zeros_like(loss)
-        positions = array_module(loss).arange(labels.size)
-        parts = [PROXIES[name].coefficients(of_proxy) for name, of_proxy in costs.items()]
+            width, xp = 2 * K + 1, problem.array_module
+            sums = xp.empty((problem.n_samples, width), dtype=problem.dtype)
+            for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
+                sums[rows] = total
+            costs, loss = [sums[:, :K], sums[:, K:-1]], sums[:, -1]
+            labels, inside = problem.label_of_row, xp.asarray(cells.in_objective)[cells.codes]
+        else:
+            first = cells.views[0].cells  # Views of idle constraints follow.
+            by_proxy = (
+                problem.constraints.costs(np.where(of_proxy, multipliers, 0.0)).reshape(-1, K)
+                for of_proxy in (~problem.is_bounded, problem.is_bounded)
+            )
+            costs = [(problem.density[:, None] * of_cells)[first] for of_cells in by_proxy]
+            loss = (problem.density * problem.constraints.costs(multipliers, "loss"))[first]
+            labels, inside = np.maximum(cells.labels, 0)[first], cells.in_objective[first]
+        proxies = PROXIES["logistic"], PROXIES[problem.bounded_proxy]
+        parts = [proxy.coefficients(cost) for proxy, cost in zip(proxies, costs, strict=True)]
         target, cost = (reduce(np.add, tables) for tables in zip(*parts, strict=True))
-        target[positions, labels] += in_objective + loss - clipped
-        return kind(target, cost, clipped, labels, self.problem.dtype)
-
-    def _several_row_tables(self, multipliers: Float) -> KernelTables:
-        """Make tables of more than two classes and several views."""
-        problem, K = self.problem, self.problem.n_classes
-        width = 2 * K + 1
-        xp = problem.array_module
-        sums = xp.empty((problem.n_samples, width), dtype=problem.dtype)
-        for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
-            sums[rows] = total
-        costs: dict[ProxyName, Array] = {
-            "logistic": sums[:, :K],
-            problem.bounded_proxy: sums[:, K:-1],
-        }
-        in_objective = xp.asarray(problem.cells.in_objective)[problem.cells.codes]
-        return self._kernel_tables(
-            RowTables, costs, sums[:, -1], problem.label_of_row, in_objective
-        )
+        clipped = loss if np.isfinite(problem.cap) else np.zeros_like(loss)
+        target[array_module(loss).arange(labels.size), labels] += inside + loss - clipped
+        kind = RowTables if problem.has_several_views else KernelTables
+        return kind(target, cost, clipped, labels, problem.dtype)
 
     def _binary_row_tables(self, multipliers: Float) -> BinaryRowTables:
         """Make tables of two classes and several views, in place of the last ones."""
@@ -447,7 +401,12 @@ class RowCoefficients:
         """
         key = table.tobytes()
         if self._entries is None or self._entries[0] != key:
-            levels, ranks = _rank_entries(table)
+            # Distinct entries, sorted, and the rank of each, in the smallest type.
+            levels = np.array([table.min(), table.max()])
+            ranks: Array = (table == levels[1]).view(np.uint8)
+            if ((table != levels[0]) & (table != levels[1])).any():
+                levels, of_entries = np.unique(table, return_inverse=True)
+                ranks = of_entries.astype(np.min_scalar_type(levels.size))
             largest = self._largest(ranks)
             levels = levels.astype(self.problem.dtype)
             low, step = levels[0], levels[-1] - levels[0]
@@ -484,23 +443,25 @@ class RowCoefficients:
 LARGEST_LOSS = 64.0
 
 
-class CellStatistic(Protocol):
+class CellStatistic:
     """A statistic of the rows of each cell, as sums over blocks of rows and over machines."""
 
     name: ClassVar[str]
 
+    def __init__(self, rows: ProblemRows) -> None:
+        self.rows = rows
+
     def begin(self, margin: Array) -> Float:
         """Make the table of sums, to which those of blocks of rows are added."""
+        raise NotImplementedError
 
     def sum_block(self, margin: Array, block: slice) -> Float | None:
         """Compute the sums of a block of rows, given their scores; None where there are none."""
+        raise NotImplementedError
 
     def values(self, sums: Float) -> dict[str, Float]:
         """Compute fields of ``CellStatistics`` from the sums over all machines."""
-
-    def exact(self) -> CellStatistic:
-        """Return the statistic as reports show it, without approximation."""
-        return self
+        raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
         """Collect what the scores seen so far have changed, for :meth:`restore`."""
@@ -508,16 +469,12 @@ class CellStatistic(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of an equal statistic."""
-        return
 
 
 class PredictedFractions(CellStatistic):
     """Weighted fraction of each cell's rows that are predicted as each class, exact."""
 
-    name: ClassVar[str] = "predicted"
-
-    def __init__(self, rows: ProblemRows) -> None:
-        self.rows = rows
+    name = "predicted"
 
     def begin(self, margin: Array) -> Float:
         """Make a table of zeros for each class but the first, (n_classes - 1, n_cells)."""
@@ -598,11 +555,11 @@ class MeanLosses(CellStatistic):
     Under a cap, the losses of cells are summed a second time, clipped.
     """
 
-    name: ClassVar[str] = "loss"
+    name = "loss"
 
     def __init__(self, rows: ProblemRows) -> None:
-        self.rows = rows
-        self.is_by_cell = self.name in rows.constraints.statistics
+        super().__init__(rows)
+        self.is_by_cell = rows.has_loss_by_cell
         self.is_clipped = self.is_by_cell and bool(np.isfinite(rows.cap))
 
     def begin(self, margin: Array) -> Float:
@@ -643,92 +600,7 @@ class MeanLosses(CellStatistic):
         return {"loss": means[0], "clipped_loss": means[-1]}
 
 
-class PairTables(CellStatistic):
-    """Tables of pairs: how often a row of one cell scores above a row of another.
-
-    A table is no sum over blocks of rows. It is computed from all rows at once, from scores in
-    bins where rows are many (:mod:`gbm_constrained.problem.pairs`) unless it `is_exact`.
-    """
-
-    name: ClassVar[str] = "pairs"
-
-    def __init__(self, pairs: PairRows, *, is_exact: bool = False) -> None:
-        self.pairs, self.is_exact = pairs, is_exact
-
-    def begin(self, margin: Array) -> Float:
-        """Compute the tables."""
-        return self.pairs.tables(margin, is_exact=self.is_exact)
-
-    def exact(self) -> PairTables:
-        """Return the statistic without bins."""
-        return PairTables(self.pairs, is_exact=True)
-
-    def sum_block(self, margin: Array, block: slice) -> Float | None:
-        """Return nothing: the tables are of all rows from the beginning."""
-        return None
-
-    def values(self, sums: Float) -> dict[str, Float]:
-        """Return the tables."""
-        return {"pairs": sums}
-
-
-class ResidualTables(CellStatistic):
-    """Tables of mean residuals: labels less probabilities of each cell, by bin of probability."""
-
-    name: ClassVar[str] = "residuals"
-
-    def __init__(self, residuals: ResidualRows) -> None:
-        self.residuals = residuals
-
-    def begin(self, margin: Array) -> Float:
-        """Compute the tables."""
-        return self.residuals.tables(find_probabilities(margin))
-
-    def sum_block(self, margin: Array, block: slice) -> Float | None:
-        """Return nothing: the tables are of all rows from the beginning."""
-        return None
-
-    def values(self, sums: Float) -> dict[str, Float]:
-        """Return the tables."""
-        return {"residuals": sums}
-
-
-STATISTICS = (PredictedFractions.name, MeanLosses.name, PairTables.name, ResidualTables.name)
-
-
-def make_statistics(rows: ProblemRows) -> tuple[CellStatistic, ...]:
-    """Make the statistics that constraints, objective and history of a problem depend on."""
-    # On a graphics card, counting all rows takes less time than finding those that change.
-    is_tracked = rows.has_several_views and rows.array_module is np
-    fractions = TrackedFractions if is_tracked else PredictedFractions
-    found: list[CellStatistic] = [fractions(rows), MeanLosses(rows)]
-    if rows.pairs is not None:
-        found.append(PairTables(rows.pairs))
-    if rows.residuals is not None:
-        found.append(ResidualTables(rows.residuals))
-    return tuple(found)
-
-
-def compute_statistics(
-    rows: ProblemRows, statistics: Sequence[CellStatistic], margin: Array
-) -> CellStatistics:
-    """Compute statistics at scores whose probabilities `rows` hold, in one pass over the rows."""
-    tables = [statistic.begin(margin) for statistic in statistics]
-
-    def sum_block(block: slice) -> list[Float | None]:
-        of_block = margin[block]
-        return [statistic.sum_block(of_block, block) for statistic in statistics]
-
-    for parts_of_block in rows.sum_blocks(sum_block):
-        for sums, part in zip(tables, parts_of_block, strict=True):
-            if part is not None:
-                sums += part
-    total = rows.reduce_sum(np.concatenate([sums.ravel() for sums in tables]))
-    parts = np.split(total, np.cumsum([sums.size for sums in tables])[:-1])
-    values: dict[str, Float] = {}
-    for statistic, sums, part in zip(statistics, tables, parts, strict=True):
-        values |= statistic.values(part.reshape(sums.shape))
-    return CellStatistics(**values)
+STATISTICS = ("predicted", "loss", "pairs", "residuals")
 
 
 class Point:
@@ -746,14 +618,35 @@ class Point:
         self._statistics = statistics
         self.margin = margin
 
-    def statistics(self) -> CellStatistics:
-        """Compute cell statistics: exact 0-1 fractions and mean losses."""
-        return compute_statistics(self.problem, self._statistics, self.margin)
+    def statistics(self, *, is_exact: bool = False) -> CellStatistics:
+        """Compute cell statistics: exact 0-1 fractions and mean losses, in one pass over the rows.
+
+        Tables of pairs may be from bins of scores unless `is_exact`.
+        """
+        rows, margin = self.problem, self.margin
+        tables = [statistic.begin(margin) for statistic in self._statistics]
+
+        def sum_block(block: slice) -> list[Float | None]:
+            return [one.sum_block(margin[block], block) for one in self._statistics]
+
+        for parts_of_block in rows.sum_blocks(sum_block):
+            for sums, part in zip(tables, parts_of_block, strict=True):
+                if part is not None:
+                    sums += part
+        total = rows.reduce_sum(np.concatenate([sums.ravel() for sums in tables]))
+        parts = np.split(total, np.cumsum([sums.size for sums in tables])[:-1])
+        values: dict[str, Float] = {}
+        for statistic, sums, part in zip(self._statistics, tables, parts, strict=True):
+            values |= statistic.values(part.reshape(sums.shape))
+        if rows.pairs is not None:
+            values["pairs"] = rows.pairs.tables(margin, is_exact=is_exact)
+        if rows.residuals is not None:
+            values["residuals"] = rows.residuals.tables(find_probabilities(margin))
+        return CellStatistics(**values)
 
     def exact_statistics(self) -> CellStatistics:
         """Compute cell statistics as reports show them: no table of pairs is from bins."""
-        exact = tuple(one.exact() for one in self._statistics)
-        return compute_statistics(self.problem, exact, self.margin)
+        return self.statistics(is_exact=True)
 
     def losses(self) -> Float:
         """Compute the cross-entropy of each row."""
@@ -777,10 +670,8 @@ class Point:
         t = self.coefficients.tables(multipliers)
 
         total = problem.mean(lambda rows: problem.kernel.value(self._block(rows, t)))
-        if problem.pairs is not None:
-            total += problem.pairs.value(multipliers, self.margin)
-        if problem.residuals is not None:
-            total += problem.residuals.value(multipliers, self.margin)
+        for table in problem.tables:
+            total += table.value(multipliers, self.margin)
         if anchor is not None and inverse_tau > 0:
             total += inverse_tau * problem.bregman(self.margin, anchor)
         return total
@@ -827,11 +718,8 @@ class Point:
                 gradient[rows], hessian[rows] = grad, hess
 
         problem.write_blocks(fill)
-        if problem.pairs is not None and multipliers.any():
-            out = gradient, hessian
-            problem.pairs.add_gradient(multipliers, self.margin, problem.probability, out)
-        if problem.residuals is not None:
-            problem.residuals.add_gradient(multipliers, self.margin, (gradient, hessian))
+        for table in problem.tables:
+            table.add_gradient(multipliers, self.margin, problem.probability, (gradient, hessian))
         return gradient, hessian
 
     def _proximal_table(self, inverse_tau: float | Float) -> Array | None:
@@ -866,25 +754,19 @@ class Point:
         for rows in problem.blocks():
             of_block = problem.kernel.hessian_product(self._block(rows, t), u[rows])
             product[rows] = problem.apply_weights(of_block + inverse_tau * u[rows], rows)
-        if problem.pairs is not None:
-            problem.pairs.add_hessian_product(
-                multipliers, self.margin, problem.probability, u, product
-            )
-        if problem.residuals is not None:
-            problem.residuals.add_hessian_product(multipliers, self.margin, u, product)
+        for table in problem.tables:
+            table.add_hessian_product(multipliers, self.margin, problem.probability, u, product)
         return product
 
 
-# Numbers of rows, about, that mean slopes of cells are estimated from. In several views each row
-# is in several cells, and half as many rows are enough.
-SAMPLED, SAMPLED_OF_SEVERAL = 32_768, 16_384
-SAMPLE_SEED = 1 << 40  # Not that of a split, whose parts would be in the sample or not as a whole.
+# Number of rows, about, that mean slopes of cells are estimated from. In several views each row is
+# in several cells, and half as many rows are enough.
+SAMPLED = 32_768
 # Factor on slopes observed on a path, because rates become steeper while their multipliers rise.
 SLOPE_FACTOR = 1.5
 MIN_SLOPE = 0.15  # Smallest slope of a rate that a dual step on a path is computed from.
 # Smallest slope of a mean loss or a pair rate that a dual step of an exact learner trusts.
 MIN_EXACT_SLOPE = 0.05
-LARGEST_SQUARE = 1.0 / 8.0  # Largest sum over classes of squared slopes, of two classes at 1/2.
 
 
 class Units(NamedTuple):
@@ -922,10 +804,21 @@ def norms_of(sensitivities: Any, views: Sequence[View]) -> tuple[Float, float]:
 class ProblemConstants:
     """Sensitivities, slopes and curvatures of the constraints of a problem.
 
+    The best constant model predicts the fractions of the classes in the weight, pi.
+
     Attributes
     ----------
     are_global : Whether Lipschitz constants hold for any scores, and not near the last ones.
     strong_convexity : Strong convexity of the loss, relative to the distance of scores.
+    units : Units of rows of constraints, objective and scores: all are numbers near one.
+    slope_on_path : Slope of the cross-entropy that dual steps of a booster assume. On a booster's
+        path the mean slope of losses is 0.3 and not 1, near that of rates.
+    primal_step : One over the smoothness of the cross-entropy in the score.
+    constant_curvature : Curvature of the mean loss in the score at the best constant model:
+        ``pi_0 pi_1`` for a binary margin; twice the mean of ``pi_k (1 - pi_k)`` for softmax
+        scores, an upper bound as in XGBoost.
+    constant_slope : Norm over classes of ``pi_k (1 - pi_k)``: the slope at that model.
+    constant_scores : Scores of that model: the logit of its fractions, or centred logs.
     """
 
     are_global: ClassVar[bool] = True
@@ -933,6 +826,20 @@ class ProblemConstants:
 
     def __init__(self, rows: ProblemRows) -> None:
         self.rows = rows
+        self.units = Units(np.ones(len(rows.constraints)), 1.0, 1.0)
+        self.slope_on_path = rate_lipschitz(rows.n_classes)
+        self.primal_step = 4.0 if rows.n_classes == 2 else 2.0
+        labels = np.maximum(rows.cells.labels[rows.cells.views[0].cells], 0)
+        total = np.bincount(labels, rows.objective_weight, rows.n_classes)
+        pi = total / (rows.total_weight or 1.0)
+        variance = pi * (1.0 - pi)
+        logs = np.log(np.maximum(pi, np.finfo(float).tiny))
+        self.constant_curvature = float(2.0 * np.mean(variance))
+        self.constant_slope = float(np.linalg.norm(variance))
+        self.constant_scores: float | Float = logs - logs.mean()
+        if pi.size == 2:
+            self.constant_curvature = float(pi[0] * pi[1])
+            self.constant_scores = float(logs[1] - logs[0])
 
     @cached_property
     def sensitivities(self) -> Any:
@@ -960,14 +867,20 @@ class ProblemConstants:
         constraints = self.rows.constraints
         ranges = constraints.cost_range
         if constraints.residual_blocks:  # Probabilities are as steep as proxies of rates.
-            ranges = ranges + sparse.csr_array(self._ranges_of_residuals(constraints.D.toarray()))
+            ranges = ranges + sparse.csr_array(
+                self._ranges_of_residuals(constraints.row_tables["residuals"].toarray())
+            )
         rates = rate_lipschitz(self.rows.n_classes) * ranges
         return rates @ scale, abs(self.rows.constraints.B) @ scale, self._reactions_of_pairs()
 
     def _ranges_of_residuals(self, coefficients: Float) -> Float:
         """Find the size of the largest coefficient of each cell in its mean residuals."""
-        blocks = self.rows.constraints.residual_blocks
-        return largest_by_cell(blocks, coefficients, len(self.rows.cells))
+        found = np.zeros((*coefficients.shape[:-1], len(self.rows.cells)))
+        for block in self.rows.constraints.residual_blocks:
+            own = coefficients[..., block.entries]
+            largest = np.abs(own.reshape(*own.shape[:-1], -1, block.bins)).max(axis=-1)
+            found[..., block.cells] = np.maximum(found[..., block.cells], largest)
+        return found
 
     def _reactions_of_pairs(self) -> Any:
         """Compute the sensitivities of pair rates, csr_array (m, n_cells)."""
@@ -977,7 +890,9 @@ class ProblemConstants:
         for block in constraints.pair_blocks:
             weight = block.sum(self.rows.cell_weight)
             density = np.divide(total, weight, out=np.zeros_like(weight), where=weight > 0)
-            of_parts = pair_sensitivities(constraints.C[:, block.entries], density)
+            of_parts = pair_sensitivities(
+                constraints.row_tables["pairs"][:, block.entries], density
+            )
             # A cell has its share of a part's square.
             share = np.sqrt(self.rows.cell_weight[block.cells] * density[block.parts] / total)
             at = block.parts, block.cells
@@ -1014,24 +929,6 @@ class ProblemConstants:
             steepness = np.maximum(problem.pairs.slopes(point.margin), MIN_EXACT_SLOPE) / STEEPEST
             reaction = reaction + pairs @ sparse.diags_array(steepness)
         return np.asarray(sparse.linalg.norm(reaction, axis=1))
-
-    @property
-    def units(self) -> Units:
-        """Units of rows of constraints, objective and scores: all are numbers near one."""
-        return Units(np.ones(len(self.rows.constraints)), 1.0, 1.0)
-
-    @property
-    def slope_on_path(self) -> float:
-        """Slope of the cross-entropy that dual steps of a booster assume.
-
-        On a booster's path the mean slope of losses is 0.3 and not 1, near that of rates.
-        """
-        return rate_lipschitz(self.rows.n_classes)
-
-    @property
-    def primal_step(self) -> float:
-        """One over the smoothness of the cross-entropy in the score."""
-        return 4.0 if self.rows.n_classes == 2 else 2.0
 
     def lipschitz_at(self, slopes: Float, of_pairs: Float) -> Float:
         """Compute Lipschitz constants of the rows with slopes observed on a path, (m,).
@@ -1085,7 +982,7 @@ class ProblemConstants:
             costs = curve.combine(derivatives) @ constraints.U[curve.at]
             width = np.ptp(np.reshape(costs, (n_cells, -1)), axis=1)
             # Derivatives in mean residuals are one in size. They change signs, and average less.
-            residuals = abs(constraints.S[curve.at]).sum(axis=0)
+            residuals = abs(constraints.tables["residuals"][curve.at]).sum(axis=0)
             width += self._ranges_of_residuals(np.asarray(residuals).ravel())
             found[curve.rows] = steepest * float(np.linalg.norm(width * scale))
         return found
@@ -1111,14 +1008,15 @@ class ProblemConstants:
         """
         cells = self.rows.cells
         codes = to_host(cells.views[0].small_codes)
-        sampled = SAMPLED_OF_SEVERAL if self.rows.has_several_views else SAMPLED
+        sampled = SAMPLED // 2 if self.rows.has_several_views else SAMPLED
         count = cells.count[cells.views[0].cells].astype(np.intp)  # of all machines
         wanted = max(sampled // int(np.count_nonzero(count)), 1)
         if self.rows.sums.are_rounded:
             numbers = cells.rows.machine.numbers
             assert numbers is not None, "rows of several machines have numbers"
             share = np.divide(wanted, count, out=np.zeros(count.size), where=count > 0)
-            return np.flatnonzero(hash_numbers(numbers, SAMPLE_SEED) * 2.0**-64 < share[codes])
+            # Not the seed of a split, whose parts would be in the sample or not as a whole.
+            return np.flatnonzero(hash_numbers(numbers, 1 << 40) * 2.0**-64 < share[codes])
         order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
         start = count.cumsum() - count
         every = -(-count // wanted)
@@ -1139,41 +1037,14 @@ class ProblemConstants:
         square *= square
         square = square if square.ndim == 1 else over_classes(np.add, square)
         square = square if weight is None else square * weight
-        square = problem.sums.round(square, LARGEST_SQUARE * problem.largest_weight)
+        # The largest sum over classes of squared slopes is that of two classes at 1/2.
+        square = problem.sums.round(square, problem.largest_weight / 8.0)
         total = np.concatenate([view.sum(square, power=2) for view in views])
         total, mass = np.split(problem.reduce_sum(np.concatenate([total, mass])), 2)
         slopes = np.full(mass.size, rate_lipschitz(problem.n_classes))
         inside = mass > 0
         slopes[inside] = np.sqrt(total[inside] / mass[inside])
         return slopes
-
-    @cached_property
-    def constant_curvature(self) -> float:
-        """Curvature of the mean loss in the score at the best constant model.
-
-        ``pi_0 pi_1`` for a binary margin, with pi the classes' fractions of the weight; twice the
-        mean of ``pi_k (1 - pi_k)`` for softmax scores, an upper bound as in XGBoost.
-        """
-        pi = self._class_fractions
-        return float(pi[0] * pi[1] if pi.size == 2 else 2.0 * np.mean(pi * (1.0 - pi)))
-
-    @cached_property
-    def constant_slope(self) -> float:
-        """Norm over classes of ``pi_k (1 - pi_k)``: the slope at the best constant model."""
-        pi = self._class_fractions
-        return float(np.linalg.norm(pi * (1.0 - pi)))
-
-    @property
-    def _class_fractions(self) -> Float:
-        labels = np.maximum(self.rows.cells.labels[self.rows.cells.views[0].cells], 0)
-        total = np.bincount(labels, self.rows.objective_weight, self.rows.n_classes)
-        return np.asarray(total / self.rows.total_weight)
-
-    @property
-    def constant_scores(self) -> float | Float:
-        """Scores of the best constant model: the logit of the class fractions, or centred logs."""
-        logs = np.log(np.maximum(self._class_fractions, np.finfo(float).tiny))
-        return float(logs[1] - logs[0]) if logs.size == 2 else np.asarray(logs - logs.mean())
 
     def concavity(self, multipliers: Float) -> Float:
         r"""Bound the negative curvature of the constraints' Lagrangian in each cell.
@@ -1186,13 +1057,11 @@ class ProblemConstants:
         n_classes = self.rows.n_classes
         constraints = self.rows.constraints
         of_loss = 0.25 if n_classes == 2 else 0.5
-        total = of_loss * np.maximum(-constraints.loss_costs(multipliers), 0.0)
+        total = of_loss * np.maximum(-constraints.costs(multipliers, "loss"), 0.0)
         bounded = np.where(self.rows.is_bounded, multipliers, 0.0)
         of_rate = PROXIES[self.rows.bounded_proxy].concavity(n_classes)
         total = total + of_rate * (bounded @ constraints.cost_range)
-        if self.rows.cells.has_amounts:
-            total = total * np.concatenate([v.largest_amount for v in self.rows.cells.views])
-        return np.asarray(total * self.rows.density)
+        return self.rows.scale_concavity(total)
 
 
 class Lagrangian:
@@ -1219,7 +1088,10 @@ class Lagrangian:
         self.cell_weight, self.total_weight = rows.cell_weight, rows.total_weight
         self.constants = ProblemConstants(rows)
         self.coefficients = RowCoefficients(rows)
-        self.statistics = make_statistics(rows)
+        # On a graphics card, counting all rows takes less time than finding those that change.
+        is_tracked = rows.has_several_views and rows.array_module is np
+        fractions = (TrackedFractions if is_tracked else PredictedFractions)(rows)
+        self.statistics: tuple[CellStatistic, ...] = fractions, MeanLosses(rows)
 
     def narrow(self) -> None:
         """Compute in the precision of the returned gradients from now on, for two classes only."""
@@ -1240,11 +1112,7 @@ class Lagrangian:
     def at(self, margin: Array) -> Point:
         """Fix the scores of all rows; the point is valid until the next call."""
         rows = self.rows
-        if margin.shape != rows.probability.shape:
-            raise ValueError(
-                f"The Lagrangian was built on scores of shape {rows.probability.shape}, got "
-                f"{margin.shape}: the learner must pass every training row, in order."
-            )
+        self.check_scores(margin, rows.probability.shape)
         margin = rows.array_module.asarray(margin).astype(rows.dtype, copy=False)
 
         def link(part: slice) -> None:
@@ -1252,6 +1120,14 @@ class Lagrangian:
 
         rows.write_blocks(link)
         return Point(rows, self.coefficients, self.statistics, margin)
+
+    def check_scores(self, margin: Array, shape: tuple[int, ...]) -> None:
+        """Refuse scores of another shape than those of the rows."""
+        if margin.shape != shape:
+            raise ValueError(
+                f"The Lagrangian was built on scores of shape {shape}, got {margin.shape}: the "
+                f"learner must pass every training row, in order."
+            )
 
     def per_row(self, table: Float) -> Array:
         """Look up a table of cells, (n_cells,), for each row, shaped to multiply scores."""

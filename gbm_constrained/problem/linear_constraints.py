@@ -27,13 +27,14 @@ derivative that has its sign, at the current functionals. Prices move by the val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress, pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
@@ -42,69 +43,19 @@ from gbm_constrained.constraints.base import ROUNDING, Constraint, CurvedRow
 from gbm_constrained.constraints.comparisons import Grouped
 from gbm_constrained.constraints.rates import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.problem.blocks import PairBlock, ResidualBlock, pair_matrix, residual_matrix
+from gbm_constrained.problem.blocks import PairBlock, ResidualBlock, block_matrix
 from gbm_constrained.problem.functionals import (
     Group,
-    MeanResidual,
+    MeanLoss,
     RatePart,
     SmallGroup,
     WeightedFraction,
-    WeightedPairs,
-    fractions_of,
-    name_functionals,
     unique_names,
 )
-from gbm_constrained.problem.losses import has_concave_means, has_steps
+from gbm_constrained.problem.losses import curvature_range
 
 CREDIBLE_ROWS = 25.0
 """Rows, for each group beyond two, at which the rate of a group by itself counts one half."""
-
-
-def mix_groups(
-    constraints: Sequence[Constraint],
-    rows_of: Sequence[Float],
-    masses: Sequence[Float],
-    half: Float | None = None,
-) -> Any:
-    """Find the coefficients of stated functionals in credible ones.
-
-    Parameters
-    ----------
-    constraints : sequence of Constraint
-        The constraints.
-    rows_of : sequence of ndarray
-        Rows that each functional of a constraint is taken over.
-    masses : sequence of ndarray
-        Weight of these rows.
-    half : ndarray of shape (n_functionals,), default=None
-        Rows at which the value of a group and the mean of all groups count alike;
-        :data:`CREDIBLE_ROWS` for each group beyond two by default. At zero, groups are held at any
-        price.
-
-    Returns
-    -------
-    sparse array of shape (n_functionals, n_functionals), or None
-        None where all functionals stay as they are.
-    """
-    blocks: list[Any] = []
-    is_identity, start = True, 0
-    for constraint, n_rows, mass in zip(constraints, rows_of, masses, strict=True):
-        size, n_rates = n_rows.size, max(len(constraint.rates), 1)
-        n_groups = size // n_rates
-        rows = find_half(constraint, size) if half is None else half[start : start + size]
-        start += size
-        if n_groups < 2 or not acts_by_credibility(constraint) or not rows.any():
-            blocks.append(sparse.eye_array(size))
-            continue
-        is_identity = False
-        block = np.zeros((size, size))
-        for position in range(n_rates):
-            at = np.arange(position, n_groups * n_rates, n_rates)
-            block[np.ix_(at, at)] = _credible_means(
-                n_rows[at], mass[at], rows[at], has_reference=constraint.expression.has_reference
-            )
-        blocks.append(sparse.csr_array(block))
-    return None if is_identity else sparse.csr_array(sparse.block_diag(blocks))
 
 
 def find_half(constraint: Constraint, size: int) -> Float:
@@ -117,18 +68,6 @@ def acts_by_credibility(constraint: Constraint) -> bool:
     """Whether a constraint compares groups that are not held at any price."""
     expression = constraint.expression
     return isinstance(expression, Grouped) and expression.small_groups != "hold"
-
-
-def _credible_means(n_rows: Float, mass: Float, half: Float, *, has_reference: bool) -> Float:
-    """Find the coefficients of the rates of groups in their credible rates, (n, n)."""
-    own = 1.0 / (1.0 + half / np.maximum(n_rows, 1.0))
-    if has_reference:
-        own[-1] = 1.0
-        towards = np.zeros(own.size)
-        towards[-1] = 1.0
-    else:
-        towards = mass / mass.sum() if mass.any() else mass
-    return np.diag(own) + (1.0 - own)[:, None] * towards
 
 
 # Entries up to which scipy's checks of a product cost more than the product (a timing of both).
@@ -179,15 +118,13 @@ def find_opposites(matrix: Any, is_compared: Bool) -> list[tuple[int, int]]:
 
 # By default programmes are solved to 1e-7, and smaller violations are traded for the objective.
 OPTIONS: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-# The dual simplex may end so at these tolerances; the interior-point method does not.
-NUMERICAL_DIFFICULTIES = 4
 
 
 def solve_linear_programme(cost: Any, rows: Any, right: Any, bounds: Any, **equations: Any) -> Any:
     """Minimise ``cost @ x`` with ``rows @ x <= right``; ``x`` is None if nothing is feasible."""
     given: Any = {"A_ub": rows, "b_ub": right, "bounds": bounds, **equations}
     found = linprog(cost, method="highs-ds", options=OPTIONS, **given)
-    if found.status == NUMERICAL_DIFFICULTIES:
+    if found.status == 4:  # Numerical difficulties, which interior points do not have.
         found = linprog(cost, method="highs-ipm", options=OPTIONS, **given)
     return found
 
@@ -202,34 +139,28 @@ class Curve:
         The curved row.
     first : int
         Position of the first direction; the others follow.
-    directions : tuple of (int, float)
-        Functional of each direction, as a position in `row`, and its sign.
     """
 
     row: CurvedRow
     first: int
-    directions: tuple[tuple[int, float], ...]
 
-    @classmethod
-    def of(cls, row: CurvedRow, first: int) -> Curve:
-        """Find the directions of a row: both ways where a derivative may have either sign."""
-        directions = [
+    @cached_property
+    def directions(self) -> list[tuple[int, float]]:
+        """Functional of each direction, as a position in `row`, and its sign.
+
+        There are both signs where a derivative may have either.
+        """
+        return [
             (i, sign)
-            for i, known in enumerate(row.function.signs)
+            for i, known in enumerate(self.row.function.signs)
             for sign in (1.0, -1.0)
             if known in (0, sign)
         ]
-        return cls(row, first, tuple(directions))
 
     @property
     def rows(self) -> slice:
         """Positions of the directions among the linear rows."""
-        return slice(*self.span)
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """First position of the directions, and that after the last."""
-        return self.first, self.first + len(self.directions)
+        return slice(self.first, self.first + len(self.directions))
 
     @property
     def at(self) -> Codes:
@@ -304,7 +235,8 @@ class Curves:
             function, at = curve.row.function, curve.row.at
             other = known.get((function, function.opposite(at) or at))
             if other is not None and curve.first < other.first:
-                found += [(i, i - curve.first + other.first) for i in range(*curve.span)]
+                n = len(curve.directions)
+                found += [(curve.first + i, other.first + i) for i in range(n)]
         return found
 
     def keep(self, kept: Bool) -> Curves:
@@ -344,28 +276,6 @@ class Curves:
             found[curve.rows] = multipliers[curve.rows] @ slopes / square if square > 0.0 else 0.0
         return found
 
-    def find_tangents(
-        self, R: Any, b: Float, functionals: Float, constant: Float
-    ) -> tuple[Any, Float]:
-        """Replace the directions of each curve by its tangent, in one row each.
-
-        `constant` holds the parts of the functionals that the right-hand sides have been reduced
-        by.
-        """
-        table, right = R.tolil(), b.copy()
-        for curve in self.items:
-            slope, at = curve.gradient(functionals), curve.at
-            moved = slope @ (np.nan_to_num(functionals[at]) - constant[at])
-            for row in range(*curve.span):
-                table[row] = 0.0
-                for k, a in zip(at, slope, strict=True):
-                    table[row, k] += a
-                right[row] = curve.row.bound - curve.value(functionals) + moved
-        return sparse.csr_array(table), right
-
-
-NO_CURVES = Curves()
-
 
 @dataclass(frozen=True)
 class LinearConstraints:
@@ -373,12 +283,10 @@ class LinearConstraints:
 
     Parameters
     ----------
-    U : (n_functionals, n_cells * n_classes). Coefficients of the predicted fractions in each
-        functional.
-    V : (n_functionals, n_cells). Coefficients of the mean losses.
-    Q : (n_functionals, n_pairs). Coefficients of the entries of the tables of pairs.
+    tables : Coefficients of each cell statistic in each functional, csr_array (n_functionals,
+        size of the statistic), by name: the predicted fractions, (n_cells * n_classes), the mean
+        losses, (n_cells), and the entries of the tables of pairs and of mean residuals.
     pair_blocks : Blocks of cells that the tables of pairs are of.
-    S : (n_functionals, n_entries). Coefficients of the entries of the tables of mean residuals.
     residual_blocks : Blocks of cells and bins that the tables of mean residuals are of.
     constant : (n_functionals,). Constant parts.
     R : (m, n_functionals). Coefficients of the functionals in each row.
@@ -412,11 +320,8 @@ class LinearConstraints:
     """
 
     constraints: tuple[Constraint, ...]
-    U: Any
-    V: Any
-    Q: Any
+    tables: Mapping[str, Any]
     pair_blocks: tuple[PairBlock, ...]
-    S: Any
     residual_blocks: tuple[ResidualBlock, ...]
     constant: Float
     R: Any
@@ -433,7 +338,7 @@ class LinearConstraints:
     splits_targets: Bool
     terms: tuple[tuple[RatePart, ...] | None, ...]
     small: tuple[SmallGroup, ...] = ()
-    curves: Curves = NO_CURVES
+    curves: Curves = Curves()
     mixing: Any = None
     half: Float | None = None
     stated: LinearConstraints | None = None
@@ -444,7 +349,12 @@ class LinearConstraints:
     @cached_property
     def parts(self) -> tuple[tuple[WeightedFraction, ...] | None, ...]:
         """Terms of the functionals that are sums of fractions; None for other functionals."""
-        return tuple(map(fractions_of, self.terms))
+        return tuple(
+            cast("tuple[WeightedFraction, ...]", terms)
+            if terms is not None and all(isinstance(one, WeightedFraction) for one in terms)
+            else None
+            for terms in self.terms
+        )
 
     @cached_property
     def names(self) -> list[str]:
@@ -454,7 +364,14 @@ class LinearConstraints:
     @cached_property
     def functional_names(self) -> list[str]:
         """Names of the functionals, which are rates of all rows or of groups; no two alike."""
-        return name_functionals(self.constraints, self.spans, self.groups)
+        names: list[str] = []
+        for c, span, groups in zip(self.constraints, self.spans, self.groups, strict=True):
+            found = [str(rate) for rate in c.rates]
+            if isinstance(c.expression, Grouped):
+                of_groups = [str(rate.restrict(*g.selectors)) for g in groups for rate in c.rates]
+                found = of_groups + found
+            names += found[: span.stop - span.start]  # The last rates are those of all rows.
+        return unique_names(names)
 
     def left_out(self, j: int) -> tuple[str, ...]:
         """Name the groups that constraint j does not compare, for want of rows."""
@@ -462,25 +379,30 @@ class LinearConstraints:
         found = [one for one in self.small if one.constraint == of]
         return tuple(str(one.group) for one in found if one.treatment == "left out")
 
-    @cached_property
-    def A(self) -> Any:  # noqa: N802 - mathematics
-        """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""
-        return self.R @ self.U
+    @property
+    def U(self) -> Any:  # noqa: N802 - mathematics
+        """Coefficients of the predicted fractions, (n_functionals, n_cells * n_classes)."""
+        return self.tables["predicted"]
+
+    @property
+    def V(self) -> Any:  # noqa: N802
+        """Coefficients of the mean losses, (n_functionals, n_cells)."""
+        return self.tables["loss"]
 
     @cached_property
+    def row_tables(self) -> dict[str, Any]:
+        """Coefficients of each cell statistic in each row, (m, size of the statistic)."""
+        return {name: self.R @ table for name, table in self.tables.items()}
+
+    @property
+    def A(self) -> Any:  # noqa: N802
+        """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""
+        return self.row_tables["predicted"]
+
+    @property
     def B(self) -> Any:  # noqa: N802
         """Coefficients of the mean losses in each row, (m, n_cells)."""
-        return self.R @ self.V
-
-    @cached_property
-    def C(self) -> Any:  # noqa: N802
-        """Coefficients of the tables of pairs in each row, (m, n_pairs)."""
-        return self.R @ self.Q
-
-    @cached_property
-    def D(self) -> Any:  # noqa: N802
-        """Coefficients of the tables of mean residuals in each row, (m, n_entries)."""
-        return self.R @ self.S
+        return self.row_tables["loss"]
 
     def find_stated(self, statistics: CellStatistics, functionals: Float) -> Float:
         """Compute the functionals as stated, given those of this object."""
@@ -489,8 +411,7 @@ class LinearConstraints:
     @property
     def statistics(self) -> frozenset[str]:
         """Names of the cell statistics that rows of constraints depend on."""
-        matrices = {"predicted": self.A, "loss": self.B, "pairs": self.C, "residuals": self.D}
-        return frozenset(name for name, matrix in matrices.items() if matrix.nnz)
+        return frozenset(name for name, table in self.row_tables.items() if table.nnz)
 
     @cached_property
     def opposites(self) -> tuple[Codes, Codes]:
@@ -499,28 +420,16 @@ class LinearConstraints:
         first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
         return first, second
 
-    def costs(self, multipliers: Float) -> Float:
-        """Add up rows of A, weighted by multipliers; shape (n_cells * n_classes,)."""
-        return self._products["A.T"](multipliers)
-
-    def loss_costs(self, multipliers: Float) -> Float:
-        """Add up rows of B, weighted by multipliers; shape (n_cells,)."""
-        return self._products["B.T"](multipliers)
-
-    def pair_costs(self, multipliers: Float) -> Float:
-        """Add up rows of C, weighted by multipliers; shape (n_pairs,)."""
-        return self._products["C.T"](multipliers)
-
-    def residual_costs(self, multipliers: Float) -> Float:
-        """Add up rows of D, weighted by multipliers; shape (n_entries,)."""
-        return self._products["D.T"](multipliers)
+    def costs(self, multipliers: Float, statistic: str = "predicted") -> Float:
+        """Add up the coefficients of a cell statistic in each row, weighted by multipliers."""
+        return self._products[f"rows.{statistic}"](multipliers)
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
-        hard = self._products["U"](statistics.predicted.ravel())
-        found = hard + self._products["V"](statistics.clipped_loss) + self.constant
-        for name, table in (("Q", statistics.pairs), ("S", statistics.residuals)):
-            if table is not None:
+        hard = self._products["predicted"](statistics.predicted.ravel())
+        found = hard + self._products["loss"](statistics.clipped_loss) + self.constant
+        for name in ("pairs", "residuals"):
+            if (table := getattr(statistics, name)) is not None:
                 found = found + self._products[name](table)
         return found
 
@@ -532,26 +441,28 @@ class LinearConstraints:
         return found
 
     def tangent(self, functionals: Float) -> LinearConstraints:
-        """Replace curved rows by their tangents at some functionals."""
+        """Replace the directions of curved rows by their tangents at some functionals."""
         if not self.curves.items:
             return self
-        R, b = self.curves.find_tangents(self.R, self.b, functionals, self._finite_constant)
-        return replace(self, R=R, b=b, curves=Curves(len(self)))
+        R, b = self.R.tolil(), self.b.copy()
+        for curve in self.curves.items:
+            slope, at = curve.gradient(functionals), curve.at
+            # Right-hand sides have been reduced by the constants.
+            moved = slope @ (np.nan_to_num(functionals[at]) - self._finite_constant[at])
+            for row in range(curve.rows.start, curve.rows.stop):
+                R[row] = 0.0
+                for k, a in zip(at, slope, strict=True):
+                    R[row, k] += a
+            b[curve.rows] = curve.row.bound - curve.value(functionals) + moved
+        return replace(self, R=sparse.csr_array(R), b=b, curves=Curves(len(self)))
 
     @cached_property
     def _products(self) -> dict[str, Callable[[Float], Float]]:
         """Functions that multiply vectors by the matrices, several times in each round."""
-        return {
-            "U": product_with(self.U),
-            "V": product_with(self.V),
-            "Q": product_with(self.Q),
-            "S": product_with(self.S),
-            "R": product_with(self.R),
-            "A.T": product_with(self.A, transposed=True),
-            "B.T": product_with(self.B, transposed=True),
-            "C.T": product_with(self.C, transposed=True),
-            "D.T": product_with(self.D, transposed=True),
-        }
+        products = {name: product_with(table) for name, table in self.tables.items()}
+        for name, table in self.row_tables.items():
+            products[f"rows.{name}"] = product_with(table, transposed=True)
+        return {**products, "R": product_with(self.R)}
 
     @cached_property
     def _finite_constant(self) -> Float:
@@ -634,6 +545,10 @@ class LinearConstraints:
             found.append(at)
         return np.concatenate(found)
 
+    def by_row(self, of_constraints: Sequence[Any], dtype: Any) -> NDArray[Any]:
+        """Give each row of constraints what its constraint has, shape (m,)."""
+        return np.asarray(np.array(of_constraints, dtype=dtype)[self.owner])
+
     def totals(self, of_rows: Float) -> Float:
         """Sum a quantity of rows, such as multipliers, by constraint."""
         return np.bincount(self.owner, of_rows, len(self.constraints)).astype(np.float64)
@@ -643,19 +558,11 @@ class LinearConstraints:
         kept = ~np.isin(self.owner, list(idle))
         if kept.all():
             return self
-        return replace(
-            self,
-            R=self.R[kept],
-            b=self.b[kept],
-            unit=self.unit[kept],
-            rows=tuple(compress(self.rows, kept)),
-            owner=self.owner[kept],
-            cost_range=self.cost_range[kept],
-            may_reward_errors=self.may_reward_errors[kept],
-            must_reward_errors=self.must_reward_errors[kept],
-            splits_targets=self.splits_targets[kept],
-            curves=self.curves.keep(kept),
-        )
+        properties = ("cost_range", "may_reward_errors", "must_reward_errors", "splits_targets")
+        by_row = ("R", "b", "unit", "owner", *properties)
+        left: dict[str, Any] = {name: getattr(self, name)[kept] for name in by_row}
+        rows, curves = tuple(compress(self.rows, kept)), self.curves.keep(kept)
+        return replace(self, rows=rows, curves=curves, **left)
 
     def on(self, cells: Cells) -> LinearConstraints:
         """Leave out the cells that part of the rows leaves empty.
@@ -671,7 +578,7 @@ class LinearConstraints:
             of_part = replace(self.stated, R=self.R, b=self.b, curves=self.curves).on(cells)
             return of_part.make_credible(cells, self.half)
         constant, terms = self.constant.copy(), list(self.terms)
-        rows_of_U, rows_of_V = [], []
+        hards, softs = [], []
         for k, of_rate in enumerate(self.terms):
             hard, soft = self.U[[k]], self.V[[k]]
             bases = [base for term in of_rate or () for base in term.bases]
@@ -679,17 +586,19 @@ class LinearConstraints:
                 constant[k], terms[k] = np.nan, None
             elif of_rate and any((left[base] < whole[base]).any() for base in bases):
                 hard, soft = self._coefficients(of_rate, left)
-            rows_of_U.append(hard)
-            rows_of_V.append(soft)
+            hards.append(hard)
+            softs.append(soft)
         is_known = abs(self.R) @ np.isnan(constant) == 0
         for curve in self.curves.items:
             is_known[curve.rows] = not np.isnan(constant[curve.at]).any()
         return replace(
             self,
-            U=sparse.csr_array(sparse.vstack(rows_of_U)),
-            V=sparse.csr_array(sparse.vstack(rows_of_V)),
-            Q=pair_matrix(self.pair_blocks, terms, left),
-            S=residual_matrix(self.residual_blocks, terms, left),
+            tables={
+                "predicted": sparse.csr_array(sparse.vstack(hards)),
+                "loss": sparse.csr_array(sparse.vstack(softs)),
+                "pairs": block_matrix(self.pair_blocks, terms, left),
+                "residuals": block_matrix(self.residual_blocks, terms, left),
+            },
             constant=constant,
             R=keep_rows(self.R, is_known),
             b=np.where(is_known, self.b, 0.0),
@@ -706,7 +615,7 @@ class LinearConstraints:
         return V if self.mixing is None else self.mixing @ V
 
     def make_credible(self, cells: Cells, half: Float | None = None) -> LinearConstraints:
-        """Let groups act as far as their rows can tell (:mod:`~.problem.credibility`).
+        """Let groups act as far as their rows can tell.
 
         Parameters
         ----------
@@ -722,55 +631,68 @@ class LinearConstraints:
         """
         if self.mixing is not None:
             return self
-        n_rows, mass = (
-            [
-                np.array([self._smallest_base(of, k) for k in range(span.start, span.stop)])
-                for span in self.spans
-            ]
-            for of in (cells.weighted_count, cells.weight)
-        )
-        mixing = mix_groups(self.constraints, n_rows, mass, half)
+        mixing = self._mix_groups(cells, half)
         if mixing is None:
             return self
         is_known = ~np.isnan(self.constant)
         return replace(
             self,
-            U=mixing @ self.U,
-            V=mixing @ self.V,
-            Q=mixing @ self.Q,
-            S=mixing @ self.S,
+            tables={name: mixing @ table for name, table in self.tables.items()},
             constant=np.where(is_known, mixing @ np.nan_to_num(self.constant), np.nan),
             mixing=mixing,
             half=half,
             stated=self,
         )
 
-    def _smallest_base(self, of_cells: Float, k: int) -> float:
-        """Sum over the cells that a functional is taken over, the smaller side of pairs."""
+    def _mix_groups(self, cells: Cells, half: Float | None) -> Any:
+        """Find the coefficients of stated functionals in credible ones; None where none changes.
+
+        A rate is taken over the rows of the smaller side of pairs. Groups whose `half` is zero are
+        held at any price.
+        """
         sizes = [
-            float(of_cells[base].sum()) for term in self.terms[k] or () for base in term.bases
+            (min(float(of[base].sum()) for term in terms for base in term.bases) if terms else 0.0)
+            for of in (cells.weighted_count, cells.weight)
+            for terms in self.terms
         ]
-        return min(sizes, default=0.0)
+        n_rows, mass = np.split(np.array(sizes), 2)
+        mixing, is_mixed = sparse.eye_array(len(self.terms), format="lil"), False
+        for constraint, span in zip(self.constraints, self.spans, strict=True):
+            size, n_rates = span.stop - span.start, max(len(constraint.rates), 1)
+            n_groups = size // n_rates
+            rows = find_half(constraint, size) if half is None else half[span]
+            if n_groups < 2 or not acts_by_credibility(constraint) or not rows.any():
+                continue
+            is_mixed = True
+            for position in range(n_rates):
+                of_groups = np.arange(position, n_groups * n_rates, n_rates)
+                at = span.start + of_groups
+                own = 1.0 / (1.0 + rows[of_groups] / np.maximum(n_rows[at], 1.0))
+                towards = mass[at] / mass[at].sum() if mass[at].any() else mass[at]
+                if constraint.expression.has_reference:
+                    own[-1] = 1.0
+                    towards = np.eye(at.size)[-1]
+                mixing[np.ix_(at, at)] = np.diag(own) + (1.0 - own)[:, None] * towards
+        return sparse.csr_array(mixing) if is_mixed else None
 
     def _coefficients(self, terms: Sequence[RatePart], weight: Float) -> tuple[Any, Any]:
         """Compute the rows of U and V of a rate, given weights of cells."""
         hard = np.zeros((weight.size, self.U.shape[1] // weight.size))
         soft = np.zeros((1, weight.size))
         for term in terms:
-            if isinstance(term, (WeightedPairs, MeanResidual)):
-                continue
-            share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
-            if isinstance(term, WeightedFraction):
-                hard[term.cells] += share[:, None] * term.event
-            else:
-                soft[0, term.cells] += share
+            if isinstance(term, WeightedFraction | MeanLoss):
+                share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
+                if isinstance(term, WeightedFraction):
+                    hard[term.cells] += share[:, None] * term.event
+                else:
+                    soft[0, term.cells] += share
         return sparse.csr_array(hard.reshape(1, -1)), sparse.csr_array(soft)
 
     @cached_property
     def is_of_scores(self) -> Bool:
         """Whether each functional holds something else than rates; shape (n_functionals,)."""
-        matrices = (self.V, self.Q, self.S)
-        return np.asarray(np.any([np.diff(m.indptr) > 0 for m in matrices], axis=0))
+        others = (table for name, table in self.tables.items() if name != "predicted")
+        return np.asarray(np.any([np.diff(table.indptr) > 0 for table in others], axis=0))
 
     @cached_property
     def has_scores(self) -> Bool:
@@ -780,7 +702,8 @@ class LinearConstraints:
     @cached_property
     def has_tables(self) -> Bool:
         """Whether each row holds pair rates or residuals, which no threshold changes; (m,)."""
-        return np.asarray((np.diff(self.C.indptr) > 0) | (np.diff(self.D.indptr) > 0))
+        tables = (self.row_tables[name] for name in ("pairs", "residuals"))
+        return np.asarray(np.any([np.diff(table.indptr) > 0 for table in tables], axis=0))
 
     @property
     def has_tables_alone(self) -> bool:
@@ -796,14 +719,23 @@ class LinearConstraints:
     def has_rates(self) -> Bool:
         """Whether each row holds 0-1 rates, or means of steps; shape (m,)."""
         if functions := self.row_functions:
-            return has_steps(self.A, functions)
+            is_step = np.array([function.is_step for function in functions])
+            rows = np.repeat(np.arange(len(self)), np.diff(self.A.indptr))
+            found = is_step[self.A.indices % is_step.size] & (self.A.data != 0.0)
+            return np.asarray(np.bincount(rows, found, len(self)) > 0)
         return np.asarray(np.diff(self.cost_range.indptr) > 0)
 
     @property
     def is_convex(self) -> bool:
-        """Whether no row has a mean loss with a negative coefficient, which is concave."""
+        """Whether no row has a mean loss with a negative coefficient, which is concave.
+
+        Of functions of numbers those of bounded curvature count.
+        """
         if functions := self.row_functions:
-            return not has_concave_means(self.A, functions)
+            highest = np.array([curvature_range(function, scale=1.0)[1] for function in functions])
+            is_convex = np.array([function.is_convex for function in functions])
+            is_curved = is_convex & (highest > 0.0) & np.isfinite(highest)
+            return not (self.A.data[is_curved[self.A.indices % len(functions)]] < 0.0).any()
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)
 
 
@@ -827,14 +759,12 @@ def find_first_constraints(compiled: LinearConstraints) -> Bool:
 
 def violation_weights(compiled: LinearConstraints) -> Float:
     """Return the factor on the violation of each row of constraints, shape (m,)."""
-    weights = np.array([c.violation_weight for c in compiled.constraints], dtype=np.float64)
-    return weights[compiled.owner]
+    return compiled.by_row([c.violation_weight for c in compiled.constraints], float)
 
 
 def compares_groups(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints that belong to a gap or a ratio of groups, shape (m,)."""
-    kinds = [c.expression.compares_pairs for c in compiled.constraints]
-    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+    return compiled.by_row([c.expression.compares_pairs for c in compiled.constraints], bool)
 
 
 def is_priced(compiled: LinearConstraints) -> Bool:
@@ -843,14 +773,13 @@ def is_priced(compiled: LinearConstraints) -> Bool:
         c.expression.compares_pairs and getattr(c.expression, "small_groups", "keep") != "hold"
         for c in compiled.constraints
     ]
-    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+    return compiled.by_row(kinds, bool)
 
 
 def acts_in_full(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints that compare no groups, or hold them at any price, (m,)."""
-    kinds = [not acts_by_credibility(c) for c in compiled.constraints]
-    return np.asarray(np.array(kinds, dtype=bool)[compiled.owner])
+    return compiled.by_row([not acts_by_credibility(c) for c in compiled.constraints], bool)
 
 
 def _priorities(compiled: LinearConstraints) -> Codes:
-    return np.array([c.priority for c in compiled.constraints], dtype=np.intp)[compiled.owner]
+    return compiled.by_row([c.priority for c in compiled.constraints], int)

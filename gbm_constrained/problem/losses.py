@@ -23,8 +23,8 @@ squared        F            F - y                 1
 huber          F            F - y, clipped        1 (LightGBM's)
 pseudo_huber   F            z / sqrt(1 + (z/d)^2) (1 + (z/d)^2)^(-3/2), z = F - y
 fair           F            c z / (|z| + c)       (c / (|z| + c))^2, z = F - y
-absolute       F            sign(F - y)           that of :mod:`.row_functions`
-quantile       F            1(F > y) - alpha      that of :mod:`.row_functions`
+absolute       F            sign(F - y)           that of the least parabola
+quantile       F            1(F > y) - alpha      that of the least parabola
 poisson        exp(F)       f - y                 f exp(0.7), the libraries' own factor
 tweedie        exp(F)       f^(2-p) - y f^(1-p)   (2-p) f^(2-p) - (1-p) y f^(1-p)
 gamma          exp(F)       1 - y / f             y / f
@@ -52,15 +52,13 @@ Lagrangians and applications of the proximal point algorithm", 1976). Its minimi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import singledispatch
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from scipy.special import expit, xlogy
 
-from gbm_constrained._typing import Bool, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.constraints.rates import (
     Above,
     Covered,
@@ -79,37 +77,24 @@ KINKS = {"absolute": 1.0, "pinball": 0.5, "quantile": 0.5}
 SMALLEST = 1e-12  # Prediction below which the Poisson deviance is that of this one.
 
 
-@dataclass(frozen=True)
-class Derivatives:
-    """Slope and curvature of a row function in the prediction, (n,) each.
-
-    Parameters
-    ----------
-    slope : First derivative of the function, or of its proxy.
-    curvature : Curvature of a parabola that touches the function and is nowhere below it.
-    """
-
-    slope: Float
-    curvature: Float
-
-
-@singledispatch
 def row_values(function: RowFunction, y: Float, f: Float) -> Float:
-    """Compute a row function, exactly, (n,).
+    """Compute a row function of targets y and predictions f in one unit, exactly, (n,)."""
+    if isinstance(function, Prediction):
+        return f
+    if isinstance(function, Residual):
+        return y - f
+    if isinstance(function, Above):
+        return (f > function.threshold).astype(np.float64)
+    if isinstance(function, Covered):
+        return (y <= f).astype(np.float64)
+    assert isinstance(function, RowLoss)
+    return loss_values(function.loss, function.parameter, y, f)
 
-    Parameters
-    ----------
-    function : RowFunction
-        The function.
-    y, f : ndarray of shape (n,)
-        Targets and predictions, in one unit.
-    """
-    raise NotImplementedError
 
-
-@singledispatch
-def row_derivatives(function: RowFunction, y: Float, f: Float, scale: float) -> Derivatives:
-    """Compute slope and curvature of a row function or of its proxy.
+def row_derivatives(
+    function: RowFunction, y: Float, f: Float, scale: float
+) -> tuple[Float, Float]:
+    """Compute slope and curvature of a row function or of its proxy, (n,) each.
 
     Parameters
     ----------
@@ -119,18 +104,30 @@ def row_derivatives(function: RowFunction, y: Float, f: Float, scale: float) -> 
         Targets and predictions.
     scale : float
         Standard deviation of the targets.
+
+    Returns
+    -------
+    slope, curvature : ndarray of shape (n,)
+        First derivative in the prediction, and the curvature of a parabola that touches the
+        function and is nowhere below it.
     """
-    raise NotImplementedError
-
-
-@row_values.register
-def _(function: RowLoss, y: Float, f: Float) -> Float:
-    return loss_values(function.loss, function.parameter, y, f)
-
-
-@row_derivatives.register
-def _(function: RowLoss, y: Float, f: Float, scale: float) -> Derivatives:
+    if function.is_linear:
+        sign = -1.0 if isinstance(function, Residual) else 1.0
+        return np.full_like(f, sign), np.zeros_like(f)
+    if function.is_step:
+        width = STEP_WIDTH * scale
+        u = _distance_from_step(function, y, f) / width
+        p = expit(u)
+        # At a distance u from the step a parabola of curvature 2 / u^2 rises by one up to it.
+        curvature = np.minimum(STEEPEST_CHANGE, 2.0 / np.maximum(u**2, 1.0))
+        return p * (1.0 - p) / width, curvature / width**2
+    assert isinstance(function, RowLoss)
     return loss_derivatives(function.loss, function.parameter, y, f, scale)
+
+
+def _distance_from_step(function: RowFunction, y: Float, f: Float) -> Float:
+    """Compute how far each prediction is beyond the step of a share or a coverage."""
+    return f - function.threshold if isinstance(function, Above) else f - y
 
 
 def loss_values(loss: LossName, parameter: float | None, y: Float, f: Float) -> Float:
@@ -154,71 +151,23 @@ def loss_values(loss: LossName, parameter: float | None, y: Float, f: Float) -> 
 
 def loss_derivatives(
     loss: LossName, parameter: float | None, y: Float, f: Float, scale: float
-) -> Derivatives:
+) -> tuple[Float, Float]:
     """Compute slope and curvature of a loss; the arguments are those of :class:`RowLoss`."""
     residual = y - f
     if loss == "squared":
-        return Derivatives(-2.0 * residual, np.full_like(residual, 2.0))
+        return -2.0 * residual, np.full_like(residual, 2.0)
     if loss == "poisson":
         f = np.maximum(f, SMALLEST)
-        return Derivatives(2.0 * (1.0 - y / f), 2.0 * y / f**2)
+        return 2.0 * (1.0 - y / f), 2.0 * y / f**2
     distance = np.maximum(np.abs(residual), KINK_WIDTH * scale)
     if loss == "absolute":
-        return Derivatives(-np.sign(residual), 1.0 / distance)
+        return -np.sign(residual), 1.0 / distance
     assert parameter is not None
     if loss == "pinball":
         slope = np.where(residual > 0, -parameter, np.where(residual < 0, 1.0 - parameter, 0.0))
-        return Derivatives(slope, 0.5 / distance)
+        return slope, 0.5 / distance
     slope = -np.clip(residual, -parameter, parameter)
-    return Derivatives(slope, np.minimum(1.0, parameter / distance))
-
-
-@row_values.register
-def _(function: Prediction, y: Float, f: Float) -> Float:
-    return f
-
-
-@row_derivatives.register
-def _(function: Prediction, y: Float, f: Float, scale: float) -> Derivatives:
-    return Derivatives(np.ones_like(f), np.zeros_like(f))
-
-
-@row_values.register
-def _(function: Residual, y: Float, f: Float) -> Float:
-    return y - f
-
-
-@row_derivatives.register
-def _(function: Residual, y: Float, f: Float, scale: float) -> Derivatives:
-    return Derivatives(np.full_like(f, -1.0), np.zeros_like(f))
-
-
-@row_values.register
-def _(function: Above, y: Float, f: Float) -> Float:
-    return (f > function.threshold).astype(np.float64)
-
-
-@row_derivatives.register
-def _(function: Above, y: Float, f: Float, scale: float) -> Derivatives:
-    return _majorised_sigmoid(f - function.threshold, STEP_WIDTH * scale)
-
-
-@row_values.register
-def _(function: Covered, y: Float, f: Float) -> Float:
-    return (y <= f).astype(np.float64)
-
-
-@row_derivatives.register
-def _(function: Covered, y: Float, f: Float, scale: float) -> Derivatives:
-    return _majorised_sigmoid(f - y, STEP_WIDTH * scale)
-
-
-def _majorised_sigmoid(distance: Float, width: float) -> Derivatives:
-    u = distance / width
-    p = expit(u)
-    # At a distance u from the step a parabola of curvature 2 / u^2 rises by one up to the step.
-    curvature = np.minimum(STEEPEST_CHANGE, 2.0 / np.maximum(u**2, 1.0))
-    return Derivatives(p * (1.0 - p) / width, curvature / width**2)
+    return slope, np.minimum(1.0, parameter / distance)
 
 
 def unit_of(function: RowFunction, scale: float) -> float:
@@ -245,41 +194,12 @@ def curvature_range(function: RowFunction, scale: float) -> tuple[float, float]:
     return known.get(function.loss, (0.0, np.inf))
 
 
-def has_steps(A: Any, functions: Sequence[RowFunction]) -> Bool:
-    """Whether each row of constraints holds means of steps, (m,).
-
-    Parameters
-    ----------
-    A : csr_array of shape (m, n_cells * n_functions)
-        Coefficients of the means of cells.
-    functions : sequence of RowFunction
-        The functions, in the order of their columns.
-    """
-    is_step = np.array([function.is_step for function in functions])
-    rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
-    found = is_step[A.indices % len(functions)] & (A.data != 0.0)
-    return np.asarray(np.bincount(rows, found, A.shape[0]) > 0)
-
-
-def has_concave_means(A: Any, functions: Sequence[RowFunction]) -> bool:
-    """Whether a convex function of bounded curvature has a negative coefficient.
-
-    The arguments are those of :func:`has_steps`.
-    """
-    highest = np.array([curvature_range(function, scale=1.0)[1] for function in functions])
-    is_convex = np.array([function.is_convex for function in functions])
-    is_curved = is_convex & (highest > 0.0) & np.isfinite(highest)
-    return bool((A.data[is_curved[A.indices % len(functions)]] < 0.0).any())
-
-
 ObjectiveName: TypeAlias = Literal[
     "squared", "huber", "pseudo_huber", "fair", "absolute", "quantile", "poisson", "tweedie",
     "gamma",
 ]  # fmt: skip
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 MAX_DELTA_STEP = 0.7  # Default of both libraries, whose Poisson Hessian is taken so much further.
-
-
 # Ends of the parameter of an objective, which are excluded.
 RANGES: dict[ObjectiveName, tuple[float, float]] = {
     "huber": (0.0, np.inf),
@@ -402,8 +322,7 @@ class RegressionObjective:
         if self.name == "fair":
             part = self.parameter / (np.abs(f - y) + self.parameter)
             return part * (f - y), part**2
-        found = loss_derivatives(*self.row_loss, y, f, scale)
-        return found.slope, found.curvature
+        return loss_derivatives(*self.row_loss, y, f, scale)
 
     @property
     def row_loss(self) -> tuple[Literal["absolute", "huber", "pinball"], float | None]:
@@ -413,33 +332,12 @@ class RegressionObjective:
         return ("huber" if self.name == "huber" else "pinball"), self.parameter
 
 
-EXACT_WIDTH = 1e-6  # Width of a rounded kink, in standard deviations of the targets.
-
-
-@dataclass(frozen=True)
-class Smooth:
-    """A function of each row at its prediction, (n,) each.
-
-    Parameters
-    ----------
-    value, slope, curvature : The function, its first and its second derivative.
-    """
+class Smooth(NamedTuple):
+    """A function of each row at its prediction, with its first and second derivative, (n,)."""
 
     value: Float
     slope: Float
     curvature: Float
-
-    def times(self, factor: Float) -> Smooth:
-        """Multiply the function of each row by a number."""
-        return Smooth(self.value * factor, self.slope * factor, self.curvature * factor)
-
-    def plus(self, other: Smooth) -> Smooth:
-        """Add another function."""
-        return Smooth(
-            self.value + other.value,
-            self.slope + other.slope,
-            self.curvature + other.curvature,
-        )
 
 
 def smooth_objective(
@@ -463,8 +361,7 @@ def smooth_objective(
         Slope of the distance of target and score that a kink is rounded about.
     """
     if objective.name in ("squared", "pseudo_huber"):
-        slope, curvature = objective.derivatives(y, score, 1.0)
-        return Smooth(objective.values(y, score), slope, curvature)
+        return Smooth(objective.values(y, score), *objective.derivatives(y, score, 1.0))
     return smooth_loss(*objective.row_loss, y, score, width, slopes)
 
 
@@ -478,26 +375,23 @@ def smooth_loss(
 ) -> Smooth:
     """Compute a loss of rows; the arguments are those of :func:`smooth_objective`."""
     if loss in ("squared", "poisson"):  # Their parabolas have the second derivative.
-        found = loss_derivatives(loss, parameter, y, f, 1.0)
-        return Smooth(loss_values(loss, parameter, y, f), found.slope, found.curvature)
+        value = loss_values(loss, parameter, y, f)
+        return Smooth(value, *loss_derivatives(loss, parameter, y, f, 1.0))
     residual = y - f
-    distance = np.abs(residual)
     if loss == "huber":
         assert parameter is not None
-        inside = (distance <= parameter).astype(np.float64)
+        inside = (np.abs(residual) <= parameter).astype(np.float64)
         value = loss_values(loss, parameter, y, f)
         return Smooth(value, -np.clip(residual, -parameter, parameter), inside)
     u = np.clip(slopes + residual / width, -1.0, 1.0)
     value = u * residual + width / 2.0 * (1.0 - (u - slopes) ** 2)
-    absolute = Smooth(value, -u, (np.abs(u) < 1.0) / width)
+    curvature = (np.abs(u) < 1.0) / width
     if parameter is None:
-        return absolute
-    half, tilt = np.full_like(f, 0.5), parameter - 0.5  # alpha r - r / 2 + |r| / 2
-    linear = Smooth(tilt * residual, np.full_like(f, -tilt), np.zeros_like(f))
-    return absolute.times(half).plus(linear)
+        return Smooth(value, -u, curvature)
+    tilt = parameter - 0.5  # alpha r - r / 2 + |r| / 2
+    return Smooth(value * 0.5 + tilt * residual, -u * 0.5 - tilt, curvature * 0.5)
 
 
-@singledispatch
 def smooth_function(
     function: RowFunction,
     y: Float,
@@ -506,7 +400,7 @@ def smooth_function(
     width: float,
     slopes: Float | float = 0.0,
 ) -> Smooth:
-    """Compute a row function.
+    """Compute a row function, or the proxy of a step.
 
     Parameters
     ----------
@@ -521,45 +415,12 @@ def smooth_function(
     slopes : ndarray of shape (n,) or float, default=0
         Slope of the distance of target and score that a kink is rounded about.
     """
-    raise NotImplementedError
-
-
-@smooth_function.register
-def _(
-    function: RowLoss, y: Float, f: Float, scale: float, width: float, slopes: Float | float = 0.0
-) -> Smooth:
+    if function.is_step:
+        step_width = STEP_WIDTH * scale
+        p = expit(_distance_from_step(function, y, f) / step_width)
+        slope = p * (1.0 - p) / step_width
+        return Smooth(p, slope, slope * (1.0 - 2.0 * p) / step_width)
+    if function.is_linear:
+        return Smooth(row_values(function, y, f), *row_derivatives(function, y, f, scale))
+    assert isinstance(function, RowLoss)
     return smooth_loss(function.loss, function.parameter, y, f, width, slopes)
-
-
-@smooth_function.register(Prediction)
-@smooth_function.register(Residual)
-def _(
-    function: Prediction | Residual,
-    y: Float,
-    f: Float,
-    scale: float,
-    width: float,
-    slopes: Float | float = 0.0,
-) -> Smooth:
-    found = row_derivatives(function, y, f, scale)
-    return Smooth(row_values(function, y, f), found.slope, found.curvature)
-
-
-@smooth_function.register
-def _(
-    function: Above, y: Float, f: Float, scale: float, width: float, slopes: Float | float = 0.0
-) -> Smooth:
-    return _sigmoid(f - function.threshold, STEP_WIDTH * scale)
-
-
-@smooth_function.register
-def _(
-    function: Covered, y: Float, f: Float, scale: float, width: float, slopes: Float | float = 0.0
-) -> Smooth:
-    return _sigmoid(f - y, STEP_WIDTH * scale)
-
-
-def _sigmoid(distance: Float, width: float) -> Smooth:
-    p = expit(distance / width)
-    slope = p * (1.0 - p) / width
-    return Smooth(p, slope, slope * (1.0 - 2.0 * p) / width)

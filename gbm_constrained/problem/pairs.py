@@ -13,12 +13,11 @@ that of d within V,
 U and V may overlap. A row is then paired with itself too, which counts one half, so that AUC(U, U)
 is one half. The table and its transpose add up to one.
 
-Multipliers move on the exact table P of :mod:`gbm_constrained.problem.pairs`, which is a
-step function of the scores. Gradients see a smooth table: the one of this module, or the square
-surrogate of :mod:`gbm_constrained.problem.pairs`.
+Multipliers move on the exact table P (:func:`pair_table`), which is a step function of the scores.
+Gradients see a smooth table: that of the density of scores, or the square surrogate.
 
-The step 1[u > 0] of a difference of margins u becomes the logistic function, of one unit of
-margin. With C the derivative of a Lagrangian in P, :math:`M = C - C'`, :math:`W_c` the
+**Density.** The step 1[u > 0] of a difference of margins u becomes the logistic function, of one
+unit of margin. With C the derivative of a Lagrangian in P, :math:`M = C - C'`, :math:`W_c` the
 weight of cell c and W that of all rows, the gradient of a row i of cell c, times W, is
 
 .. math:: w_i \frac{W}{W_c} \sum_d M_{cd} \, k_d(f_i), \qquad
@@ -30,11 +29,10 @@ so that a round costs O(n + bins n_cells^2) whatever the number of constraints. 
 of the gradient is taken for the curvature. A step of this kernel alone is then one unit of margin
 at most, the width of k.
 
-The step 1[u > 0] of a difference of margins u becomes :math:`\ell(-u)` with :math:`\ell(u) = c_1
-(u - c_2)^2`, as in Yao, Lin and Yang, "Stochastic methods for AUC optimization subject to
-AUC-based fairness constraints", 2023, eq. 4 and 5. The surrogate is convex in the scores. With
-:math:`m_c` the mean and :math:`v_c` the variance of the margins of cell c, it depends on the cells
-alone:
+**Square surrogate.** The step becomes :math:`\ell(-u)` with :math:`\ell(u) = c_1 (u - c_2)^2`, as
+in Yao, Lin and Yang, "Stochastic methods for AUC optimization subject to AUC-based fairness
+constraints", 2023, eq. 4 and 5. The surrogate is convex in the scores. With :math:`m_c` the mean
+and :math:`v_c` the variance of the margins of cell c, it depends on the cells alone:
 
 .. math:: E[\ell(f_i - f_j)] = c_1 \left( v_c + v_d + (m_c - m_d - c_2)^2 \right).
 """
@@ -42,7 +40,6 @@ alone:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -278,10 +275,6 @@ def _lower(weight: Float, below: Float) -> Float:
     return np.asarray(lower)
 
 
-BINS = 2_048  # Points of a grid. Margins of boosters span about 12 units; bins are then 1/170.
-WIDEST = 1.0 / 32.0  # Largest width of a bin in units of margin, for an error of 3e-5.
-MOST_BINS = 1 << 17  # Most points of a grid: margins that span 4,096 units.
-FAR = 40.0  # Distance of margins at which the logistic density is 4e-18, and counts as zero.
 STEEPEST = 0.25  # Largest value of the logistic density.
 
 
@@ -364,22 +357,15 @@ class DensityKernel(PairKernel):
 
     Parameters
     ----------
-    cells, weight, n_cells, total_weight
+    *rows, **options
         As :class:`PairKernel`.
     bins : int, default=2048
-        Smallest number of points of the grid.
+        Smallest number of points of the grid. Margins of boosters span about 12 units; bins are
+        then 1/170 wide.
     """
 
-    def __init__(
-        self,
-        cells: Array,
-        weight: Array | None,
-        n_cells: int,
-        *,
-        total_weight: float | None = None,
-        bins: int = BINS,
-    ) -> None:
-        super().__init__(cells, weight, n_cells, total_weight=total_weight)
+    def __init__(self, *rows: Any, bins: int = 2_048, **options: Any) -> None:
+        super().__init__(*rows, **options)
         self.bins = bins
 
     def gradient(self, margin: Array, coefficients: Float) -> tuple[Float, Float]:
@@ -477,10 +463,15 @@ class DensityKernel(PairKernel):
             )
         position = np.subtract(margin, low, dtype=np.float64)
         span = high - low
-        if span > WIDEST * (self.bins - 1):
-            position = _close_gaps(position)
+        widest = 1.0 / 32.0
+        if span > widest * (self.bins - 1):
+            # Neighbours are at most 40 apart, at which the density is 4e-18 and counts as zero.
+            order = np.argsort(position)
+            steps = np.minimum(np.diff(position[order]), 40.0)
+            position = np.zeros_like(position)
+            position[order[1:]] = np.cumsum(steps)
             span = float(position.max())
-        n_points = int(np.clip(np.ceil(span / WIDEST) + 1, self.bins, max(MOST_BINS, self.bins)))
+        n_points = int(np.clip(np.ceil(span / widest) + 1, self.bins, max(1 << 17, self.bins)))
         width = span / (n_points - 1) if span > 0 else 1.0
         position /= width
         left = position.astype(np.intp)
@@ -583,37 +574,19 @@ def _convolve(tables: Float, function: Callable[[Array], Float], width: float) -
     return np.asarray(fft.irfft(fft.rfft(tables, size) * kernel, size)[:, :n])
 
 
-def _close_gaps(position: Float) -> Float:
-    """Shorten distances between neighbouring margins to :data:`FAR` where they are larger."""
-    order = np.argsort(position)
-    steps = np.diff(position[order])
-    closed = np.zeros_like(position)
-    closed[order[1:]] = np.cumsum(np.minimum(steps, FAR))
-    return closed
-
-
 class SquareKernel(PairKernel):
     """Pair rates under the square surrogate of the source paper, by sums of cells.
 
     Parameters
     ----------
-    cells, weight, n_cells, total_weight
-        As :class:`~gbm_constrained.problem.pairs.PairKernel`.
+    *rows, **options
+        As :class:`PairKernel`.
     c1, c2 : float, default=0.5, 1.0
         Scale and margin of the surrogate ``c1 (u - c2) ** 2``, which is 1/2 at ties by default.
     """
 
-    def __init__(
-        self,
-        cells: Array,
-        weight: Array | None,
-        n_cells: int,
-        *,
-        total_weight: float | None = None,
-        c1: float = 0.5,
-        c2: float = 1.0,
-    ) -> None:
-        super().__init__(cells, weight, n_cells, total_weight=total_weight)
+    def __init__(self, *rows: Any, c1: float = 0.5, c2: float = 1.0, **options: Any) -> None:
+        super().__init__(*rows, **options)
         self.c1, self.c2 = c1, c2
 
     def table(self, margin: Array) -> Float:
@@ -646,8 +619,7 @@ class SquareKernel(PairKernel):
         -------
         gradient, curvature : ndarray of shape (n_samples,)
         """
-        prices = self._known(prices)
-        curvature = self._curvature(prices)
+        prices, curvature = self._curvature(prices)
         # A row of c is above one of d, for the price of (c, d), and below it for that of (d, c).
         ahead = 2.0 * self.c1 * self.c2 * self.density * (prices - prices.T).sum(axis=1)
         gradient = self._product(margin, prices, curvature) + ahead[self.cells]
@@ -668,8 +640,7 @@ class SquareKernel(PairKernel):
         -------
         ndarray of shape (n_samples,)
         """
-        prices = self._known(prices)
-        return self.apply_weights(self._product(direction, prices, self._curvature(prices)))
+        return self.apply_weights(self._product(direction, *self._curvature(prices)))
 
     def slopes(self, margin: Array) -> Float:
         """Compute the root mean square slope against other cells at the rows of each, (n_cells,).
@@ -684,15 +655,15 @@ class SquareKernel(PairKernel):
         apart = np.where(others, np.abs(means - means[:, None]) + self.c2, 0.0).max(axis=1)
         return np.asarray(2.0 * self.c1 * np.sqrt(np.where(known, variances + apart**2, 0.0)))
 
-    def _known(self, prices: Float) -> Float:
-        """Set the prices of cells without weight to zero."""
-        known = self.cell_weight > 0
-        return np.where(known & known[:, None], prices, 0.0)
+    def _curvature(self, prices: Float) -> tuple[Float, Float]:
+        """Compute the curvature of rows of weight one in each cell, (n_cells,).
 
-    def _curvature(self, prices: Float) -> Float:
-        """Compute the curvature of rows of weight one in each cell, (n_cells,)."""
+        The prices of cells without weight are zero, and are returned first.
+        """
+        known = self.cell_weight > 0
+        prices = np.where(known & known[:, None], prices, 0.0)
         slope = prices.sum(axis=1) + prices.sum(axis=0)
-        return np.asarray(2.0 * self.c1 * self.density * slope)
+        return prices, np.asarray(2.0 * self.c1 * self.density * slope)
 
     def _product(self, values: Array, prices: Float, curvature: Float) -> Float:
         """Compute the Hessian times values of rows, but for the rows' weights."""
@@ -722,104 +693,53 @@ def find_prices(coefficients: Any, n_cells: int) -> Any:
     return sparse.csr_array(make_antisymmetric(coefficients, n_cells).maximum(0.0))
 
 
-# Rows up to which training uses exact tables, and bins of scores beyond: an error of 2e-6.
-EXACT_ROWS, TABLE_BINS = 50_000, 4096
-
-
-@dataclass(frozen=True, eq=False)
 class _BlockRows:
     """Rows of the cells of one block.
 
     Attributes
     ----------
-    rows : Positions of the rows; all rows where None.
+    rows : Positions of the rows; a slice of all of them where no other cell has rows.
     density : Kernel of the density, which gives the slopes of the true pair rates as well.
     proxy : Kernel that gradients are of.
     """
 
-    block: PairBlock
-    rows: Codes | None
-    density: DensityKernel
-    proxy: DensityKernel | SquareKernel
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         block: PairBlock,
         cells: Cells,
         weight: Array | None,
         total_weight: float,
         *,
         is_square: bool,
-    ) -> _BlockRows:
-        """Find the rows of a block."""
+    ) -> None:
+        self.block = block
         view = cells.views[block.view]
         position = np.full(len(view), -1)
         position[block.cells - view.cells.start] = block.parts
         codes = position[view.small_codes]
-        rows = None
+        self.rows: Any = slice(None)
         if (codes < 0).any():
-            rows = np.flatnonzero(codes >= 0)
-            codes, weight = codes[rows], None if weight is None else weight[rows]
-        options: Any = {"total_weight": total_weight}
-        density = DensityKernel(codes, weight, block.n_parts, **options)
-        square = SquareKernel(codes, weight, block.n_parts, **options) if is_square else None
-        return cls(block, rows, density, square or density)
-
-    def take(self, of_rows: Array) -> Array:
-        """Take the rows of the block."""
-        return of_rows if self.rows is None else of_rows[self.rows]
+            self.rows = np.flatnonzero(codes >= 0)
+            codes, weight = codes[self.rows], None if weight is None else weight[self.rows]
+        given = codes, weight, block.n_parts
+        self.density = DensityKernel(*given, total_weight=total_weight)
+        self.proxy: DensityKernel | SquareKernel = self.density
+        if is_square:
+            self.proxy = SquareKernel(*given, total_weight=total_weight)
 
     def scores(self, margin: Array) -> Array:
         """Find the scores of the block's class."""
-        return log_odds_of_class(self.take(margin), self.block.target)
+        return log_odds_of_class(margin[self.rows], self.block.target)
 
     def chain(self, probability: Array) -> Array:
         """Compute the derivative of the scores of several classes in the margins.
 
         The log-odds of a class fall with another margin by its share of the other classes.
         """
-        k, p = self.block.target, self.take(probability)
+        k, p = self.block.target, probability[self.rows]
         chain = -p / np.maximum(1.0 - p[:, [k]], np.finfo(p.dtype).tiny)
         chain[:, k] = 1.0
         return np.asarray(chain)
-
-    def add_gradient(
-        self, costs: Float, margin: Array, probability: Array, out: tuple[Array, Array]
-    ) -> None:
-        """Add gradients and Hessians of rows, given the cost of each entry of the table."""
-        gradient, hessian = out
-        rows = slice(None) if self.rows is None else self.rows
-        slope, curvature = self.proxy.gradient(self.scores(margin), costs)
-        if gradient.ndim == 1:
-            gradient[rows] += slope
-            hessian[rows] += curvature
-            return
-        chain = self.chain(probability)
-        gradient[rows] += chain * slope[:, None]
-        # The curvature of the log-odds in another margin is at most its share times the rest.
-        share = np.abs(chain)
-        hessian[rows] += share * (
-            curvature[:, None] * share + np.abs(slope)[:, None] * (1.0 - share)
-        )
-
-    def add_hessian_product(
-        self, costs: Float, margin: Array, probability: Array, direction: Array, out: Array
-    ) -> None:
-        """Add the exact Hessian times a direction of the rows, (n_samples,) or (.., n_classes)."""
-        rows = slice(None) if self.rows is None else self.rows
-        scores, direction = self.scores(margin), self.take(direction)
-        if direction.ndim == 1:
-            out[rows] += self.proxy.hessian_product(scores, costs, direction)
-            return
-        chain = self.chain(probability)
-        along = (chain * direction).sum(axis=1)
-        out[rows] += chain * self.proxy.hessian_product(scores, costs, along)[:, None]
-        slope, _ = self.proxy.gradient(scores, costs)
-        k = self.block.target
-        share, others = np.delete(chain, k, axis=1), np.delete(direction, k, axis=1)
-        bend = share * (others + (share * others).sum(axis=1, keepdims=True))
-        out[rows] += np.insert(bend * slope[:, None], k, 0.0, axis=1)
 
     def slopes(self, margin: Array) -> Float:
         """Compute the slopes that dual steps depend on, (n_parts,).
@@ -848,6 +768,10 @@ class PairRows:
     weight : (n_samples,). Weight of each row; ones by default.
     total_weight : Weight that gradients are multiplied by.
     is_square : Whether gradients are of the square surrogate and not of the density.
+
+    Attributes
+    ----------
+    steepest : Largest slope of a pair rate that dual steps depend on.
     """
 
     def __init__(
@@ -861,26 +785,27 @@ class PairRows:
     ) -> None:
         blocks = constraints.pair_blocks
         self._parts = [
-            _BlockRows.of(block, cells, weight, total_weight, is_square=is_square)
-            for block in blocks
+            _BlockRows(block, cells, weight, total_weight, is_square=is_square) for block in blocks
         ]
         self._constraints = constraints
+        self.steepest = np.inf if is_square else STEEPEST
         self._prices: Any = None  # of one multiplier each, (m, n_pairs)
         if is_square:
-            of_blocks = (constraints.C[:, block.entries] for block in blocks)
-            prices = map(find_prices, of_blocks, (block.n_parts for block in blocks))
-            self._prices = sparse.csr_array(sparse.hstack([*prices]))
+            table = constraints.row_tables["pairs"]
+            of_blocks = [find_prices(table[:, one.entries], one.n_parts) for one in blocks]
+            self._prices = sparse.csr_array(sparse.hstack(of_blocks))
         self.n_cells = len(cells)
 
     def tables(self, margin: Array, *, is_exact: bool = True) -> Float:
         """Compute the tables of all blocks, flat, (n_pairs,); one half for empty parts.
 
-        Those of many rows may be from bins of scores instead of exact.
+        Those of more than 50,000 rows are from bins of scores unless they are exact, with an error
+        of 2e-6.
         """
         found = []
         for part in self._parts:
             scores, kernel = part.scores(margin), part.density
-            bins = None if is_exact or scores.size <= EXACT_ROWS else TABLE_BINS
+            bins = None if is_exact or scores.size <= 50_000 else 4096
             table = pair_table(scores, kernel.cells, kernel.weight, kernel.n_cells, bins=bins)
             found.append(np.nan_to_num(table, nan=0.5).ravel())
         return np.concatenate(found)
@@ -897,8 +822,20 @@ class PairRows:
         self, multipliers: Float, margin: Array, probability: Array, out: tuple[Array, Array]
     ) -> None:
         """Add gradients and Hessian majorisers of rows, times the weight of all rows."""
+        gradient, hessian = out
         for part, costs in self._at_work(multipliers):
-            part.add_gradient(costs, margin, probability, out)
+            slope, curvature = part.proxy.gradient(part.scores(margin), costs)
+            if gradient.ndim == 1:
+                gradient[part.rows] += slope
+                hessian[part.rows] += curvature
+                continue
+            chain = part.chain(probability)
+            gradient[part.rows] += chain * slope[:, None]
+            # The curvature of the log-odds in another margin is at most its share times the rest.
+            share = np.abs(chain)
+            hessian[part.rows] += share * (
+                curvature[:, None] * share + np.abs(slope)[:, None] * (1.0 - share)
+            )
 
     def add_hessian_product(
         self,
@@ -910,22 +847,29 @@ class PairRows:
     ) -> None:
         """Add the exact Hessian times a direction of the rows and the weight of all rows."""
         for part, costs in self._at_work(multipliers):
-            part.add_hessian_product(costs, margin, probability, direction, out)
+            scores, along = part.scores(margin), direction[part.rows]
+            if along.ndim == 1:
+                out[part.rows] += part.proxy.hessian_product(scores, costs, along)
+                continue
+            chain, k = part.chain(probability), part.block.target
+            of_scores = (chain * along).sum(axis=1)
+            product = part.proxy.hessian_product(scores, costs, of_scores)
+            out[part.rows] += chain * product[:, None]
+            slope, _ = part.proxy.gradient(scores, costs)
+            share, others = np.delete(chain, k, axis=1), np.delete(along, k, axis=1)
+            bend = share * (others + (share * others).sum(axis=1, keepdims=True))
+            out[part.rows] += np.insert(bend * slope[:, None], k, 0.0, axis=1)
 
     def _at_work(self, multipliers: Float) -> Iterator[tuple[_BlockRows, Float]]:
         """Iterate over the blocks with a cost, each with its table of costs."""
-        costs = self._constraints.pair_costs(multipliers)
-        if self._prices is not None:
+        if self._prices is None:
+            costs = self._constraints.costs(multipliers, "pairs")
+        else:
             costs = self._prices.T @ multipliers
         for part in self._parts:
             of_block = costs[part.block.entries]
             if of_block.any():
                 yield part, of_block.reshape(part.block.n_parts, -1)
-
-    @property
-    def steepest(self) -> float:
-        """Largest slope of a pair rate that dual steps depend on."""
-        return STEEPEST if self._prices is None else np.inf
 
     def slopes(self, margin: Array) -> Float:
         """Compute the root mean square slope of the pair rates of each cell, (n_cells,).

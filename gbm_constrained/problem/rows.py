@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any, Literal, TypeVar
@@ -54,19 +53,15 @@ MIN_ROWS = 200_000  # Rows from which on a fit gains by several threads.
 
 
 def count_threads(n_jobs: int | None) -> int:
-    """Count the threads beside a booster whose ``n_jobs`` is given: half of its own."""
-    return max(_count_cores(n_jobs) // 2, 1)
+    """Count the threads beside a booster whose ``n_jobs`` is given: half of its own.
 
-
-def _count_cores(n_jobs: int | None) -> int:
-    """Count the threads that ``n_jobs`` asks for: all cores where it names none."""
-    available = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    )
-    cores = available or 1
-    if n_jobs is None or n_jobs == 0:
-        return cores
-    return min(n_jobs, cores) if n_jobs > 0 else max(cores + 1 + n_jobs, 1)
+    Zero and None ask for all cores, and a negative number for all but so many, less one.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = (len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()) or 1
+    if n_jobs:
+        cores = min(n_jobs, cores) if n_jobs > 0 else max(cores + 1 + n_jobs, 1)
+    return max(cores // 2, 1)
 
 
 @lru_cache(maxsize=4)
@@ -103,59 +98,6 @@ def find_probabilities(margin: Array) -> Float:
     return np.asarray(expit(np.asarray(margin, dtype=np.float64)))
 
 
-@dataclass(frozen=True, eq=False)
-class _BlockRows:
-    """Rows of the cells of one block.
-
-    Attributes
-    ----------
-    codes : Cell of each row, counted within the view.
-    label : Whether each row is of the positive class.
-    weight : Weight of each row; ones where None.
-    cell_weight : Weight of each cell.
-    """
-
-    block: ResidualBlock
-    codes: Codes
-    label: Float
-    weight: Array | None
-    cell_weight: Float
-
-    @classmethod
-    def of(cls, block: ResidualBlock, cells: Cells, weight: Array | None) -> _BlockRows:
-        """Find the rows of a block."""
-        view = cells.views[block.view]
-        codes = np.asarray(view.small_codes).astype(np.intp)
-        label = (cells.labels[view.cells] == 1).astype(np.float64)[codes]
-        cell_weight = np.bincount(codes, weight, len(view)).astype(np.float64)
-        return cls(block, codes, label, weight, cell_weight)
-
-    def entries(self, probability: Array) -> Codes:
-        """Find the entry of the block's flat table that each row is in."""
-        return self.codes * self.block.bins + find_bins(probability, self.block.bins)
-
-    def table(self, probability: Array) -> Float:
-        """Compute the mean residuals, (n_cells * bins,); zero for cells without weight."""
-        residual = self.label - probability
-        if self.weight is not None:
-            residual *= self.weight
-        n = self.cell_weight.size * self.block.bins
-        sums = np.bincount(self.entries(probability), residual, n)
-        divisor = np.repeat(self.cell_weight, self.block.bins)
-        return np.divide(sums, divisor, out=np.zeros(n), where=divisor > 0)
-
-    def look_up(self, costs: Float, probability: Array, total_weight: float) -> Float:
-        """Find the derivative of each row in its own probability, times the weight of all rows."""
-        density = np.divide(
-            total_weight,
-            self.cell_weight,
-            out=np.zeros_like(self.cell_weight),
-            where=self.cell_weight > 0,
-        )
-        found = -(costs * np.repeat(density, self.block.bins))[self.entries(probability)]
-        return np.asarray(found if self.weight is None else found * self.weight)
-
-
 class ResidualRows:
     """Rows of all blocks of mean residuals, and what these are at the rows' probabilities.
 
@@ -174,66 +116,144 @@ class ResidualRows:
         weight: Array | None,
         total_weight: float,
     ) -> None:
-        blocks = constraints.residual_blocks
-        self._parts = [_BlockRows.of(block, cells, weight) for block in blocks]
-        self._constraints, self._total_weight = constraints, total_weight
+        self._constraints, self._weight = constraints, weight
+        self._total_weight = total_weight
+        # Block, first entry of each row's cell, label of each row, weight of each entry's cell.
+        self._rows: list[tuple[ResidualBlock, Codes, Float, Float]] = []
+        for block in constraints.residual_blocks:
+            view = cells.views[block.view]
+            codes = np.asarray(view.small_codes).astype(np.intp)
+            labels = (cells.labels[view.cells] == 1).astype(np.float64)[codes]
+            of_cells = np.bincount(codes, weight, len(view)).astype(np.float64)
+            of_entries = np.repeat(of_cells, block.bins)
+            self._rows.append((block, codes * block.bins, labels, of_entries))
 
     def tables(self, probability: Float) -> Float:
-        """Compute the mean residuals of all blocks, flat, (n_entries,)."""
-        return np.concatenate([part.table(probability) for part in self._parts])
+        """Compute the mean residuals of all blocks, flat, (n_entries,); zero without weight."""
+        found = []
+        for block, first, labels, weight in self._rows:
+            residual = labels - probability
+            if self._weight is not None:
+                residual *= self._weight
+            entry = first + find_bins(probability, block.bins)
+            sums = np.bincount(entry, residual, weight.size)
+            found.append(np.divide(sums, weight, out=np.zeros(weight.size), where=weight > 0))
+        return np.concatenate(found)
 
     def value(self, multipliers: Float, margin: Array) -> float:
         """Compute the part of a Lagrangian that is linear in mean residuals."""
         tables = self.tables(find_probabilities(margin))
-        return float(self._constraints.residual_costs(multipliers) @ tables)
+        return float(self._constraints.costs(multipliers, "residuals") @ tables)
 
-    def add_gradient(self, multipliers: Float, margin: Array, out: tuple[Array, Array]) -> None:
-        """Add gradients and Hessian majorisers of rows, times the weight of all rows."""
+    def add_gradient(
+        self, multipliers: Float, margin: Array, probability: Array, out: tuple[Array, Array]
+    ) -> None:
+        """Add gradients and Hessian majorisers of rows, times the weight of all rows.
+
+        Those of two classes need no `probability`, which kernels have of the wrong class.
+        """
         gradient, hessian = out
-        for cost, probability in self._at_work(multipliers, margin):
-            slope = cost * probability * (1.0 - probability)
+        for cost, p in self._costs_of_rows(multipliers, margin):
+            slope = cost * p * (1.0 - p)
             gradient += slope
             hessian += np.abs(slope)
 
     def add_hessian_product(
-        self, multipliers: Float, margin: Array, direction: Array, out: Array
+        self,
+        multipliers: Float,
+        margin: Array,
+        probability: Array,
+        direction: Array,
+        out: Array,
     ) -> None:
         """Add the exact Hessian times a direction of the rows and the weight of all rows."""
-        for cost, probability in self._at_work(multipliers, margin):
-            curvature = probability * (1.0 - probability) * (1.0 - 2.0 * probability)
+        for cost, p in self._costs_of_rows(multipliers, margin):
+            curvature = p * (1.0 - p) * (1.0 - 2.0 * p)
             out += cost * curvature * direction
 
-    def _at_work(self, multipliers: Float, margin: Array) -> Iterator[tuple[Float, Float]]:
-        """Iterate over the derivatives of rows in their probabilities, by block with a cost."""
-        costs = self._constraints.residual_costs(multipliers)
+    def _costs_of_rows(self, multipliers: Float, margin: Array) -> Iterator[tuple[Float, Float]]:
+        """Iterate over the derivatives of rows in their probabilities, by block with a cost.
+
+        Derivatives are multiplied by the weights of the row and of all rows.
+        """
+        costs = self._constraints.costs(multipliers, "residuals")
         if not costs.any():
             return
         probability = find_probabilities(margin)
-        for part in self._parts:
-            of_block = costs[part.block.entries]
-            if of_block.any():
-                yield part.look_up(of_block, probability, self._total_weight), probability
+        for block, first, _, weight in self._rows:
+            if (own := costs[block.entries]).any():
+                density = np.zeros_like(weight)
+                np.divide(self._total_weight, weight, out=density, where=weight > 0)
+                found = -(own * density)[first + find_bins(probability, block.bins)]
+                yield (found if self._weight is None else found * self._weight), probability
 
 
 # Rows of a block: few enough for temporary arrays to stay in cache, and many enough for the cost
 # of a call not to matter. A block has half as many where each row has several scores.
 BLOCK = 65_536
-# The same where several threads compute, which wait for each other to call numpy.
-BLOCK_OF_THREADS = 1 << 18
-# The same on a graphics card, where a call costs as much as an operation on a million rows.
-BLOCK_ON_CARD = 1 << 22
-MOST_ROWS_IN_TURNS = 1 << 20  # Rows up to which gradients are written to two pairs of arrays.
-# Threads beyond which a pass takes longer: one that writes large blocks, and one that adds up
-# blocks of the size that one thread has, so that no sum depends on the number of threads.
-MOST_THREADS, MOST_THREADS_OF_SUMS = 8, 2
 
 
-@dataclass(frozen=True)
-class KernelOptions:
-    """Options of the kernels.
+class WeightedCells:
+    """Weights of the cells of a problem's rows.
+
+    Attributes
+    ----------
+    cells : Partitions of the rows.
+    total_weight : Weight of all rows of the objective.
+    cell_weight : (n_cells,). Weight of each cell, times amounts in views that have some.
+    square_weight : (n_cells,). The same, times squared amounts; `cell_weight` itself where no row
+        counts for an amount.
+    """
+
+    cells: Cells
+    total_weight: float
+    cell_weight: Float
+    square_weight: Float
+
+    @cached_property
+    def divisor(self) -> Float:
+        """Total weight of each cell, where sums are divided by it: one for empty cells."""
+        return np.where(self.cell_weight > 0, self.cell_weight, 1.0)
+
+    @cached_property
+    def density(self) -> Float:
+        """Total weight over that of each cell; zero for empty cells."""
+        return self._density_of(self.cell_weight)
+
+    @cached_property
+    def effective_weight(self) -> Float:
+        """Weight of each cell, if its amounts were all alike and as certain (Kish)."""
+        weight, square = self.cell_weight, self.square_weight
+        if square is weight:
+            return weight
+        return np.asarray(weight**2 / np.where(square > 0, square, 1.0))
+
+    @cached_property
+    def effective_density(self) -> Float:
+        """Total weight over the effective one of each cell; zero for empty cells."""
+        return self._density_of(self.effective_weight)
+
+    def _density_of(self, weight: Float) -> Float:
+        return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
+
+    def scale_concavity(self, of_cells: Float) -> Float:
+        """Scale negative curvatures of means of cells to those of rows of weight one."""
+        if self.cells.has_amounts:
+            views = self.cells.views
+            of_cells = of_cells * np.concatenate([view.largest_amount for view in views])
+        return np.asarray(of_cells * self.density)
+
+
+class ProblemRows(WeightedCells):
+    """Rows of a problem with what does not depend on scores.
 
     Parameters
     ----------
+    y : (n_samples,). Class index of each row; -1 for rows without a label, which are in no
+        objective.
+    weight : (n_samples,). Weight of each row in the objective and the Bregman distance; ones by
+        default. It may differ from the sample weights of `cells` by a factor of each label
+        (``class_weight``, ``scale_pos_weight``): constraints are about sample weights alone.
     proxy : Smooth proxy of 0-1 rates in gradients. "auto" takes the sigmoid for constraints
         that may reward errors or split targets (see :class:`LinearConstraints`), and the logistic
         proxy for all others. "ramp" is for two classes. "square" is "auto" with the square
@@ -252,48 +272,6 @@ class KernelOptions:
     n_threads : Number of threads that blocks of many rows are shared by.
     """
 
-    proxy: ProxyName = "auto"
-    outlier_clip: float | None = None
-    dtype: Any = np.float64
-    gradient_dtype: Any = None
-    order: Literal["C", "F"] = "C"
-    majoriser_factor: float = 1.0
-    hessian_floor: float = 0.0
-    array_module: Any = np
-    n_threads: int = 1
-
-    @property
-    def bounded_proxy(self) -> ProxyName:
-        """The proxy of the rows of constraints that have a bounded one."""
-        return RAMP if self.proxy == RAMP else "sigmoid"
-
-    def is_bounded(self, constraints: LinearConstraints) -> Bool:
-        """Find the rows of constraints whose rates have the bounded proxy, (m,)."""
-        m = len(constraints)
-        if self.proxy in PROXIES:
-            return np.full(m, self.proxy == self.bounded_proxy)
-        return constraints.may_reward_errors | constraints.splits_targets
-
-    def make_kernel(self, n_classes: int) -> BinaryKernel | SoftmaxKernel:
-        """Make the kernel of rows with so many classes."""
-        if n_classes > 2:
-            return SoftmaxKernel(self.majoriser_factor)
-        return RampKernel() if self.proxy == RAMP else BinaryKernel()
-
-
-class ProblemRows:
-    """Rows of a problem with what does not depend on scores.
-
-    Parameters
-    ----------
-    y : (n_samples,). Class index of each row; -1 for rows without a label, which are in no
-        objective.
-    weight : (n_samples,). Weight of each row in the objective and the Bregman distance; ones by
-        default. It may differ from the sample weights of `cells` by a factor of each label
-        (``class_weight``, ``scale_pos_weight``): constraints are about sample weights alone.
-    **kernel : Fields of :class:`KernelOptions`.
-    """
-
     def __init__(
         self,
         y: Array,
@@ -301,52 +279,62 @@ class ProblemRows:
         constraints: LinearConstraints,
         *,
         weight: Array | None = None,
-        **kernel: Any,
+        proxy: ProxyName = "auto",
+        outlier_clip: float | None = None,
+        dtype: Any = np.float64,
+        gradient_dtype: Any = None,
+        order: Literal["C", "F"] = "C",
+        majoriser_factor: float = 1.0,
+        hessian_floor: float = 0.0,
+        array_module: Any = np,
+        n_threads: int = 1,
     ) -> None:
-        options = KernelOptions(**kernel)
         has_tables = bool(constraints.pair_blocks or constraints.residual_blocks)
-        xp = self.array_module = np if has_tables else options.array_module
-        self.cells = cells.on(xp)
-        self.constraints = constraints
-        self.bounded_proxy = options.bounded_proxy
-        self.is_bounded = options.is_bounded(constraints)
+        xp = self.array_module = np if has_tables else array_module
+        self.cells, self.constraints = cells.on(xp), constraints
+        self.bounded_proxy: ProxyName = RAMP if proxy == RAMP else "sigmoid"
+        self.is_bounded: Bool = constraints.may_reward_errors | constraints.splits_targets
+        if proxy in PROXIES:
+            self.is_bounded = np.full(len(constraints), proxy == self.bounded_proxy)
         self.reduce_sum = cells.reduce_sum
         self.sums = ExactSums(cells.communicator, cells.n_rows)
-        self.dtype = np.dtype(options.dtype)
-        self.n_samples = int(y.size)
-        has_threads = xp is np and self.n_samples >= MIN_ROWS
-        self.n_threads = options.n_threads if has_threads else 1
+        self.dtype, self.n_samples = np.dtype(dtype), int(y.size)
+        self.n_threads = n_threads if xp is np and self.n_samples >= MIN_ROWS else 1
         self.n_classes = int(cells.classes.size)
         self.n_scores = 1 if self.n_classes == 2 else self.n_classes
-        self.kernel = options.make_kernel(self.n_classes)
-        self.cap = clip_cap(options.outlier_clip)
-        self.hessian_floor = options.hessian_floor
+        self.kernel: BinaryKernel | SoftmaxKernel = SoftmaxKernel(majoriser_factor)
+        if self.n_classes == 2:
+            self.kernel = RampKernel() if proxy == RAMP else BinaryKernel()
+        self.cap = clip_cap(outlier_clip)
+        self.hessian_floor = hessian_floor
         self.has_several_views = cells.n_binding > 1
         self.has_loss_by_cell = "loss" in constraints.statistics
-        self._known = y if y.min(initial=0) >= 0 else np.maximum(y, 0)
-        self.labels = xp.asarray(self.kernel.encode(self._known, self.dtype))
+        known = y if y.min(initial=0) >= 0 else np.maximum(y, 0)
+        self.labels = xp.asarray(self.kernel.encode(known, self.dtype))
+        self.label_of_row = xp.asarray(known)  # That of rows without a label is zero.
         self._set_weight(weight, cells)
+        given = constraints, cells, self.weight, self.total_weight
         self.pairs: PairRows | None = None
         if constraints.pair_blocks:
-            self.pairs = PairRows(
-                constraints,
-                cells,
-                self.weight,
-                self.total_weight,
-                is_square=options.proxy == SQUARE,
-            )
-        self.residuals: ResidualRows | None = None
-        if constraints.residual_blocks:
-            self.residuals = ResidualRows(constraints, cells, self.weight, self.total_weight)
-        self._make_buffers(options)
+            self.pairs = PairRows(*given, is_square=proxy == SQUARE)
+        self.residuals = ResidualRows(*given) if constraints.residual_blocks else None
+        self._make_buffers(gradient_dtype or dtype, order)
+
+    @property
+    def tables(self) -> list[PairRows | ResidualRows]:
+        """What constraints depend on beside predictions and losses: tables of all rows at once."""
+        return [table for table in (self.pairs, self.residuals) if table is not None]
 
     def _set_weight(self, weight: Array | None, cells: Cells) -> None:
         """Store the weights of the rows, and sum them by cell."""
         self.weight, self.largest_weight = None, 1.0
         self.cell_weight = cells.total() if cells.has_amounts else cells.count  # of all machines
         if weight is not None:
+            if self.sums.are_rounded:
+                self.largest_weight = self.sums.largest(float(weight.max(initial=0.0)))
             # Fewer bits leave multiples of a step what they are.
-            weight = np.asarray(self._round_weights(weight), dtype=self.dtype)
+            rounded = self.sums.round(weight, self.largest_weight)
+            weight = np.asarray(rounded, dtype=self.dtype)
             self.cell_weight = self.reduce_sum(cells.total(weight))
             self.weight = self.array_module.asarray(weight)
         self.decision_weight = self.weight
@@ -357,27 +345,20 @@ class ProblemRows:
         self.objective_weight = np.where(inside, self.cell_weight[first], 0.0)
         self.total_weight = float(self.objective_weight.sum())
 
-    def _round_weights(self, weight: Array) -> Array:
-        """Round weights to what machines add without error."""
-        if self.sums.are_rounded:
-            self.largest_weight = self.sums.largest(float(weight.max(initial=0.0)))
-        rounded: Array = self.sums.round(weight, self.largest_weight)
-        return rounded
-
-    def _make_buffers(self, options: KernelOptions) -> None:
+    def _make_buffers(self, gradient_dtype: Any, order: Literal["C", "F"]) -> None:
         """Make the arrays that probabilities, gradients and Hessians are written to."""
-        dtype, order, xp = options.dtype, options.order, self.array_module
+        xp = self.array_module
         shape = (self.n_samples,) if self.n_classes == 2 else (self.n_samples, self.n_classes)
         self.probability = xp.empty(shape, dtype=self.dtype, order=order)
-        gradient = xp.empty(shape, dtype=options.gradient_dtype or dtype, order=order)
+        gradient = xp.empty(shape, dtype=gradient_dtype, order=order)
         self.gradient_dtype = gradient.dtype
         self._buffers = gradient, np.empty_like(gradient)
         # Two pairs of arrays are written to in turns, because the caches of a booster's threads
         # hold the pair that they have just read. Writing to that pair can double the time of a
         # gradient of two classes. Gradients of several classes take longer by themselves, and
-        # caches hold a small part of very many rows.
+        # caches hold a small part of more than a million rows.
         self._others = self._buffers
-        if self.n_classes == 2 and self.n_samples < MOST_ROWS_IN_TURNS and xp is np:
+        if self.n_classes == 2 and self.n_samples < 1 << 20 and xp is np:
             self._others = np.empty_like(gradient), np.empty_like(gradient)
 
     def take_buffers(self) -> tuple[Array, Array]:
@@ -401,22 +382,29 @@ class ProblemRows:
 
     def blocks(self, size: int = BLOCK) -> Iterator[slice]:
         """Iterate over blocks of rows that fit in cache, or on a graphics card in its memory."""
-        if self.array_module is not np:
-            size = BLOCK_ON_CARD
+        if self.array_module is not np:  # A call costs as much as an operation on a million rows.
+            size = 1 << 22
         if self.n_classes > 2:
             size = max(size // 2, 1)
         for start in range(0, self.n_samples, size):
             yield slice(start, min(start + size, self.n_samples))
 
     def sum_blocks(self, function: Callable[[slice], T]) -> list[T]:
-        """Compute the sums of all blocks of rows, in the order of the rows."""
-        return map_in_order(function, [*self.blocks()], min(self.n_threads, MOST_THREADS_OF_SUMS))
+        """Compute the sums of all blocks of rows, in the order of the rows.
+
+        Blocks have the size that one thread has, so that no sum depends on the number of threads.
+        More than two threads take longer.
+        """
+        return map_in_order(function, [*self.blocks()], min(self.n_threads, 2))
 
     def write_blocks(self, function: Callable[[slice], object]) -> None:
-        """Call a function that writes values of rows for all blocks of rows."""
-        n_threads = min(self.n_threads, MOST_THREADS)
-        size = BLOCK if n_threads == 1 else BLOCK_OF_THREADS
-        map_in_order(function, [*self.blocks(size)], n_threads)
+        """Call a function that writes values of rows for all blocks of rows.
+
+        Several threads wait for each other to call numpy, and have larger blocks. More than eight
+        take longer.
+        """
+        size = BLOCK if self.n_threads == 1 else 1 << 18
+        map_in_order(function, [*self.blocks(size)], min(self.n_threads, 8))
 
     def apply_weights(self, x: Array, rows: slice) -> Array:
         """Multiply per-row values of a block by the rows' weights, in place."""
@@ -460,43 +448,11 @@ class ProblemRows:
         return np.asarray(self.reduce_sum(np.array(products)))
 
     @cached_property
-    def label_of_row(self) -> Array:
-        """Class index of each row; that of rows without a label is zero, (n_samples,)."""
-        found: Array = self.array_module.asarray(self._known)
-        return found
-
-    @cached_property
-    def divisor(self) -> Float:
-        """Total weight of each cell, where sums are divided by it: one for empty cells."""
-        return np.where(self.cell_weight > 0, self.cell_weight, 1.0)
-
-    @cached_property
-    def density(self) -> Float:
-        """Total weight over that of each cell; zero for empty cells."""
-        return self._density_of(self.cell_weight)
-
-    @cached_property
-    def effective_density(self) -> Float:
-        """The same, if the amounts of a cell were all alike and as certain (Kish)."""
-        return self._density_of(self.effective_weight)
-
-    def _density_of(self, weight: Float) -> Float:
-        return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
-
-    @cached_property
-    def square_weight(self) -> Float:
+    def square_weight(self) -> Float:  # type: ignore[override]
         """Sum of the weights of each cell, times squared amounts; its weight without amounts."""
         if not self.cells.has_amounts:
             return self.cell_weight
         return self.cells.total(self.weight, power=2)
-
-    @cached_property
-    def effective_weight(self) -> Float:
-        """Squared weight of each cell over that of squared amounts."""
-        if not self.cells.has_amounts:
-            return self.cell_weight
-        square = np.where(self.square_weight > 0, self.square_weight, 1.0)
-        return np.asarray(self.cell_weight**2 / square)
 
     @cached_property
     def row_in_objective(self) -> Array | None:

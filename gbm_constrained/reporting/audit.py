@@ -22,7 +22,7 @@ import importlib.util
 import json
 import math
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,8 @@ from gbm_constrained.evaluation.audit import (
     AuditRows,
     AuditTables,
     drifting,
-    is_of_numbers,
-    measure_classifier,
-    measure_regressor,
+    measure_model,
     set_column_types,
-    set_period_types,
     to_float,
 )
 from gbm_constrained.evaluation.verdicts import findings_of_audit
@@ -54,7 +51,6 @@ __all__ = ["Audit", "audit"]
 
 
 FORMAT = "gbm_constrained.audit/2"
-INTEGERS = ("iteration", "rounds")  # Integer columns of a history.
 
 
 class Audit(AuditTables):
@@ -174,8 +170,21 @@ class Audit(AuditTables):
                 f"text must be what Audit.to_json wrote, of format {FORMAT!r}, and its format is "
                 f"{found!r}: audit the model again with this version of the package."
             )
+
+        def table(name: str, columns: Sequence[str]) -> pd.DataFrame:
+            return pd.DataFrame(content.get(name, ()), columns=list(columns))
+
         values = [name for name in (content["models"] or [{}])[0] if name.startswith("value[")]
-        history = content["history"]
+        history = None
+        if content["history"] is not None:
+            history = pd.DataFrame(
+                {
+                    name: column
+                    if name in ("iteration", "rounds")
+                    else [to_float(v) for v in column]
+                    for name, column in content["history"].items()
+                }
+            )
         return cls(
             content["model"],
             content["n_rows"],
@@ -183,23 +192,14 @@ class Audit(AuditTables):
             content["weighted"],
             tuple(content["classes"]),
             Estimate(**{k: to_float(v) for k, v in content["accuracy"].items()}),
-            set_column_types(pd.DataFrame(content["constraints"], columns=list(FRAME_COLUMNS))),
-            set_column_types(pd.DataFrame(content["groups"], columns=list(GROUP_COLUMNS))),
-            set_column_types(pd.DataFrame(content["models"], columns=[*MODEL_COLUMNS, *values])),
-            None if history is None else pd.DataFrame(
-                {
-                    name: column if name in INTEGERS else [to_float(v) for v in column]
-                    for name, column in history.items()
-                }
-            ),
-            set_column_types(
-                pd.DataFrame(content.get("metrics", ()), columns=list(METRIC_COLUMNS))
-            ),
-            set_period_types(
-                pd.DataFrame(content.get("periods", ()), columns=list(PERIOD_COLUMNS))
-            ),
+            set_column_types(table("constraints", FRAME_COLUMNS)),
+            set_column_types(table("groups", GROUP_COLUMNS)),
+            set_column_types(table("models", [*MODEL_COLUMNS, *values])),
+            history,
+            set_column_types(table("metrics", METRIC_COLUMNS)),
+            set_column_types(table("periods", PERIOD_COLUMNS)),
             content.get("quality", "accuracy"),
-        )  # fmt: skip
+        )
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write a page without scripts and links: constraints, intervals, groups and trade-off.
@@ -219,9 +219,9 @@ class Audit(AuditTables):
         ImportError
             If jinja2 or matplotlib is not installed.
         """
-        from gbm_constrained.reporting.html import page
+        from gbm_constrained.reporting.html import audit_figures, render_audit
 
-        written = page(self)
+        written = render_audit("page.html", "main", self, audit_figures(self))
         if path is not None:
             Path(path).write_text(written, encoding="utf-8")
         return written
@@ -229,9 +229,10 @@ class Audit(AuditTables):
     def _repr_html_(self) -> str | None:
         if importlib.util.find_spec("jinja2") is None:
             return None  # Notebooks show the text.
-        from gbm_constrained.reporting.html import section
+        from gbm_constrained.reporting.html import audit_figures, render_audit
 
-        return section(self)
+        has_figures = importlib.util.find_spec("matplotlib") is not None
+        return render_audit("audit.html", "div", self, audit_figures(self) if has_figures else {})
 
     def __str__(self) -> str:
         a = self.accuracy
@@ -240,21 +241,16 @@ class Audit(AuditTables):
             f"{self.quality} {a.value:.4f} ({a.low:.4f} to {a.high:.4f}), intervals at level "
             f"{self.level:g}{', weighted' if self.weighted else ''}",
         ]
-        if len(self.frame):
-            shown = self.frame[["constraint", "value", "low", "high", "rows", "verdict"]]
-            lines += ["", shown.to_string(index=False, float_format="{:.4f}".format)]
-        if len(self.groups):
-            lines += ["", self.groups.to_string(index=False, float_format="{:.4f}".format)]
-        if len(self.metrics):
-            lines += ["", self.metrics.to_string(index=False, float_format="{:.4f}".format)]
-        if len(self.periods):
-            shown = self.periods[["constraint", "period", "last", "rows", "value", "low", "high"]]
-            lines += ["", shown.to_string(index=False, float_format="{:.4f}".format)]
+        of_constraint = ["constraint", "value", "low", "high", "rows", "verdict"]
+        of_period = ["constraint", "period", "last", "rows", "value", "low", "high"]
+        for table in (
+            self.frame[of_constraint], self.groups, self.metrics, self.periods[of_period]
+        ):  # fmt: skip
+            if len(table):
+                lines += ["", table.to_string(index=False, float_format="{:.4f}".format)]
         if drift := drifting(self.periods):
-            lines += [
-                "",
-                f"The last period leaves the interval of those before: {', '.join(drift)}",
-            ]
+            drifting_now = ", ".join(drift)
+            lines += ["", f"The last period leaves the interval of those before: {drifting_now}"]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -344,15 +340,7 @@ def audit(
     intervals are too short where few rows have most of the loss.
     """
     rows = AuditRows(X, y, sensitive_features, sample_weight, time, n_periods)
-    if is_of_numbers(model, constraints):
-        if metrics is not None or positive is not None:
-            raise ValueError(
-                "metrics= and positive= are about classes, and these are predictions of numbers: "
-                "leave them out, and bound a mean such as mean_loss('absolute')."
-            )
-        tables = measure_regressor(model, rows, constraints, level=level, others=others)
-        return Audit(**vars(tables))
-    tables = measure_classifier(
+    tables = measure_model(
         model,
         rows,
         constraints,

@@ -6,11 +6,10 @@ The templates escape every text that a user chose. Verdicts differ by word, symb
 from __future__ import annotations
 
 import functools
-import importlib.util
 import io
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from html import escape
 from typing import Any
 
@@ -27,21 +26,18 @@ from gbm_constrained.reporting.plotting.tradeoff import (
     plot_periods,
 )
 
-MAX_NAME = 80  # Most characters of a name in a legend.
-MAX_POINTS = 400  # Most points of a line; a figure of this width shows no more.
-WIDTH = 7.2  # Width of a figure in inches.
 # Colours of matplotlib, and the variables of the style sheet that replace them.
 TEXT, SOFT = "#010203", "#737373"
 VARIABLES = {TEXT: "--text", SOFT: "--soft"} | {
     colour.lower(): f"--s{i}" for i, colour in enumerate(COLOURS)
 }
-STYLE = {
-    "svg.fonttype": "none",
-    "font.size": 9.0,
-    "axes.unicode_minus": False,
-    **dict.fromkeys(
-        ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), TEXT
-    ),
+SYMBOLS: dict[str, str] = {
+    "met": "\N{CHECK MARK}",
+    "met on training rows": "?",
+    "missed within sampling error": "\N{ALMOST EQUAL TO}",
+    "cannot be told": "?",
+    "missed": "\N{BALLOT X}",
+    "cannot be met": "\N{EMPTY SET}",
 }
 
 
@@ -54,14 +50,37 @@ def audit_figures(audit: Any) -> dict[str, str]:
     import_optional("matplotlib.figure", "Pages", "report")
     figures = {}
     if len(audit.frame):
-        figures["intervals"] = _intervals(audit.frame)
+        figures["intervals"] = inline_svg(
+            ConstraintIntervalsDisplay(audit.frame).plot,
+            0.25 + 0.8 * len(audit.frame),
+            "Values and intervals of the constraints",
+            "; ".join(
+                f"{r['constraint']}: {r['value']:.4f}, interval {r['low']:.4f} to "
+                f"{r['high']:.4f}, {r['verdict']}"
+                for r in audit.frame.to_dict("records")
+            ),
+        )
     if len(audit.periods):
-        figures["periods"] = _periods(audit.periods)
+        shown = audit.periods.assign(constraint=_legend_names(audit.periods["constraint"]))
+        figures["periods"] = inline_svg(
+            lambda ax: plot_periods(shown, ax),
+            3.2,
+            "Values of the constraints by period",
+            "; ".join(
+                f"{name}: {', '.join(f'{value:.4f}' for value in part['value'])}"
+                for name, part in shown.groupby("constraint", sort=False)
+            ),
+        )
     if np.isfinite(audit.models["violation"]).any():
         figures["tradeoff"] = _tradeoff(audit.models)
     if audit.history is not None:
         figures |= _history(audit.history)
     return figures
+
+
+def _legend_names(names: Iterable[str]) -> list[str]:
+    """Cut names to what a legend has room for."""
+    return [shorten(name, 80) for name in names]
 
 
 def inline_svg(
@@ -75,12 +94,20 @@ def inline_svg(
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context({**STYLE, "svg.hashsalt": title}):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    coloured = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    style = {"svg.fonttype": "none", "font.size": 9.0, "axes.unicode_minus": False}
+    style |= dict.fromkeys(coloured, TEXT)
+    with rc_context({**style, "svg.hashsalt": title}):
+        figure = Figure(figsize=(7.2, height), layout="constrained")
         ax = figure.subplots()
         draw(ax)
-        if ax.get_legend() is not None:
-            _move_legend_below(figure, ax)
+        if (legend := ax.get_legend()) is not None:  # Below the axes it hides no line.
+            handles: Any = legend.legend_handles
+            names = [text.get_text() for text in legend.get_texts()]
+            legend.remove()
+            columns = max(1, 100 // (8 + max(map(len, names))))
+            figure.set_size_inches(7.2, height + 0.2 * math.ceil(len(names) / columns))
+            figure.legend(handles, names, loc="outside lower left", ncols=columns, frameon=False)
         file = io.StringIO()
         figure.savefig(file, format="svg", transparent=True)
     svg = file.getvalue()
@@ -99,48 +126,9 @@ def inline_svg(
     )
 
 
-def _move_legend_below(figure: Any, ax: Any) -> None:
-    """Replace the legend of axes by one below them, where it hides no line."""
-    handles = ax.get_legend().legend_handles
-    names = [text.get_text() for text in ax.get_legend().get_texts()]
-    ax.get_legend().remove()
-    columns = max(1, 100 // (8 + max(map(len, names))))
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + 0.2 * math.ceil(len(names) / columns))
-    figure.legend(handles, names, loc="outside lower left", ncols=columns, frameon=False)
-
-
-def _intervals(frame: pd.DataFrame) -> str:
-    display = ConstraintIntervalsDisplay(frame)
-    return inline_svg(
-        display.plot,
-        0.25 + 0.8 * len(frame),
-        "Values and intervals of the constraints",
-        "; ".join(
-            f"{r['constraint']}: {r['value']:.4f}, interval {r['low']:.4f} to {r['high']:.4f}, "
-            f"{r['verdict']}"
-            for r in frame.to_dict("records")
-        ),
-    )
-
-
-def _periods(periods: pd.DataFrame) -> str:
-    names = [shorten(name, MAX_NAME) for name in periods["constraint"]]
-    shown = periods.assign(constraint=names)
-    return inline_svg(
-        lambda ax: plot_periods(shown, ax),
-        3.2,
-        "Values of the constraints by period",
-        "; ".join(
-            f"{name}: {', '.join(f'{value:.4f}' for value in part['value'])}"
-            for name, part in shown.groupby("constraint", sort=False)
-        ),
-    )
-
-
 def _tradeoff(models: pd.DataFrame) -> str:
     curve = models.rename(columns={"low": "accuracy_low", "high": "accuracy_high"})
-    curve = curve.assign(model=[shorten(name, MAX_NAME) for name in curve["model"]])
+    curve = curve.assign(model=_legend_names(curve["model"]))
 
     def draw(ax: Any) -> None:
         TradeoffDisplay(curve).plot(ax, x="violation", bound=None, series="model")
@@ -161,10 +149,15 @@ def _tradeoff(models: pd.DataFrame) -> str:
 
 def _history(history: pd.DataFrame) -> dict[str, str]:
     """Draw values and multipliers over the rounds."""
-    at = np.unique(np.linspace(0, len(history) - 1, MAX_POINTS).astype(int))
-    shown, last, step = history.iloc[at], history.iloc[-1], find_step(history)
+    # A figure of this width shows no more than 400 points of a line.
+    at = np.unique(np.linspace(0, len(history) - 1, 400).astype(int))
+    shown, last = history.iloc[at], history.iloc[-1]
+    # A linear model has iterations of one round each.
+    is_linear = history["rounds"].equals(history["iteration"])
+    step = "iterations" if is_linear else "boosting rounds"
     values = ConstraintHistoryDisplay(shown, step)
-    names = {name: literal(shorten(name, MAX_NAME)) for name in values.constraints}
+    constraints = values.constraints
+    names = dict(zip(constraints, map(literal, _legend_names(constraints)), strict=True))
 
     def ends(kind: str) -> str:
         return "; ".join(f"{name}: ends at {last[f'{kind}[{name}]']:.4f}" for name in names)
@@ -176,45 +169,15 @@ def _history(history: pd.DataFrame) -> dict[str, str]:
     def draw_multipliers(ax: Any) -> None:
         MultipliersDisplay(shown, step).plot(ax, names=names)
 
-    title = "Values of the constraints while training"
-    values_svg = inline_svg(draw_values, 3.2, title, ends("value"))
-    title = "Multipliers while training"
+    values_title, title = "Values of the constraints while training", "Multipliers while training"
     return {
-        "values": values_svg,
+        "values": inline_svg(draw_values, 3.2, values_title, ends("value")),
         "multipliers": inline_svg(draw_multipliers, 3.0, title, ends("multiplier")),
     }
 
 
-def find_step(history: pd.DataFrame) -> str:
-    """Name the unit of a history: a linear model has iterations of one round each."""
-    is_linear = history["rounds"].equals(history["iteration"])
-    return "iterations" if is_linear else "boosting rounds"
-
-
-SYMBOLS: dict[str, str] = {
-    "met": "\N{CHECK MARK}",
-    "met on training rows": "?",
-    "missed within sampling error": "\N{ALMOST EQUAL TO}",
-    "cannot be told": "?",
-    "missed": "\N{BALLOT X}",
-    "cannot be met": "\N{EMPTY SET}",
-}
-
-
-def page(audit: Any) -> str:
-    """Write an audit as a document of its own, with figures."""
-    return _render_audit("page.html", "main", audit, audit_figures(audit))
-
-
-def section(audit: Any) -> str:
-    """Write an audit as one element, with figures where matplotlib is installed."""
-    figures: dict[str, str] = {}
-    if importlib.util.find_spec("matplotlib") is not None:
-        figures = audit_figures(audit)
-    return _render_audit("audit.html", "div", audit, figures)
-
-
-def _render_audit(template: str, element: str, audit: Any, figures: dict[str, str]) -> str:
+def render_audit(template: str, element: str, audit: Any, figures: dict[str, str]) -> str:
+    """Write an audit as a document of its own, or as one element."""
     history = () if audit.history is None else audit.history
     return render(
         template,

@@ -30,8 +30,7 @@ def html_of(estimator: Any) -> str:
         error = str(refusal)
     models = vars(estimator).get("blackbox_report_")
     has_content = bool(constraints or error) or models is not None
-    has_view = has_content and importlib.util.find_spec("jinja2") is not None
-    if not has_view:
+    if not has_content or importlib.util.find_spec("jinja2") is None:
         return whole
     from gbm_constrained.reporting.html import render
     from gbm_constrained.reporting.mathml import formula_of, legend_of
@@ -41,6 +40,9 @@ def html_of(estimator: Any) -> str:
     known = None if classes is None else list(classes)
     formulas = [formula_of(c, known) for c in constraints]
     report = getattr(estimator, "constraint_report_", None)
+    # A file that was loaded need not hold the metric of its estimator.
+    goals = (getattr(estimator, name, None) for name in ("maximize", "minimize"))
+    objective = next((goal for goal in goals if goal is not None), None)
     own = render(
         "estimator.html",
         element="div",
@@ -50,16 +52,9 @@ def html_of(estimator: Any) -> str:
         report=[] if report is None else report.to_dict("records"),
         feasibility=getattr(estimator, "feasibility_", ""),
         blackbox=[] if models is None else models.to_dict("records"),
-        objective=_name_objective(estimator),
+        objective="the metric" if objective is None else str(objective),
     )
     return f"{whole}\n{own}"
-
-
-def _name_objective(estimator: Any) -> str:
-    """Name the metric of an estimator; a file that was loaded need not hold it."""
-    maximized = getattr(estimator, "maximize", None)
-    objective = getattr(estimator, "minimize", None) if maximized is None else maximized
-    return "the metric" if objective is None else str(objective)
 
 
 def mime_bundle(estimator: Any) -> dict[str, str]:

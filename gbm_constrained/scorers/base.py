@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+import re
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from scipy.special import expit, softmax
 from sklearn.utils import check_random_state
 
-from gbm_constrained._typing import Array, Codes
+from gbm_constrained._dataframes import names_of, take_rows
+from gbm_constrained._docstrings import document_parameters
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.data.exact_sums import Machine
-from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.decision.regression import Affine
+from gbm_constrained.data.exact_sums import Communicator, Machine, SingleMachine
+from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.validation import check_scores
+from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Margins, MarginShift, Mixture
 from gbm_constrained.fit.black_box_classifier import AdjustableAdapter, BlackBoxMixin
-from gbm_constrained.fit.black_box_fit import refuse_arguments, refuse_rows
+from gbm_constrained.fit.black_box_fit import AdjustableModel, refuse_arguments, refuse_rows
 from gbm_constrained.fit.callbacks import (
     Progress,
     TimeLimit,
     refuse_time_limit_without_constraints,
 )
-from gbm_constrained.fit.checkpoint import refuse_without_constraints
+from gbm_constrained.fit.checkpoint import State, refuse_without_constraints
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
 from gbm_constrained.fit.finalize import FinalModel, TrainedModel, finalize
 from gbm_constrained.fit.fit import (
     ConstrainedFit,
     EvaluationArguments,
+    check_pairs,
     tabulate_shifts,
     take_evaluation_sets,
 )
@@ -43,94 +52,123 @@ from gbm_constrained.fit.fitted_report import (
     warn,
     with_constraints,
 )
-from gbm_constrained.fit.metric_report import Interruptions, MetricMixin, NativeAdapter
+from gbm_constrained.fit.metric_report import (
+    EvaluationRows,
+    Interruptions,
+    MetricMixin,
+    NativeAdapter,
+    clone_plain,
+    take_fit,
+)
 from gbm_constrained.fit.metric_search import ConstrainedBoosters
 from gbm_constrained.fit.model_note import unchanged_on_error
-from gbm_constrained.fit.native_models import Merger
-from gbm_constrained.fit.options import SOLVER_PARAMETERS, SolverOptions, set_solver_options
+from gbm_constrained.fit.native_models import IsOver, Merger, PartRows, multiply_weight
+from gbm_constrained.fit.options import (
+    SOLVER_PARAMETERS,
+    SolverOptions,
+    refuse_moved_parameters,
+    set_solver_options,
+)
+from gbm_constrained.fit.parameter_docs import (
+    FITTED_ATTRIBUTES_DOC,
+    METRIC_PARAMETERS_DOC,
+    SOLVER_PARAMETERS_DOC,
+    UNSEEN_PARAMETERS_DOC,
+)
+from gbm_constrained.fit.problem import TreeLimits
 from gbm_constrained.fit.regression import RegressionFit, finalize_regression, report_regressor
 from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-FIT_ARGUMENTS_DOC = """\
-sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-    Columns, one value per training row, that constraints may group by. Columns of X are found
-    there when X is a DataFrame. Prediction never needs them.
-datasets : dict from name to X or (X, y), default=None
-    Further rows that a constraint or a metric may be taken over, with ``on=dataset(name)``. The
-    objective leaves them out. Their X is prepared as the training X is, for no step of a
-    ``Pipeline`` transforms it; their groups are columns of X.
-sensitive_features_eval_set : list, default=None
-    Sensitive features of each evaluation set. Groups without training rows take part in the
-    values of an evaluation set, and a warning names them; ``measure_on="holdout"`` refuses an
-    evaluation set with such groups.
-groups : array-like of shape (n_samples,), default=None
-    Rows of one group are kept together where rows are split to measure constraints. A splitter
-    given as `measure_on` gets them.
-validation : tuple (X, y) or (X, y, sensitive_features), default=None
-    Rows that an objective which is only a function to call
-    (:class:`~gbm_constrained.metrics.BlackBox`) is called with, and that choose the model. Weights
-    of the rows may be a fourth element. By default a quarter of the training rows is held out, or
-    the share of ``measure_on=Holdout(...)``.
-evaluation : tuple (X, y) or (X, y, sensitive_features), default=None
-    Further rows for ``blackbox_report_``, which choose nothing. By default a third of the
-    validation rows is kept for it.
-time : str or array-like of shape (n_samples,), default=None
-    With ``measure_on="forward"``, the time of each row: numbers, dates, an ordered categorical, or
-    texts that sort as time does. It may be the name of a column of X or of `sensitive_features`.
-constraint_callbacks : sequence of callable, default=None
-    Called in each outer iteration with a
-    :class:`~gbm_constrained.fit.callbacks.ConstraintState`; when one returns True, training
-    ends with that iteration. With a metric, called before each call of the oracle; when one
-    returns True, the search for decisions ends with the best so far.
-checkpoint : str or path-like, default=None
-    File that the boosters of the folds are saved to after each pass, and with a metric each of
-    them when it is trained. An interrupted fit that is
-    called again with the same arguments resumes from there and gives the model of an
-    uninterrupted fit. The file is removed when the fit is done.
-time_limit : float, default=None
-    Seconds after which measuring and training end, at the next outer iteration, and with a metric
-    the search for decisions. Part of them is
-    kept for training the model for as many rounds as were measured, and for the reports;
-    ``stopping_message_`` and a warning say what was given up. A resumed fit has the whole limit
-    again.
-
-Raises
-------
-TypeError, ValueError
-    If constraints, labels or weights do not fit together; before training starts."""
-
-PREDICT_ARGUMENTS_DOC = """\
-random_state : int, RandomState or None, default=None
-    Source of each row's prefix with ``iterate="randomized"``, and of each row's rule in a mixture
-    (``mixture_``). Any other classifier draws nothing, and decides the same with every value.
-sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-    Columns that make the groups of a black-box metric, where their offsets are kept beside the
-    model. All other classifiers need none.
-
-Raises
-------
-ValueError
-    If offsets of groups are kept beside the model, and the columns are missing."""
+Fit = TypeVar("Fit", bound=ConstrainedFit)
+Documented = TypeVar("Documented", bound=Callable[..., Any])
 
 
-def document_fit(method: Method) -> Method:
-    """Complete the docstring of a ``fit``, which has ``{fit_arguments}`` in their place."""
-    return complete_doc(method, "{fit_arguments}", FIT_ARGUMENTS_DOC)
+@dataclass(frozen=True)
+class FurtherArguments:
+    """Arguments that ``fit`` of a constrained estimator has beside those of its parent.
+
+    Parameters
+    ----------
+    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+        Columns, one value per training row, that constraints may group by. Columns of X are found
+        there when X is a DataFrame. Prediction never needs them.
+    datasets : dict from name to X or (X, y), default=None
+        Further rows that a constraint or a metric may be taken over, with ``on=dataset(name)``.
+        The objective leaves them out. Their X is prepared as the training X is, for no step of a
+        ``Pipeline`` transforms it; their groups are columns of X.
+    sensitive_features_eval_set : list, default=None
+        Sensitive features of each evaluation set. Groups without training rows take part in the
+        values of an evaluation set, and a warning names them; ``measure_on="holdout"`` refuses an
+        evaluation set with such groups.
+    groups : array-like of shape (n_samples,), default=None
+        Rows of one group are kept together where rows are split to measure constraints. A splitter
+        given as `measure_on` gets them.
+    validation : tuple (X, y) or (X, y, sensitive_features), default=None
+        Rows that an objective which is only a function to call
+        (:class:`~gbm_constrained.metrics.BlackBox`) is called with, and that choose the model.
+        Weights of the rows may be a fourth element. By default a quarter of the training rows
+        is held out, or the share of ``measure_on=Holdout(...)``.
+    evaluation : tuple (X, y) or (X, y, sensitive_features), default=None
+        Further rows for ``blackbox_report_``, which choose nothing. By default a third of the
+        validation rows is kept for it.
+    time : str or array-like of shape (n_samples,), default=None
+        With ``measure_on="forward"``, the time of each row: numbers, dates, an ordered
+        categorical, or texts that sort as time does. It may be the name of a column of X or of
+        `sensitive_features`.
+    constraint_callbacks : sequence of callable, default=None
+        Called in each outer iteration with a
+        :class:`~gbm_constrained.fit.callbacks.ConstraintState`; when one returns True, training
+        ends with that iteration. With a metric, called before each call of the oracle; when one
+        returns True, the search for decisions ends with the best so far.
+    checkpoint : str or path-like, default=None
+        File that the boosters of the folds are saved to after each pass, and with a metric each of
+        them when it is trained. An interrupted fit that is called again with the same arguments
+        resumes from there and gives the model of an uninterrupted fit. The file is removed when
+        the fit is done.
+    time_limit : float, default=None
+        Seconds after which measuring and training end, at the next outer iteration, and with a
+        metric the search for decisions. Part of them is kept for training the model for as many
+        rounds as were measured, and for the reports; ``stopping_message_`` and a warning say what
+        was given up. A resumed fit has the whole limit again.
+    """
+
+    sensitive_features: Any = None
+    datasets: Any = None
+    sensitive_features_eval_set: Any = None
+    groups: Any = None
+    validation: Any = None
+    evaluation: Any = None
+    time: Any = None
+    constraint_callbacks: Any = None
+    checkpoint: Any = None
+    time_limit: float | None = None
 
 
-def document_predict(method: Method) -> Method:
-    """Complete the docstring of a ``predict``, which has ``{predict_arguments}``."""
-    return complete_doc(method, "{predict_arguments}", PREDICT_ARGUMENTS_DOC)
+def sections_of(documented: Any) -> dict[str, str]:
+    """Split the docstring of a class or function into its sections, by title."""
+    _, *sections = re.split(r"\n\n(?=\w+\n-+\n)", inspect.cleandoc(documented.__doc__ or ""))
+    return {section.partition("\n")[0]: section.split("\n", 2)[2] for section in sections}
 
 
-def complete_doc(method: Method, placeholder: str, arguments: str) -> Method:
-    """Put the documentation of arguments in the place of a placeholder in a docstring."""
-    doc = inspect.cleandoc(method.__doc__ or "")  # Python 3.13 has removed the indentation already
-    method.__doc__ = doc.replace(placeholder, arguments)
-    return method
+def document_from(source: Any) -> Callable[[Documented], Documented]:
+    """Make a decorator that adds the descriptions of parameters that `source` documents."""
+    parameters = re.split(r"\n(?=\S)", sections_of(source)["Parameters"])
+    shared = {entry.partition(" : ")[0]: entry for entry in parameters}
+    return functools.partial(document_parameters, shared=shared)
+
+
+def document_estimator(estimator: Documented) -> Documented:
+    """Put the parameters and attributes of its task into the docstring of an estimator."""
+    parameters = SOLVER_PARAMETERS_DOC + UNSEEN_PARAMETERS_DOC + METRIC_PARAMETERS_DOC
+    texts = {"Parameters": parameters, "Attributes": FITTED_ATTRIBUTES_DOC}
+    if issubclass(estimator, ConstrainedRegressorMixin):  # type: ignore[arg-type]
+        texts = sections_of(ConstrainedRegressorMixin)
+    doc = inspect.cleandoc(estimator.__doc__ or "")
+    for title, text in texts.items():
+        doc = doc.replace(f"{{{title.lower()}}}", inspect.cleandoc(text))
+    estimator.__doc__ = doc
+    return estimator
 
 
 def compute_probabilities(margin: Array) -> Array:
@@ -218,7 +256,7 @@ class ShardMixin:
     _local_class: ClassVar[type]
     _of_shard: ClassVar[tuple[str, ...]]  # Attributes that the classifier of one machine lacks.
 
-    def _fit_constrained(self, adapter: Any, rows: FitArguments, /, *others: Any) -> None:
+    def _fit_constrained(self, adapter: Any, rows: FitArguments, /, own: Any) -> None:
         """Refuse what needs rows of one machine, and fit together with the other machines."""
         for name in ("maximize", "minimize"):
             if (metric := getattr(self, name)) is not None:
@@ -226,6 +264,7 @@ class ShardMixin:
                     f"{name}={metric!r} is searched by the scores of all rows, which are on "
                     f"several machines: train on one machine, or bound rates by constraints=[...]."
                 )
+        adapter.communicator = self.machine.communicator
         has_constraints = bool(SolverOptions.of(self).constraints)
         adapter.check_machines(has_constraints=has_constraints)
         if has_constraints and (booster := adapter.without_gradients()) is not None:
@@ -235,7 +274,7 @@ class ShardMixin:
                 f"gradients, or train on one machine."
             )
         rows = replace(rows, machine=self.machine)
-        super()._fit_constrained(adapter, rows, *others)  # type: ignore[misc]
+        super()._fit_constrained(adapter, rows, own)  # type: ignore[misc]
 
     def to_local(self) -> Any:
         """Return the fitted classifier of one machine."""
@@ -245,20 +284,52 @@ class ShardMixin:
         return local
 
 
-Records: TypeAlias = Mapping[str, Mapping[str, list[Any]]]
-"""Values of each metric on each evaluation set, after each round."""
+def moves_multipliers(fit: ConstrainedFit, held: EvaluationSet) -> bool:
+    """Whether the rates of an evaluation set move the multipliers while the model is trained."""
+    return fit.measured.boosters is None and held is fit.measured.rows
 
 
-def join_records(first: Records, then: Records) -> Records:
-    """Join the values of metrics on evaluation sets in two stages of training."""
-    return {
-        data: {name: [*first[data][name], *values] for name, values in metrics.items()}
-        for data, metrics in then.items()
-    }
+def measure_round(fit: ConstrainedFit, held: EvaluationSet, rounds: int, margin: Array) -> None:
+    """Measure an evaluation set by its scores after some rounds."""
+    fit.measure_round(held, rounds, margin)
+    if fit.is_iteration_end(rounds) and moves_multipliers(fit, held):
+        fit.measured.observe(margin)
 
 
-@dataclass(frozen=True)
-class Trained:
+@dataclass(frozen=True, eq=False)
+class TrainedPart:
+    """A classifier that the library has trained by its own means on some of the rows.
+
+    Attributes
+    ----------
+    model : estimator
+        The classifier, which reads and writes its booster.
+    start : array-like or None
+        Scores of all training rows that ``predict`` starts from, where there are any.
+    """
+
+    model: Any
+    start: Any = None
+
+    def margin(self, X: Any, rows: Codes) -> Array:
+        """Score rows of X, whose positions among the training rows are `rows`."""
+        start = None if self.start is None else take_rows(self.start, rows)
+        with warnings.catch_warnings():  # Training has said what there is to say.
+            warnings.simplefilter("ignore")
+            return np.asarray(self.model._raw_margin(X, start))
+
+    def to_bytes(self) -> bytes:
+        """Write the booster as its library does."""
+        written: bytes = self.model._write_booster()
+        return written
+
+    def state(self) -> State:
+        """Give all that merged boosters, and those that go on with this one, keep of it."""
+        found: State = self.model._booster_state()
+        return found
+
+
+class Trained(NamedTuple):
     """A booster that the library has trained.
 
     Attributes
@@ -279,10 +350,25 @@ class Trained:
     library_rounds: Callable[[int], int]
 
 
-class BoosterAdapter(NativeAdapter, Merger, Protocol):
-    """Interface by which a constrained fit drives a library.
+class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
+    """Drives a library through one ``fit``, and changes the booster that it has trained.
 
-    The methods are called in this order, once each.
+    A constrained fit calls :meth:`check_parameters`, :meth:`settings`, :meth:`progress`,
+    :meth:`bind`, :meth:`prepare`, :meth:`make_factory` and :meth:`train` in this order, once each.
+    The trained model is then the adapter itself.
+
+    Parameters
+    ----------
+    model : estimator
+        The estimator that is fitted.
+    native : callable
+        The parent's own ``fit``.
+    rows : FitArguments
+        The training rows.
+    arguments : mapping
+        All arguments of the parent's ``fit`` beside X and y, by name.
+    is_observed : bool
+        Whether callbacks or a time limit may end training, which early stopping then must see.
 
     Attributes
     ----------
@@ -290,85 +376,249 @@ class BoosterAdapter(NativeAdapter, Merger, Protocol):
         Whether boosters can be grown on part of the rows.
     has_offset : bool
         Whether training starts from scores of the user that ``predict`` does not add.
+    pairs : sequence of (X_i, y_i)
+        The evaluation sets.
+    start : ndarray or None
+        Scores of the user that training starts from.
     """
 
-    is_divisible: bool
-    has_offset: bool
+    continuation: ClassVar[str]  # Argument of ``fit`` with a model that training goes on with.
+    starting: ClassVar[str]  # Argument with the scores that training starts from.
+    of_sets: ClassVar[
+        tuple[str, str]
+    ]  # Arguments with weights and such scores of evaluation sets.
+    records: ClassVar[str]  # Attribute with the values of metrics on evaluation sets.
+    order_of_scores: ClassVar[Literal["C", "F"]]  # Order of scores of several classes.
+    compares_names: ClassVar[bool]  # Whether the library compares the names of columns.
+    spaces: ClassVar[Mapping[str, Callable[[Any], AdjustableModel]]]  # Parameters by their name.
 
+    takes_offsets = True
+
+    @abstractmethod
+    def __init__(
+        self,
+        model: Any,
+        native: Callable[..., Any],
+        rows: FitArguments,
+        arguments: Mapping[str, Any],
+        *,
+        is_observed: bool,
+    ) -> None:
+        self.model, self.native, self.X, self.y = model, native, rows.X, rows.y
+        self.arguments, self.is_observed = dict(arguments), is_observed
+        self.communicator: Communicator = SingleMachine()
+        self.is_divisible = arguments[self.continuation] is None
+        self.has_offset = False
+        self.fit: ConstrainedFit
+        self.pairs: Sequence[tuple[Any, Any]] = ()
+        self.start: Any = None
+
+    @abstractmethod
     def check_parameters(self) -> None:
         """Refuse parameters that have no meaning under constraints."""
 
+    @abstractmethod
     def progress(self) -> Progress | None:
         """Make the display of progress, if the library's own verbosity asks for one."""
 
-    def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
-        """Check the arguments that depend on the rows, and list the evaluation sets."""
+    @abstractmethod
+    def check_labels(self) -> None:
+        """Refuse labels that the parent does not take."""
 
-    def prepare(self, fit: ConstrainedFit, held_out: list[int]) -> None:
-        """Take over the evaluation sets that are not the training rows."""
+    @abstractmethod
+    def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
+        """Read the limits that parameters set to the splits of trees."""
 
+    def list_pairs(self) -> Any:
+        """List the evaluation sets as pairs (X_i, y_i)."""
+        return self.arguments["eval_set"]
+
+    @abstractmethod
+    def list_for_each(self, name: str) -> Sequence[Any]:
+        """List the entry of each evaluation set in an argument; None where there is none."""
+
+    @abstractmethod
+    def bind_sets(self, weights: Sequence[Any], starts: Sequence[Any]) -> EvaluationArguments:
+        """Check evaluation sets with their weights and starting scores, and describe them."""
+
+    @abstractmethod
+    def prepare(self, held_out: list[int]) -> None:
+        """Take over the evaluation sets that are not the training rows, by their positions."""
+
+    @abstractmethod
     def make_factory(self) -> FoldBoosterFactory:
         """Make the factory of the fold boosters."""
 
     def measuring(self) -> AbstractContextManager[Any]:
         """Make the context in which fold boosters are made and grown."""
+        return nullcontext()
 
-    def for_black_box(self) -> AdjustableAdapter:
-        """Make the adapter of a fit for a black-box metric."""
-
+    @abstractmethod
     def train(self) -> Trained:
         """Run the parent's ``fit`` with the solver as its objective."""
 
+    @abstractmethod
+    def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
+        """Set up a clone that is trained on some rows, and list arguments of its ``fit``."""
 
-def attach_rows(
-    estimator: Any,
-    fit: ConstrainedFit,
-    adapter: BoosterAdapter,
-    rows: FitArguments,
-    checkpoint: Any,
-    sensitive_features_eval_set: Any,
-) -> None:
-    """Attach evaluation sets and the checkpoint to a fit.
+    @abstractmethod
+    def limited_rounds(
+        self, model: Any, given: dict[str, Any], is_over: IsOver | None
+    ) -> AbstractContextManager[None]:
+        """Let the training of a model end where `is_over` says so; `given` are its arguments."""
 
-    Parameters
-    ----------
-    estimator : ConstrainedBoosterMixin or ConstrainedRegressorMixin
-        The estimator, whose parameters a checkpoint must have.
-    fit : ConstrainedFit
-        The fit.
-    adapter : BoosterAdapter
-        Drives the library.
-    rows : FitArguments
-        Rows that the user gave.
-    checkpoint : path-like or None
-        File of the boosters of the folds.
-    sensitive_features_eval_set : list or None
-        Sensitive features of each evaluation set.
-    """
-    held_out = take_evaluation_sets(fit, adapter.bind(fit), sensitive_features_eval_set)
-    fit.data.alignment.warn()
-    arguments = {**adapter.given(), **rows.by_name()}
-    arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
-    fit.save_to(checkpoint, estimator, arguments)
-    adapter.prepare(fit, held_out)
+    def read_sets(self) -> list[Sequence[Any]]:
+        """Check the evaluation sets, and list their weights and their starting scores."""
+        self.pairs = check_pairs(self.list_pairs(), self.X, by_name=self.compares_names)
+        if self.arguments["eval_set"] is not None:
+            self.arguments["eval_set"] = self.pairs  # An iterator is exhausted by now.
+        return [self.list_for_each(name) for name in self.of_sets]
+
+    def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
+        """Check the arguments that depend on the rows, and list the evaluation sets."""
+        self.fit, data, name = fit, fit.data, self.starting
+        given = {name: self.arguments[name]}
+        self.check_labels()
+        data.combined.refuse_with(**given)
+        data.alignment.check({"X": self.X, "y": self.y, **given})
+        self.start = self.check_scores(given[name], data.whole.sizes[0], name)
+        return self.bind_sets(*self.read_sets())
+
+    def check_scores(self, scores: Any, n_rows: int, name: str) -> Any:
+        """Check the scores that training starts from."""
+        return check_scores(scores, n_rows, self.fit.data.columns, name, self.order_of_scores)
+
+    def find_without_stages(self, **asked: bool) -> str | None:
+        """Find what keeps a model from being grown in stages, each of which goes on with the last.
+
+        These are boosters that take no gradients, and what counts rounds from the beginning of
+        each stage: `asked` says which there is.
+        """
+        given = (name.replace("early_", "early ") for name, is_given in asked.items() if is_given)
+        return self.without_gradients() or next(given, None)
+
+    def attach(self, fit: ConstrainedFit, rows: FitArguments, own: FurtherArguments) -> None:
+        """Attach evaluation sets and the checkpoint to a fit."""
+        sensitive = own.sensitive_features_eval_set
+        held_out = take_evaluation_sets(fit, self.bind(fit), sensitive)
+        fit.data.alignment.warn()
+        arguments = {**self.given(), **rows.by_name(), "sensitive_features_eval_set": sensitive}
+        fit.save_to(own.checkpoint, self.model, arguments)
+        self.prepare(held_out)
+
+    def given(self) -> Mapping[str, Any]:
+        """List the arguments of ``fit`` that another fit may differ in."""
+        return self.arguments
+
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        """Check and list the evaluation sets, with starting scores that ``predict`` adds."""
+        weights, _ = self.read_sets()
+        return [
+            EvaluationRows(f"eval_set[{i}]", *pair, weight)
+            for i, (pair, weight) in enumerate(zip(self.pairs, weights, strict=True))
+        ]
+
+    def check_rows(self, combined: CombinedRows) -> None:
+        """Refuse starting scores, which rows of further data sets lack."""
+        combined.refuse_with(**{self.starting: self.arguments[self.starting]})
+
+    def leave_out_rounds(self) -> None:
+        """Remove the rounds that early stopping left in the trained model."""
+
+    def finish(self) -> None:
+        """Add to the report the conditions that only the library knows, and warn of them."""
+
+    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
+        weight = multiply_weight(self.arguments["sample_weight"], factor)
+        given = {**self.arguments, "sample_weight": weight}
+        with self.limited_rounds(self.model, given, is_over):
+            self.native(self.X, self.y, **given)
+
+    def fit_part(self, part: PartRows) -> TrainedPart:
+        """Train a clone of the classifier on some of the rows."""
+        name = self.continuation
+        if self.arguments[name] is not None:
+            raise ValueError(
+                f"{name} continues a model that has seen all rows, and a metric is optimised on "
+                f"rows that boosters have not seen: leave {name} out."
+            )
+        plain = clone_plain(self.model)
+        given = self.prepare_part(plain, part)
+        given["sample_weight"] = part.take_weight(self.arguments["sample_weight"])
+        if given.get(self.starting) is not None:
+            given[self.starting] = take_rows(given[self.starting], part.rows)
+        before = given[name] = None if part.start is None else part.start.model
+        with self.limited_rounds(plain, given, part.is_over):
+            plain.fit(part.take_features(), part.take_labels(self.y), **given)
+        if before is not None and self.records in vars(before):
+            first, then = vars(before)[self.records], vars(plain)[self.records]
+            joined = {
+                data: {name: [*first[data][name], *values] for name, values in metrics.items()}
+                for data, metrics in then.items()
+            }
+            setattr(plain, self.records, joined)
+        return TrainedPart(plain, None if part.is_joint else self.starting_scores())
+
+    def take(self, model: Any) -> None:
+        """Make a model of :meth:`fit_part` that of the classifier, as ``fit`` would."""
+        take_fit(self.model, model.model)
+
+    def merge(self, models: Sequence[Any]) -> TrainedPart:
+        """Merge models of :meth:`fit_part` into one whose raw score is the mean of theirs."""
+        merged = copy.copy(models[0].model)
+        merged._merge_boosters([one.model for one in models])
+        return TrainedPart(merged, models[0].start)
+
+    def add_to_groups(self, offsets: GroupOffsets) -> None:
+        """Append a tree that adds offsets to the scores of groups."""
+        data = self.fit.data
+        groups = offsets.groups_of(data.rows)
+        self.adjustable("trees").append_offsets(data.combined.X, offsets, groups)
+
+    def adjustable(self, space: str) -> AdjustableModel:
+        """Give access to the parameters of the trained booster."""
+        return self.spaces[space](self.model)
+
+    def check_adjustable(self, space: str) -> None:
+        """Refuse constraints on the shape of trees, which their other values would not keep."""
+        names = names_of(self.X) or [f"f{j}" for j in range(np.shape(self.X)[1])]
+        if bound := self.tree_limits(names).monotone:
+            raise ValueError(
+                f"space={space!r} gives trees other values, which need not be monotone in "
+                f"{min(map(str, bound))!r}, as monotone_constraints asks: leave these out, "
+                f"or bound rates by constraints=[...] without a black-box metric."
+            )
+
+    def restrict(self, rows: Codes) -> None:
+        """Leave out all training rows but some."""
+        self.X, self.y = take_rows(self.X, rows), take_rows(self.y, rows)
+        if (weight := self.arguments["sample_weight"]) is not None:
+            self.arguments["sample_weight"] = take_rows(weight, rows)
+
+    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
+        """Fit another classifier under its constraints, with the arguments of this fit."""
+        given = {name: value for name, value in self.arguments.items() if value is not None}
+        own = {"sensitive_features": rows.sensitive_features, "groups": rows.groups}
+        model.fit(self.X, self.y, **given, **own)
 
 
-def measure_fit(fit: ConstrainedFit, adapter: BoosterAdapter) -> None:
-    """Find the multipliers of a fit that has its rows."""
-    with adapter.measuring():
-        fit.measure(
-            adapter.make_factory,
-            is_divisible=adapter.is_divisible,
-            has_offset=adapter.has_offset,
-        )
-
-
-class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttributes):
-    """A classifier of a library that is trained under constraints."""
+class ConstrainedMixin(ConstrainedFitAttributes):
+    """A classifier or regressor of a library that is trained under constraints."""
 
     constraints: Any
-    positive: Any
-    classes_: Any
+
+    _adapter_class: ClassVar[type[BoosterAdapter]]
+
+    def _construct(self, given: dict[str, Any]) -> None:
+        """Set the parameters of a constructor, given its local variables, as its parent does."""
+        given = {name: value for name, value in given.items() if name not in ("self", "__class__")}
+        kwargs = given.pop("kwargs")
+        refuse_moved_parameters(self, kwargs)
+        own = {name: given.pop(name) for name in SOLVER_PARAMETERS if name in given}
+        super().__init__(**given, **kwargs)
+        for name, value in own.items():
+            setattr(self, name, value)
 
     def set_params(self, **params: Any) -> Any:
         """Set parameters, those of the solver by names such as ``solver__tau``."""
@@ -376,13 +626,77 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
-        return with_constraints(tags, self.constraints, self.positive)
+        return with_constraints(tags, self.constraints, getattr(self, "positive", None))
 
     def _repr_html_inner(self) -> str:
         return html_of(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
+
+    def _fit_by_name(self, native: Callable[..., Any], given: dict[str, Any]) -> Self:
+        """Fit, given the parent's own ``fit`` and the local variables of the public one."""
+        given = {name: value for name, value in given.items() if name not in ("self", "__class__")}
+        names = [field.name for field in fields(FurtherArguments)]
+        own = FurtherArguments(**{name: given.pop(name) for name in names if name in given})
+        self._check_fit(given)
+        of_rows = ("sensitive_features", "datasets", "groups", "validation", "evaluation", "time")
+        further = [getattr(own, name) for name in of_rows]
+        rows = FitArguments(given.pop("X"), given.pop("y"), given["sample_weight"], *further)
+        is_observed = bool(own.constraint_callbacks) or own.time_limit is not None
+        adapter = self._adapter_class(self, native, rows, given, is_observed=is_observed)
+        self._fit_constrained(adapter, rows, own)
+        return self
+
+    def _check_fit(self, given: dict[str, Any]) -> None:
+        """Check the arguments of the parent's ``fit``, and the spelling of parameters."""
+        raise NotImplementedError
+
+    def _fit_constrained(
+        self, adapter: BoosterAdapter, rows: FitArguments, own: FurtherArguments, /
+    ) -> None:
+        """Fit under constraints, or leave the fit to the parent if there are none."""
+        raise NotImplementedError
+
+    def _fit_without_constraints(self, adapter: BoosterAdapter, own: FurtherArguments) -> None:
+        """Leave the fit to the parent."""
+        refuse_without_constraints(own.checkpoint)
+        refuse_time_limit_without_constraints(own.time_limit)
+        adapter.fit_plain()
+        remove_report(self)
+
+    def _find_multipliers(
+        self,
+        kind: type[Fit],
+        options: SolverOptions,
+        adapter: BoosterAdapter,
+        rows: FitArguments,
+        own: FurtherArguments,
+    ) -> Fit:
+        """Make a fit, attach its rows, and find the path of its multipliers."""
+        adapter.check_parameters()
+        fit = kind(
+            options,
+            rows,
+            adapter.settings(),
+            progress=adapter.progress(),
+            constraint_callbacks=own.constraint_callbacks,
+            limit=TimeLimit(own.time_limit),
+        )
+        adapter.attach(fit, rows, own)
+        with adapter.measuring():
+            fit.measure(
+                adapter.make_factory,
+                is_divisible=adapter.is_divisible,
+                has_offset=adapter.has_offset,
+            )
+        return fit
+
+
+class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
+    """A classifier of a library that is trained under constraints."""
+
+    classes_: Any
 
     def _decide(
         self,
@@ -397,6 +711,16 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
 
         ``margins(0)`` are the scores of the rounds that were asked for; None asks for no classes.
         Only the whole model is a mixture, or has offsets of groups.
+
+        Parameters
+        ----------
+        random_state : int, RandomState or None, default=None
+            Source of each row's prefix with ``iterate="randomized"``, and of each row's rule in a
+            mixture (``mixture_``). Any other classifier draws nothing, and decides the same with
+            every value.
+        sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
+            Columns that make the groups of a black-box metric, where their offsets are kept beside
+            the model. All other classifiers need none.
         """
         if margins is not None and is_whole and hasattr(self, "_group_offsets"):
             scores = margins(0) + self._find_offsets(X, sensitive_features)
@@ -413,26 +737,14 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
         return None
 
     def _fit_constrained(
-        self,
-        adapter: BoosterAdapter,
-        rows: FitArguments,
-        sensitive_features_eval_set: Any,
-        constraint_callbacks: Any,
-        checkpoint: Any,
-        time_limit: float | None,
-        /,
+        self, adapter: BoosterAdapter, rows: FitArguments, own: FurtherArguments, /
     ) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
         if (black_box := read_black_box(self.maximize, self.minimize)) is not None:
-            refuse_arguments(
-                black_box,
-                datasets=rows.datasets,
-                sensitive_features_eval_set=sensitive_features_eval_set,
-                constraint_callbacks=constraint_callbacks,
-                checkpoint=checkpoint,
-                time_limit=time_limit,
-            )
-            self._fit_black_box(adapter.for_black_box(), rows, black_box)
+            names = ("datasets", "sensitive_features_eval_set", "constraint_callbacks",
+                     "checkpoint", "time_limit")  # fmt: skip
+            refuse_arguments(black_box, **{name: getattr(own, name) for name in names})
+            self._fit_black_box(adapter, rows, black_box)
             return
         refuse_rows(rows.validation, rows.evaluation)
         options = SolverOptions.of(self)
@@ -440,44 +752,33 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
         if options.constraints and not has_metric and (booster := adapter.without_gradients()):
             options, has_metric = options.without_multipliers(booster), True
         if has_metric:
-            interruptions = Interruptions(constraint_callbacks, time_limit, checkpoint)
 
             def make_boosters(limit: TimeLimit) -> ConstrainedBoosters:
                 adapter.check_parameters()
-                fit = ConstrainedFit(
-                    options.without_metric(), rows, adapter.settings(), limit=limit
-                )
-                attach_rows(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
+                without = options.without_metric()
+                fit = ConstrainedFit(without, rows, adapter.settings(), limit=limit)
+                adapter.attach(fit, rows, own)
                 return ConstrainedBoosters(fit, adapter)
 
             self._fit_metric(
-                adapter, rows, options, sensitive_features_eval_set, adapter, interruptions,
+                adapter,
+                rows,
+                options,
+                own.sensitive_features_eval_set,
+                adapter,
+                Interruptions(own.constraint_callbacks, own.time_limit, own.checkpoint),
                 make_boosters,
-            )  # fmt: skip
+            )
             return
         if not options.constraints:
-            refuse_without_constraints(checkpoint)
-            refuse_time_limit_without_constraints(time_limit)
-            adapter.fit_plain()
-            remove_report(self)
+            self._fit_without_constraints(adapter, own)
             return
         if options.iterate == "ergodic":
             raise ValueError(
                 "iterate='ergodic' averages the iterates of an exact learner, and boosters have "
                 "none: use iterate='last' or 'best', or ConstrainedLogisticRegression."
             )
-        adapter.check_parameters()
-        limit = TimeLimit(time_limit)  # Its time begins here.
-        fit = ConstrainedFit(
-            options,
-            rows,
-            adapter.settings(),
-            progress=adapter.progress(),
-            constraint_callbacks=constraint_callbacks,
-            limit=limit,
-        )
-        attach_rows(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
-        measure_fit(fit, adapter)
+        fit = self._find_multipliers(ConstrainedFit, options, adapter, rows, own)
         self._train_and_report(fit, adapter)
 
     def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> FinalModel:
@@ -507,7 +808,11 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
         return model
 
 
-REGRESSOR_PARAMETERS_DOC = """
+class ConstrainedRegressorMixin(ConstrainedMixin):
+    """A regressor of a library that is trained under constraints.
+
+    Parameters
+    ----------
     constraints : Constraint or sequence of Constraint, default=None
         Constraints such as ``[each(mean_loss("squared"), by="race") <= 0.02]``: bounds on means
         over targets and predictions (:mod:`gbm_constrained.constraints.rates`). With none, the
@@ -534,8 +839,10 @@ REGRESSOR_PARAMETERS_DOC = """
         Whether predictions use the group, by a shift of the scores of each group of the columns
         that constraints group by. These must be columns of X. The shifts are one more tree of the
         model (``group_shifts_``), and chosen on held-out rows. A warning says once that decisions
-        by group are unlawful in places; see :mod:`gbm_constrained.decision.regression`."""
-REGRESSOR_ATTRIBUTES_DOC = """
+        by group are unlawful in places; see :mod:`gbm_constrained.decision.regression`.
+
+    Attributes
+    ----------
     constraint_report_ : DataFrame
         One row per constraint: its bound, its value on the training rows (``train``), its value on
         held-out rows (``held_out``) with a 95% interval (``low``, ``high``), the rows that the
@@ -568,78 +875,14 @@ REGRESSOR_ATTRIBUTES_DOC = """
         The verdicts as an object.
     stopping_message_ : str or None
         Why the fit ended early; None for a whole fit.
-"""
-REGRESSOR_FIT_DOC = """\
-sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-    Columns, one value per training row, that constraints may group by. Columns of X are found
-    there when X is a DataFrame. Prediction never needs them.
-datasets : dict from name to X or (X, y), default=None
-    Further rows that a constraint may be taken over, with ``on=dataset(name)``. The objective
-    leaves them out.
-sensitive_features_eval_set : list, default=None
-    Sensitive features of each evaluation set.
-groups : array-like of shape (n_samples,), default=None
-    Rows of one group are kept together where rows are split to measure constraints.
-time : str or array-like of shape (n_samples,), default=None
-    With ``measure_on="forward"``, the time of each row.
-constraint_callbacks : sequence of callable, default=None
-    Called in each outer iteration with a
-    :class:`~gbm_constrained.fit.callbacks.ConstraintState`; when one returns True, training
-    ends with that iteration.
-checkpoint : str or path-like, default=None
-    File that the boosters of the folds are saved to after each pass.
-time_limit : float, default=None
-    Seconds after which measuring and training end, at the next outer iteration.
-
-Raises
-------
-TypeError, ValueError
-    If constraints, targets or weights do not fit together, or the objective has no gradients that
-    constraints could be added to; before training starts."""
-
-
-class RegressionAdapter(BoosterAdapter, Protocol):
-    """Interface by which a regressor's fit drives a library."""
-
-    def rescale(self, affine: Affine) -> None:
-        """Map the scores of the trained booster, in the booster itself."""
-
-
-class ConstrainedRegressorMixin(ConstrainedFitAttributes):
-    """A regressor of a library that is trained under constraints."""
-
-    constraints: Any
-
-    def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints)  # type: ignore[misc]
-
-    def set_params(self, **params: Any) -> Any:
-        """Set parameters, those of the solver by names such as ``solver__tau``."""
-        return super().set_params(**set_solver_options(self, params))  # type: ignore[misc]
-
-    def _repr_html_inner(self) -> str:
-        return html_of(self)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return mime_bundle(self)
+    """
 
     def _fit_constrained(
-        self,
-        make_adapter: Callable[[], RegressionAdapter],
-        rows: FitArguments,
-        sensitive_features_eval_set: Any,
-        constraint_callbacks: Any,
-        checkpoint: Any,
-        time_limit: float | None,
-        /,
+        self, adapter: BoosterAdapter, rows: FitArguments, own: FurtherArguments, /
     ) -> None:
         """Fit under constraints, or leave the fit to the parent if there are none."""
-        adapter = make_adapter()
         if not check_constraints(self.constraints):
-            refuse_without_constraints(checkpoint)
-            refuse_time_limit_without_constraints(time_limit)
-            adapter.fit_plain()
-            remove_report(self)
+            self._fit_without_constraints(adapter, own)
             return
         options = SolverOptions.of(self)
         if options.solver == "threshold":
@@ -647,17 +890,7 @@ class ConstrainedRegressorMixin(ConstrainedFitAttributes):
                 "solver='threshold' moves a threshold between classes, and a regressor predicts "
                 "numbers: use 'auto', 'abpp' or 'cbpr'."
             )
-        adapter.check_parameters()
-        fit = RegressionFit(
-            options,
-            rows,
-            adapter.settings(),
-            progress=adapter.progress(),
-            constraint_callbacks=constraint_callbacks,
-            limit=TimeLimit(time_limit),
-        )
-        attach_rows(self, fit, adapter, rows, checkpoint, sensitive_features_eval_set)
-        measure_fit(fit, adapter)
+        fit = self._find_multipliers(RegressionFit, options, adapter, rows, own)
         with unchanged_on_error(self):
             trained = adapter.train()
             remove_report(self)
@@ -665,7 +898,7 @@ class ConstrainedRegressorMixin(ConstrainedFitAttributes):
             if not model.affine.is_identity:
                 adapter.rescale(model.affine)
             if model.offsets is not None and model.offsets.values.any():
-                trained.model.add_to_groups(model.offsets)
+                adapter.add_to_groups(model.offsets)
             feasibility = report_regressor(self, fit, model)
             adapter.finish()
         if fit.checkpoint is not None:

@@ -10,20 +10,18 @@ category that is missing or not the one of the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
 from gbm_constrained._dataframes import categories_of, names_of
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.decision.groups import GroupOffsets, number_of
-from gbm_constrained.fit.black_box_fit import AdjustableModel
-
-FEWEST = 1.0  # Rows of a leaf as explainers read them, who divide by this number.
+from gbm_constrained.fit.black_box_fit import ScoreColumns
 
 
 @dataclass(frozen=True)
@@ -47,19 +45,6 @@ class Node:
         return self.left if self.feature is None else self.left + 1
 
 
-@dataclass(frozen=True)
-class _Subtree:
-    """A node with the subtrees of its children."""
-
-    node: Node
-    children: tuple[_Subtree, ...] = ()
-
-    @classmethod
-    def split(cls, left: _Subtree, right: _Subtree, **by: Any) -> _Subtree:
-        """Join two subtrees by a split."""
-        return cls(Node(left.node.weight + right.node.weight, **by), (left, right))
-
-
 Members: TypeAlias = dict[tuple[float, ...], tuple[float, float]]
 """Offset and number of training rows by the values of a group."""
 
@@ -74,7 +59,7 @@ class GroupTree:
     nodes: tuple[Node, ...]
 
     @classmethod
-    def of(cls, X: Any, offsets: GroupOffsets, groups: Codes) -> GroupTree:
+    def from_offsets(cls, X: Any, offsets: GroupOffsets, groups: Codes) -> GroupTree:
         """Make the tree of the offsets of groups.
 
         Parameters
@@ -88,59 +73,60 @@ class GroupTree:
         """
         names, categories = names_of(X), categories_of(X)
         features = [names.index(column) for column in offsets.columns]
+        fewest = 1.0  # Explainers divide by the number of rows of a leaf.
         count = np.bincount(groups, minlength=len(offsets.levels)).tolist()
         members: Members = {}
         for g in np.flatnonzero(offsets.values).tolist():
             level = zip(offsets.levels[g], features, strict=True)
             key = tuple(number_of(value, categories.get(j)) for value, j in level)
-            members[key] = float(offsets.values[g]), max(float(count[g]), FEWEST)
+            members[key] = float(offsets.values[g]), max(float(count[g]), fewest)
         inside = sum(weight for _, weight in members.values())
-        grower = _Grower(features, set(categories), max(sum(count) - inside, FEWEST))
-        return cls(_number(grower.grow(0, members)))
-
-
-def _number(root: _Subtree) -> tuple[Node, ...]:
-    """List the nodes of a tree level by level."""
-    found = [root]
-    nodes = []
-    for subtree in found:  # Grows while it is read.
-        left = len(found) if subtree.children else -1
-        nodes.append(replace(subtree.node, left=left))
-        found += subtree.children
-    return tuple(nodes)
+        outside = _Subtree(Node(max(sum(count) - inside, fewest)))
+        found = [_grow(features, set(categories), outside, 0, members)]
+        nodes = []
+        for subtree in found:  # Grows while it is read, so that nodes stand level by level.
+            left = len(found) if subtree.children else -1
+            nodes.append(replace(subtree.node, left=left))
+            found += subtree.children
+        return cls(tuple(nodes))
 
 
 @dataclass(frozen=True)
-class _Grower:
-    """Grows subtrees, one column after the other."""
+class _Subtree:
+    """A node with the subtrees of its children."""
 
-    features: Sequence[int]
-    categorical: set[int]
-    other: float  # Training rows outside of all leaves with an offset.
+    node: Node
+    children: tuple[_Subtree, ...] = ()
 
-    def grow(self, depth: int, members: Members) -> _Subtree:
-        """Grow the subtree of some groups, whose values agree in the first columns."""
-        if depth == len(self.features):
-            ((value, weight),) = members.values()
-            return _Subtree(Node(weight, value))
-        parts: dict[float, Members] = {}
-        for key in sorted(members):
-            parts.setdefault(key[depth], {})[key] = members[key]
-        return self._chain(depth, list(parts.items()))
+    @classmethod
+    def split(cls, left: _Subtree, right: _Subtree, **by: Any) -> _Subtree:
+        """Join two subtrees by a split."""
+        return cls(Node(left.node.weight + right.node.weight, **by), (left, right))
 
-    def _chain(self, depth: int, parts: list[tuple[float, Members]]) -> _Subtree:
-        """Test one value of a column after the other, in ascending order."""
-        outside = _Subtree(Node(self.other))
-        if not parts:
-            return outside
-        (value, members), *rest = parts
-        feature, of_value = self.features[depth], self.grow(depth + 1, members)
-        others = self._chain(depth, rest)
-        if feature in self.categorical:
-            return _Subtree.split(others, of_value, feature=feature, category=int(value))
-        below, above = edges(value)
+
+def _grow(
+    features: Sequence[int], categorical: set[int], outside: _Subtree, depth: int, members: Members
+) -> _Subtree:
+    """Grow the subtree of some groups, whose values agree in the first columns.
+
+    One value of a column after the other is tested, in ascending order.
+    """
+    if depth == len(features):
+        ((value, weight),) = members.values()
+        return _Subtree(Node(weight, value))
+    parts: dict[float, Members] = {}
+    for key in sorted(members):
+        parts.setdefault(key[depth], {})[key] = members[key]
+    feature, others = features[depth], outside
+    for number, part in reversed(parts.items()):
+        of_value = _grow(features, categorical, outside, depth + 1, part)
+        if feature in categorical:
+            others = _Subtree.split(others, of_value, feature=feature, category=int(number))
+            continue
+        below, above = edges(number)
         inner = _Subtree.split(of_value, others, feature=feature, threshold=above)
-        return _Subtree.split(outside, inner, feature=feature, threshold=below)
+        others = _Subtree.split(outside, inner, feature=feature, threshold=below)
+    return others
 
 
 def edges(value: float) -> tuple[float, float]:
@@ -156,60 +142,6 @@ def edges(value: float) -> tuple[float, float]:
     return min(below, float(single) - at_least), max(above, float(single) + at_least)
 
 
-def indicate_leaves(leaves: Codes, sizes: Codes, beside: Array) -> Any:
-    """Make a column for each leaf, which is one for its rows, and put further columns beside them.
-
-    Parameters
-    ----------
-    leaves : ndarray of int of shape (n_samples, n_trees)
-        Leaf of each row in each tree, counted from zero within the tree.
-    sizes : ndarray of int of shape (n_trees,)
-        Number of leaves of each tree.
-    beside : ndarray of shape (n_samples, k)
-        Further columns.
-
-    Returns
-    -------
-    sparse array of float32 of shape (n_samples, n_leaves + k)
-    """
-    n_samples, n_trees = leaves.shape
-    columns = leaves + np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    ones = np.ones(n_samples * n_trees, dtype=np.float32)
-    ends = np.arange(n_samples + 1) * n_trees
-    shape = n_samples, int(sizes.sum())
-    indicators = sparse.csr_array((ones, columns.ravel(), ends), shape=shape)
-    return sparse.hstack([indicators, sparse.csr_array(beside)], format="csr")
-
-
-def name_leaves(sizes: Codes) -> list[str]:
-    """Name the leaves of all trees, as in ``leaf[3, 0]`` for the first leaf of tree 3."""
-    return [f"leaf[{t}, {i}]" for t, size in enumerate(sizes.tolist()) for i in range(size)]
-
-
-def collect_rounds(score: Callable[[int], Array], n_rounds: int, beside: Array) -> Array:
-    """Score rows by each round, and put further columns beside the scores.
-
-    Parameters
-    ----------
-    score : callable
-        Computes the scores of a round.
-    n_rounds : int
-        Number of rounds.
-    beside : ndarray of shape (n_samples, k)
-        Further columns.
-
-    Returns
-    -------
-    ndarray of float32 of shape (n_samples, n_rounds + k)
-        The only array of that size that is made.
-    """
-    matrix = np.empty((len(beside), n_rounds + beside.shape[1]), dtype=np.float32, order="F")
-    for t in range(n_rounds):
-        matrix[:, t] = score(t)
-    matrix[:, n_rounds:] = beside
-    return matrix
-
-
 def check_number(weights: Float, n_rounds: int) -> None:
     """Refuse weights that are not one for each round."""
     if weights.shape != (n_rounds,):
@@ -219,58 +151,104 @@ def check_number(weights: Float, n_rounds: int) -> None:
         )
 
 
-class BoosterBlackBoxAdapter:
-    """Base of the ``AdjustableAdapter`` of one ``fit`` of a library.
+class TreeWeights(ABC):
+    """Weights of the rounds of a trained classifier of two classes, up to its best iteration.
 
     Parameters
     ----------
-    adapter : BoosterAdapter
-        The adapter of the fit.
+    model : estimator
+        The classifier, whose booster is a sum of one tree in each round.
 
     Attributes
     ----------
-    models : mapping
-        Access to the parameters of a booster, by the name of their space.
+    names : sequence of str
+        Names of the parameters.
+    start : ndarray of shape (n_parameters,)
+        Parameters that leave the model as it is.
+
+    Raises
+    ------
+    ValueError
+        If the booster is no sum of trees, or has several scores of a row.
     """
 
     takes_offsets = True
-    models: ClassVar[Mapping[str, Any]]
+    base = 0.0  # What the columns of scores leave out of each score.
 
-    def __init__(self, adapter: Any) -> None:
-        self.adapter, self.model = adapter, adapter.model
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        n_rounds = self._count_rounds()
+        self.names: Sequence[str] = [f"tree[{t}]" for t in range(n_rounds)]
+        self.start: Float = np.ones(n_rounds)
 
-    def check_adjustable(self, space: str) -> None:
-        """Refuse constraints on the shape of trees, which their other values would not keep."""
-        X = self.adapter.X
-        names = names_of(X) or [f"f{j}" for j in range(getattr(X, "shape", np.shape(X))[1])]
-        if bound := self.adapter.tree_limits(names).monotone:
-            raise ValueError(
-                f"space={space!r} gives trees other values, which need not be monotone in "
-                f"{min(map(str, bound))!r}, as monotone_constraints asks: leave these out, "
-                f"or bound rates by constraints=[...] without a black-box metric."
-            )
+    @abstractmethod
+    def _count_rounds(self) -> int:
+        """Refuse boosters that cannot be weighed, and count the rounds to the best iteration."""
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of the parent's ``fit`` beside the rows."""
-        return dict(self.adapter.arguments)
+    @abstractmethod
+    def _score_round(self, X: Any, t: int) -> Array:
+        """Score rows by the tree of one round."""
 
-    def fit_plain(self, factor: Float | None = None) -> None:
-        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
-        self.adapter.fit_plain(factor)
+    @abstractmethod
+    def _change(self, parameters: Float, intercept: float) -> Any:
+        """Make the booster that has other parameters, and adds to all scores."""
 
-    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
-        """Fit another classifier under its constraints, with the arguments of this fit."""
-        given = {name: value for name, value in self.arguments.items() if value is not None}
-        model.fit(
-            self.adapter.X,
-            self.adapter.y,
-            sensitive_features=rows.sensitive_features,
-            groups=rows.groups,
-            **given,
-        )
+    @abstractmethod
+    def _append(self, tree: GroupTree) -> Any:
+        """Make the booster with one more tree."""
 
-    def adjustable(self, space: str) -> AdjustableModel:
-        """Give access to the parameters of the trained booster."""
-        found: AdjustableModel = self.models[space](self.model)
-        return found
+    @abstractmethod
+    def _take(self, booster: Any) -> None:
+        """Give the classifier another booster."""
+
+    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+        """Score rows by each round, and put further columns beside the scores.
+
+        The matrix of float32 of shape (n_samples, n_rounds + k) is the only array of its size.
+        """
+        n_rounds = len(self.names)
+        shape = len(beside), n_rounds + beside.shape[1]
+        matrix = np.empty(shape, dtype=np.float32, order="F")
+        for t in range(n_rounds):
+            matrix[:, t] = self._score_round(X, t)
+        matrix[:, n_rounds:] = beside
+        return ScoreColumns(matrix, self.base)
+
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Change the parameters, and add to all scores."""
+        self._take(self._change(parameters, intercept))
+
+    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
+        """Append a tree with the offsets of groups."""
+        self._take(self._append(GroupTree.from_offsets(X, offsets, groups)))
+
+
+class LeafValues(TreeWeights):
+    """Values of the leaves of a trained classifier of two classes, up to its best iteration."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        values = self._read_leaves()
+        self.sizes = np.array([len(of_tree) for of_tree in values])
+        self.names = [f"leaf[{t}, {i}]" for t, size in enumerate(self.sizes) for i in range(size)]
+        self.start = np.concatenate(values).astype(np.float64)
+
+    @abstractmethod
+    def _read_leaves(self) -> Sequence[Any]:
+        """Read the values of the leaves of each tree."""
+
+    @abstractmethod
+    def _find_leaves(self, X: Any, n_samples: int) -> Codes:
+        """Find the leaf of each row in each tree, counted from zero within the tree."""
+
+    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+        """Make a column for each leaf, which is one for its rows, and put further ones beside."""
+        leaves = self._find_leaves(X, len(beside))
+        n_samples, n_trees = leaves.shape
+        columns = leaves + np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+        ones = np.ones(n_samples * n_trees, dtype=np.float32)
+        ends = np.arange(n_samples + 1) * n_trees
+        shape = n_samples, int(self.sizes.sum())
+        indicators = sparse.csr_array((ones, columns.ravel(), ends), shape=shape)
+        matrix = sparse.hstack([indicators, sparse.csr_array(beside)], format="csr")
+        return ScoreColumns(matrix, self.base)

@@ -19,7 +19,6 @@ INTEGERS = {b"i": ">i1", b"U": "u1", b"I": ">i2", b"l": ">i4", b"L": ">i8"}
 NUMBERS = {name: np.dtype(of) for name, of in {**INTEGERS, b"d": ">f4", b"D": ">f8"}.items()}
 CONSTANTS = {b"Z": None, b"T": True, b"F": False}
 MARKERS = {of: name for name, of in NUMBERS.items()}
-DEEPEST = 64  # levels; XGBoost nests its models about ten deep
 
 
 def is_ubjson(data: bytes) -> bool:
@@ -33,89 +32,83 @@ def read(data: bytes | bytearray) -> Any:
     Arrays of numbers of one type are views of the bytes. A ``ValueError`` says where bytes are
     missing, left over, or no UBJSON.
     """
-    value, end = _Reader(data).value(0, 0)
-    if end != len(data):
-        raise ValueError(f"{len(data) - end} bytes follow its end")
+    reader = _Reader(data)
+    value = reader.value(0)
+    if reader.at != len(data):
+        raise ValueError(f"{len(data) - reader.at} bytes follow its end")
     return value
 
 
 class _Reader:
-    """Reader of values at given positions; each method also returns the position after."""
+    """Reads one value after another from bytes; `at` is the position of the next."""
 
     def __init__(self, data: bytes | bytearray) -> None:
-        self.data = data
+        self.data, self.at = data, 0
 
-    def value(self, at: int, depth: int) -> tuple[Any, int]:
-        marker = self._take(at, 1)
-        if depth > DEEPEST:
-            raise ValueError(f"it is nested too deeply at byte {at}")
+    def value(self, depth: int) -> Any:
+        marker = self._take(1)
+        if depth > 64:  # XGBoost nests its models about ten deep.
+            raise ValueError(f"it is nested too deeply at byte {self.at - 1}")
         if marker == b"{":
-            return self._object(at + 1, depth)
+            members = {}
+            while self._take(1) != b"}":
+                self.at -= 1
+                name = self._text()
+                members[name] = self.value(depth + 1)
+            return members
         if marker == b"[":
-            return self._array(at + 1, depth)
+            return self._array(depth)
         if marker == b"S":
-            return self._text(at + 1)
+            return self._text()
         if marker in CONSTANTS:
-            return CONSTANTS[marker], at + 1
-        of_type = _type_of(marker, at)
-        number = self._numbers(at + 1, of_type, 1)[0]
-        is_integer = of_type.kind != "f"
-        return int(number) if is_integer else number, at + 1 + of_type.itemsize
+            return CONSTANTS[marker]
+        of_type = self._type_of(marker)
+        number = self._numbers(of_type, 1)[0]
+        return number if of_type.kind == "f" else int(number)
 
-    def _object(self, at: int, depth: int) -> tuple[dict[str, Any], int]:
-        members = {}
-        while self._take(at, 1) != b"}":
-            name, at = self._text(at)
-            members[name], at = self.value(at, depth + 1)
-        return members, at + 1
-
-    def _array(self, at: int, depth: int) -> tuple[Any, int]:
-        of_type = None
-        if self._take(at, 1) == b"$":  # numbers of one type
-            of_type = _type_of(self._take(at + 1, 1), at + 1)
-            at += 2
-        if self._take(at, 1) != b"#":
-            raise ValueError(f"there should be a length at byte {at}")
-        count, at = self._length(at + 1)
+    def _array(self, depth: int) -> Any:
+        of_type, marker = None, self._take(1)
+        if marker == b"$":  # numbers of one type
+            of_type, marker = self._type_of(self._take(1)), self._take(1)
+        if marker != b"#":
+            raise ValueError(f"there should be a length at byte {self.at - 1}")
+        count = self._length()
         if of_type is not None:
-            return self._numbers(at, of_type, count), at + count * of_type.itemsize
-        values = []
-        for _ in range(count):
-            value, at = self.value(at, depth + 1)
-            values.append(value)
-        return values, at
+            return self._numbers(of_type, count)
+        return [self.value(depth + 1) for _ in range(count)]
 
-    def _text(self, at: int) -> tuple[str, int]:
-        length, at = self._length(at)
-        return self._take(at, length).decode("utf-8", "surrogateescape"), at + length
+    def _text(self) -> str:
+        return self._take(self._length()).decode("utf-8", "surrogateescape")
 
-    def _length(self, at: int) -> tuple[int, int]:
-        marker = self._take(at, 1)
+    def _length(self) -> int:
+        begin, marker = self.at, self._take(1)
         if marker not in INTEGERS:
-            raise ValueError(f"there should be a length at byte {at}")
-        size = NUMBERS[marker].itemsize
-        value = int.from_bytes(self._take(at + 1, size), "big", signed=marker != b"U")
+            raise ValueError(f"there should be a length at byte {begin}")
+        digits = self._take(NUMBERS[marker].itemsize)
+        value = int.from_bytes(digits, "big", signed=marker != b"U")
         if value < 0:
-            raise ValueError(f"there is a negative length at byte {at}")
-        return value, at + 1 + size
+            raise ValueError(f"there is a negative length at byte {begin}")
+        return value
 
-    def _numbers(self, at: int, of_type: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
-        self._check_reach(at + count * of_type.itemsize)
-        return np.frombuffer(self.data, of_type, count, at)
+    def _numbers(self, of_type: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
+        begin = self._advance(count * of_type.itemsize)
+        return np.frombuffer(self.data, of_type, count, begin)
 
-    def _take(self, at: int, size: int) -> bytes:
-        self._check_reach(at + size)
-        return bytes(self.data[at : at + size])
+    def _type_of(self, marker: bytes) -> np.dtype[Any]:
+        if marker not in NUMBERS:
+            raise ValueError(f"there is no value at byte {self.at - 1}")
+        return NUMBERS[marker]
 
-    def _check_reach(self, end: int) -> None:
-        if end > len(self.data):
+    def _take(self, size: int) -> bytes:
+        begin = self._advance(size)
+        return bytes(self.data[begin : self.at])
+
+    def _advance(self, size: int) -> int:
+        """Go on by some bytes, and return the position before."""
+        begin, self.at = self.at, self.at + size
+        if self.at > len(self.data):
             raise ValueError(f"it ends after {len(self.data)} bytes, too early")
-
-
-def _type_of(marker: bytes, at: int) -> np.dtype[Any]:
-    if marker not in NUMBERS:
-        raise ValueError(f"there is no value at byte {at}")
-    return NUMBERS[marker]
+        return begin
 
 
 def write(value: Any) -> bytearray:
@@ -144,8 +137,10 @@ def _append(value: Any, data: bytearray) -> None:
     elif value is None or isinstance(value, bool):
         data += {None: b"Z", True: b"T", False: b"F"}[value]
     elif isinstance(value, int):
-        kinds = [kind for kind in (b"i", b"I", b"l", b"L") if _fits(value, NUMBERS[kind])]
-        data += kinds[0] + np.array(value, NUMBERS[kinds[0]]).tobytes()
+        # XGBoost writes an integer in the first type whose range has it inside, without its ends.
+        ranges = ((name, np.iinfo(NUMBERS[name])) for name in (b"i", b"I", b"l", b"L"))
+        kind = next(name for name, of in ranges if of.min < value < of.max)
+        data += kind + np.array(value, NUMBERS[kind]).tobytes()
     else:
         big = value.dtype.newbyteorder(">")
         data += MARKERS[big] + np.array(value, big).tobytes()
@@ -158,8 +153,3 @@ def _append_text(text: str, data: bytearray) -> None:
 
 def _length_of(sized: Any) -> bytes:
     return b"L" + struct.pack(">q", len(sized))
-
-
-def _fits(value: int, kind: np.dtype[Any]) -> bool:
-    """Whether XGBoost writes an integer in a type, which excludes both ends of its range."""
-    return bool(np.iinfo(kind).min < value < np.iinfo(kind).max)

@@ -351,8 +351,8 @@ def rate_problem_of(
 
 def refuse_other_statistics(constraints: LinearConstraints) -> None:
     """Refuse constraints on mean losses, or on pairs of rows, by name."""
-    for matrix, what in ((constraints.B, "a mean loss"), (constraints.C, "pairs of scores")):
-        found = np.flatnonzero(np.diff(matrix.indptr))
+    for name, what in (("loss", "a mean loss"), ("pairs", "pairs of scores")):
+        found = np.flatnonzero(np.diff(constraints.row_tables[name].indptr))
         if found.size:
             raise ValueError(
                 f"{constraints.rows[found[0]]} bounds {what}, which no ramp of decisions "

@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 
 __all__ = ["clopper_pearson", "learn_then_test", "newcombe_difference", "upper_limit"]
@@ -68,8 +68,8 @@ def upper_limit(events: Any, n: Any, delta: Any) -> Float:
     return np.where(inside, limit, 1.0)
 
 
-def _lower(events: Any, n: Any, delta: Any) -> Float:
-    """Clopper-Pearson lower limit."""
+def lower_limit(events: Any, n: Any, delta: Any) -> Float:
+    """Compute the Clopper-Pearson lower limit of a binomial probability; see `upper_limit`."""
     events, n = np.asarray(events, dtype=np.float64), np.asarray(n, dtype=np.float64)
     some = events > 0
     limit = special.betaincinv(np.where(some, events, 1.0), n - events + 1.0, delta)
@@ -100,21 +100,9 @@ def clopper_pearson(
     """
     e, n = np.asarray(events, dtype=np.float64), np.asarray(n, dtype=np.float64)
     tail = (1.0 - level) / 2.0
-    ends = _lower(e, n, tail), upper_limit(e, n, tail)
+    ends = lower_limit(e, n, tail), upper_limit(e, n, tail)
     low, high = (np.where(n > 0, end, np.nan) for end in ends)
     return low, high
-
-
-def _wilson(events: Float, n: Float, level: float) -> tuple[Float, Float]:
-    """Compute the score interval of a binomial probability (Wilson, 1927)."""
-    z = float(special.ndtri(0.5 + level / 2.0))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rate = events / n
-        middle = 2.0 * n * rate + z * z
-        spread = z * np.sqrt(z * z + 4.0 * n * rate * (1.0 - rate))
-        low, high = ((middle + sign * spread) / (2.0 * (n + z * z)) for sign in (-1.0, 1.0))
-        # Rounding must not leave the estimate outside.
-        return np.minimum(low, rate), np.maximum(high, rate)
 
 
 def newcombe_difference(
@@ -162,31 +150,30 @@ def interval_of_binomials(
 ) -> tuple[Float, Float]:
     """Compute an interval of a sum of binomial probabilities, each times a positive number.
 
-    Wilson's intervals are combined by squares (Zou, Huang and Zhang, "A note on confidence
-    interval estimation for a linear function of binomial proportions", 2009), and by products
-    where two are correlated (Zou, "Toward using confidence intervals to compare correlations",
-    2007). The last axis is that of the probabilities; `variance` is that of whatever else moves
-    the sum.
+    Wilson's score intervals (1927) are combined by squares (Zou, Huang and Zhang, "A note on
+    confidence interval estimation for a linear function of binomial proportions", 2009), and by
+    products where two are correlated (Zou, "Toward using confidence intervals to compare
+    correlations", 2007). The last axis is that of the probabilities; `variance` is that of
+    whatever else moves the sum.
     """
-    low, high = _wilson(events, n, level)
+    z = float(special.ndtri(0.5 + level / 2.0))
+    correlation = np.eye(scale.size) if correlation is None else correlation
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = events / n
-    middle, other = rate @ scale, special.ndtri(0.5 + level / 2.0) ** 2 * variance
-    correlation = np.eye(scale.size) if correlation is None else correlation
-
-    def size(deviation: Float) -> Float:
-        scaled = deviation * scale
-        return np.asarray(np.sqrt((scaled @ correlation * scaled).sum(axis=-1) + other))
-
-    return middle - size(rate - low), middle + size(high - rate)
+        middle = 2.0 * n * rate + z * z
+        spread = z * np.sqrt(z * z + 4.0 * n * rate * (1.0 - rate))
+        low, high = ((middle + sign * spread) / (2.0 * (n + z * z)) for sign in (-1.0, 1.0))
+        # Rounding must not leave the estimate outside.
+        deviations = rate - np.minimum(low, rate), np.maximum(high, rate) - rate
+    down, up = (
+        np.sqrt((scaled @ correlation * scaled).sum(axis=-1) + z**2 * variance)
+        for scaled in (deviation * scale for deviation in deviations)
+    )
+    return rate @ scale - down, rate @ scale + up
 
 
 GAMMA = 1e-5  # Level of Berger and Boos' interval: no p-value is smaller.
-Z = 2.0  # Standard errors in the limit that data are ordered by; adds Z^2 / 4 to each count.
-CELLS = 200  # Cells of the nuisance parameter's interval.
 LOG_TAIL = 13.0  # Counts beyond a probability of exp(-13) are left out, and exp(-13) is added.
-# p-values remembered: from one threshold to the next the counts of few pairs of groups change.
-REMEMBERED = 1 << 16
 
 
 class Binomial(NamedTuple):
@@ -197,7 +184,8 @@ class Binomial(NamedTuple):
     weight: float = 1.0
 
 
-@lru_cache(maxsize=REMEMBERED)
+# From one threshold to the next the counts of few pairs of groups change.
+@lru_cache(maxsize=1 << 16)
 def sum_p_value(first: Binomial, second: Binomial, bound: float) -> float:
     """Compute the p-value of "a weighted sum of two binomial probabilities exceeds a bound".
 
@@ -216,10 +204,9 @@ def sum_p_value(first: Binomial, second: Binomial, bound: float) -> float:
         return 0.0
     if w_1 * x_1 / n_1 + w_2 * x_2 / n_2 >= bound:
         return 1.0
-    low = special.betaincinv(x_2, n_2 - x_2 + 1.0, GAMMA / 2.0) if x_2 > 0 else 0.0
-    high = special.betainccinv(x_2 + 1.0, n_2 - x_2, GAMMA / 2.0) if x_2 < n_2 else 1.0
-    # Cells are equally wide in standard errors.
-    angle = np.linspace(np.arcsin(sqrt(low)), np.arcsin(sqrt(high)), CELLS + 1)
+    low, high = lower_limit(x_2, n_2, GAMMA / 2.0), upper_limit(x_2, n_2, GAMMA / 2.0)
+    # 200 cells of the nuisance parameter's interval, equally wide in standard errors.
+    angle = np.linspace(np.arcsin(sqrt(low)), np.arcsin(sqrt(high)), 201)
     edges = np.clip(np.sin(angle) ** 2, low, high)
     edges[0], edges[-1] = low, high
     q_2, q_1 = edges[:-1], np.maximum((bound - w_2 * edges[1:]) / w_1, 0.0)
@@ -270,24 +257,24 @@ def _largest(counts: Codes, first: Binomial, second: Binomial) -> Codes:
     ``U(x) <= U(x_obs)`` is a quadratic inequality in the first.
     """
     (x_1, n_1, w_1), (x_2, n_2, w_2) = first, second
-    N_1, N_2 = n_1 + Z**2 / 2.0, n_2 + Z**2 / 2.0
+    N_1, N_2 = n_1 + 2.0, n_2 + 2.0
 
     def parts(x: Codes | float, N: float, w: float) -> tuple[Float, Float]:
-        q = (np.asarray(x, dtype=np.float64) + Z**2 / 4.0) / N
+        q = (np.asarray(x, dtype=np.float64) + 1.0) / N
         return w * q, w * w * q * (1.0 - q) / N
 
     (sum_1, square_1), (sum_2, square_2) = parts(x_1, N_1, w_1), parts(x_2, N_2, w_2)
-    limit = sum_1 + sum_2 + Z * np.sqrt(square_1 + square_2)
+    limit = sum_1 + sum_2 + 2.0 * np.sqrt(square_1 + square_2)
     rest, square = parts(counts, N_2, w_2)
 
-    def meets(x: float) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def meets(x: float) -> Bool:
         own, own_square = parts(x, N_1, w_1)
-        return np.asarray(own + rest + Z * np.sqrt(own_square + square) <= limit)
+        return np.asarray(own + rest + 2.0 * np.sqrt(own_square + square) <= limit)
 
-    left, h = limit - rest, Z**2 / N_1
+    left, h = limit - rest, 4.0 / N_1
     middle = left + h * w_1 / 2.0
-    root = middle - np.sqrt(np.maximum(middle**2 - (1.0 + h) * (left**2 - Z**2 * square), 0.0))
-    largest = np.floor(root / (1.0 + h) * N_1 / w_1 - Z**2 / 4.0 + 1e-9)
+    root = middle - np.sqrt(np.maximum(middle**2 - (1.0 + h) * (left**2 - 4.0 * square), 0.0))
+    largest = np.floor(root / (1.0 + h) * N_1 / w_1 - 1.0 + 1e-9)
     largest = np.where(meets(n_1), n_1, np.where(meets(0.0), np.clip(largest, 0.0, n_1), -1.0))
     return np.where(counts == x_2, np.maximum(largest, x_1), largest).astype(np.intp)
 

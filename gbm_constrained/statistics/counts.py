@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +26,19 @@ from gbm_constrained.data.exact_sums import Values, sum_over_machines
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
-EQUAL = 1e-9  # Squared coefficient of variation below which weights are equal.
+
+def effective_rows(weight: Float, square: Float) -> Float:
+    """Compute Kish's effective number of rows, ``(sum w)^2 / sum w^2``; 0 without weight.
+
+    `weight` and `square` are sums of weights and of their squares.
+    """
+    return np.divide(weight**2, square, out=np.zeros(np.shape(weight)), where=weight > 0)
+
+
+def are_equal(weight: Float, square: Float, count: Float) -> Bool:
+    """Whether rows all weigh the same, by their sums (Cauchy-Schwarz)."""
+    # The tolerance is that of the squared coefficient of variation.
+    return np.asarray(square * count <= weight**2 * (1.0 + 1e-9))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +60,7 @@ class CellCounts:
     @classmethod
     def of(cls, cells: Cells, decisions: ArrayLike) -> CellCounts:
         """Count decisions, given as class indices."""
-        decided = np.asarray(decisions, dtype=np.intp)
-        return cls(*_tables(cells, decided, cells.classes.size))
+        return cls(*_tables(cells, np.asarray(decisions, dtype=np.intp), cells.classes.size))
 
     @classmethod
     def of_shares(cls, cells: Cells, shares: Float) -> CellCounts:
@@ -69,10 +80,8 @@ class CellCounts:
 
     def decide(self, shares: Float) -> CellCounts:
         """Divide the rows of each cell by the share that is predicted as each class."""
-        totals = (
-            table.sum(axis=-1, keepdims=True) for table in (self.weight, self.square, self.count)
-        )
-        return CellCounts(*(shares * total for total in totals))
+        tables = self.weight, self.square, self.count
+        return CellCounts(*(shares * table.sum(axis=-1, keepdims=True) for table in tables))
 
     @classmethod
     def of_probabilities(cls, cells: Cells, shares: Float) -> CellCounts:
@@ -81,10 +90,10 @@ class CellCounts:
 
         def add(x: Float, power: int) -> Float:
             total = partial(cells.total, power=power)
-            of_classes = [
+            of_classes = (
                 sum_over_machines(total, [x * share], cells.communicator)[0] for share in shares.T
-            ]
-            return np.stack(of_classes, axis=-1)
+            )
+            return np.stack([*of_classes], axis=-1)
 
         return cls(add(w, 1), add(w * w, 2), add((w > 0).astype(np.float64), 0))
 
@@ -196,15 +205,12 @@ class Block:
             return np.asarray(self.sum(table, self.score) / self.sum(table))
 
     def effective_rows(self, counts: CellCounts) -> Float:
-        """Compute Kish's effective number of rows, ``(sum w)^2 / sum w^2``; 0 without weight."""
-        total, squares = self.sum(counts.weight), self.sum(counts.square)
-        return np.divide(total**2, squares, out=np.zeros_like(total), where=total > 0)
+        """Compute Kish's effective number of rows; 0 without weight."""
+        return effective_rows(self.sum(counts.weight), self.sum(counts.square))
 
     def has_equal_weights(self, counts: CellCounts) -> bool:
-        """Whether all rows of the base set weigh the same (Cauchy-Schwarz)."""
-        tables = counts.weight, counts.square, counts.count
-        total, squares, n = (self.sum(table) for table in tables)
-        return bool((squares * n <= total**2 * (1.0 + EQUAL)).all())
+        """Whether all rows of the base set weigh the same."""
+        return bool(are_equal(*map(self.sum, (counts.weight, counts.square, counts.count))).all())
 
 
 def blocks_of(parts: Sequence[WeightedFraction]) -> tuple[Block, ...]:
@@ -224,26 +230,23 @@ def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[Block, ...] | None
 
     Rows share the blocks that they have in common, as those of a gap do.
     """
-    R = compiled.R
-    rows: list[tuple[Block, ...] | None] = []
     known = dict[tuple[bytes, bytes], Block]()
-    for j in range(len(compiled)):
-        if compiled.curves.is_curved[j]:
-            rows.append(None)
-            continue
-        at = slice(R.indptr[j], R.indptr[j + 1])
-        scaled: list[WeightedFraction] = []
-        for k, a in zip(R.indices[at], R.data[at], strict=True):
-            parts = compiled.parts[k]
-            if parts is None:
-                rows.append(None)
-                break
-            scaled += [replace(p, coefficient=float(a) * p.coefficient) for p in parts]
-        else:
-            blocks = blocks_of(scaled)
-            keys = [(block.cells.tobytes(), block.score.tobytes()) for block in blocks]
-            rows.append(tuple(map(known.setdefault, keys, blocks)))
-    return rows
+
+    def read(j: int) -> tuple[Block, ...] | None:
+        at = slice(compiled.R.indptr[j], compiled.R.indptr[j + 1])
+        parts = [compiled.parts[k] for k in compiled.R.indices[at]]
+        if compiled.curves.is_curved[j] or None in parts:
+            return None
+        scaled = [
+            replace(part, coefficient=a * part.coefficient)
+            for of_one, a in zip(parts, compiled.R.data[at].tolist(), strict=True)
+            for part in of_one or ()
+        ]
+        blocks = blocks_of(scaled)
+        keys = [(block.cells.tobytes(), block.score.tobytes()) for block in blocks]
+        return tuple(map(known.setdefault, keys, blocks))
+
+    return [read(j) for j in range(len(compiled))]
 
 
 def functionals_of(compiled: LinearConstraints, counts: CellCounts) -> Float:
@@ -268,39 +271,18 @@ def functionals_of_weights(
     return Fractions.of_constraints(compiled, weight.shape[-2:]).of(table, rows)
 
 
-class SumsOfFractions(Protocol):
-    """Functionals that are a constant plus parts; they have no parts where they are undefined."""
-
-    @property
-    def constant(self) -> Float:
-        """Constant part of each functional."""
-
-    @property
-    def parts(self) -> Sequence[tuple[WeightedFraction, ...] | None]:
-        """Fractions that each functional as stated adds up."""
-
-    @property
-    def mixing(self) -> Any:
-        """Coefficients of the functionals as stated in these; None where they are the same."""
-
-    @property
-    def stated(self) -> SumsOfFractions | None:
-        """The functionals as stated; None where they are the same."""
-
-
 class Fractions:
     """Functionals of flat tables of weights, as sparse products."""
 
     @classmethod
-    def of_constraints(cls, compiled: SumsOfFractions, shape: tuple[int, ...]) -> Fractions:
+    def of_constraints(cls, compiled: LinearConstraints, shape: tuple[int, ...]) -> Fractions:
         """Make the products of constraints once, since outer iterations ask for them again."""
-        made: dict[tuple[int, ...], Fractions]
-        made = getattr(compiled, "__dict__", {}).setdefault("_fractions", {})
+        made: dict[tuple[int, ...], Fractions] = vars(compiled).setdefault("_fractions", {})
         if shape not in made:
             made[shape] = cls(compiled, shape)
         return made[shape]
 
-    def __init__(self, compiled: SumsOfFractions, shape: tuple[int, ...]) -> None:
+    def __init__(self, compiled: LinearConstraints, shape: tuple[int, ...]) -> None:
         n_cells, n_classes = shape
         constant = compiled.constant if compiled.stated is None else compiled.stated.constant
         self.constant = np.where([p is None for p in compiled.parts], np.nan, constant)
@@ -315,8 +297,8 @@ class Fractions:
                 of.append(k)
                 coefficient.append(part.coefficient)
                 mean_amount.append(np.nan if part.mean_amount is None else part.mean_amount)
-        self.events = indicator(events, n_cells * n_classes, shares)
-        self.bases = indicator(bases, n_cells * n_classes)
+        self.events = _indicator(events, n_cells * n_classes, shares)
+        self.bases = _indicator(bases, n_cells * n_classes)
         n = len(compiled.parts)
         self.stated_sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
         self.mixing = compiled.mixing
@@ -337,20 +319,14 @@ class Fractions:
         with np.errstate(invalid="ignore", divide="ignore"):
             rates = (self.events @ flat) / whole
         values = (self.stated_sum @ rates).T + self.constant
-        if self.mixing is not None:
-            values = _mix_known(self.mixing, values)
+        if self.mixing is not None:  # Undefined functionals count for nothing.
+            share = (self.mixing @ (~np.isnan(values)).T.astype(np.float64)).T
+            with np.errstate(invalid="ignore", divide="ignore"):
+                values = (self.mixing @ np.nan_to_num(values).T).T / share
         return np.asarray(values).reshape(*table.shape[:-1], self.constant.size)
 
 
-def _mix_known(mixing: Any, values: Float) -> Float:
-    """Mix functionals, (..., n_functionals), of which undefined ones count for nothing."""
-    known = ~np.isnan(values)
-    share = (mixing @ known.T.astype(np.float64)).T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray((mixing @ np.nan_to_num(values).T).T / share)
-
-
-def indicator(
+def _indicator(
     entries: Sequence[Codes], width: int, values: Sequence[Float | Bool] | None = None
 ) -> Any:
     """Make a sparse matrix of ones, or of given values, given the columns of each row."""

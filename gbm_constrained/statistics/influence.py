@@ -22,28 +22,21 @@ of unequal weights, a gamma variable has the same mean :math:`\sum w_i` and vari
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, singledispatch
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, stats
-from scipy.stats import norm
 
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING, Expression, Quotient
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.comparisons import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import is_any
-from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.statistics.counts import (
-    CellCounts,
-    Fractions,
-    SumsOfFractions,
-    functionals_of,
-)
+from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +60,7 @@ class Influence:
     together: CellCounts
 
     @classmethod
-    def of(cls, compiled: SumsOfFractions, together: CellCounts) -> Influence:
+    def of(cls, compiled: LinearConstraints, together: CellCounts) -> Influence:
         """Find the influence of rows on the functionals of constraints."""
         return cls(Fractions.of_constraints(compiled, together.weight.shape), together)
 
@@ -120,37 +113,6 @@ class Influence:
         return np.isnan(self.fractions.constant)
 
 
-def variances_of_tables(
-    fractions: Fractions, slopes: Float, weight: Float, square: Float
-) -> Float:
-    """Compute the sampling variances of one sum of functionals in each of several tables.
-
-    Parameters
-    ----------
-    fractions : Fractions
-        The functionals as fractions of rows.
-    slopes : ndarray of shape (n, n_functionals)
-        Coefficients of the functionals in the sum of each table.
-    weight, square : ndarray of shape (n, n_cells * n_classes)
-        Weights of the rows, and their squares.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        NaN for sums with a mean loss, or with a fraction over no rows.
-    """
-    parts = slopes @ fractions.sum
-    base = (fractions.bases @ weight.T).T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rates = (fractions.events @ weight.T).T / base
-        of_events = np.where(parts != 0.0, parts / base, 0.0)
-        of_bases = np.where(parts != 0.0, parts / base * rates, 0.0)
-    influence = of_events @ fractions.events - of_bases @ fractions.bases
-    found = np.asarray((influence**2 * square).sum(axis=1), dtype=np.float64)
-    found[(slopes[:, np.isnan(fractions.constant)] != 0.0).any(axis=1)] = np.nan
-    return found
-
-
 def _scale_rows(matrix: Any, factors: Float) -> Any:
     """Multiply the rows of a sparse array, in less time than a diagonal matrix does."""
     found = matrix.copy()
@@ -159,7 +121,6 @@ def _scale_rows(matrix: Any, factors: Float) -> Any:
 
 
 CHANCE = 1e-3  # Probability that boosters which agree are reported to differ.
-LEVEL = 0.95  # Probability that an interval covers the truth.
 # Expected variance between boosters, in sampling variances of a fold, and the degrees of freedom
 # that it counts as: chosen on Adult and checked on other data (evidence, Intervals out of fold).
 PRIOR, PRIOR_FREEDOM = 0.5, 3
@@ -171,38 +132,6 @@ class BetweenFoldDeviation(NamedTuple):
     constraints: Float  # Of what each constraint bounds: the worst group's, or worst pair's.
     rates: Float  # Of the rates that constraints are made of, such as those of groups.
     is_beyond_chance: Bool  # Whether Cochran's Q rejects that boosters agree on a constraint.
-
-
-class _Moments(NamedTuple):
-    """Values on each fold and their sampling variances, each of shape (n_folds, n_values)."""
-
-    value: Float
-    variance: Float
-
-    def own(self, scale: float = 1.0) -> Float:
-        """Estimate the boosters' own variance, beyond that of sampling.
-
-        Few boosters estimate a variance badly: the estimate is averaged with an expected one.
-        """
-        by_chance, freedom = self.variance.mean(axis=0), len(self.value) - 1
-        between = scale**2 * self.value.var(axis=0, ddof=1)
-        expected = (1.0 + PRIOR) * by_chance
-        moderated = (PRIOR_FREEDOM * expected + freedom * between) / (PRIOR_FREEDOM + freedom)
-        return np.asarray(np.maximum(np.nan_to_num(moderated - by_chance), 0.0))
-
-    @property
-    def exceeds_chance(self) -> Bool:
-        """Whether values vary more than chance makes them."""
-        return np.asarray(self.value.var(axis=0, ddof=1) > self.variance.mean(axis=0))
-
-    @property
-    def p_value(self) -> Float:
-        """Probability that boosters which agree differ as much, by Cochran's Q."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weight = 1.0 / self.variance
-            mean = (weight * self.value).sum(axis=0) / weight.sum(axis=0)
-            q = (weight * (self.value - mean) ** 2).sum(axis=0)
-        return np.asarray(stats.chi2.sf(q, len(self.value) - 1))
 
 
 def estimate_between_fold_deviation(
@@ -220,49 +149,71 @@ def estimate_between_fold_deviation(
     trained on other rows. The result is zero for fewer than two folds, for mean losses, and for
     rates that a fold has no rows of.
     """
-    n = len(folds)
+    n, n_rates = len(folds), len(compiled.parts)
     constraints = np.zeros(len(compiled.constraints))
     is_beyond_chance = np.zeros(constraints.size, dtype=bool)
     if n < 2:
-        return BetweenFoldDeviation(constraints, np.zeros(len(compiled.parts)), is_beyond_chance)
-    together = CellCounts.of(cells, decisions)
-    functionals = functionals_of(compiled, together)
+        return BetweenFoldDeviation(constraints, np.zeros(n_rates), is_beyond_chance)
+    functionals = functionals_of(compiled, CellCounts.of(cells, decisions))
     compiled = compiled.tangent(functionals)
-    of_rates, of_rows = _by_fold(compiled, cells, folds, decisions)
-    own_rates, own_rows = of_rates.own(), of_rows.own()
+    value, variance = _values_by_fold(compiled, cells, folds, decisions)
+    own = _variance_beyond_chance(value, variance)
     # The comparison is False for undefined values, which have no Q.
-    apart = (of_rows.p_value < CHANCE / len(compiled)) & of_rows.exceeds_chance
-    is_beyond_chance[compiled.owner[apart]] = True
+    differs = _cochran_p_value(value, variance) < CHANCE / len(compiled)
+    differs &= value.var(axis=0, ddof=1) > variance.mean(axis=0)
+    is_beyond_chance[compiled.owner[differs[n_rates:]]] = True
     if by_others is not None and is_any(cells.communicator, (by_others != decisions).any()):
         # A deviation from the mean of the others is that much smaller from the mean of all.
-        closer = 1.0 - 1.0 / n
-        of_rates, of_rows = _by_fold(compiled, cells, folds, by_others)
-        own_rates = np.maximum(own_rates, of_rates.own(closer))
-        own_rows = np.maximum(own_rows, of_rows.own(closer))
+        of_others = _values_by_fold(compiled, cells, folds, by_others)
+        own = np.maximum(own, _variance_beyond_chance(*of_others, scale=1.0 - 1.0 / n))
     with np.errstate(divide="ignore", invalid="ignore"):
         units = _units(compiled, functionals)
         violation = (compiled.rows_of(functionals) - compiled.b) / units
-        of_units = np.nan_to_num(np.sqrt(own_rows) / units, posinf=0.0)
+        of_units = np.nan_to_num(np.sqrt(own[n_rates:]) / units, posinf=0.0)
     for j in np.unique(compiled.owner):
-        own = np.flatnonzero(compiled.owner == j)
-        constraints[j] = of_units[own[np.nan_to_num(violation[own], nan=-np.inf).argmax()]]
-    return BetweenFoldDeviation(constraints, np.sqrt(own_rates), is_beyond_chance)
+        of_rows = np.flatnonzero(compiled.owner == j)
+        worst = np.nan_to_num(violation[of_rows], nan=-np.inf).argmax()
+        constraints[j] = of_units[of_rows[worst]]
+    return BetweenFoldDeviation(constraints, np.sqrt(own[:n_rates]), is_beyond_chance)
 
 
-def _by_fold(
+def _values_by_fold(
     compiled: LinearConstraints, cells: Cells, folds: Sequence[Codes], decisions: Codes
-) -> tuple[_Moments, _Moments]:
-    """Compute the moments of all rates, and of all rows of constraints."""
+) -> tuple[Float, Float]:
+    """Compute the values of all rates and rows of constraints on each fold, and their variances.
+
+    The variances are those of sampling; both have the shape (n_folds, n_rates + m).
+    """
     influence = Influence.of(compiled, CellCounts.of(cells, decisions))
-    each = sparse.eye_array(len(compiled.parts), format="csr")
-    rates, rows = [], []
+    combine = sparse.vstack([sparse.eye_array(len(compiled.parts)), compiled.R], format="csr")
+    values, variances = [], []
     for fold in folds:
         counts = CellCounts.of(cells.take(fold), decisions[fold])
         functionals = influence.fractions.of(counts.weight.ravel())
-        rates.append((functionals, influence.variances(each, counts)))
-        rows.append((compiled.rows_of(functionals), influence.variances(compiled.R, counts)))
-    first, second = (_Moments(*map(np.array, zip(*found, strict=True))) for found in (rates, rows))
-    return first, second
+        values.append([*functionals, *compiled.rows_of(functionals)])
+        variances.append(influence.variances(combine, counts))
+    return np.array(values), np.array(variances)
+
+
+def _variance_beyond_chance(value: Float, variance: Float, scale: float = 1.0) -> Float:
+    """Estimate the boosters' own variance, beyond that of sampling.
+
+    Few boosters estimate a variance badly: the estimate is averaged with an expected one.
+    """
+    by_chance, freedom = variance.mean(axis=0), len(value) - 1
+    between = scale**2 * value.var(axis=0, ddof=1)
+    expected = (1.0 + PRIOR) * by_chance
+    moderated = (PRIOR_FREEDOM * expected + freedom * between) / (PRIOR_FREEDOM + freedom)
+    return np.asarray(np.maximum(np.nan_to_num(moderated - by_chance), 0.0))
+
+
+def _cochran_p_value(value: Float, variance: Float) -> Float:
+    """Compute the probability that boosters which agree differ as much, by Cochran's Q."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = 1.0 / variance
+        mean = (weight * value).sum(axis=0) / weight.sum(axis=0)
+        q = (weight * (value - mean) ** 2).sum(axis=0)
+    return np.asarray(stats.chi2.sf(q, len(value) - 1))
 
 
 def _units(compiled: LinearConstraints, functionals: Float) -> Float:
@@ -271,32 +222,15 @@ def _units(compiled: LinearConstraints, functionals: Float) -> Float:
     The row of a ratio ``p / q >= b`` is ``b q - p <= 0``, which moves by q, and so does that of a
     quotient. All other rows move by one, each in its unit.
     """
+    units = np.ones(len(compiled))
     positive = (compiled.R > 0.0) @ functionals
-    owners = [(compiled.constraints[j].expression, compiled.spans[j]) for j in compiled.owner]
-    units = [
-        _unit_of(expression, float(q), functionals[span])
-        for q, (expression, span) in zip(positive, owners, strict=True)
-    ]
-    return np.array(units, dtype=np.float64) / compiled.unit
-
-
-@singledispatch
-def _unit_of(expression: Expression, positive: float, functionals: Float) -> float:
-    """Compute how far a row of unit one moves as the value of its expression moves by one.
-
-    `positive` is the sum of the functionals with positive coefficients in the row.
-    """
-    return 1.0
-
-
-@_unit_of.register
-def _(expression: Ratio, positive: float, functionals: Float) -> float:
-    return positive
-
-
-@_unit_of.register
-def _(expression: Quotient, positive: float, functionals: Float) -> float:
-    return abs(float(functionals[1]))
+    for row, j in enumerate(compiled.owner):
+        expression = compiled.constraints[j].expression
+        if isinstance(expression, Ratio):
+            units[row] = positive[row]
+        elif expression.is_quotient:
+            units[row] = abs(functionals[compiled.spans[j]][1])
+    return units / compiled.unit
 
 
 def prediction_intervals(
@@ -311,26 +245,14 @@ def prediction_intervals(
     """
     if not deviation.any():
         return intervals
-    # The mean of n boosters is itself off by 1 / n of the variance.
-    own = stats.norm.ppf(0.5 + LEVEL / 2.0) * deviation * np.sqrt(1.0 + 1.0 / n_boosters)
+    # At level 0.95; the mean of n boosters is itself off by 1 / n of the variance.
+    own = stats.norm.ppf(0.975) * deviation * np.sqrt(1.0 + 1.0 / n_boosters)
     low, high = intervals.T
     wider = np.column_stack(
         [values - np.hypot(values - low, own), values + np.hypot(high - values, own)]
     )
     inside = np.clip(wider, ranges[:, :1], ranges[:, 1:])
     return np.where((deviation > 0.0)[:, None], inside, intervals)
-
-
-def scale_parts(
-    parts: Sequence[tuple[WeightedFraction, ...] | None], slope: Float
-) -> list[WeightedFraction] | None:
-    """List the parts of a sum of functionals; None where one is undefined."""
-    scaled: list[WeightedFraction] = []
-    for of_one, a in zip(parts, slope.tolist(), strict=True):
-        if of_one is None:
-            return None
-        scaled += [replace(part, coefficient=a * part.coefficient) for part in of_one if a]
-    return scaled
 
 
 def find_violated_curves(
@@ -342,14 +264,14 @@ def find_violated_curves(
     shape of leading axes of the counts, and after them that of the rows.
     """
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
-    if not compiled.curves.items:
+    curves = compiled.curves.items
+    if not curves:
         return beyond
     shape = counts.weight.shape[-2:]
     weight, square = (of.reshape(-1, shape[0] * shape[1]) for of in (counts.weight, counts.square))
     fractions, found = Fractions.of_constraints(compiled, shape), beyond.reshape(-1, len(compiled))
     functionals = fractions.of(weight)
-    quantiles = norm.isf(np.broadcast_to(levels, len(compiled)))
-    curves = compiled.curves.items
+    quantiles = stats.norm.isf(np.broadcast_to(levels, len(compiled)))
     violations = np.array([curve.values(functionals) - curve.row.bound for curve in curves])
     violations = np.where(violations > ROUNDING, violations, 0.0)
     owner = compiled.owner[[curve.first for curve in curves]]
@@ -360,14 +282,31 @@ def find_violated_curves(
             slopes = np.zeros((at.size, functionals.shape[1]))
             for slope, one in zip(slopes, functionals[at], strict=True):
                 slope[curve.at] = curve.gradient(one)
-            errors = np.sqrt(variances_of_tables(fractions, slopes, weight[at], square[at]))
+            errors = _standard_errors_of_tables(fractions, slopes, weight[at], square[at])
             is_beyond = violations[k, at] > quantiles[curve.first] * errors
             found[at, curve.rows] = is_beyond[:, None]
     return found.reshape(beyond.shape)
 
 
-N_REPLICATES = 400  # Their 2.5% quantile has a standard error of .1 standard deviations.
-MAX_RATIO = 1.1  # Of the amounts of a group: the variance within it is 1e-3 of their square.
+def _standard_errors_of_tables(
+    fractions: Fractions, slopes: Float, weight: Float, square: Float
+) -> Float:
+    """Compute the standard error of one sum of functionals in each of several tables, (n,).
+
+    `slopes` are the coefficients of the functionals in each sum, and `weight` and `square` tables
+    of weights and their squares, (n, n_cells * n_classes). The error is NaN for sums with a mean
+    loss, or with a fraction over no rows.
+    """
+    parts = slopes @ fractions.sum
+    base = (fractions.bases @ weight.T).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = (fractions.events @ weight.T).T / base
+        of_events = np.where(parts != 0.0, parts / base, 0.0)
+        of_bases = np.where(parts != 0.0, parts / base * rates, 0.0)
+    influence = of_events @ fractions.events - of_bases @ fractions.bases
+    found = np.asarray((influence**2 * square).sum(axis=1), dtype=np.float64)
+    found[(slopes[:, np.isnan(fractions.constant)] != 0.0).any(axis=1)] = np.nan
+    return np.sqrt(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,9 +358,12 @@ class RowGroups:
             tuple(np.divide(s, total, out=np.zeros(n), where=total > 0) for s in sums),
         )
 
-    def resample(self, n_replicates: int = N_REPLICATES, random_state: int = 0) -> Float:
-        """Draw weights of the groups, of shape (n_replicates, n_groups)."""
-        random = np.random.RandomState(random_state)
+    def resample(self, n_replicates: int = 400) -> Float:
+        """Draw weights of the groups, of shape (n_replicates, n_groups).
+
+        The 2.5% quantile of 400 replicates has a standard error of 0.1 standard deviations.
+        """
+        random = np.random.RandomState(0)
         has_weight = self.weight > 0
         shape = self.weight[has_weight] ** 2 / self.square[has_weight]
         scale = self.square[has_weight] / self.weight[has_weight]
@@ -455,10 +397,13 @@ class RowGroups:
 
 
 def _grade(amount: Float) -> Codes:
-    """Grade amounts by the powers of `MAX_RATIO` above the smallest one; zeros are apart."""
+    """Grade amounts by the powers of 1.1 above the smallest one; zeros are apart.
+
+    The variance of the amounts of one grade is 1e-3 of their square.
+    """
     is_positive = amount > 0.0
     found = np.zeros(amount.size, dtype=np.int64)
     size = np.log(amount[is_positive])
-    power = (size - size.min(initial=np.inf)) / np.log(MAX_RATIO)
+    power = (size - size.min(initial=np.inf)) / np.log(1.1)
     found[is_positive] = 1 + np.floor(power + ROUNDING).astype(np.int64)
     return found

@@ -29,9 +29,6 @@ __all__ = [
 ]
 
 
-DIGIT = 8  # Bits that a table of counts decides at once.
-
-
 def kth_smallest(values: NDArray[np.float64], k: int, communicator: Communicator) -> float:
     """Find the k-th smallest of the values of all machines, counted from 1.
 
@@ -40,31 +37,20 @@ def kth_smallest(values: NDArray[np.float64], k: int, communicator: Communicator
     """
     if communicator.holds_all_rows:
         return float(np.partition(values, k - 1)[k - 1])
-    keys, key = _to_keys(values), np.uint64(0)
-    for shift in range(64 - DIGIT, -1, -DIGIT):
-        digits = keys >> np.uint64(shift) & np.uint64(2**DIGIT - 1)
-        counts = np.bincount(digits.astype(np.intp), None, 2**DIGIT).astype(np.float64)
+    # Integers in the same order as the numbers; there is one zero.
+    sign, bits = np.uint64(1 << 63), (values + 0.0).view(np.uint64)
+    keys, key = np.where(bits < sign, bits | sign, ~bits), np.uint64(0)
+    for shift in range(56, -1, -8):  # A table of counts decides eight bits at once.
+        digits = keys >> np.uint64(shift) & np.uint64(255)
+        counts = np.bincount(digits.astype(np.intp), None, 256).astype(np.float64)
         counts = communicator.sum(counts)
         below = counts.cumsum()
         digit = int(np.searchsorted(below, k))
         k -= int(below[digit] - counts[digit])
         keys = keys[digits == digit]
         key |= np.uint64(digit << shift)
-    return _from_key(key)
-
-
-def _to_keys(values: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Map numbers to integers in the same order; there is one zero."""
-    bits = (values + 0.0).view(np.uint64)
-    is_negative = bits >> np.uint64(63) == 1
-    return np.where(is_negative, ~bits, bits | np.uint64(1 << 63))
-
-
-def _from_key(key: np.uint64) -> float:
-    """Map an integer back to its number."""
-    is_negative = key >> np.uint64(63) == 0
-    bits = ~key if is_negative else key ^ np.uint64(1 << 63)
-    return float(np.array([bits], dtype=np.uint64).view(np.float64)[0])
+    found = key ^ sign if key >= sign else ~key
+    return float(np.array([found], dtype=np.uint64).view(np.float64)[0])
 
 
 def minimum_rows(bound: float, delta: float) -> int:
@@ -154,21 +140,18 @@ def umbrella_threshold(
     communicator : Communicator, default=SingleMachine()
         Machines that hold the scores together.
     """
-    values = _checked(scores)
-    k = umbrella_rank(_count(values, communicator), bound, delta)
-    return kth_smallest(values, k, communicator)
+    values, n = _check_scores(scores, communicator)
+    return kth_smallest(values, umbrella_rank(n, bound, delta), communicator)
 
 
-def _checked(scores: ArrayLike) -> NDArray[np.float64]:
+def _check_scores(
+    scores: ArrayLike, communicator: Communicator
+) -> tuple[NDArray[np.float64], int]:
+    """Check scores, and count those of all machines."""
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or np.isnan(values).any():
         raise ValueError("scores must be one-dimensional and not NaN: give one for each row.")
-    return values
-
-
-def _count(values: NDArray[np.float64], communicator: Communicator) -> int:
-    """Count the values of all machines."""
-    return int(communicator.sum(np.array([values.size], dtype=np.float64))[0])
+    return values, int(communicator.sum(np.array([values.size], dtype=np.float64))[0])
 
 
 def expected_rank(n: int, bound: float) -> int:
@@ -225,9 +208,8 @@ def expected_threshold(
     communicator : Communicator, default=SingleMachine()
         Machines that hold the scores together.
     """
-    values = _checked(scores)
-    k = expected_rank(_count(values, communicator), bound)
-    return kth_smallest(values, k, communicator)
+    values, n = _check_scores(scores, communicator)
+    return kth_smallest(values, expected_rank(n, bound), communicator)
 
 
 def expected_bounds(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.float64]:

@@ -38,8 +38,6 @@ from gbm_constrained.statistics.binomial import GAMMA, Binomial, sum_p_value, up
 from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of, blocks_of_rows
 from gbm_constrained.statistics.influence import find_violated_curves
 
-SMALLEST = 1e-15  # Union bounds are not followed to smaller p-values.
-
 
 def _tail(events: Float, n: Float, bound: Any) -> Float:
     """Compute ``P(Bin(n, bound) <= events)``."""
@@ -69,44 +67,33 @@ def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -
     return np.where(n > 0, np.minimum(p, 1.0), 1.0)[()]
 
 
-def _p_of_block(block: Block, bound: float, counts: CellCounts) -> Float:
-    """Compute the p-value of "the mean score exceeds a bound" with equal weights."""
+def _p_of_mean(block: Block, bound: float, counts: CellCounts) -> Float:
+    r"""Compute the p-value of "the mean score exceeds a bound" with equal weights.
+
+    A row with amount a and score s adds to the mean where :math:`E[a (s - b)] > 0`. With amounts
+    up to a cap, this variable is bounded, and so is its mean.
+    """
     n = block.sum(counts.count)
     if block.high <= bound + ROUNDING:  # The mean cannot exceed the bound.
         return np.where(n > 0, 0.0, 1.0)
     if block.low > bound:
         return np.ones(n.shape)
-    reached = block.sum(counts.count, block.reaches(block.high))
     scaled = (bound - block.low) / block.width
-    if block.is_binomial:
-        return np.where(n > 0, _tail(reached, n, scaled), 1.0)
-    if block.is_counted and block.values.size == 3 and abs(block.values[1] - bound) < ROUNDING:
-        # Rows at the bound decide nothing. Among the others the mean exceeds it if the upper
-        # value is likelier than `scaled`: given their number, a binomial.
-        n = n - block.sum(counts.count, block.reaches(float(block.values[1])))
-        return np.where(n > 0, _tail(reached, n, scaled), 1.0)
-    mean = (block.mean(counts.count) - block.low) / block.width
-    mean = np.where(n > 0, np.clip(mean, 0.0, 1.0), 1.0)
-    return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
-
-
-def _p_of_amounts(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
-    r"""Compute the p-value of "the mean score of amounts exceeds a bound", without sample weights.
-
-    A row with amount a and score s adds to it where :math:`E[a (s - b)] > 0`. With amounts up to a
-    cap, this variable is bounded, and so is its mean. The p-value is 1 without a cap, and for
-    several base sets, whose totals of amounts are random as well.
-    """
-    block, n = blocks[0], blocks[0].sum(counts.count)
-    cap = block.largest_amount
-    if len(blocks) > 1 or cap is None or not math.isfinite(cap) or block.low > bound:
-        return np.ones(n.shape)
-    if block.high <= bound + ROUNDING:
-        return np.where(n > 0, 0.0, 1.0)
-    scaled = (bound - block.low) / block.width
-    excess = block.sum(counts.weight, block.score) - bound * block.sum(counts.weight)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = scaled + excess / (n * cap * block.width)
+    if block.largest_amount is not None:
+        excess = block.sum(counts.weight, block.score) - bound * block.sum(counts.weight)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = scaled + excess / (n * block.largest_amount * block.width)
+    else:
+        reached = block.sum(counts.count, block.reaches(block.high))
+        middle = float(block.values[1])
+        decides_nothing = block.values.size == 3 and abs(middle - bound) < ROUNDING
+        if block.is_counted and decides_nothing:
+            # Rows at the bound decide nothing. Among the others the mean exceeds it if the upper
+            # value is likelier than `scaled`: given their number, a binomial.
+            n = n - block.sum(counts.count, block.reaches(middle))
+        if block.is_binomial or (block.is_counted and decides_nothing):
+            return np.where(n > 0, _tail(reached, n, scaled), 1.0)
+        mean = (block.mean(counts.count) - block.low) / block.width
     mean = np.where(n > 0, np.clip(mean, 0.0, 1.0), 1.0)
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
@@ -164,9 +151,9 @@ def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
                 total = total + np.fmin(limit, block.high)
         return total
 
-    # Limits tighten as delta grows: bisection for the smallest one that certifies.
+    # Limits tighten as delta grows: bisection for the smallest one that certifies, down to 1e-15.
     high = np.zeros(sizes[0].shape)
-    low = np.full(high.shape, log(SMALLEST))
+    low = np.full(high.shape, log(1e-15))
     possible = (excess(high) <= 0.0) & np.all([n > 0 for n in sizes], axis=0)
     high = np.where(excess(low) <= 0.0, low, high)
     for _ in range(45 if possible.any() else 0):
@@ -224,7 +211,8 @@ def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.
       takes their place where a base set has fractions that make no binomial.
 
     With amounts up to a cap, over one base set: :func:`hoeffding_bentkus_p_value` of what a row
-    adds to the excess over the bound; 1 without a cap, or over several base sets.
+    adds to the excess over the bound; 1 without a cap, or over several base sets, whose totals of
+    amounts are random as well.
 
     With unequal weights: Hoeffding's inequality ("Probability inequalities for sums of bounded
     random variables", 1963, Theorem 2), valid given the weights, though conservative.
@@ -245,12 +233,13 @@ def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: Cell
     """
     if not blocks:
         return np.ones(counts.weight.shape[:-2])
-    if blocks[0].largest_amount is not None:
-        return _p_of_amounts(blocks, bound, counts)
-    if not all(block.has_equal_weights(counts) for block in blocks):
+    cap = blocks[0].largest_amount
+    if cap is not None and (len(blocks) > 1 or not math.isfinite(cap)):
+        return np.ones(counts.weight.shape[:-2])
+    if cap is None and not all(block.has_equal_weights(counts) for block in blocks):
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
-        return _p_of_block(blocks[0], bound, counts)
+        return _p_of_mean(blocks[0], bound, counts)
     if _are_two_binomials(blocks, counts):
         return _p_of_two_binomials(blocks, bound, counts)
     return _p_of_union(blocks, bound, counts)
@@ -351,9 +340,6 @@ def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
     return np.where(weight > 0, np.minimum(limit, block.high), np.inf)
 
 
-RANGE_ROUNDING = 1e-9  # Distance beyond an end of a range, in its width, that is due to rounding.
-
-
 class Outside(NamedTuple):
     """Values of a constraint outside of their stated range."""
 
@@ -374,6 +360,8 @@ class _Row:
     blocks: tuple[Block, ...]  # Scores are in units of the largest range.
     unit: float
     bound: float  # In the same unit.
+    low: float  # Smallest and largest value that predictions can give.
+    high: float
 
     @classmethod
     def of(cls, compiled: LinearConstraints, j: int) -> _Row:
@@ -399,23 +387,17 @@ class _Row:
         ]
         is_counted = all(function.is_step for function in functions)
         blocks = tuple(replace(block, is_counted=is_counted) for block in blocks_of(scaled))
-        return cls(parts, used, limits, is_high, blocks, unit, float(compiled.b[j]) / unit)
+        low, high = (
+            unit * sum(ends) for ends in zip(*((b.low, b.high) for b in blocks), strict=True)
+        )
+        bound = float(compiled.b[j]) / unit
+        return cls(parts, used, limits, is_high, blocks, unit, bound, low, high)
 
     def shares(self, values: Float) -> Float:
         """Compute the share of each row of data that is at each corner, (n_samples, 2^k)."""
         low, width = self.limits[:, 0], np.ptp(self.limits, axis=1)
         share = np.clip((values[:, self.functions] - low) / width, 0.0, 1.0)[:, None]
         return np.asarray(np.where(self.is_high, share, 1.0 - share).prod(axis=-1))
-
-    @property
-    def low(self) -> float:
-        """Smallest value that predictions can give."""
-        return self.unit * sum(block.low for block in self.blocks)
-
-    @property
-    def high(self) -> float:
-        """Largest value that predictions can give."""
-        return self.unit * sum(block.high for block in self.blocks)
 
     def counts_at(self, cells: Cells, value: float) -> CellCounts:
         """Count the rows of data as if the row of constraints had a value."""
@@ -498,10 +480,8 @@ class BoundedMeans:
 
     def smallest_values(self) -> Float:
         """Compute the smallest value that any predictions could give each row, (m,)."""
-        found = np.full(len(self.compiled), -np.inf)
-        for j, row in self._rows.items():
-            found[j] = row.low
-        return found
+        low = {j: row.low for j, row in self._rows.items()}
+        return np.array([low.get(j, -np.inf) for j in range(len(self.compiled))])
 
     def deviations(self) -> Float:
         """Compute the standard deviation that the tests allow the value of each row, (m,).
@@ -527,7 +507,7 @@ class BoundedMeans:
         """List the constraints with values outside of their stated range."""
         found = dict[int, Outside]()
         for (owner, s), (taken, (low, high)) in self._bounded.items():
-            slack, h = RANGE_ROUNDING * (high - low), values[taken, s]
+            slack, h = 1e-9 * (high - low), values[taken, s]  # The slack is due to rounding.
             h = h[(h < low - slack) | (h > high + slack)]
             if h.size and owner not in found:
                 observed = float(h.min()), float(h.max())
@@ -541,18 +521,18 @@ class BoundedMeans:
         Steps have no other values than their two.
         """
         found = dict[tuple[int, int], tuple[Bool, tuple[float, float]]]()
+        cells, weight = self.cells, self.cells.rows.weight
         for j, row in self._rows.items():
             for s, (low, high) in zip(row.functions.tolist(), row.limits.tolist(), strict=True):
-                if not self.compiled.row_functions[s].is_step:
-                    key, taken = (int(self.compiled.owner[j]), s), self._taken(row.parts, s)
-                    before = found[key][0] if key in found else np.zeros_like(taken)
-                    found[key] = before | taken, (low, high)
+                if self.compiled.row_functions[s].is_step:
+                    continue
+                inside = np.zeros(len(cells), dtype=bool)
+                for part in row.parts:
+                    inside[part.cells[part.event[:, s] != 0.0]] = True
+                taken = np.any([inside[view.codes] for view in cells.views], axis=0)
+                if weight is not None:
+                    taken &= weight > 0
+                key = int(self.compiled.owner[j]), s
+                before, _ = found.get(key, (np.zeros_like(taken), None))
+                found[key] = before | taken, (low, high)
         return found
-
-    def _taken(self, parts: Sequence[WeightedFraction], function: int) -> Bool:
-        """Find the rows of data that a mean of a row function is taken over, (n_samples,)."""
-        cells, inside = self.cells, np.zeros(len(self.cells), dtype=bool)
-        for part in parts:
-            inside[part.cells[part.event[:, function] != 0.0]] = True
-        taken = np.any([inside[view.codes] for view in cells.views], axis=0)
-        return np.asarray(taken if cells.rows.weight is None else taken & (cells.rows.weight > 0))

@@ -79,16 +79,17 @@ on scores through the values of the constraints alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, exp, inf, log, sqrt
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import optimize, sparse, stats
 from scipy.special import expit, logit
 
-from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.blocks import PairBlock
@@ -101,50 +102,25 @@ from gbm_constrained.problem.pairs import (
     table_of_wins,
 )
 from gbm_constrained.statistics.binomial import clopper_pearson
-from gbm_constrained.statistics.counts import EQUAL
-from gbm_constrained.statistics.intervals import correlation_of, level_of_all, worst_interval
+from gbm_constrained.statistics.counts import CellCounts, are_equal, effective_rows
+from gbm_constrained.statistics.intervals import (
+    SampledIntervals,
+    correlation_of,
+    level_of_all,
+    worst_interval,
+)
 
 
-@dataclass(frozen=True, eq=False)
-class CellSizes:
-    """Sizes of the cells of a sample.
+def cell_sizes(cells: Array, weight: Array | None, n_cells: int) -> CellCounts:
+    """Count the rows of each cell, which are not decided, given the cell of each row."""
+    w = np.ones(np.size(cells)) if weight is None else np.asarray(weight, dtype=np.float64)
+    tables = (np.bincount(cells, x, n_cells).astype(np.float64) for x in (w, w**2, w > 0))
+    return CellCounts(*(table[:, None] for table in tables))
 
-    Parameters
-    ----------
-    weight, square : ndarray of shape (n_cells,)
-        Sum of the weights and of their squares.
-    count : ndarray of shape (n_cells,)
-        Number of rows with a positive weight.
-    """
 
-    weight: Float
-    square: Float
-    count: Float
-
-    @classmethod
-    def of(cls, cells: Array, weight: Array | None, n_cells: int) -> CellSizes:
-        """Count rows and sum their weights."""
-        w = np.ones(np.size(cells)) if weight is None else np.asarray(weight, dtype=np.float64)
-        return cls(*(np.bincount(cells, x, n_cells).astype(np.float64) for x in (w, w**2, w > 0)))
-
-    def effective_rows(self, inside: Bool) -> Float:
-        """Compute Kish's effective number of rows in unions of cells; zero without weight.
-
-        Parameters
-        ----------
-        inside : ndarray of bool, shape (n_unions, n_cells)
-            Whether a cell is in each union.
-
-        Returns
-        -------
-        ndarray of shape (n_unions,)
-        """
-        total, squares = inside @ self.weight, inside @ self.square
-        return np.divide(total**2, squares, out=np.zeros(total.shape), where=squares > 0)
-
-    def has_equal_weights(self, inside: Bool) -> Bool:
-        """Find unions of cells whose rows all weigh the same, (n_unions,)."""
-        return np.asarray(inside @ self.count <= self.effective_rows(inside) * (1.0 + EQUAL))
+def _effective_rows(sizes: CellCounts, inside: Any) -> Float:
+    """Compute Kish's effective number of rows in unions of cells, (n_unions, n_cells)."""
+    return effective_rows(inside @ sizes.weight.ravel(), inside @ sizes.square.ravel())
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,15 +129,15 @@ class PairMoments:
 
     Parameters
     ----------
-    sizes : CellSizes
-        Sizes of the cells.
+    sizes : CellCounts
+        Rows of the cells, which are not decided.
     table : ndarray of shape (n_cells, n_cells)
         The exact table of pairs, NaN for cells without weight.
     second : ndarray of shape (n_cells, n_cells + 1, n_cells + 1)
         Second moments S of the shares of each cell below a row, and of one.
     """
 
-    sizes: CellSizes
+    sizes: CellCounts
     table: Float
     second: Float
 
@@ -174,9 +150,9 @@ class PairMoments:
         scores, cells, weight, n_cells
             As in :func:`gbm_constrained.problem.pairs.pair_table`.
         """
-        sizes = CellSizes.of(cells, weight, n_cells)
+        sizes = cell_sizes(cells, weight, n_cells)
         w = np.ones(np.size(scores)) if weight is None else np.asarray(weight, dtype=np.float64)
-        divisor = np.where(sizes.weight > 0, sizes.weight, 1.0)
+        divisor = np.where(sizes.weight > 0, sizes.weight, 1.0).ravel()
         wins = np.zeros((n_cells, n_cells))
         second = np.zeros((n_cells, n_cells + 1, n_cells + 1))
         for block in ranked_blocks(scores, cells, weight, n_cells):
@@ -189,111 +165,38 @@ class PairMoments:
         return cls(sizes, table_of_wins(wins), second)
 
 
-@dataclass(frozen=True, eq=False)
-class PairParts:
-    """Distinct pair rates of constraints, and what functionals add up of them.
+def _list_pair_rates(compiled: LinearConstraints) -> tuple[PairRates, Codes, Any]:
+    """List the distinct pair rates of constraints, by the cells of all views.
 
-    Parameters
-    ----------
-    rates : PairRates
-        The pair rates, by the cells of all views.
-    block : ndarray of int, shape (n_rates,)
-        Position of the block of the table of pairs that each rate depends on.
-    coefficients : csr_array of shape (n_functionals, n_rates)
-        Coefficient of each rate in each functional.
+    Also returned are the position of the block of the table of pairs that each rate depends on,
+    and the coefficient of each rate in each functional, csr_array (n_functionals, n_rates).
     """
-
-    rates: PairRates
-    block: Codes
-    coefficients: Any
-
-    @classmethod
-    def of(cls, compiled: LinearConstraints) -> PairParts:
-        """List the pair rates of constraints."""
-        n_cells = compiled.V.shape[1]
-        column = dict[tuple[int, bytes, bytes], int]()
-        found = list[WeightedPairs]()
-        rows, columns, values = list[int](), list[int](), list[float]()
-        for k, terms in enumerate(compiled.terms):
-            for term in terms or ():
-                if not isinstance(term, WeightedPairs):
-                    continue
+    column = dict[tuple[int, bytes, bytes], int]()
+    found, entries = list[WeightedPairs](), list[tuple[float, int, int]]()
+    for k, terms in enumerate(compiled.terms):
+        for term in terms or ():
+            if isinstance(term, WeightedPairs):
                 key = term.target, term.first.tobytes(), term.second.tobytes()
                 if key not in column:
                     column[key] = len(found)
                     found.append(term)
-                rows.append(k)
-                columns.append(column[key])
-                values.append(term.coefficient)
-        shape = compiled.constant.size, len(found)
-        rates = PairRates(
-            _indicate([term.first for term in found], n_cells),
-            _indicate([term.second for term in found], n_cells),
+                entries.append((term.coefficient, k, column[key]))
+    first, second = np.zeros((2, len(found), compiled.V.shape[1]), dtype=bool)
+    block = np.zeros(len(found), dtype=np.intp)
+    for i, term in enumerate(found):
+        first[i, term.first] = second[i, term.second] = True
+        block[i] = next(
+            b
+            for b, of_target in enumerate(compiled.pair_blocks)
+            if of_target.target == term.target and term.first[0] in of_target.cells
         )
-        block = np.array([_find_block(compiled, term) for term in found], dtype=np.intp)
-        return cls(rates, block, sparse.csr_array((values, (rows, columns)), shape=shape))
-
-    def rates_at(self, at: Array, cells: Any = slice(None)) -> PairRates:
-        """Take some of the rates, by some of the cells."""
-        return PairRates(*(inside[at][:, cells] for inside in self.rates))
+    values, rows, columns = zip(*entries, strict=True) if entries else ((), (), ())
+    shape = compiled.constant.size, len(found)
+    coefficients = sparse.csr_array((values, (rows, columns)), shape=shape)
+    return PairRates(first, second), block, coefficients
 
 
-def sizes_of(cells: Cells) -> CellSizes:
-    """Find the sizes of the cells of all views."""
-    weight = cells.rows.weight
-    square = cells.count if weight is None else cells.total(weight**2)
-    return CellSizes(cells.weight, square, cells.weighted_count)
-
-
-def _find_block(compiled: LinearConstraints, term: WeightedPairs) -> int:
-    """Find the position of the block that a pair rate depends on."""
-    return next(
-        i
-        for i, block in enumerate(compiled.pair_blocks)
-        if block.target == term.target and term.first[0] in block.cells
-    )
-
-
-def _indicate(sets: list[Codes], n_cells: int) -> Bool:
-    """Mark the cells of sets, (n_sets, n_cells)."""
-    inside = np.zeros((len(sets), n_cells), dtype=bool)
-    for row, cells in zip(inside, sets, strict=True):
-        row[cells] = True
-    return inside
-
-
-class _Deviations(NamedTuple):
-    """What both deviations of a sum depend on, beside delta.
-
-    Parameters
-    ----------
-    n_rates : Number K of pair rates in the sum.
-    changes : Sum of the squared changes c of all rows.
-    matched : Sum of ``|a_k| / sqrt(2 m_k)``; infinite where sets overlap or weights differ.
-    """
-
-    n_rates: int
-    changes: float
-    matched: float
-
-    def at(self, delta: float) -> float:
-        """Compute the smaller deviation; no pair rate has none."""
-        together = sqrt(log(1.0 / delta) * self.changes / 2.0)
-        if self.matched in (0.0, inf):
-            return together
-        return min(together, self.matched * sqrt(log(self.n_rates / delta)))
-
-    def p_value(self, room: float) -> float:
-        """Compute the smallest delta at which the smaller deviation fits some room."""
-        if room <= 0.0 or self.changes == inf:
-            return 1.0
-        if self.changes == 0.0:
-            return 0.0
-        together = exp(-2.0 * room**2 / self.changes)
-        return min(together, self.n_rates * exp(-((room / self.matched) ** 2)), 1.0)
-
-
-def pair_p_value(sizes: CellSizes, rates: PairRates, coefficients: Float, room: float) -> float:
+def pair_p_value(sizes: CellCounts, rates: PairRates, coefficients: Float, room: float) -> float:
     """Compute the p-value of "a sum of pair rates exceeds a bound".
 
     It is the smallest delta at which :func:`pair_deviation` fits the room. Which deviation that is
@@ -311,17 +214,25 @@ def pair_p_value(sizes: CellSizes, rates: PairRates, coefficients: Float, room: 
     float
         One where there is no room, or where a set has no weight.
     """
-    return _find_deviations(sizes, rates, coefficients).p_value(room)
+    changes, matched = _find_deviations(sizes, rates, coefficients)
+    if room <= 0.0 or changes == inf:
+        return 1.0
+    if changes == 0.0:
+        return 0.0
+    together = exp(-2.0 * room**2 / changes)
+    return min(together, np.count_nonzero(coefficients) * exp(-((room / matched) ** 2)), 1.0)
 
 
-def pair_deviation(sizes: CellSizes, rates: PairRates, coefficients: Float, delta: float) -> float:
+def pair_deviation(
+    sizes: CellCounts, rates: PairRates, coefficients: Float, delta: float
+) -> float:
     """Bound the random error of a sum of pair rates.
 
     A bound on the sum is certified where the estimate plus the deviation is within it.
 
     Parameters
     ----------
-    sizes : CellSizes
+    sizes : CellCounts
         Weights and numbers of the rows that the rates are estimated on.
     rates : PairRates
         The K pair rates.
@@ -335,66 +246,38 @@ def pair_deviation(sizes: CellSizes, rates: PairRates, coefficients: Float, delt
     float
         Infinite where a set has no weight.
     """
-    return _find_deviations(sizes, rates, coefficients).at(delta)
+    changes, matched = _find_deviations(sizes, rates, coefficients)
+    together = sqrt(log(1.0 / delta) * changes / 2.0)
+    if matched in (0.0, inf):
+        return together
+    return min(together, matched * sqrt(log(np.count_nonzero(coefficients) / delta)))
 
 
-def _find_deviations(sizes: CellSizes, rates: PairRates, coefficients: Float) -> _Deviations:
-    """Find what both deviations of a sum depend on."""
+def _find_deviations(
+    sizes: CellCounts, rates: PairRates, coefficients: Float
+) -> tuple[float, float]:
+    """Find what both deviations of a sum depend on, beside delta.
+
+    These are the sum of the squared changes c of all rows, and that of ``|a_k| / sqrt(2 m_k)``,
+    infinite where sets overlap or weights differ.
+    """
     some = np.flatnonzero(coefficients)
     if some.size == 0:
-        return _Deviations(0, 0.0, 0.0)
+        return 0.0, 0.0
     scale = np.abs(coefficients[some])
     sides = [inside[some] for inside in rates]
-    totals = [inside @ sizes.weight for inside in sides]
+    weight, square, count = (x.ravel() for x in (sizes.weight, sizes.square, sizes.count))
+    totals = [inside @ weight for inside in sides]
     if min(total.min() for total in totals) <= 0.0:
-        return _Deviations(some.size, inf, inf)
+        return inf, inf
     change = sum((scale / total) @ inside for inside, total in zip(sides, totals, strict=True))
-    changes = float(change**2 @ sizes.square)
-    smaller = np.minimum(*(sizes.effective_rows(inside) for inside in sides))
-    is_matched = ~(sides[0] & sides[1]).any(axis=1)
-    for inside in sides:
-        is_matched &= sizes.has_equal_weights(inside)
-    matched = float(scale @ np.sqrt(0.5 / smaller)) if is_matched.all() else inf
-    return _Deviations(some.size, changes, matched)
-
-
-def rows_needed(n_rows: float, deviation: float, room: float) -> float:
-    """Compute the number of rows at which a deviation fits the room below a bound.
-
-    Deviations shrink with the root of the number of rows, if the sizes of all sets grow alike.
-
-    Parameters
-    ----------
-    n_rows : float
-        Number of rows at hand.
-    deviation : float
-        Deviation with these rows (:func:`pair_deviation`).
-    room : float
-        The bound less the smallest value that any scores can have: what a perfect score leaves.
-
-    Returns
-    -------
-    float
-        A whole number; infinite where there is no room, or where a set has no rows.
-    """
-    if room <= 0.0 or deviation == inf:
-        return inf
-    return float(ceil(n_rows * (deviation / room) ** 2))
-
-
-class SumsOfPairs(Protocol):
-    """Sums and differences of pair rates with their intervals."""
-
-    @property
-    def values(self) -> Float:
-        """Value of each sum, (n_sums,)."""
-
-    @property
-    def correlation(self) -> Float:
-        """Correlation of the sums, (n_sums, n_sums)."""
-
-    def intervals(self, level: float = 0.95) -> Float:
-        """Compute the interval of each sum, (n_sums, 2)."""
+    changes = float(change**2 @ square)
+    is_matched = not (sides[0] & sides[1]).any() and all(
+        are_equal(total, inside @ square, inside @ count).all()
+        for inside, total in zip(sides, totals, strict=True)
+    )
+    smaller = np.minimum(*(_effective_rows(sizes, inside) for inside in sides))
+    return changes, float(scale @ np.sqrt(0.5 / smaller)) if is_matched else inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,7 +301,7 @@ class PairEstimates:
     degrees: Float
     smaller: Float
 
-    @cached_property
+    @property
     def variance(self) -> Float:
         """Variance of each rate, (n_rates,)."""
         return np.diag(self.covariance)
@@ -448,9 +331,26 @@ class PairEstimates:
         ends = np.where(np.isnan(self.variance)[:, None], [0.0, 1.0], ends)
         return np.where(np.isnan(rate)[:, None], np.nan, ends)
 
+    def interval_of_sum(self, a: Float, constant: float, level: float) -> Float:
+        """Compute the interval of a sum of the rates with coefficients a, within its range."""
+        ends, some = self.intervals(level), np.flatnonzero(a)
+        value, a = self.value_of_sum(a) + constant, a[some]
+        correlation = correlation_of(np.nan_to_num(self.covariance))[np.ix_(some, some)]
+        down, up = (np.abs(ends[some, end] - self.rates[some]) for end in (0, 1))
+        lower, upper = np.where(a > 0, [down, up], [up, down]) * a
+        sizes = [np.sqrt(max(d @ correlation @ d, 0.0)) for d in (lower, upper)]
+        limits = constant + np.array([a[a < 0].sum(), a[a > 0].sum()])
+        return np.asarray(np.clip([value - sizes[0], value + sizes[1]], *limits))
+
+    def value_of_sum(self, a: Float) -> float:
+        """Compute a sum of the rates with coefficients a; NaN where a rate in it is undefined."""
+        return float(np.where(a != 0, a * self.rates, 0.0).sum())
+
     def sums(self, coefficients: Float, constant: Float) -> PairSums:
-        """Add up pair rates, each sum with its own coefficients; see :class:`PairSums`."""
-        return PairSums(self, coefficients, constant)
+        """Add up pair rates, each sum with its own coefficients, (n_sums, n_rates)."""
+        covariance = coefficients @ np.nan_to_num(self.covariance) @ coefficients.T
+        parts = [[(self, a)] for a in coefficients]
+        return PairSums(parts, constant, correlation_of(covariance))
 
 
 @dataclass(frozen=True, eq=False)
@@ -459,56 +359,38 @@ class PairSums:
 
     Parameters
     ----------
-    estimates : PairEstimates
-        The pair rates.
-    coefficients : ndarray of shape (n_sums, n_rates)
-        Coefficient of each pair rate in each sum.
+    parts : list of list of (PairEstimates, ndarray of shape (n_rates,))
+        Of each sum its parts, which are estimated apart: rates with their coefficients.
     constant : ndarray of shape (n_sums,)
         Number that is added to each sum.
+    correlation : ndarray of shape (n_sums, n_sums)
+        Correlation of the sums.
     """
 
-    estimates: PairEstimates
-    coefficients: Float
+    parts: list[list[tuple[PairEstimates, Float]]]
     constant: Float
+    correlation: Float
 
-    @cached_property
+    @property
     def values(self) -> Float:
         """Value of each sum, (n_sums,); NaN where a rate in it is undefined."""
-        terms = np.where(self.coefficients != 0, self.coefficients * self.estimates.rates, 0.0)
-        return np.asarray(terms.sum(axis=1) + self.constant)
-
-    @cached_property
-    def correlation(self) -> Float:
-        """Correlation of the sums, (n_sums, n_sums)."""
-        covariance = np.nan_to_num(self.estimates.covariance)
-        return correlation_of(self.coefficients @ covariance @ self.coefficients.T)
+        totals = [sum(own.value_of_sum(a) for own, a in parts) for parts in self.parts]
+        return np.asarray(totals + self.constant)
 
     def intervals(self, level: float = 0.95) -> Float:
-        """Compute the interval of each sum.
+        """Compute the interval of each sum, (n_sums, 2); NaN where a rate in it is undefined.
 
-        Parameters
-        ----------
-        level : float, default=0.95
-            Probability that an interval covers the truth.
-
-        Returns
-        -------
-        ndarray of shape (n_sums, 2)
-            Within the range of the sum; NaN where a rate in it is undefined.
+        It is the sum of those of its parts.
         """
-        rates = self.estimates.rates
-        ends = self.estimates.intervals(level)
-        correlation = correlation_of(np.nan_to_num(self.estimates.covariance))
-        found = np.empty((len(self.coefficients), 2))
-        for k, (a, value) in enumerate(zip(self.coefficients, self.values, strict=True)):
-            some = np.flatnonzero(a)
-            a, of_all = a[some], correlation[np.ix_(some, some)]
-            down, up = (np.abs(ends[some, end] - rates[some]) for end in (0, 1))
-            lower, upper = np.where(a > 0, [down, up], [up, down]) * a
-            sizes = [np.sqrt(max(d @ of_all @ d, 0.0)) for d in (lower, upper)]
-            limits = self.constant[k] + np.array([a[a < 0].sum(), a[a > 0].sum()])
-            found[k] = np.clip([value - sizes[0], value + sizes[1]], *limits)
-        return found
+        found = []
+        for parts, constant in zip(self.parts, self.constant.tolist(), strict=True):
+            if len(parts) == 1:
+                own, a = parts[0]
+                found.append(own.interval_of_sum(a, constant, level))
+            else:
+                ends = [own.interval_of_sum(a, 0.0, level) for own, a in parts]
+                found.append(constant + np.sum([np.zeros(2), *ends], axis=0))
+        return np.array(found)
 
 
 def estimate_pair_rates(moments: PairMoments, rates: PairRates) -> PairEstimates:
@@ -521,8 +403,8 @@ def estimate_pair_rates(moments: PairMoments, rates: PairRates) -> PairEstimates
     rates : PairRates
         The pair rates.
     """
-    values = rates.values(moments.table, moments.sizes.weight)
-    sizes = [moments.sizes.effective_rows(inside) for inside in rates]
+    values = rates.values(moments.table, moments.sizes.weight.ravel())
+    sizes = [_effective_rows(moments.sizes, inside) for inside in rates]
     parts = _linear_parts(moments, rates, values, sizes)
     products = np.einsum("kcd,cde->kce", parts, moments.second)
     covariance = np.tensordot(products, parts, axes=((1, 2), (1, 2)))
@@ -530,34 +412,15 @@ def estimate_pair_rates(moments: PairMoments, rates: PairRates) -> PairEstimates
     smaller = np.minimum(*sizes)
     unknown = smaller <= 1.0
     covariance[unknown] = covariance[:, unknown] = np.nan
-    degrees = _degrees_of_freedom(moments, rates, of_cells)
+    # Satterthwaite's degrees of freedom are infinite where nothing varies.
+    first, second = rates
+    total, squares = of_cells.sum(axis=1), np.zeros(len(of_cells))
+    for stratum in (first & ~second, second & ~first, first & second):
+        freedom = np.maximum(_effective_rows(moments.sizes, stratum) - 1.0, 1.0)
+        squares += (of_cells * stratum).sum(axis=1) ** 2 / freedom
+    degrees = np.full(total.shape, np.inf)
+    np.divide(total**2, squares, out=degrees, where=squares > 0)
     return PairEstimates(values, covariance, degrees, smaller)
-
-
-def pair_constraint_interval(
-    constraint: Constraint, sums: SumsOfPairs, level: float = 0.95
-) -> Float:
-    """Compute the two-sided interval of what a constraint on pair rates bounds.
-
-    Parameters
-    ----------
-    constraint : Constraint
-        The constraint.
-    sums : SumsOfPairs
-        Its functionals: one, or that of each group with the reference at the end.
-    level : float, default=0.95
-        Probability that the interval covers the truth.
-
-    Returns
-    -------
-    ndarray of shape (2,)
-        NaN where the value is undefined.
-    """
-    at = sums.intervals(level)
-    if not constraint.expression.compares_groups or len(at) == 1:
-        return np.asarray(at[0])
-    strict = sums.intervals(level_of_all(constraint, len(at), level))
-    return worst_interval(constraint, sums.values, at, strict, sums.correlation)
 
 
 def _linear_parts(
@@ -567,11 +430,11 @@ def _linear_parts(
 
     The parts of rows in U are multiplied by the root of ``n / (n - 1)``, and those in V too.
     """
-    shares, scales = [], []
+    shares, scales, weight = [], [], moments.sizes.weight.ravel()
     for inside, n in zip(rates, sizes, strict=True):
-        total = inside @ moments.sizes.weight
+        total = inside @ weight
         inverse = np.divide(1.0, total, out=np.zeros(total.shape), where=total > 0)
-        shares.append(inside * moments.sizes.weight * inverse[:, None])
+        shares.append(inside * weight * inverse[:, None])
         factor = np.divide(n, n - 1.0, out=np.ones(n.shape), where=n > 1.0)
         scales.append(inside * (inverse * np.sqrt(factor))[:, None])
     (share_u, share_v), (u, v) = shares, scales
@@ -581,136 +444,96 @@ def _linear_parts(
     return np.concatenate([of_shares, of_one[:, :, None]], axis=2)
 
 
-def _degrees_of_freedom(moments: PairMoments, rates: PairRates, of_cells: Float) -> Float:
-    """Compute Satterthwaite's degrees of freedom; infinite where nothing varies."""
-    first, second = rates
-    total, squares = of_cells.sum(axis=1), np.zeros(len(of_cells))
-    for stratum in (first & ~second, second & ~first, first & second):
-        degrees = np.maximum(moments.sizes.effective_rows(stratum) - 1.0, 1.0)
-        squares += (of_cells * stratum).sum(axis=1) ** 2 / degrees
-    degrees = np.full(total.shape, np.inf)
-    return np.asarray(np.divide(total**2, squares, out=degrees, where=squares > 0))
+def pair_constraint_interval(constraint: Constraint, sums: PairSums, level: float = 0.95) -> Float:
+    """Compute the two-sided interval of what a constraint on pair rates bounds.
+
+    Parameters
+    ----------
+    constraint : Constraint
+        The constraint.
+    sums : PairSums
+        Its functionals: one, or that of each group with the reference at the end.
+    level : float, default=0.95
+        Probability that the interval covers the truth.
+
+    Returns
+    -------
+    ndarray of shape (2,)
+        NaN where the value is undefined.
+    """
+    at, f = sums.intervals(level), sums.values
+    if not constraint.expression.compares_groups or len(at) == 1:
+        return np.asarray(at[0])
+    if np.isnan(constraint.value(f)):
+        return np.full(2, np.nan)
+    strict = sums.intervals(level_of_all(constraint, len(at), level))
+    return worst_interval(constraint, f, at, strict, sums.correlation)
 
 
 MAX_PARTS = 64  # Parts up to which the rates of a block are estimated together.
 
 
 @dataclass(frozen=True, eq=False)
-class SeparateSums:
-    """Sums of pair rates whose parts are estimated one by one.
+class PairIntervals(SampledIntervals):
+    """Intervals of constraints on pair rates, on rows that were used for nothing else.
 
     Parameters
     ----------
-    parts : list of list of PairSums
-        Of each sum, its parts: each a sum of rates of one class.
-    constant : ndarray of shape (n_sums,)
-        Number that is added to each sum.
-    """
-
-    parts: list[list[PairSums]]
-    constant: Float
-
-    @property
-    def values(self) -> Float:
-        """Value of each sum, (n_sums,)."""
-        totals = [sum(float(part.values[0]) for part in parts) for parts in self.parts]
-        return np.asarray(self.constant + totals)
-
-    @property
-    def correlation(self) -> Float:
-        """The worst correlation for differences, (n_sums, n_sums): deviations add up."""
-        return 2.0 * np.eye(self.constant.size) - 1.0
-
-    def intervals(self, level: float = 0.95) -> Float:
-        """Compute the interval of each sum, (n_sums, 2): the sum of those of its parts."""
-        totals = [
-            np.sum([part.intervals(level)[0] for part in parts], axis=0) + np.zeros(2)
-            for parts in self.parts
-        ]
-        return np.asarray(self.constant[:, None] + totals)
-
-
-@dataclass(frozen=True, eq=False)
-class PairIntervals:
-    """Intervals of constraints on pair rates, which complete those of other constraints.
-
-    Parameters
-    ----------
-    cells : Cells
-        Partition of rows that were used for nothing else.
-    compiled : LinearConstraints
-        The constraints.
     margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Scores of the rows.
-    level : float, default=0.95
-        Probability that an interval covers the truth.
     """
 
-    cells: Cells
-    compiled: LinearConstraints
     margin: Array
-    level: float = 0.95
 
-    def complete(self, intervals: Float, of_functionals: Float) -> tuple[Float, Float]:
-        """Fill in the intervals of pair rates, which are NaN for counted decisions.
-
-        Parameters
-        ----------
-        intervals : ndarray of shape (n_constraints, 2)
-            Intervals of what constraints bound.
-        of_functionals : ndarray of shape (n_functionals, 2)
-            Intervals of the functionals.
-        """
-        intervals, of_functionals = intervals.copy(), of_functionals.copy()
-        for j, constraint in enumerate(self.compiled.constraints):
-            if constraint.is_pair:
-                sums, span = self._sums(j), self.compiled.spans[j]
-                of_functionals[span] = sums.intervals(self.level)
-                intervals[j] = pair_constraint_interval(constraint, sums, self.level)
-        return intervals, of_functionals
+    def of_constraint(self, j: int, f: Float, level: float) -> tuple[Float, Float] | None:
+        """Find the intervals from the estimated pair rates of a constraint."""
+        constraint = self.compiled.constraints[j]
+        if not constraint.is_pair:
+            return None
+        sums = self._sums(j)
+        return sums.intervals(level), pair_constraint_interval(constraint, sums, level)
 
     @cached_property
-    def _parts(self) -> PairParts:
-        return PairParts.of(self.compiled)
+    def _rates(self) -> tuple[PairRates, Codes, Any]:
+        return _list_pair_rates(self.compiled)
 
-    def _sums(self, j: int) -> SumsOfPairs:
+    def _sums(self, j: int) -> PairSums:
         """Estimate the functionals of a constraint."""
-        span, blocks = self.compiled.spans[j], self.compiled.pair_blocks
-        coefficients = self._parts.coefficients[span].toarray()
+        span, blocks, (_, block, every) = (
+            self.compiled.spans[j],
+            self.compiled.pair_blocks,
+            self._rates,
+        )
+        coefficients = every[span].toarray()
         is_known = [terms is not None for terms in self.compiled.terms[span]]
         constant = np.where(is_known, self.compiled.constant[span], np.nan)
-        used = np.unique(self._parts.block[coefficients.any(axis=0)])
+        used = np.unique(block[coefficients.any(axis=0)])
         if used.size == 1 and blocks[used[0]].n_parts <= MAX_PARTS:
-            at, estimates = self._together[used[0]]
-            return estimates.sums(coefficients[:, at], constant)
-        return SeparateSums([self._one_by_one(row) for row in coefficients], constant)
+            own = block == used[0]
+            return self._together[used[0]].sums(coefficients[:, own], constant)
+        parts = []
+        for a in coefficients:
+            own_blocks = [(blocks[i], np.flatnonzero((block == i) & (a != 0))) for i in used]
+            parts.append([(self._estimate(b, at), a[at]) for b, at in own_blocks if at.size])
+        # The worst correlation for differences: deviations add up.
+        return PairSums(parts, constant, 2.0 * np.eye(constant.size) - 1.0)
 
     @cached_property
-    def _together(self) -> dict[int, tuple[Codes, PairEstimates]]:
-        """Rates of each block that is estimated as a whole, with their estimates."""
-        found = {}
-        for i, block in enumerate(self.compiled.pair_blocks):
-            if block.n_parts <= MAX_PARTS:
-                at = np.flatnonzero(self._parts.block == i)
-                rates = self._parts.rates_at(at, block.cells)
-                found[i] = at, self._estimate(block, rates)
-        return found
+    def _together(self) -> dict[int, PairEstimates]:
+        """Estimates of all rates of each block that is estimated as a whole."""
+        _, of_rates, _ = self._rates
+        return {
+            i: self._estimate(block, np.flatnonzero(of_rates == i))
+            for i, block in enumerate(self.compiled.pair_blocks)
+            if block.n_parts <= MAX_PARTS
+        }
 
-    def _one_by_one(self, coefficients: Float) -> list[PairSums]:
-        """Estimate a sum of pair rates, those of each class by themselves."""
-        sums, nothing = [], np.zeros(1)
-        used = np.flatnonzero(coefficients)
-        for i in np.unique(self._parts.block[used]):
-            at, block = used[self._parts.block[used] == i], self.compiled.pair_blocks[i]
-            estimates = self._estimate(block, self._parts.rates_at(at, block.cells))
-            sums.append(estimates.sums(coefficients[None, at], nothing))
-        return sums
-
-    def _estimate(self, block: PairBlock, rates: PairRates) -> PairEstimates:
+    def _estimate(self, block: PairBlock, at: Codes) -> PairEstimates:
         """Estimate pair rates of a block, after cells are merged that all rates take alike."""
         view = self.cells.views[block.view]
-        alike, merged = np.unique(np.concatenate(rates), axis=1, return_inverse=True)
-        merged[~np.concatenate(rates).any(axis=0)] = -1
+        sides = np.concatenate([inside[at][:, block.cells] for inside in self._rates[0]])
+        alike, merged = np.unique(sides, axis=1, return_inverse=True)
+        merged[~sides.any(axis=0)] = -1
         position = np.full(len(view), -1)
         position[block.cells - view.cells.start] = merged
         codes = position[view.small_codes]
@@ -746,15 +569,15 @@ def pair_p_values(compiled: LinearConstraints, cells: Cells, functionals: Float)
         One where a functional is undefined; zero for other constraints, and for those that no
         scores violate.
     """
-    p = np.zeros(len(compiled.constraints))
-    rows = _PairRows.of(compiled, cells)
+    p, sizes = np.zeros(len(compiled.constraints)), CellCounts.undecided(cells)
     room = compiled.b - compiled.rows_of(np.nan_to_num(functionals))
-    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
-        if constraint.is_pair and not constraint.is_always_met:
-            of_rows = [
-                pair_p_value(rows.cells, *rows.sum_of(i), float(room[i])) for i in rows.of_owner(j)
-            ]
-            p[j] = 1.0 if np.isnan(functionals[span]).any() else max(of_rows, default=0.0)
+    for j, rows, sums, _ in _rows_of_pairs(compiled):
+        of_rows = [
+            pair_p_value(sizes, *of_row, float(room[i]))
+            for i, of_row in zip(rows, sums, strict=True)
+        ]
+        is_undefined = np.isnan(functionals[compiled.spans[j]]).any()
+        p[j] = 1.0 if is_undefined else max(of_rows, default=0.0)
     return p
 
 
@@ -763,7 +586,8 @@ def rows_to_certify(compiled: LinearConstraints, cells: Cells, delta: float) -> 
 
     The best scores are those whose pair rates leave most room on all rows of the constraint: a
     linear programme over pair rates between zero and one. With as many rows in all, in the shares
-    of these, the deviations at `delta` fit that room.
+    of these, the deviations at `delta` fit that room: they shrink with the root of the number of
+    rows, if the sizes of all sets grow alike.
 
     Parameters
     ----------
@@ -778,41 +602,31 @@ def rows_to_certify(compiled: LinearConstraints, cells: Cells, delta: float) -> 
         Whole numbers; infinite where no number of rows is enough, and zero for other constraints,
         for those that no scores violate, and for those whose groups have no rows.
     """
-    needed = np.zeros(len(compiled.constraints))
-    rows = _PairRows.of(compiled, cells)
-    for j, constraint in enumerate(compiled.constraints):
-        own = rows.of_owner(j)
-        if constraint.is_pair and not constraint.is_always_met and own.size:
-            deviations = [pair_deviation(rows.cells, *rows.sum_of(i), delta) for i in own]
-            share = _find_room(rows.coefficients[own], compiled.b[own], np.array(deviations))
-            needed[j] = rows_needed(len(cells.rows), 1.0, share)
+    needed, sizes = np.zeros(len(compiled.constraints)), CellCounts.undecided(cells)
+    for j, rows, sums, coefficients in _rows_of_pairs(compiled):
+        if rows.size:
+            deviations = np.array([pair_deviation(sizes, *of_row, delta) for of_row in sums])
+            share = _find_room(coefficients, compiled.b[rows], deviations)
+            needed[j] = ceil(len(cells.rows) * (1.0 / share) ** 2) if share > 0.0 else inf
     return needed
 
 
-@dataclass(frozen=True, eq=False)
-class _PairRows:
-    """Rows of constraints as sums of distinct pair rates."""
+def _rows_of_pairs(
+    compiled: LinearConstraints,
+) -> Iterator[tuple[int, Codes, list[tuple[PairRates, Float]], Any]]:
+    """List the rows of each constraint on pair rates that some scores violate.
 
-    compiled: LinearConstraints
-    parts: PairParts
-    cells: Any  # Sizes of the cells.
-    coefficients: Any  # Coefficients of the rates in each row, csr_array (m, n_rates).
-
-    @classmethod
-    def of(cls, compiled: LinearConstraints, cells: Cells) -> _PairRows:
-        """List the pair rates of each row of constraints."""
-        parts = PairParts.of(compiled)
-        coefficients = sparse.csr_array(compiled.R @ parts.coefficients)
-        return cls(compiled, parts, sizes_of(cells), coefficients)
-
-    def of_owner(self, j: int) -> Codes:
-        """Find the rows of a constraint that are known."""
-        return np.flatnonzero((self.compiled.owner == j) & self.compiled.is_known)
-
-    def sum_of(self, i: int) -> tuple[PairRates, Float]:
-        """Find the pair rates of a row, and their coefficients."""
-        row = self.coefficients[[i]]
-        return self.parts.rates_at(row.indices), row.data
+    These are the positions of the constraint and of its known rows, the pair rates of each row
+    with their coefficients, and the coefficients of all rates in these rows.
+    """
+    rates, _, of_functionals = _list_pair_rates(compiled)
+    every = sparse.csr_array(compiled.R @ of_functionals)
+    for j, constraint in enumerate(compiled.constraints):
+        if constraint.is_pair and not constraint.is_always_met:
+            rows = np.flatnonzero((compiled.owner == j) & compiled.is_known)
+            found = [every[[i]] for i in rows]
+            sums = [(PairRates(*(x[row.indices] for x in rates)), row.data) for row in found]
+            yield j, rows, sums, every[rows]
 
 
 def _find_room(coefficients: Any, bounds: Float, deviations: Float) -> float:
@@ -823,8 +637,7 @@ def _find_room(coefficients: Any, bounds: Float, deviations: Float) -> float:
     """
     if not np.isfinite(deviations).all():
         return 0.0
-    of_factor: Any = sparse.csr_array(deviations[:, None])
-    left = sparse.hstack([coefficients, of_factor]).tocsr()
+    left = sparse.hstack([coefficients, sparse.csr_array(deviations[:, None])]).tocsr()
     cost = np.append(np.zeros(coefficients.shape[1]), -1.0)
     limits = [(0.0, 1.0)] * coefficients.shape[1] + [(0.0, inf)]
     found = optimize.linprog(cost, A_ub=left, b_ub=bounds, bounds=limits)

@@ -13,7 +13,8 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.intervals import (
     CalibrationIntervals,
-    LossIntervals,
+    MeanIntervals,
+    SampledIntervals,
     constraint_intervals,
     functional_intervals,
 )
@@ -78,14 +79,14 @@ class Sampled(NamedTuple):
         level: float = 0.95,
     ) -> Sampled:
         """Fill in the intervals of all that counts do not tell."""
-        found = self
+        kinds: list[SampledIntervals] = []
         if scored.loss is not None or any(c.has_costs_of_amounts for c in compiled.constraints):
-            of_losses = LossIntervals(cells, compiled, scored.decided, scored.loss, level)
-            found = Sampled(*of_losses.complete(functionals, *found))
+            kinds.append(MeanIntervals(cells, compiled, scored.decided, scored.loss))
         if scored.margin is not None:
-            of_pairs = PairIntervals(cells, compiled, scored.margin, level)
-            found = Sampled(*of_pairs.complete(*found))
+            kinds.append(PairIntervals(cells, compiled, scored.margin))
         if scored.probability is not None:
-            of_errors = CalibrationIntervals(cells, compiled, scored.probability, level)
-            found = Sampled(*of_errors.complete(functionals, *found))
+            kinds.append(CalibrationIntervals(cells, compiled, scored.probability))
+        found = self
+        for kind in kinds:
+            found = Sampled(*kind.complete(functionals, *found, level))
         return found

@@ -1,10 +1,12 @@
 """The benchmark of many machines deals every row once, and tells equal models from others."""
 
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from networks import run_on_collective
 
 from gbm_constrained import ConstrainedXGBClassifier
 
@@ -87,3 +89,33 @@ def test_two_processes_agree_with_one_on_few_values():
     other = ConstrainedXGBClassifier(**fits.parameters("train", n_estimators=4))
     other.fit(X, TABLE.y, sensitive_features={"group": TABLE.group})
     assert benchmark.compare(other, one, X)["same_multipliers"] == 0.0
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_calls_bytes_and_seconds_are_counted(barrier):
+    def work(communicator):
+        measured = fits.MeasuredCommunicator(communicator, barrier=barrier)
+        total = measured.sum(np.ones((12, 2)))
+        measured.gather("abc")
+        assert (measured.rank, measured.size) == (communicator.rank, 2)
+        assert measured.holds_all_rows is False
+        np.testing.assert_array_equal(total, 2 * np.ones((12, 2)))
+        return measured.n_calls, measured.n_bytes, measured.seconds
+
+    for n_calls, n_bytes, seconds in run_on_collective(work, 2):
+        assert n_calls == 2
+        assert 12 * 2 * 8 + 3 < n_bytes < 12 * 2 * 8 + 50
+        assert 0 < seconds < 5
+
+
+def test_a_barrier_leaves_out_the_wait_for_a_slow_machine():
+    def work(communicator, barrier):
+        measured = fits.MeasuredCommunicator(communicator, barrier=barrier)
+        time.sleep(0.4 * communicator.rank)
+        measured.sum(np.ones(3))
+        return measured.seconds
+
+    waiting = run_on_collective(lambda c: work(c, barrier=False), 2)
+    free = run_on_collective(lambda c: work(c, barrier=True), 2)
+    assert waiting[0] > 0.3
+    assert free[0] < 0.2

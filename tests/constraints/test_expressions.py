@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import operator
 import pickle
 
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import gbm_constrained as gc
+from gbm_constrained.metrics import g_mean
 
 MASK = np.array([True, False, True, True, False])
 OLD = [0, 1, 1, 0, 1]
@@ -216,3 +218,22 @@ def test_bounds_are_searched_over(Classifier):
     assert search.best_params_["constraints"] in [*grid, None, gc.fnr() <= 0.3]
     assert "fnr() <= 0.3" in repr(model.set_params(constraints=[gc.fnr() <= 0.3]))
     assert clone(model).constraints == [gc.fnr() <= 0.3]
+
+
+SUMS = [operator.add, operator.sub]
+NUMBERS = [2, 2.0, np.float64(2.0), np.array([1.0, 2.0])]
+CASES = [(operate, other) for operate in SUMS for other in (*NUMBERS, gc.recall())]
+CASES += [(operate, n) for operate in (operator.mul, operator.truediv) for n in NUMBERS]
+REMEDIES = {
+    gc.precision(): "Bound each by itself",
+    gc.ratio(gc.tpr(), by="sex"): "Bound each by itself",
+    g_mean(): "give a function of the confusion matrix",
+}
+
+
+@pytest.mark.parametrize("value", REMEDIES, ids=str)
+@pytest.mark.parametrize(("operate", "other"), CASES)
+def test_operators_are_refused_on_both_sides(value, operate, other):
+    for left, right in ((value, other), (other, value)):
+        with pytest.raises(TypeError, match=f"cannot be combined: .*{REMEDIES[value]}"):
+            operate(left, right)

@@ -54,17 +54,11 @@ RULES = [
 
 
 @pytest.mark.parametrize(("rule", "printed", "text"), RULES)
-def test_printing_and_text(rule, printed, text):
+def test_printing_text_and_pickles(rule, printed, text):
     assert str(rule) == printed
     assert paste(rule) == parse_constraint(format_constraint(rule)) == rule
     assert parse_constraint(text) == rule
-
-
-@pytest.mark.parametrize(("rule", "printed", "text"), RULES)
-def test_rules_are_values(rule, printed, text):
-    again = pickle.loads(pickle.dumps(rule))
-    assert again == rule
-    assert hash(again) == hash(rule)
+    assert hash(pickle.loads(pickle.dumps(rule))) == hash(rule)
     assert rule.is_pair
     assert rule.is_of_scores
     assert not rule.is_of_predictions

@@ -90,8 +90,12 @@ RATES = {
     "wins": (gc.wins(over=OLD), lambda r: mean((r.d == r.y) & (r.old != r.y))),
     "losses": (gc.losses(to=OLD), lambda r: mean((r.d != r.y) & (r.old == r.y))),
 }
-# Functions that take rates; test_expressions and test_gaps have them.
-COMPARISONS = {"each", "gap", "gap_norm", "ratio"}
+# Comparisons of rates (test_expressions, test_gaps), and values of scores and of predicted numbers
+# (test_pair_rates, test_calibration, test_row_means, test_costs).
+ELSEWHERE = {
+    "auc", "calibration_error", "cost", "coverage", "cross_auc", "each", "gap", "gap_norm",
+    "mean_loss", "mean_prediction", "mean_rank", "mean_residual", "ratio", "share_above",
+}  # fmt: skip
 EVERY_RATE = pytest.mark.parametrize("text", RATES)
 
 
@@ -110,7 +114,7 @@ class Fixed:
 def test_the_table_has_every_rate():
     written = inspect.getsource(sys.modules[__name__])
     missing = [name for name in rates.__all__ if f"gc.{name}(" not in written]
-    assert set(missing) == COMPARISONS
+    assert set(missing) == ELSEWHERE
 
 
 @EVERY_RATE

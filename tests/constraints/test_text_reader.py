@@ -225,7 +225,7 @@ def anything(text):
     for constraint in found:
         assert isinstance(constraint, gc.Constraint)
         assert math.isfinite(constraint.bound)
-        assert all(math.isfinite(a) for rate in constraint.rates for a in rate.coefficients)
+        assert all(math.isfinite(a) for rate in constraint.rates for a, _ in rate.terms)
         assert gc.parse_constraint(gc.format_constraint(constraint)) == constraint
 
 

@@ -1,13 +1,30 @@
-"""Training rows and those of further data sets as one table."""
+"""Training rows with those of further data sets, targets, and partitions into cells."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import pytest
+from random_rows import N, decisions, draw, measure, some_constraints
 from scipy import sparse
 
-from gbm_constrained.data.fit_data import CombinedRows, encode
+import gbm_constrained as gc
+from gbm_constrained.constraints.rates import (
+    coverage,
+    mean_loss,
+    mean_prediction,
+    row_functions_of,
+)
+from gbm_constrained.constraints.selectors import Mask, dataset
+from gbm_constrained.data.fit_data import (
+    CombinedRows,
+    FitArguments,
+    TargetData,
+    check_targets,
+    encode,
+)
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.problem.compiler import compile_constraints
 
 X = np.arange(12.0).reshape(6, 2)
 
@@ -58,9 +75,9 @@ def test_weights_of_other_rows():
     """One in rates; that of the average training row in the distance of scores."""
     stack = stacked(X, {"monitor": U})
     weight = np.arange(6.0)
-    np.testing.assert_array_equal(stack.with_ones(weight), [*weight, 1, 1])
-    np.testing.assert_array_equal(stack.with_mean(weight), [*weight, 2.5, 2.5])
-    assert stack.with_ones(None) is stack.with_mean(None) is None
+    np.testing.assert_array_equal(stack.extend(weight, 1.0), [*weight, 1, 1])
+    np.testing.assert_array_equal(stack.extend(weight), [*weight, 2.5, 2.5])
+    assert stack.extend(None, 1.0) is stack.extend(None) is None
     column = stacked(X, {"monitor": U}, weight[:, None])
     np.testing.assert_array_equal(column.sample_weight, [*weight, 0, 0])
 
@@ -74,7 +91,7 @@ def test_without_data_sets_nothing_is_touched(datasets):
     assert stack.sample_weight is weight
     assert stack.names == ()
     assert stack.sizes == [6]
-    assert stack.with_ones(np.ones(6)).size == 6
+    assert stack.extend(np.ones(6), 1.0).size == 6
     stack.refuse_with(init_score=np.ones(6))
 
 
@@ -253,3 +270,185 @@ def test_values_of_rows_that_data_sets_lack_are_refused():
         ValueError, match=r"init_score cannot be given together with datasets=\['m"
     ):
         stack.refuse_with(init_score=np.ones(6))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [1, 2, 3],
+        np.array([1, 2, 3], dtype=np.float32),
+        pd.Series([1.0, 2.0, 3.0]),
+        np.array([[1.0], [2.0], [3.0]]),
+        np.array(["1", "2", "3"]),
+    ],
+)
+def test_targets_are_read_as_numbers(y):
+    found = check_targets(y)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([1.0, np.inf], "y is inf in row 1: drop those rows, or clip them"),
+        (["low", "high"], "y holds 'low', which is no number: a regressor needs numbers"),
+        (np.ones((3, 2)), "y"),
+        ([1.0, np.nan], "y"),
+    ],
+)
+def test_refused_targets(y, message):
+    with pytest.raises(ValueError, match=message):
+        check_targets(y)
+
+
+def make(rules, datasets=None, n=6, **given):
+    X = np.arange(float(n))[:, None]
+    return TargetData.of(FitArguments(X, np.arange(1.0, n + 1), datasets=datasets, **given), rules)
+
+
+def test_functions_stand_in_the_place_of_classes():
+    rules = [mean_prediction() <= 1, mean_loss() <= 1, mean_loss() >= 0.1, coverage() >= 0.5]
+    data = make(rules)
+    assert data.classes.tolist() == [function.key for function in row_functions_of(rules)]
+    assert len(data.classes) == 3
+    np.testing.assert_array_equal(data.y, 0)
+    np.testing.assert_array_equal(data.targets, np.arange(1.0, 7.0))
+    assert data.columns == 1
+    assert make([]).classes.size == 1
+
+
+def test_further_rows_have_targets_or_none():
+    X = np.zeros((2, 1))
+    rules = [
+        mean_prediction(on=dataset("new")) <= 1,
+        mean_loss(on=dataset("known")) <= 1,
+    ]
+    data = make(rules, {"new": X, "known": (X, [7.0, 8.0])})
+    np.testing.assert_array_equal(data.targets, [1, 2, 3, 4, 5, 6, 0, 0, 7, 8])
+    np.testing.assert_array_equal(data.rows.y, [0] * 6 + [-1] * 2 + [0] * 2)
+
+
+def test_further_targets_of_another_length_are_refused():
+    rules = [mean_loss(on=dataset("known")) <= 1]
+    message = r"datasets\['known'\] has 2 rows of features and 3 targets"
+    with pytest.raises(ValueError, match=message):
+        make(rules, {"known": (np.zeros((2, 1)), [1.0, 2.0, 3.0])})
+    with pytest.raises(ValueError, match=r"y of datasets\['known'\] is inf in row 0"):
+        make(rules, {"known": (np.zeros((2, 1)), [np.inf, 1.0])})
+
+
+def test_losses_of_rows_without_targets_are_refused():
+    from gbm_constrained.problem.compiler import compile_constraints
+
+    rules = [mean_loss(on=dataset("new")) <= 1]
+    with pytest.raises(ValueError, match="new"):
+        compile_constraints(rules, make(rules, {"new": np.zeros((2, 1))}).rows)
+
+
+def test_evaluation_rows_are_encoded_alike():
+    rules = [gc.gap(mean_loss(), by="group", min_group_size=1) <= 1]
+    group = np.array(list("aabbab"))
+    data = make(rules, sensitive_features={"group": group})
+    rows = data.evaluation_rows("eval", np.zeros((2, 1)), [5.0, 6.0], None, {"group": ["b", "a"]})
+    np.testing.assert_array_equal(rows.y, 0)
+    assert rows.classes.tolist() == data.classes.tolist()
+    with pytest.raises(ValueError, match="y of eval"):
+        data.evaluation_rows("eval", np.zeros((2, 1)), [5.0, np.nan])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_small_and_large_numbers_of_cells_are_summed_alike(n_classes, dtype):
+    """The two ways of summing by cell agree: idle masks make more cells, and other sums."""
+    y, margin, weight, masks = draw(n_classes, n=3000, seed=4)
+    idle = np.random.default_rng(4).random((3, 3000)) < 0.5
+    few = some_constraints(n_classes, [masks[0], masks[0]])
+    many = [*few, *(gc.error_rate(on=mask) <= 0.1 for mask in idle)]
+    assert n_cells(few, y, n_classes) <= 12
+    assert n_cells(many, y, n_classes) > 12
+    tables = [
+        measure(constraints, y, margin.astype(dtype), weight, dtype=dtype)[: len(few)]
+        for constraints in (few, many)
+    ]
+    np.testing.assert_allclose(*tables, rtol=1e-6 if dtype == np.float32 else 1e-12)
+
+
+def n_cells(constraints, y, n_classes):
+    return len(compile_constraints(constraints, Rows(y, np.arange(n_classes)))[0])
+
+
+def test_more_cells_than_a_byte_can_number():
+    """Eight masks make 512 cells; their sums are right and add up to those of the rows."""
+    rng = np.random.default_rng(5)
+    y, margin, weight, _ = draw(2, n=4000, seed=5)
+    masks = rng.random((8, 4000)) < 0.5
+    constraints = [gc.error_rate(on=mask) <= 0.1 for mask in masks]
+    cells, _ = compile_constraints(constraints, Rows(y, np.arange(2), weight))
+    assert len(cells) == 512
+    sums = cells.sum_by_cell(margin, slice(0, 4000))
+    expected = [margin[cells.codes == c].sum() for c in range(512)]
+    np.testing.assert_allclose(sums, expected, atol=1e-12)
+    found = measure(constraints, y, margin, weight)
+    wrong = (decisions(margin) != y) * weight
+    np.testing.assert_allclose(found, masks @ wrong / (masks @ weight), rtol=1e-12)
+
+
+def test_the_sum_of_a_block_is_that_of_its_rows_alone():
+    y, _, weight, masks = draw(3, seed=6)
+    rule = gc.error_rate(on=masks[0]) <= 0.1
+    cells, _ = compile_constraints([rule], Rows(y, np.arange(3), weight))
+    parts = [cells.sum_by_cell(weight[s], s) for s in (slice(0, 17), slice(17, N))]
+    np.testing.assert_allclose(sum(parts), cells.weight, rtol=1e-12)
+
+
+def test_cells_are_the_rows_that_share_label_and_masks():
+    """Each combination has one cell, whether a row is in it or not."""
+    y, _, weight, masks = draw(3, seed=7)
+    constraints = [gc.error_rate(on=masks[0]) <= 0.1, gc.class_error(0, on=masks[1]) <= 0.1]
+    constraints.append(gc.log_loss(on=masks[0]) <= 0.1)
+    cells, _ = compile_constraints(constraints, Rows(y, np.arange(3), weight))
+    assert len(cells) == 3 * 2 * 2
+    (view,) = cells.views
+    keys = [Mask.from_array(mask) for mask in masks]
+    assert set(view.levels) == {"label", *keys}
+    for i, c in enumerate(cells.codes):
+        assert cells.labels[c] == y[i]
+        assert [bool(view.levels[key][c]) for key in keys] == masks[:, i].tolist()
+    attributes = {
+        (cells.labels[c], *(bool(view.levels[key][c]) for key in keys)) for c in range(len(cells))
+    }
+    assert len(attributes) == len(cells)
+    np.testing.assert_allclose(cells.weight, np.bincount(cells.codes, weight, len(cells)))
+    assert cells.count.tolist() == np.bincount(cells.codes, minlength=len(cells)).tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 1001])
+def test_the_size_of_a_mask_is_its_number_of_rows(n):
+    """Bits beyond the last row do not count."""
+    rows = np.random.default_rng(n).random(n) < 0.4
+    packed = bytearray(Mask.from_array(rows).packed)
+    assert Mask(bytes(packed), n).size == rows.sum()
+    if n % 8:
+        packed[-1] |= 1
+    mask = Mask(bytes(packed), n)
+    assert mask.size == rows.sum()
+    assert mask.to_array().tolist() == rows.tolist()
+
+
+def test_a_mask_given_twice_adds_no_cells():
+    y, *_, masks = draw(2)
+    one = [gc.error_rate(on=masks[0]) <= 0.1]
+    two = [*one, gc.fnr(on=masks[0].copy()) <= 0.2]
+    for constraints in (one, two, [*one, *two]):
+        cells, _ = compile_constraints(constraints, Rows(y, np.arange(2)))
+        assert len(cells) == 4
+    cells, _ = compile_constraints([gc.error_rate(on=(masks[0], masks[0])) <= 0.1], cells.rows)
+    assert len(cells) == 4
+
+
+def test_cells_without_rows_change_nothing():
+    """A mask that is a class leaves half of the combinations empty."""
+    y, margin, weight, _ = draw(2, seed=8)
+    found = measure([gc.error_rate(on=y == 1) <= 0.1, gc.fnr() <= 0.1], y, margin, weight)
+    assert found[0] == pytest.approx(found[1], rel=1e-14)

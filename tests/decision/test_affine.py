@@ -1,4 +1,4 @@
-"""Scale and shift of a regressor's scores, against a search of all maps."""
+"""Maps of scores: scale and shift of regressors, and of probabilities."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from predicted_rows import hold_out
+from scipy.special import expit
 
 import gbm_constrained as gc
+from gbm_constrained.data.rows import Rows
+from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.regression import (
     Affine,
     Criterion,
     choose_affine,
+    choose_map,
     credible_rows,
     standard_errors,
 )
+from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.losses import RegressionObjective
 
 
@@ -111,7 +116,7 @@ def test_no_map_of_a_grid_is_better(seed, first, second):
     if (rows.measure_scores(score)[1] <= 0.0).all():
         assert choice.affine.is_identity
         return
-    criterion = Criterion.of(rows, score)
+    criterion = Criterion.from_rows(rows, score)
     found = [(loss - 1e-3, violations)]
     for scale in np.linspace(0.0, 1.4, 8):
         for shift in np.linspace(-1.0, 1.0, 9):
@@ -180,3 +185,38 @@ def test_constant_scores_have_a_map():
     targets = np.arange(50.0)
     choice = choose_affine(hold_out(targets, [gc.mean_prediction() >= 21.0]), np.full(50, 20.0))
     assert choice.affine(np.array([20.0]))[0] >= 21.0 - 1e-9
+
+
+def draw_scores(n=20_000):
+    """Rows whose scores are half of their log-odds, less one quarter."""
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(size=n) * 2.0
+    y = (rng.random(n) < expit(log_odds)).astype(int)
+    return y, log_odds / 2.0 - 0.25
+
+
+def held_out(y, *rules):
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
+    return EvaluationSet(cells, compiled, "held out")
+
+
+def test_the_map_is_that_of_maximum_likelihood():
+    y, margin = draw_scores()
+    found = choose_map(held_out(y, gc.calibration_error() <= 0.03, gc.auc() >= 0.9), margin)
+    assert found.scale == pytest.approx(2.0, abs=0.06)  # A standard error is 0.02.
+    assert found.shift == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.parametrize("rule", [gc.calibration_error() <= 0.5, gc.auc() >= 0.99])
+def test_scores_stay_where_no_calibration_error_is_above_its_bound(rule):
+    y, margin = draw_scores(500)
+    assert choose_map(held_out(y, rule), margin).is_identity
+
+
+def test_scores_of_maximum_likelihood_stay_though_the_error_is_above_its_bound():
+    y, margin = draw_scores(4000)
+    rows = held_out(y, gc.calibration_error() <= 0.001)
+    mapped = choose_map(rows, margin)(margin)
+    assert rows.violations(mapped).max() > 0.0
+    again = choose_map(rows, mapped)
+    np.testing.assert_allclose(again(mapped), mapped, atol=1e-3)

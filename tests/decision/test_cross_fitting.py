@@ -152,10 +152,7 @@ def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, 
     """
     X, y, sex = table[0], table[1]["binary"], table[2]
     weight = np.random.default_rng(1).exponential(size=y.size) if weighted else None
-    rules = [
-        gc.fnr() <= 0.1,
-        gc.gap(gc.selection_rate(), by="sex", small_groups="hold") <= 0.3,
-    ]
+    rules = [gc.fnr() <= 0.1, gc.gap(gc.selection_rate(), by="sex", small_groups="hold") <= 0.3]
     model = make(library, rules)
     model.fit(X, y, sample_weight=weight, sensitive_features={"sex": sex})
     fit, choice = conclusions[0].fit, conclusions[0].choice

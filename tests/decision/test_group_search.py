@@ -12,7 +12,7 @@ from shift_problems import Problem, random, seeds
 
 import gbm_constrained as gc
 from gbm_constrained.decision.groups import GroupThresholds
-from gbm_constrained.decision.search import GroupSearch, best_pair
+from gbm_constrained.decision.search import best_pair, search_group_thresholds
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
@@ -54,7 +54,9 @@ def every_threshold(problem, cells, compiled, groups):
 
 def search(problem, cells, compiled, groups):
     common = np.zeros(groups.max() + 1)
-    return GroupSearch(problem.margin, cells, compiled, groups, common).find(compiled.b)
+    return search_group_thresholds(problem.margin, cells, compiled, groups, common).find(
+        compiled.b
+    )
 
 
 @random(25)
@@ -114,7 +116,7 @@ def test_three_groups_by_trying_all():
 def test_both_searches_of_a_pair_agree(seed):
     """Rates that rise or fall have a faster search than all pairs, whose error is the same."""
     problem, cells, compiled, groups = problem_of(seed, 60, 2, "tpr", 0.1)
-    of_pairs = GroupSearch(problem.margin, cells, compiled, groups, np.zeros(2))
+    of_pairs = search_group_thresholds(problem.margin, cells, compiled, groups, np.zeros(2))
     first, second = of_pairs.tables
     assert first.is_monotone
     assert second.is_monotone
@@ -133,7 +135,9 @@ def test_rows_of_no_group_keep_the_common_threshold():
     problem, cells, compiled, groups = problem_of(3, 80, 2, "selection", 0.1)
     groups = np.where(np.arange(80) < 10, -1, groups)
     common = np.full(2, 0.4)
-    found = GroupSearch(problem.margin, cells, compiled, groups, common).find(compiled.b)
+    found = search_group_thresholds(problem.margin, cells, compiled, groups, common).find(
+        compiled.b
+    )
     shift = np.where(groups < 0, 0.4, found.values[groups])
     error, violation = measure(cells, compiled, (problem.margin + shift > 0).astype(int))
     assert violation <= 1e-12

@@ -9,17 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import BOTH, quiet
-from prefix_problem import (
-    LENGTHS,
-    ROUNDS,
-    RULES,
-    first,
-    functionals,
-    make,
-    plain,
-    split,
-    values,
-)
+from prefix_problem import LENGTHS, ROUNDS, RULES, first, functionals, make, plain, split, values
 from references import solve_mixture
 
 import gbm_constrained as gc

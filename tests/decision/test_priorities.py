@@ -209,7 +209,7 @@ def test_room_is_left_by_what_is_met_before_a_priority_that_is_not():
     priorities = [1, 1, 2, 2, 3]
     rules = [(gc.selection_rate() <= 0.1 + 0.1 * p).with_priority(p) for p in priorities]
     cells, compiled = compile_constraints(rules, Rows(y, np.array([0, 1])))
-    levels = PriorityLevels.of(compiled, cells)
+    levels = PriorityLevels.from_constraints(compiled, cells)
     for violations, expected in (
         ([-0.1, 0.0, 0.2, -0.1, 0.0], [1, 1, 0, 0, 0]),
         ([0.1, 0.0, 0.2, -0.1, 0.0], [0, 1, 0, 0, 0]),
@@ -224,7 +224,9 @@ def test_room_is_left_by_what_is_met_before_a_priority_that_is_not():
 def test_prices_rise_tenfold_with_each_priority_before():
     y, _ = budget_rows(40, 0.3)
     rules = [(gc.fpr() <= 0.1).with_priority(7, weight=2.0), gc.fnr() <= 0.1]
-    levels = PriorityLevels.of(*compile_constraints(rules, Rows(y, np.array([0, 1])))[::-1])
+    levels = PriorityLevels.from_constraints(
+        *compile_constraints(rules, Rows(y, np.array([0, 1])))[::-1]
+    )
     assert levels.price_rows(np.array([0.1, 0.3])) == pytest.approx(0.1 * 2.0 + 10.0 * 0.3)
     assert levels.price_rows(np.array([-0.1, -0.3])) == 0.0
 

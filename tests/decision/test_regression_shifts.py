@@ -33,7 +33,7 @@ def draw(seed=0, n=300, n_groups=2):
 
 def choose(rows, score):
     """The choice among shifts of scores as they are, and the units of violations."""
-    criterion = Criterion.of(rows, score)
+    criterion = Criterion.from_rows(rows, score)
     common = choose_affine(rows, score, criterion.pick_map, has_scale=False)
     return choose_among_shifts(rows, score, common, criterion), criterion.errors
 
@@ -107,7 +107,7 @@ def test_prices_of_contradictory_constraints_are_worth_the_price_of_a_violation(
 
 def prices(rows, score):
     """Multipliers of shifts of groups, in the units of these scores."""
-    return find_prices(rows, score, Criterion.of(rows, score))
+    return find_prices(rows, score, Criterion.from_rows(rows, score))
 
 
 @random(10)
@@ -236,7 +236,7 @@ def test_a_common_scale_stands_beside_the_shifts_where_it_helps():
     targets, score, group = draw()
     rows = hold_out(targets, [gc.each(gc.mean_loss(), by="g") <= 1.15], group)
     flat = 0.5 * score
-    criterion = Criterion.of(rows, flat)
+    criterion = Criterion.from_rows(rows, flat)
     common = choose_affine(rows, flat, criterion.pick_map)
     choice = choose_among_shifts(rows, flat, common, criterion)
     without, _ = choose(rows, flat)

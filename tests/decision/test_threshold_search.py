@@ -59,7 +59,7 @@ def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, pe
     assert found.is_feasible == (excess == 0.0)
     total = found.violation if penalty is None else found.error + penalty * found.violation
     assert found.loss == total
-    assert found.uncalibrated == ()
+    assert found.ignored == ()
     best_excess, best_error, size, _ = every_threshold(problem, cells, compiled, penalty=penalty)
     assert found.violation == pytest.approx(best_excess, abs=1e-10)
     assert found.error == pytest.approx(best_error, abs=1e-10)
@@ -246,12 +246,12 @@ def test_rows_with_losses_are_left_out_and_told(k):
     alone = best_shift(problem.margin, *problem.compiled([rate]))
     both = best_shift(problem.margin, *problem.compiled([loss, rate]))
     np.testing.assert_array_equal(both.value, alone.value)
-    assert both.uncalibrated == (0,)
+    assert both.ignored == (0,)
     assert np.isnan(both.functionals[0])
     assert both.functionals[1] == pytest.approx(alone.functionals[0], abs=1e-12)
     only = best_shift(problem.margin, *problem.compiled([loss]))
     assert not only.value.any()
-    assert only.uncalibrated == (0,)
+    assert only.ignored == (0,)
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -268,7 +268,7 @@ def test_rows_that_these_rows_do_not_tell_of_are_left_out(k):
         found.value, best_shift(problem.margin[kept], *alone, penalty=10.0).value
     )
     assert found.is_feasible
-    assert found.uncalibrated == (0,)
+    assert found.ignored == (0,)
     only = problem.compiled(rules[:1])[1].on(problem.compiled(rules[:1])[0].take(kept))
     untold = best_shift(problem.margin[kept], problem.compiled(rules[:1])[0].take(kept), only)
     assert not untold.value.any()

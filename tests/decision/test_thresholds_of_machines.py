@@ -12,10 +12,10 @@ from tabled_rows import Dealt
 import gbm_constrained as gc
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.groups import GroupThresholds
-from gbm_constrained.decision.histograms import MarginTable
+from gbm_constrained.decision.histograms import list_thresholds
 from gbm_constrained.decision.search import (
     ShiftSearch,
-    shift_for_share,
+    match_selection_rate,
     spread_thresholds,
     threshold_curve,
 )
@@ -30,7 +30,7 @@ def assert_same(found, other):
     np.testing.assert_allclose(found.violation, other.violation, **EXACT)
     np.testing.assert_allclose(found.functionals, other.functionals, **EXACT)
     assert found.is_feasible == other.is_feasible
-    assert found.uncalibrated == other.uncalibrated
+    assert found.ignored == other.ignored
 
 
 CASES = {
@@ -128,10 +128,10 @@ def test_a_share_is_reached_where_a_sort_reaches_it(seed, n, share, is_reached, 
     weight[0] = 1.0
     if is_reached:
         share = weight[margin > problem.rng.normal()].sum() / weight.sum()
-    expected = shift_for_share(margin, share, weight)
+    expected = match_selection_rate(margin, share, weight)
 
     def work(communicator, index):
-        return shift_for_share(margin[index], share, weight[index], communicator)
+        return match_selection_rate(margin[index], share, weight[index], communicator)
 
     for of_ranks in problem.on_machines(work):
         for found in of_ranks:
@@ -256,7 +256,7 @@ def test_entries_count_all_rows():
 
     def work(communicator, index):
         cells, _ = problem.compiled([gc.fpr() <= 0.2], index, communicator)
-        return MarginTable.of(problem.margin[index], cells)
+        return list_thresholds(problem.margin[index], cells)
 
     for of_ranks in problem.on_machines(work):
         for table in of_ranks:

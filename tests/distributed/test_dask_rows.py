@@ -1,5 +1,7 @@
 """Dask collections as partitions of rows, each of which is numbered by its place."""
 
+from dataclasses import replace
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -8,8 +10,8 @@ import pytest
 from clusters import dask_cluster
 from engine_ranks import table
 
-from gbm_constrained.distributed.dask import DaskRows, PlacedRows
-from gbm_constrained.distributed.ranks import join_shards, make_shard, renumber, without_rows
+from gbm_constrained.distributed.dask import DaskRows, PlacedRows, without_rows
+from gbm_constrained.distributed.ranks import join_shards, make_shard
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +22,10 @@ def client():
 
 def joined(client, rows):
     """Bring all rows together, in their order."""
-    placed = PlacedRows.of(client, rows)
+    placed = PlacedRows.from_rows(client, rows)
     (held,) = placed.assign([placed.workers[0]])
-    return join_shards([renumber(future.result(), offset) for future, offset in held])
+    shards = [(future.result(), offset) for future, offset in held]
+    return join_shards([replace(s, numbers=s.numbers + offset) for s, offset in shards])
 
 
 ROWS = table(50)
@@ -68,7 +71,7 @@ def test_empty_partitions_take_no_numbers(client):
 
 
 def test_workers_are_given_what_they_hold_and_the_rest_goes_to_the_first(client):
-    placed = PlacedRows.of(client, DaskRows(FRAME[["a"]], FRAME["y"]))
+    placed = PlacedRows.from_rows(client, DaskRows(FRAME[["a"]], FRAME["y"]))
     starts = [0, *np.cumsum(placed.lengths)[:-1]]
     workers = placed.holders()
     for worker, held in zip(workers, placed.assign(workers), strict=True):
@@ -123,4 +126,4 @@ def test_other_collections_are_refused_before_anything_is_computed(rows, error, 
 def test_partitions_of_different_lengths_are_refused(client):
     y = FRAME["y"].map_partitions(lambda part: part.iloc[1:])
     with pytest.raises(ValueError, match=r"y has 1\d rows in partition \d of the training rows"):
-        PlacedRows.of(client, DaskRows(FRAME[["a"]], y))
+        PlacedRows.from_rows(client, DaskRows(FRAME[["a"]], y))

@@ -1,4 +1,6 @@
-"""Processes that train together, and what is left when one of them fails."""
+"""Processes that train together, what is left when one of them fails, and fits on them."""
+
+from __future__ import annotations
 
 import os
 import re
@@ -11,10 +13,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import rank_functions
 from rank_functions import N_ROUNDS, Plan
+from shard_fits import QUIET, N, Problem
 
+import gbm_constrained as gc
+from gbm_constrained.distributed import fit_on_processes
 from gbm_constrained.distributed.networks import find_free_ports
 from gbm_constrained.distributed.processes import run_processes
 from gbm_constrained.exceptions import MachineError
@@ -151,24 +157,6 @@ def test_a_launcher_that_is_interrupted_leaves_no_process(library, tmp_path):
     assert not any(map(is_alive, started(tmp_path)))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([], Plan("xgboost")), "shards is empty: pass one shard for each process"),
-        (([0], Plan("catboost")), "plan.library is 'catboost': choose one of"),
-    ],
-)
-def test_bad_input_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        run_processes(rank_functions.train, *arguments)
-
-
-@pytest.mark.parametrize("limit", [0, -1, float("nan")])
-def test_a_time_limit_is_at_least_a_second(limit):
-    with pytest.raises(ValueError, match=f"time_limit is {limit}: pass at least 1 second"):
-        run_processes(rank_functions.train, [0], Plan("xgboost"), time_limit=limit)
-
-
 def test_ports_of_lightgbm_are_free_and_never_those_of_outgoing_connections():
     ports = find_free_ports("127.0.0.1", 50)
     assert len(set(ports)) == 50
@@ -176,3 +164,62 @@ def test_ports_of_lightgbm_are_free_and_never_those_of_outgoing_connections():
     held = [socket.create_server(("127.0.0.1", port)) for port in ports]
     for server in held:
         server.close()
+
+
+RULES = [gc.fpr() <= 0.08, gc.gap(gc.fpr(), by="sex") <= 0.02]
+
+
+def test_two_processes_fit_what_one_does():
+    """Also with tables, weights, and an evaluation set that moves the multipliers."""
+    problem = Problem(is_weighted=True)
+    X = pd.DataFrame(problem.X, columns=list("abcde"))
+    held = np.arange(N) % 5 == 0
+    fitted = []
+    for n_processes in (1, 2):
+        clf = gc.ConstrainedXGBClassifier(constraints=RULES, measure_on="holdout", **QUIET)
+        columns = pd.DataFrame({"sex": problem.sex})
+        found = fit_on_processes(
+            clf,
+            X[~held],
+            problem.y[~held],
+            n_processes=n_processes,
+            sample_weight=problem.weight[~held],
+            sensitive_features=columns[~held],
+            eval_set=[(X[held], problem.y[held])],
+            sample_weight_eval_set=[problem.weight[held]],
+            sensitive_features_eval_set=[columns[held]],
+            verbose=False,
+        )
+        assert found is clf
+        fitted.append(clf)
+    one, two = fitted
+    assert one.multipliers_.max() > 0.01
+    np.testing.assert_array_equal(one.multipliers_, two.multipliers_)
+    np.testing.assert_array_equal(one.predict(X), two.predict(X))
+    held_out = [model.constraint_report_["held_out"] for model in fitted]
+    np.testing.assert_array_equal(*held_out)
+
+
+REFUSED = {
+    "unknown": ({"depth": 3}, TypeError, "no argument 'depth'"),
+    "of one machine": ({"base_margin": np.zeros(N)}, ValueError, "base_margin= is not supported"),
+    "processes": ({"n_processes": N + 1}, ValueError, "more than the 2400 rows"),
+    "none": ({"n_processes": 0}, ValueError, "n_processes must be an integer"),
+    "sets": ({"sensitive_features_eval_set": [None]}, ValueError, "eval_set"),
+    "weights": ({"sample_weight": np.ones(3)}, ValueError, "sample_weight has 3 rows"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_arguments_are_refused_before_a_process_starts(name):
+    given, error, message = REFUSED[name]
+    problem = Problem()
+    clf = gc.ConstrainedXGBClassifier(constraints=RULES, **QUIET)
+    with pytest.raises(error, match=message):
+        fit_on_processes(clf, problem.X, problem.y, **{"n_processes": 2, **given})
+
+
+def test_other_classifiers_are_refused():
+    clf = gc.ConstrainedLogisticRegression(constraints=RULES)
+    with pytest.raises(TypeError, match="ConstrainedLogisticRegression"):
+        fit_on_processes(clf, np.zeros((4, 1)), np.arange(4) % 2, n_processes=2)

@@ -66,7 +66,7 @@ def fitted(frame):
 
 
 def described(frame, n_tasks=None, features=("a", "b"), **columns):
-    rows = SparkRows(FeatureColumns.of(frame, features), "y", **columns)
+    rows = SparkRows(FeatureColumns.from_dataset(frame, features), "y", **columns)
     result = train(frame, rows, Plan("xgboost", {"n_jobs": None}), n_tasks, describe)
     ranks, _, plans = pickle.loads(result.model)
     assert plans == [({"n_jobs": 1}, {})] * len(ranks)
@@ -95,7 +95,7 @@ def test_vectors_are_features_and_tasks_may_have_no_rows(frame):
 
 
 def test_an_error_of_one_task_is_what_the_user_sees(frame):
-    rows = SparkRows(FeatureColumns.of(frame, ["a"]), "y")
+    rows = SparkRows(FeatureColumns.from_dataset(frame, ["a"]), "y")
     start = time.monotonic()
     with pytest.raises(MachineError, match=r"^rank 1 of 2 \(.+\): ValueError: the costs are nega"):
         train(frame, rows, Plan("xgboost", {}, {"failure": "raise"}), 2, boost)
@@ -103,7 +103,7 @@ def test_an_error_of_one_task_is_what_the_user_sees(frame):
 
 
 def test_a_killed_task_is_named(frame):
-    rows = SparkRows(FeatureColumns.of(frame, ["a"]), "y")
+    rows = SparkRows(FeatureColumns.from_dataset(frame, ["a"]), "y")
     start = time.monotonic()
     with pytest.raises(MachineError, match=r"^rank \d of 2 .*this task of Spark was lost"):
         train(frame, rows, Plan("xgboost", {}, {"failure": "kill"}), 2, boost)
@@ -116,7 +116,7 @@ def test_a_task_that_cannot_start_says_why(frame, monkeypatch):
     elsewhere.fit = types.FunctionType(boost.__code__, vars(elsewhere), "fit")
     elsewhere.fit.__module__, elsewhere.fit.__qualname__ = "elsewhere", "fit"
     monkeypatch.setitem(sys.modules, "elsewhere", elsewhere)
-    rows = SparkRows(FeatureColumns.of(frame, ["a"]), "y")
+    rows = SparkRows(FeatureColumns.from_dataset(frame, ["a"]), "y")
     with pytest.raises(MachineError, match="ModuleNotFoundError: No module named 'elsewhere'"):
         train(frame, rows, Plan("xgboost", {}), 2, elsewhere.fit)
 

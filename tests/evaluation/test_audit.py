@@ -1,8 +1,15 @@
 """Values of audits agree with scikit-learn and with counting."""
 
+from __future__ import annotations
+
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
+from audited import Decides
+from counted_data import Data, by
+from dealt_rows import measure_deals, take_rows
 from helpers import BOTH, CLASSIFIERS
 from lightgbm import LGBMClassifier
 from sklearn import metrics
@@ -14,6 +21,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 import gbm_constrained as gc
 from gbm_constrained.cli.model_files import open_model, save_estimator
 from gbm_constrained.constraints.presets import DemographicParity, EqualizedOdds, NeymanPearson
+from gbm_constrained.evaluation.audit import bind_audited, tabulate_decisions
+from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 
 
 def value_by_hand(y, decided, sensitive, probability, weight):
@@ -226,3 +235,148 @@ def test_no_rules_leave_the_accuracy(unseen, binary):
         pd.testing.assert_series_equal(getattr(of, name).dtypes, getattr(one, name).dtypes)
     assert str(of)
     assert "No constraint was given" in of.to_html()
+
+
+def decisions(wrong, n=1000):
+    """All rows positive, the first so many missed; the negatives are right."""
+    decided = np.ones(n)
+    decided[:wrong] = 0
+    return np.ones((2 * n, 1)), np.repeat([1, 0], n), Decides(np.r_[decided, np.zeros(n)])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rule", "verdict", "satisfied"),
+    [
+        (10, gc.fnr() <= 0.05, "met", True),
+        (45, gc.fnr() <= 0.05, "met", True),
+        (55, gc.fnr() <= 0.05, "missed within sampling error", False),
+        (90, gc.fnr() <= 0.05, "missed", False),
+        (10, gc.recall() >= 0.95, "met", True),
+        (45, gc.recall() >= 0.95, "met", True),
+        (55, gc.recall() >= 0.95, "missed within sampling error", False),
+        (90, gc.recall() >= 0.95, "missed", False),
+        (0, gc.fnr() <= 0.0, "met", True),
+        (0, gc.fnr() <= 1.0, "met", True),
+    ],
+)
+def test_verdicts(wrong, rule, verdict, satisfied):
+    X, y, model = decisions(wrong)
+    of = gc.audit(model, X, y, rule)
+    assert of.frame["verdict"].tolist() == [verdict]
+    assert of.frame["satisfied"].tolist() == [satisfied]
+    low, high = of.frame.loc[0, ["low", "high"]]
+    wrong_side = low > rule.bound if rule.sense == "<=" else high < rule.bound
+    assert (verdict == "missed") == wrong_side
+    beyond = high > rule.bound if rule.sense == "<=" else low < rule.bound
+    (detail,) = of.frame["detail"]
+    assert detail.startswith(verdict.split()[0])
+    if verdict == "met":
+        assert ("but the interval reaches beyond the bound" in detail) == beyond
+
+
+def test_rules_that_print_alike_have_names_of_their_own():
+    X, y = np.ones((100, 1)), np.repeat([0, 1], 50)
+    of = gc.audit(Decides(y), X, y, [gc.selection_rate(on=y == k) <= 0.4 for k in (0, 1)])
+    names = [f"selection_rate[mask of 50 rows] <= 0.4{suffix}" for suffix in ("", " #2")]
+    assert of.frame["constraint"].tolist() == names
+    assert of.models[[f"value[{name}]" for name in names]].iloc[0].tolist() == [0.0, 1.0]
+    pd.testing.assert_frame_equal(gc.Audit.from_json(of.to_json()).models, of.models)
+
+
+def test_of_an_undefined_value_nothing_can_be_told():
+    X, y = np.ones((100, 1)), np.repeat([0, 1], 50)
+    of = gc.audit(Decides(np.zeros(100)), X, y, [gc.precision() >= 0.5, gc.fnr() <= 0.1])
+    assert of.frame["verdict"].tolist() == ["cannot be told", "missed"]
+    assert of.frame["satisfied"].isna().tolist() == [True, False]
+    assert np.isnan(of.models["value[precision >= 0.5]"][0])
+    assert of.models["violation"][0] == pytest.approx(0.9)
+    assert "value" in json.loads(of.to_json())["constraints"][0]
+    assert json.loads(of.to_json())["constraints"][0]["value"] is None
+    assert "no value" in of.to_html()
+
+
+@pytest.mark.filterwarnings("ignore:.*fewer than min_group_size")
+def test_a_small_group_without_an_event_is_not_certified():
+    """Nine rows without an error say little: resampling them would say that none ever has one."""
+    group = np.repeat(["large", "small"], [2000, 9])
+    decided = np.where(np.arange(2009) < 20, 0, 1)
+    y = np.r_[np.ones(2009), [0]]
+    model = Decides(np.r_[decided, [0]])
+    given = {"sensitive_features": {"g": np.r_[group, ["large"]]}}
+    rules = [gc.each(gc.fnr(), by="g") <= 0.05, gc.each(gc.recall(), by="g") >= 0.95]
+    of = gc.audit(model, np.ones((2010, 1)), y, rules, **given)
+    assert of.frame["value"].tolist() == pytest.approx([0.01, 0.99])
+    assert of.frame["verdict"].tolist() == ["cannot be told", "cannot be told"]
+    assert of.frame["detail"].str.contains("9 rows of g=small").all()
+    small = 1 - 0.025 ** (1 / 9)
+    assert of.frame.loc[0, "high"] == pytest.approx(small)
+    assert of.frame.loc[1, "low"] == pytest.approx(1 - small)
+    of = gc.audit(model, np.ones((2010, 1)), y, gc.each(gc.fnr(), by="g") <= 0.05 + small, **given)
+    assert of.frame["verdict"].tolist() == ["met"]
+    # Nor is the rule missed for certain because nobody of nine was found to be wrong.
+    of = gc.audit(model, np.ones((2010, 1)), y, gc.ratio(gc.fnr(), by="g") >= 0.8, **given)
+    assert of.frame.loc[0, "value":"high"].tolist() == pytest.approx([0.0, 0.0, 1.0])
+    assert of.frame["verdict"].tolist() == ["cannot be told"]
+
+
+N = 200
+ON_MACHINES = [
+    gc.fnr() <= 0.1,
+    by(gc.selection_rate(), "region") <= 0.05,
+    gc.precision() >= 0.7,
+    by(gc.log_loss()) <= 0.2,
+]
+
+
+class Decided:
+    """A classifier with given decisions and probabilities of its rows."""
+
+    def __init__(self, decided, loss, y):
+        self.classes_ = np.arange(2)
+        self.decided = decided
+        right = np.exp(-loss)
+        second = np.where(y == 1, right, 1.0 - right)
+        self.probability = np.column_stack([1.0 - second, second])
+
+    def predict(self, X):
+        return self.decided
+
+    def predict_proba(self, X):
+        return self.probability
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tables_are_those_of_the_public_audit(weighted):
+    data = Data(11, weighted=weighted)
+    if weighted:
+        data.weight = np.ceil(16.0 * data.weight) / 16.0
+    loss = np.random.default_rng(11).uniform(0.01, 3.0, N)
+    other = 1 - data.decided
+    tables = []
+
+    def measure(at, communicator):
+        cells, compiled = bind_audited(ON_MACHINES, take_rows(data, at, communicator))
+        scored = {
+            "Decided": ScoredDecisions(data.decided[at], loss[at]),
+            "other": ScoredDecisions(other[at], loss[at]),
+        }
+        found = tabulate_decisions(cells, compiled, scored)
+        tables.append(found)
+        frames = (found.frame, found.groups, found.models)
+        numbers = [frame.select_dtypes("number").to_numpy(np.float64) for frame in frames]
+        return [*numbers, found.n_rows, found.accuracy]
+
+    measure_deals(measure, N, group=data.sex)
+    models = [Decided(decided, loss, data.y) for decided in (data.decided, other)]
+    given = {"sex": data.sex, "region": data.region}
+    expected = gc.audit(
+        models[0], np.zeros((N, 1)), data.y, ON_MACHINES, sensitive_features=given,
+        sample_weight=data.weight, others={"other": models[1]},
+    )  # fmt: skip
+    assert expected.frame["verdict"].nunique() > 1
+    for found in tables:
+        assert (found.n_rows, found.weighted) == (N, weighted)
+        for name in ("frame", "groups", "models"):
+            pd.testing.assert_frame_equal(
+                getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9
+            )

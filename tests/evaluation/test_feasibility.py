@@ -13,7 +13,8 @@ from helpers import BOTH
 
 import gbm_constrained as gc
 from gbm_constrained.datasets import load_adult, load_credit
-from gbm_constrained.evaluation.verdicts import gravest
+from gbm_constrained.evaluation.assessment import FRAGILE_ERROR, is_hardly_better
+from gbm_constrained.evaluation.verdicts import KINDS
 from gbm_constrained.fit.model_note import dumps
 
 
@@ -317,7 +318,7 @@ def test_scripted_cases_are_named(name):
     elif case.conflict:
         category = [gc.InfeasibleConstraintsWarning]
     assert [w.category for w in caught] == category
-    assert found.status == gravest(classifier.constraint_report_["verdict"])
+    assert found.status == max(classifier.constraint_report_["verdict"], key=KINDS.index)
     assert all(w.filename == __file__ for w in caught)  # not some line of this package
     for rule in found.rules:
         assert str(rule.constraint) in str(found) or rule.verdict.kind == "met"
@@ -405,3 +406,27 @@ def test_fragile_rules_are_not_said_to_hold_where_one_is_missed():
     missed = replace(found, rules=(replace(rule, value=rule.constraint.bound + 0.001),))
     expected = "Fragile: the constraints are met to within sampling error only by decisions"
     assert missed.message.startswith(expected)
+
+
+def test_fragile_is_relative():
+    assert is_hardly_better(0.9, 0.998, 0.001, 10_000)
+    assert not is_hardly_better(0.4, 0.998, 0.001, 10_000)
+    assert not is_hardly_better(0.37, 0.45, 0.33, 10_000)  # most of a little is kept
+    assert not is_hardly_better(0.24, 0.24, 0.23, 10_000)  # there was nothing to know
+    assert not is_hardly_better(0.5, 0.5, 0.5 * FRAGILE_ERROR - 0.01, 20)  # 20 rows prove nothing
+
+
+@pytest.mark.parametrize("library", [gc.ConstrainedLGBMClassifier, gc.ConstrainedXGBClassifier])
+def test_constraints_at_the_end_of_their_range_are_assessed_like_others(library):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    options = {"n_estimators": 15, "n_jobs": 1, "learning_rate": 0.3}
+    options |= {"verbose": -1} if "LGBM" in library.__name__ else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf = library(constraints=[gc.fnr() <= 0.0], **options).fit(np.sign(X), X[:, 0] > 0.0)
+    assert clf.constraint_report_[["train_satisfied", "satisfied"]].all(axis=None)
+    y = X[:, 0] + rng.normal(size=400) > 0.0
+    with pytest.warns(gc.InfeasibleConstraintsWarning, match="at best 0.0000 alone"):
+        clf = library(constraints=[gc.fnr() <= 0.0, gc.fpr() <= 0.05], **options).fit(X, y)
+    assert clf.feasibility_.conflict == tuple(clf.constraints)

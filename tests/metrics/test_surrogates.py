@@ -5,7 +5,6 @@ import pytest
 from black_box_problems import CLASSES, by_label, draw_rows
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import approx_fprime
 
 from gbm_constrained.constraints.selectors import label
 from gbm_constrained.data.rows import Rows
@@ -84,22 +83,6 @@ def test_gradients_are_differences(seed):
         for e in step * np.eye(40)
     ]
     np.testing.assert_allclose(losses.gradient(scores, weights), found, atol=1e-6)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_hessian_bound_is_the_second_difference_or_above(loss):
-    _, rows = draw_rows(2)
-    scores = np.random.default_rng(3).normal(size=40)
-    losses = SurrogateLosses([surrogate(loss)], rows)
-    bound = losses.hessian_bound(scores, np.array([2.0]))
-    found = [
-        approx_fprime(scores, lambda s: losses.gradient(s, np.array([2.0]))[i], 1e-6)[i]  # noqa: B023
-        for i in range(40)
-    ]
-    if loss in ("log_loss", "squared"):
-        np.testing.assert_allclose(bound, found, atol=1e-6)
-    else:
-        np.testing.assert_allclose(bound, np.abs(found), atol=1e-6)
 
 
 @settings(max_examples=30, deadline=None)

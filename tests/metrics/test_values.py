@@ -154,7 +154,7 @@ def test_several_choices_of_rates_at_once(metric):
     np.testing.assert_array_equal(value.values(u), alone)
     assert np.flatnonzero(np.isnan(alone)).tolist() == [5]
     for i in (0, 7, 20):
-        of_metric = value.bound.function(np.clip(u[:, i], 0.0, value._ranges[1]))
+        of_metric = value.bound.function(np.clip(u[:, i], 0.0, value.bound.ranges[1]))
         assert alone[i] == pytest.approx(float(of_metric), rel=1e-14)
 
 

@@ -1,6 +1,7 @@
-"""Precision, memory layout, blocks of rows and memory."""
+"""Rows of a problem: weights, blocks and threads."""
 
 import contextlib
+import os
 import sys
 import tracemalloc
 from collections import Counter
@@ -26,7 +27,7 @@ from lagrangians import (
 
 import gbm_constrained as gc
 from gbm_constrained.problem.kernels import BinaryKernel, SoftmaxKernel
-from gbm_constrained.problem.rows import BLOCK
+from gbm_constrained.problem.rows import BLOCK, MIN_ROWS, count_threads, map_in_order
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -252,3 +253,51 @@ def test_one_fused_pass_whatever_the_number_of_constraints(n_classes):
             point.gradient(np.ones(len(constraints)))
         blocks = 3 if n_classes == 2 else 5  # of several scores each, half as many rows
         assert counts == {"gradient": blocks, "link": blocks, "loss": blocks}
+
+
+@pytest.mark.parametrize("kind", ["mixed", "several"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_threads_change_no_bit(n_classes, kind):
+    """Statistics, values, gradients and distances of weighted rows in several blocks."""
+    rng = np.random.default_rng(n_classes)
+    n = MIN_ROWS
+    y = rng.integers(0, n_classes, n)
+    margin = rng.normal(size=n if n_classes == 2 else (n, n_classes)).astype(np.float32)
+    weight, masks = rng.gamma(2.0, size=n), rng.random((2, n)) < 0.5
+    rules = kinds(n_classes, masks)[kind]
+    one, two = (
+        build(y, rules, weight=weight, dtype=np.float32, n_threads=threads) for threads in (1, 3)
+    )
+    assert (one.rows.n_threads, two.rows.n_threads) == (1, 3)
+    multipliers = np.linspace(0.5, 2.0, len(one.constraints))
+    a, b = one.at(margin), two.at(margin)
+    for name, values in vars(a.statistics()).items():
+        np.testing.assert_array_equal(values, getattr(b.statistics(), name))
+    assert a.value(multipliers) == b.value(multipliers)
+    assert one.bregman(margin, margin[::-1]) == two.bregman(margin, margin[::-1])
+    pairs = zip(*(point.gradient(multipliers, margin, 0.3) for point in (a, b)), strict=True)
+    for x, z in pairs:
+        np.testing.assert_array_equal(x, z)
+
+
+def test_few_rows_stay_in_one_thread():
+    y = np.arange(1000) % 2
+    assert build(y, [], n_threads=4).rows.n_threads == 1
+
+
+def test_threads_are_half_of_those_of_the_library():
+    """``n_jobs`` of zero or None is every core, and minus one as well."""
+    half = max(len(os.sched_getaffinity(0)) // 2, 1)
+    assert count_threads(None) == count_threads(0) == count_threads(-1) == half
+    assert count_threads(1) == count_threads(2) == 1
+    assert count_threads(10_000) == half
+    assert count_threads(-10_000) == 1
+
+
+def test_results_are_in_order():
+    assert map_in_order(lambda x: x * x, range(100), 4) == [x * x for x in range(100)]
+
+
+def test_an_error_of_a_thread_reaches_the_caller():
+    with pytest.raises(ZeroDivisionError):
+        map_in_order(lambda x: 1 / x, [1, 0], 2)

@@ -77,7 +77,7 @@ def test_bins_are_those_of_scikit_learn():
     expected = (np.unique(bins, return_counts=True)[1] * np.abs(positive - mean)).sum() / y.size
     lagrangian = build(y, [calibration_error() <= 0.1])
     tables = lagrangian.rows.residuals.tables(p)
-    found = np.abs(lagrangian.constraints.S @ tables).sum()
+    found = np.abs(lagrangian.constraints.tables["residuals"] @ tables).sum()
     assert found == pytest.approx(expected, abs=1e-12)
 
 
@@ -144,7 +144,7 @@ def test_cells_that_are_left_out_have_no_part():
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
     some = np.flatnonzero((columns["sex"] == "F") & (y == 1))
     left = compiled.on(cells.take(some))
-    rates = left.S.toarray()[:3]
+    rates = left.tables["residuals"].toarray()[:3]
     np.testing.assert_allclose(rates.sum(axis=1), 1.0)
     assert np.isnan(left.constant[3:]).all()
     assert not left.curves.items[0].first

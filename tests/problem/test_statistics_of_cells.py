@@ -12,10 +12,10 @@ from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.lagrangian import (
     STATISTICS,
     CellStatistic,
+    Lagrangian,
     MeanLosses,
     PredictedFractions,
     TrackedFractions,
-    make_statistics,
 )
 from gbm_constrained.problem.rows import ProblemRows
 
@@ -26,9 +26,6 @@ class MeanMargins(CellStatistic):
     """Weighted mean score of each cell: a statistic that the package does not have."""
 
     name = "margin"
-
-    def __init__(self, rows):
-        self.rows = rows
 
     def begin(self, margin):
         return np.zeros(len(self.rows.cells))
@@ -151,8 +148,8 @@ def test_changes_are_tracked_where_rows_are_in_several_views(n_masks):
     y, margin, weight = draw(2)
     masks = np.random.default_rng(1).random((n_masks, N)) < 0.5
     rows = make_rows(y, margin, weight, rules=[gc.fpr(on=mask) <= 0.1 for mask in masks])
-    statistics = make_statistics(rows)
-    assert tuple(one.name for one in statistics) == STATISTICS[:2]  # No rate compares pairs.
+    statistics = Lagrangian(y, rows.cells, rows.constraints, weight=weight).statistics
+    assert tuple(one.name for one in statistics) == STATISTICS[:2]
     assert isinstance(statistics[0], TrackedFractions) == (n_masks == 12)
     tracked, counted = TrackedFractions(rows), PredictedFractions(rows)
     for scores in (margin, -margin, margin[::-1].copy()):

@@ -47,7 +47,7 @@ def coefficients(lagrangian, multipliers):
     density[weight > 0] = lagrangian.total_weight / weight[weight > 0]
     costs = constraints.costs(multipliers).reshape(-1, 2)
     table = density[:, None] * np.column_stack(
-        [costs[:, 1] - costs[:, 0], constraints.loss_costs(multipliers)]
+        [costs[:, 1] - costs[:, 0], constraints.costs(multipliers, "loss")]
     )
     return sum(table[view.codes] for view in cells.views)
 

@@ -107,6 +107,30 @@ def text_of(math):
             gc.ratio(gc.selection_rate(), by="race", reference=("A",), slack=0.1) >= 0.8,
             "ming{P(ŷ=+|race=g)+0.1P(ŷ=+|race=A),P(ŷ=+|race=A)+0.1P(ŷ=+|race=g)}≥0.8",
         ),
+        (gc.mean_loss() <= 2, "E[(y-f)2]≤2"),
+        (gc.mean_loss("absolute", on={"sex": "F"}) <= 2, "E[|y-f||sex=F]≤2"),
+        (gc.mean_loss("huber", delta=0.5) <= 2, "E[H0.5(y-f)]≤2"),
+        (gc.mean_loss("pinball", alpha=0.9) <= 2, "E[\N{GREEK SMALL LETTER RHO}0.9(y-f)]≤2"),
+        (gc.mean_loss("poisson", weight="hours") <= 2, "Ehours[D(y,f)]≤2"),
+        (gc.mean_residual() >= -1, "E[y-f]≥-1"),
+        (gc.gap(gc.mean_prediction(), by="sex") <= 1, "maxg,h|E[f|sex=g]-E[f|sex=h]|≤1"),
+        (gc.share_above(-3) <= 0.5, "P(f>-3)≤0.5"),
+        (gc.coverage() >= 0.9, "P(y≤f)≥0.9"),
+        (gc.calibration_error() <= 0.05, "∑b|E[1p̂∈b(y-p̂)]|≤0.05"),
+        (gc.calibration_error(on={"sex": "F"}) <= 0.05, "∑b|E[1p̂∈b(y-p̂)|sex=F]|≤0.05"),
+        (gc.each(gc.calibration_error(), by="sex") <= 0.05, "maxg∑b|E[1p̂∈b(y-p̂)|sex=g]|≤0.05"),
+        (
+            gc.gap(gc.calibration_error(), by="sex") <= 0.03,
+            "maxg,h|∑b|E[1p̂∈b(y-p̂)|sex=g]|-∑b|E[1p̂∈b(y-p̂)|sex=h]||≤0.03",
+        ),
+        (
+            gc.gap(gc.calibration_error(), by="sex", reference=gc.overall) <= 0.03,
+            "maxg|∑b|E[1p̂∈b(y-p̂)|sex=g]|-∑b|E[1p̂∈b(y-p̂)]||≤0.03",
+        ),
+        (
+            gc.gap(gc.calibration_error(), by="sex", reference="F") <= 0.03,
+            "maxg|∑b|E[1p̂∈b(y-p̂)|sex=g]|-∑b|E[1p̂∈b(y-p̂)|sex=F]||≤0.03",
+        ),
     ],
 )
 def test_mathematics(constraint, text):
@@ -153,3 +177,10 @@ def test_the_legend_has_the_signs_of_the_formulas():
     assert "<math><mi>s</mi></math> is the score" in of_pairs
     assert "is another row, and half of the ties of scores count" in of_pairs
     assert "label" not in of_pairs
+    of_losses = legend_of([formula_of(gc.mean_loss("huber") <= 1)])
+    for meaning in ("is the target", "is the prediction", "is Huber's loss"):
+        assert meaning in of_losses
+    assert "decision" not in of_losses
+    of_bins = legend_of([formula_of(gc.calibration_error() <= 0.05)])
+    assert "is a bin of probabilities of the positive class" in of_bins
+    assert "is the label" in of_bins

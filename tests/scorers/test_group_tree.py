@@ -47,7 +47,7 @@ def offsets_of(columns, X, y):
     values[~np.isin(np.arange(values.size), own)] = 0.0
     values[own[-1]] = 0.0
     found = replace(none, values=values)
-    return found, found.of(rows), GroupTree.of(X, found, found.groups_of(rows))
+    return found, found.of(rows), GroupTree.from_offsets(X, found, found.groups_of(rows))
 
 
 def lightgbm_of(X, y):

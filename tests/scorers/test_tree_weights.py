@@ -1,17 +1,17 @@
-"""Weights of rounds: the parts of a booster's scores, and native boosters with other weights."""
+"""Weights of rounds and values of leaves: parts of scores, and native boosters with others."""
 
 import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
+from black_box_fits import LIBRARIES, draw, make, mean_g_mean_loss
 
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.scorers.lightgbm import models as of_lightgbm
-from gbm_constrained.scorers.lightgbm.models import append_group_tree as append_to_lightgbm
 from gbm_constrained.scorers.trained_models import GroupTree
 from gbm_constrained.scorers.xgboost import models as of_xgboost
-from gbm_constrained.scorers.xgboost.models import append_group_tree as append_to_xgboost
+from gbm_constrained.solvers import AdaptiveSurrogates
 
 N_ROWS = 600
 RANDOM = np.random.default_rng(0)
@@ -21,8 +21,6 @@ X["d"] = pd.Categorical(RANDOM.choice(list("wxyz"), N_ROWS))
 Y = (X.a + X.b.fillna(1.0) * X.c + (X.d == "x") > 1.5).astype(int)
 GROUPS = np.arange(N_ROWS) % 3
 ROUNDS = 8
-
-
 WITHOUT_MORE = np.empty((N_ROWS, 0), dtype=np.float32)
 
 
@@ -45,7 +43,7 @@ def grow_xgboost(**options):
 def test_weighted_boosters_of_lightgbm(options, tmp_path):
     model = grow_lightgbm(**options)
     table = X[model.feature_name_]
-    parts = of_lightgbm.score_rounds(model.booster_, table, WITHOUT_MORE)
+    parts = of_lightgbm.LGBMTreeWeights(model).score_columns(table, WITHOUT_MORE).matrix
     assert parts.shape == (N_ROWS, ROUNDS)
     assert parts.dtype == np.float32
     raw = model.predict(table, raw_score=True)
@@ -71,7 +69,7 @@ def test_weighted_boosters_of_lightgbm(options, tmp_path):
 )
 def test_weighted_boosters_of_xgboost(options, tmp_path):
     model = grow_xgboost(**options)
-    parts = of_xgboost.score_rounds(model, X, WITHOUT_MORE)
+    parts = of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).matrix
     base = of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).base
     assert parts.shape == (N_ROWS, ROUNDS)
     raw = model.predict(X, output_margin=True)
@@ -92,18 +90,18 @@ LEVEL = X["d"].cat.codes.to_numpy()
 
 
 def append(library, booster):
-    appender = append_to_lightgbm if library == "lightgbm" else append_to_xgboost
-    return appender(booster, GroupTree.of(X, OFFSETS, LEVEL))
+    models = {"lightgbm": of_lightgbm, "xgboost": of_xgboost}[library]
+    return models.append_group_tree(booster, GroupTree.from_offsets(X, OFFSETS, LEVEL))
 
 
 def test_rounds_after_the_best_one_are_left_out():
     model = grow_lightgbm()
     model.booster_.best_iteration = 5
-    assert of_lightgbm.score_rounds(model.booster_, X, WITHOUT_MORE).shape[1] == 5
+    assert of_lightgbm.LGBMTreeWeights(model).score_columns(X, WITHOUT_MORE).matrix.shape[1] == 5
     assert of_lightgbm.weight_rounds(model.booster_, np.ones(5), 0.0).num_trees() == 5
     model = grow_xgboost()
     model.get_booster().set_attr(best_iteration="4")
-    assert of_xgboost.score_rounds(model, X, WITHOUT_MORE).shape[1] == 5
+    assert of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).matrix.shape[1] == 5
     weighted = of_xgboost.weight_rounds(model.get_booster(), np.ones(5), 0.0)
     assert weighted.num_boosted_rounds() == 5
     appended = append("xgboost", model.get_booster())
@@ -175,3 +173,85 @@ def test_what_is_no_sum_of_trees_for_two_classes_is_refused():
         of_lightgbm.weight_rounds(grow_lightgbm().booster_, np.ones(3), 0.0)
     with pytest.raises(ValueError, match="one number for each of the 8 rounds"):
         of_xgboost.weight_rounds(grow_xgboost().get_booster(), np.ones(3), 0.0)
+
+
+NUMBERS, LABELS, HALVES = draw(0, 500)
+NUMBERS = NUMBERS.assign(c=np.where(NUMBERS.a > 1, np.nan, NUMBERS.b * NUMBERS.a))
+FEW = 6
+
+
+def grow_leaves(library, **options):
+    if library == "lightgbm":
+        model = lgb.LGBMClassifier(n_estimators=FEW, num_leaves=5, verbose=-1, n_jobs=1)
+        kind, raw = of_lightgbm.LGBMLeafValues, {"raw_score": True}
+    else:
+        model = xgb.XGBClassifier(n_estimators=FEW, max_depth=3, n_jobs=1)
+        kind, raw = of_xgboost.XGBLeafValues, {"output_margin": True}
+    return model.set_params(**options).fit(NUMBERS, LABELS), kind, raw
+
+
+@pytest.mark.parametrize(
+    ("library", "options"),
+    [
+        ("lightgbm", {}),
+        ("lightgbm", {"boosting_type": "dart"}),
+        ("xgboost", {}),
+        ("xgboost", {"base_score": 0.9, "num_parallel_tree": 2, "subsample": 0.5}),
+    ],
+)
+def test_values_of_leaves_are_the_scores(library, options, tmp_path):
+    model, kind, raw = grow_leaves(library, **options)
+    before = model.predict(NUMBERS, **raw)
+    leaves = kind(model)
+    groups = np.eye(2, dtype=np.float32)[HALVES]
+    columns = leaves.score_columns(NUMBERS, groups)
+    assert columns.matrix.shape == (len(NUMBERS), leaves.start.size + 2)
+    assert columns.matrix.dtype == np.float32
+    np.testing.assert_array_equal(columns.matrix[:, leaves.start.size :].toarray(), groups)
+    scores = columns.matrix[:, : leaves.start.size] @ leaves.start + columns.base
+    np.testing.assert_allclose(scores, before, atol=2e-6)
+    values = np.random.default_rng(0).normal(size=leaves.start.size)
+    leaves.set_parameters(values, 0.5)
+    expected = columns.matrix[:, : values.size].astype(float) @ values + columns.base + 0.5
+    np.testing.assert_allclose(model.predict(NUMBERS, **raw), expected, atol=4e-6)
+    path = tmp_path / ("model.txt" if library == "lightgbm" else "model.json")
+    if library == "lightgbm":
+        model.booster_.save_model(path)
+        read = lgb.Booster(model_file=path).predict(NUMBERS, **raw)
+    else:
+        model.get_booster().save_model(path)
+        read = xgb.Booster(model_file=path).predict(xgb.DMatrix(NUMBERS), **raw)
+    np.testing.assert_array_equal(read, model.predict(NUMBERS, **raw))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_leaves_after_the_best_round_are_left_out(library):
+    model, kind, raw = grow_leaves(library)
+    if library == "lightgbm":
+        model.booster_.best_iteration = model._best_iteration = 4
+    else:
+        model.get_booster().set_attr(best_iteration="3")
+    before = model.predict(NUMBERS, **raw)
+    leaves = kind(model)
+    assert {name.split(",")[0] for name in leaves.names} == {f"leaf[{t}" for t in range(4)}
+    leaves.set_parameters(leaves.start, 0.0)
+    np.testing.assert_allclose(model.predict(NUMBERS, **raw), before, atol=1e-6)
+
+
+def test_linear_leaves_are_refused():
+    model = grow_leaves("lightgbm", linear_tree=True)[0]
+    with pytest.raises(ValueError, match="linear_tree=True has a linear function"):
+        of_lightgbm.LGBMLeafValues(model)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_fit_over_leaf_values(library):
+    (X, y, g), V, (T, t, h) = draw(0, 1000, 0.8), draw(1, 300), draw(2, 1000)
+    solver = AdaptiveSurrogates(space="leaves", n_perturbations=20)
+    model = make(library, solver=solver, max_calls=600)
+    model.fit(X, y, sensitive_features=g, validation=V, evaluation=(T, t, h))
+    report = model.blackbox_report_.set_index("model")
+    value = mean_g_mean_loss(t, model.decision_scores(T, h), h.to_numpy())
+    assert report.evaluation["this model"] == value
+    assert report.validation["this model"] == report.validation.min()
+    assert model.blackbox_parameters_.index.str.startswith("leaf").sum() > 10

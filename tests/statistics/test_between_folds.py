@@ -10,7 +10,8 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.influence import (
-    _by_fold,
+    _cochran_p_value,
+    _values_by_fold,
     estimate_between_fold_deviation,
     prediction_intervals,
 )
@@ -42,9 +43,8 @@ def test_moments_of_one_rate():
     variance = np.array([rate * (1 - rate) / negative[fold].sum() for fold in folds])
     mean = np.average(value, weights=1 / variance)
     p = stats.chi2.sf(((value - mean) ** 2 / variance).sum(), FOLDS - 1)
-    rates, rows = _by_fold(compiled, cells, folds, decided)
-    for moments in (rates, rows):
-        np.testing.assert_allclose(moments.p_value, [p], rtol=1e-6)
+    of_folds = _values_by_fold(compiled, cells, folds, decided)
+    np.testing.assert_allclose(_cochran_p_value(*of_folds), [p, p], rtol=1e-6)
     found = estimate_between_fold_deviation(compiled, cells, folds, decided)
     assert found.is_beyond_chance.tolist() == [p < 1e-3] == [True]
     by_chance = variance.mean()
@@ -89,8 +89,7 @@ def test_sampling_variances(weighted):
         drawn = rng.integers(0, 4000, folds[0].size)
         values = functionals_of(compiled, CellCounts.of(cells.take(drawn), decided[drawn]))
         found.append([*values, *compiled.rows_of(values)])
-    of_rates, of_rows = _by_fold(compiled, cells, folds, decided)
-    variance = np.concatenate([of_rates.variance[0], of_rows.variance[0]])
+    _, (variance, *_) = _values_by_fold(compiled, cells, folds, decided)
     np.testing.assert_allclose(variance, np.var(found, axis=0), rtol=0.15)
     assert np.isnan(variance).sum() == 2  # of the mean loss and its row
 

@@ -1,10 +1,11 @@
-"""Figures of groups and scores: rates, confusion matrices, ROC curves and thresholds."""
+"""Figures of rows: rates of groups and classes, confusion matrices, ROC curves and thresholds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from types import SimpleNamespace
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from gbm_constrained.data.validation import (
 )
 from gbm_constrained.evaluation.audit import (
     AuditRows,
-    measure_classifier,
+    measure_model,
     positive_of,
     repeatable_decisions,
 )
@@ -33,29 +34,32 @@ from gbm_constrained.evaluation.np_roc import np_roc_band
 from gbm_constrained.problem.functionals import Group, quote_lookalikes
 from gbm_constrained.problem.pairs import PairRates
 from gbm_constrained.reporting.plotting.style import (
+    APART,
     COLOURS,
     GREY,
+    Display,
     check_columns,
     colour_and_marker,
-    document_plot,
+    draw_rates,
     find_allowed,
     find_unit,
     finish_axes,
     get_axes,
     groups_of,
+    legend_above,
     literal,
     matplotlib,
+    name_rows,
     scores_of,
     shorten,
 )
+from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.pairs import PairMoments, estimate_pair_rates
 
-GID = "group_rates"  # Marks the points of a model, so that the next one goes beside them.
-APART = 0.22  # Distance between two models, where groups are 1 apart.
-COLUMNS = ("group", "rows", "rate", "low", "high")
+RATE_COLUMNS = ("group", "rows", "rate", "low", "high")
 
 
-class GroupRatesDisplay:
+class GroupRatesDisplay(Display):
     """Rates of groups on held-out rows, with intervals, next to what a constraint allows.
 
     Each group has a line with its rate and the interval of the rate. The interval is Clopper and
@@ -96,8 +100,6 @@ class GroupRatesDisplay:
     """
 
     bars_: Any
-    ax_: Any
-    figure_: Any
 
     def __init__(
         self,
@@ -109,19 +111,18 @@ class GroupRatesDisplay:
         level: float = 0.95,
         name: str = "rates",
     ) -> None:
-        missing = [column for column in COLUMNS if column not in rates]
+        missing = [column for column in RATE_COLUMNS if column not in rates]
         if missing:
-            raise ValueError(f"rates must have the columns {list(COLUMNS)}, it lacks {missing}.")
+            raise ValueError(
+                f"rates must have the columns {list(RATE_COLUMNS)}, it lacks {missing}."
+            )
         self.rates, self.rate_name, self.constraint = rates, rate_name, constraint
         self.level, self.name = level, name
         self.allowed = None
         if constraint is not None:
-            self.allowed = find_allowed(
-                constraint.expression, constraint, rates["rate"].to_numpy(), reference
-            )
+            self.allowed = find_allowed(constraint, rates["rate"].to_numpy(), reference)
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -135,7 +136,7 @@ class GroupRatesDisplay:
         level: float = 0.95,
         name: str | None = None,
         ax: Any = None,
-    ) -> GroupRatesDisplay:
+    ) -> Self:
         """Measure and draw the rates of a fitted classifier, constrained or not.
 
         Parameters
@@ -156,14 +157,22 @@ class GroupRatesDisplay:
             :func:`gbm_constrained.audit`.
         """
         matplotlib("axes")
-        found = _own_constraint(estimator) if constraint is None else constraint
-        rows = AuditRows(X, y, sensitive_features, sample_weight)
         name = type(estimator).__name__ if name is None else name
-        display = cls._measure(estimator, rows, found, name, positive=positive, level=level)
-        return display.plot(ax)
+        if constraint is None:
+            constraints = check_constraints(getattr(estimator, "constraints", None))
+            grouped = [c for c in constraints if c.expression.compares_groups]
+            if len(grouped) != 1:
+                raise ValueError(
+                    f"{type(estimator).__name__} has {len(grouped)} constraints that compare "
+                    f"groups, and one is drawn: give it as constraint=, such as "
+                    f'each(fpr(), by="sex").'
+                )
+            constraint = grouped[0]
+        rows = AuditRows(X, y, sensitive_features, sample_weight)
+        given = {"positive": positive, "level": level}
+        return cls._measure(estimator, rows, constraint, name, **given).plot(ax)
 
     @classmethod
-    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -176,7 +185,7 @@ class GroupRatesDisplay:
         level: float = 0.95,
         name: str = "predictions",
         ax: Any = None,
-    ) -> GroupRatesDisplay:
+    ) -> Self:
         """Measure and draw the rates of given decisions.
 
         Parameters
@@ -203,16 +212,13 @@ class GroupRatesDisplay:
                 f"{compared.expression} needs probabilities or scores, which decisions do not "
                 f"have: use GroupRatesDisplay.from_estimator."
             )
-        X = np.zeros((decided.size, 0))
-        rows = AuditRows(X, true, sensitive_features, sample_weight)
-        model = _FixedDecisions(decided)
-        display = cls._measure(model, rows, constraint, name, positive=positive, level=level)
-        return display.plot(ax)
+        rows = AuditRows(np.zeros((decided.size, 0)), true, sensitive_features, sample_weight)
+        model = SimpleNamespace(predict=lambda X: decided)
+        given = {"positive": positive, "level": level}
+        return cls._measure(model, rows, constraint, name, **given).plot(ax)
 
     @classmethod
-    def _measure(
-        cls, model: Any, rows: AuditRows, given: Any, name: str, **options: Any
-    ) -> GroupRatesDisplay:
+    def _measure(cls, model: Any, rows: AuditRows, given: Any, name: str, **options: Any) -> Self:
         """Measure the rates that a comparison is about, with the options of an audit."""
         comparison = _comparison_of(given)
         expression = comparison.expression
@@ -220,7 +226,7 @@ class GroupRatesDisplay:
         is_with_overall = getattr(expression, "compares_with_overall", False)
         if is_with_overall:
             measured.append(_with_vacuous_bound(expression.rate))
-        found = measure_classifier(model, rows, measured, **options)
+        found = measure_model(model, rows, measured, **options)
         positive = positive_of(model) if options["positive"] is None else options["positive"]
         comparison, *drawn = resolve_positive_class([comparison, *drawn], found.classes, positive)
         reference = None
@@ -229,12 +235,12 @@ class GroupRatesDisplay:
         elif getattr(expression, "reference_group", None) is not None:
             reference = found.groups["rate"].iloc[-1]  # The reference is the last group.
         return cls(
-            found.groups[list(COLUMNS)], literal(comparison.rates[0]),
+            found.groups[list(RATE_COLUMNS)], literal(comparison.rates[0]),
             constraint=drawn[0] if drawn else None, reference=reference, level=options["level"],
             name=name,
         )  # fmt: skip
 
-    def plot(self, ax: Any = None) -> GroupRatesDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw the rates.
 
         Parameters
@@ -248,65 +254,32 @@ class GroupRatesDisplay:
         GroupRatesDisplay
             The display itself.
         """
-        sizes = zip(self.rates["group"], self.rates["rows"], strict=True)
-        labels = [literal(f"{group} (n={size:,})") for group, size in sizes]
+        labels = name_rows(self.rates["group"], self.rates["rows"])
         longest = max(map(len, labels), default=0)
         ax = get_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
-        before = [line for line in ax.get_lines() if line.get_gid() == GID]
-        colour, marker = colour_and_marker(len(before))
+        # The points of earlier models are marked, so that the next ones go beside them.
+        before = sum(line.get_gid() == "group_rates" for line in ax.get_lines())
+        colour, marker = colour_and_marker(before)
         shown = [text.get_text() for text in ax.get_yticklabels()] if before else []
         shown += [label for label in labels if label not in shown]
-        at = np.array([shown.index(label) for label in labels]) + APART * len(before)
-        low, rate, high = (self.rates[c].to_numpy(np.float64) for c in ("low", "rate", "high"))
+        at = np.array([shown.index(label) for label in labels]) + APART * before
         if self.allowed is not None:
-            self._draw_bound(ax, colour)
-        self.bars_ = ax.errorbar(
-            rate, at, xerr=np.array([rate - low, high - rate]).clip(0.0), fmt="none",
-            ecolor=colour, elinewidth=1.6, capsize=3, alpha=0.7,
-        )  # fmt: skip
+            ends = [end for end in self.allowed if math.isfinite(end)]
+            line = {"color": colour, "linestyle": ":", "linewidth": 1.4, "zorder": 1}
+            for i, end in enumerate(ends):
+                ax.axvline(end, label=literal(self.constraint) if i == 0 else None, **line)
+            if len(ends) == 2:
+                ax.axvspan(*ends, color=colour, alpha=0.1, linewidth=0, zorder=0)
         label = f"{self.name}, {100 * self.level:g}% intervals"
-        ax.plot(rate, at, marker, color=colour, markersize=6, label=label, gid=GID)
-        ax.set_yticks(np.arange(len(shown)) + APART * len(before) / 2, shown)
-        ax.set_ylim(len(shown) - 1 + APART * len(before) + 0.5, -0.5)
+        point = {"label": label, "gid": "group_rates"}
+        self.bars_ = draw_rates(ax, at, self.rates, "rate", colour, marker, **point)
+        ax.set_yticks(np.arange(len(shown)) + APART * before / 2, shown)
+        ax.set_ylim(len(shown) - 1 + APART * before + 0.5, -0.5)
         # Above, where no rate can be; beyond the names on the left there is room for long texts.
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False)
-        finish_axes(ax, self.rate_name + find_unit([self.rate_name]), "")
+        legend_above(ax)
+        self._finish(ax, self.rate_name + find_unit([self.rate_name]), "")
         ax.grid(False, axis="y")
-        self.ax_, self.figure_ = ax, ax.figure
         return self
-
-    def _draw_bound(self, ax: Any, colour: str) -> None:
-        """Draw the bound of the constraint, and the band that the bound allows."""
-        assert self.constraint is not None
-        assert self.allowed is not None
-        ends = [end for end in self.allowed if math.isfinite(end)]
-        line = {"color": colour, "linestyle": ":", "linewidth": 1.4, "zorder": 1}
-        for i, end in enumerate(ends):
-            ax.axvline(end, label=literal(self.constraint) if i == 0 else None, **line)
-        if len(ends) == 2:
-            ax.axvspan(*ends, color=colour, alpha=0.1, linewidth=0, zorder=0)
-
-
-class _FixedDecisions:
-    """Classifier that returns given decisions."""
-
-    def __init__(self, decisions: NDArray[Any]) -> None:
-        self.decisions = decisions
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        return self.decisions
-
-
-def _own_constraint(estimator: Any) -> Constraint:
-    """Find the constraint between groups that an estimator was trained under."""
-    constraints = check_constraints(getattr(estimator, "constraints", None))
-    grouped = [c for c in constraints if c.expression.compares_groups]
-    if len(grouped) != 1:
-        raise ValueError(
-            f"{type(estimator).__name__} has {len(grouped)} constraints that compare groups, and "
-            f'one is drawn: give it as constraint=, such as each(fpr(), by="sex").'
-        )
-    return grouped[0]
 
 
 def _comparison_of(given: Any) -> Any:
@@ -333,18 +306,9 @@ def _with_vacuous_bound(expression: Expression) -> Constraint:
 
 
 Normalize = Literal["true", "pred", "all"] | None
-UNITS = {
-    "true": "fraction of the true class",
-    "pred": "fraction of the predicted class",
-    "all": "fraction of the group",
-    None: "rows",
-}
-NOTHING = "\N{EN DASH}"  # Stands where no rows make a fraction.
-SCALE_WIDTH = 0.2  # Largest width of the colour scale, in inches.
-HEADING = 0.7  # Height of a group's name, where a row of the matrix has height 1.
 
 
-class GroupConfusionDisplay:
+class GroupConfusionDisplay(Display):
     """Confusion matrix of each group, true classes down and predicted ones across.
 
     Parameters
@@ -377,8 +341,6 @@ class GroupConfusionDisplay:
     shown_: NDArray[Any]
     text_: NDArray[Any] | None
     colorbar_: Any
-    ax_: Any
-    figure_: Any
 
     def __init__(
         self,
@@ -403,7 +365,6 @@ class GroupConfusionDisplay:
             )
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -417,7 +378,7 @@ class GroupConfusionDisplay:
         display_labels: Any = None,
         ax: Any = None,
         **options: Any,
-    ) -> GroupConfusionDisplay:
+    ) -> Self:
         """Draw the confusion matrices of a fitted classifier, constrained or not.
 
         Parameters
@@ -446,7 +407,6 @@ class GroupConfusionDisplay:
         return display.plot(ax, **options)
 
     @classmethod
-    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -459,7 +419,7 @@ class GroupConfusionDisplay:
         display_labels: Any = None,
         ax: Any = None,
         **options: Any,
-    ) -> GroupConfusionDisplay:
+    ) -> Self:
         """Draw the confusion matrices of given decisions.
 
         Parameters
@@ -490,7 +450,7 @@ class GroupConfusionDisplay:
         sample_weight: Any,
         labels: Any,
         display_labels: Any,
-    ) -> GroupConfusionDisplay:
+    ) -> Self:
         """Count rows by group, true class and predicted class."""
         weight = check_weight(sample_weight, true.size)
         found = unique_labels(true, decided)
@@ -514,7 +474,6 @@ class GroupConfusionDisplay:
         shown = map(literal, classes) if display_labels is None else display_labels
         return cls(counts, names, display_labels=list(shown))
 
-    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -524,7 +483,7 @@ class GroupConfusionDisplay:
         values_format: str | None = None,
         cmap: Any = "Blues",
         colorbar: bool = True,
-    ) -> GroupConfusionDisplay:
+    ) -> Self:
         """Draw the matrices.
 
         Parameters
@@ -554,15 +513,18 @@ class GroupConfusionDisplay:
         """
         n_groups, n, _ = self.confusion_matrix.shape
         self.shown_ = _normalize(self.confusion_matrix, normalize)
-        height = n_groups * (n + HEADING)
+        heading = 0.7  # Height of a group's name, where a row of the matrix has height 1.
+        height = n_groups * (n + heading)
         classes = [str(label) for label in self.display_labels]
         name, group = (max(map(len, of), default=0) for of in (classes, self.groups))
         wide = max(n * max(0.9, 0.11 * name), 0.08 * group)  # so that names are apart
+        is_of_class = normalize in ("true", "pred")
+        largest = 1.0 if is_of_class else max(np.nanmax(self.shown_, initial=0.0), 1e-12)
         colours = matplotlib("cm").ScalarMappable(
-            matplotlib("colors").Normalize(0.0, _largest(self.shown_, normalize)), cmap
+            matplotlib("colors").Normalize(0.0, float(largest)), cmap
         )
         ax = get_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
-        tops = np.arange(n_groups) * (n + HEADING) + HEADING
+        tops = np.arange(n_groups) * (n + heading) + heading
         self.text_ = np.empty(self.shown_.shape, dtype=object) if include_values else None
         counted = ",d" if self.shown_.dtype.kind in "iu" else ",.6g"
         spec = values_format or (counted if normalize is None else ".3f")
@@ -577,7 +539,7 @@ class GroupConfusionDisplay:
                 fontweight="bold", fontsize="small",
             )  # fmt: skip
             if self.text_ is not None:
-                self._write(ax, colours, i, top, spec)
+                _write_cells(ax, colours, top, self.shown_[i], self.text_[i], spec)
         ax.set_yticks(np.add.outer(tops, np.arange(n) + 0.5).ravel(), classes * n_groups)
         ax.set_xticks(np.arange(n), classes)
         ax.set_xlim(-0.5, n - 0.5)
@@ -588,30 +550,36 @@ class GroupConfusionDisplay:
         ax.spines[:].set_visible(False)
         self.colorbar_ = None
         if colorbar:
+            units = {
+                "true": "fraction of the true class",
+                "pred": "fraction of the predicted class",
+                "all": "fraction of the group",
+                None: "rows",
+            }
             # By itself a high scale is as wide, and there is no room left for its label.
             inches = ax.get_window_extent().height / ax.figure.dpi
-            slender = max(20.0, inches / SCALE_WIDTH)
             self.colorbar_ = ax.figure.colorbar(
-                colours, ax=ax, label=UNITS[normalize], aspect=slender
+                colours, ax=ax, label=units[normalize], aspect=max(20.0, inches / 0.2)
             )
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
-    def _write(self, ax: Any, colours: Any, i: int, top: float, spec: str) -> None:
-        """Write the numbers of a group into its cells, in a colour that is seen."""
-        assert self.text_ is not None
-        for (k, j), value in np.ndenumerate(self.shown_[i]):
-            written, seen = NOTHING, None  # on no colour: as the other texts of the figure
-            if not np.isnan(value):
-                red, green, blue, _ = colours.to_rgba(value)
-                bright = 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
-                written, seen = format(value, spec), "black" if bright else "white"
-            self.text_[i, k, j] = ax.text(
-                j, top + k + 0.5, written, ha="center", va="center", color=seen
-            )
+
+def _write_cells(
+    ax: Any, colours: Any, top: float, shown: Float, texts: NDArray[Any], spec: str
+) -> None:
+    """Write the numbers of a group into its cells, in a colour that is seen."""
+    for (k, j), value in np.ndenumerate(shown):
+        # A dash where no rows make a fraction, on no colour: as the other texts of the figure.
+        written, seen = "\N{EN DASH}", None
+        if not np.isnan(value):
+            red, green, blue, _ = colours.to_rgba(value)
+            bright = 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
+            written, seen = format(value, spec), "black" if bright else "white"
+        texts[k, j] = ax.text(j, top + k + 0.5, written, ha="center", va="center", color=seen)
 
 
-def _normalize(counts: NDArray[Any], normalize: Normalize) -> NDArray[np.float64]:
+def _normalize(counts: NDArray[Any], normalize: Normalize) -> Float:
     """Divide counts by the rows of a class or group; NaN where there are none."""
     axes: dict[str, Any] = {"true": 2, "pred": 1, "all": (1, 2)}
     if normalize is None:
@@ -623,19 +591,11 @@ def _normalize(counts: NDArray[Any], normalize: Normalize) -> NDArray[np.float64
     return np.asarray(np.divide(counts, total, out=nothing, where=total > 0))
 
 
-def _largest(shown: NDArray[Any], normalize: Normalize) -> float:
-    if normalize in ("true", "pred"):
-        return 1.0
-    return float(max(np.nanmax(shown, initial=0.0), 1e-12))
-
-
 Kind = Literal["within", "cross"]
 ROC_COLUMNS = ("group", "positives", "negatives", "auc", "low", "high")
-DASHES = {"within": "-", "cross": (0, (4, 1.5))}
-MAX_CHARACTERS = 34  # Most characters of a constraint above the small axes of the AUCs.
 
 
-class GroupROCDisplay:
+class GroupROCDisplay(Display):
     """ROC curve of each group on held-out rows, with its AUC and the interval of the AUC.
 
     A curve within a group is that of the group's own positives and negatives. A cross curve has
@@ -675,8 +635,6 @@ class GroupROCDisplay:
 
     lines_: list[Any]
     auc_ax_: Any
-    ax_: Any
-    figure_: Any
 
     def __init__(
         self,
@@ -695,10 +653,9 @@ class GroupROCDisplay:
         self.allowed = None
         if constraint is not None:
             known = aucs["auc"].dropna().to_numpy()
-            self.allowed = find_allowed(constraint.expression, constraint, known, reference)
+            self.allowed = find_allowed(constraint, known, reference)
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -713,7 +670,7 @@ class GroupROCDisplay:
         sample_weight: Any = None,
         level: float = 0.95,
         ax: Any = None,
-    ) -> GroupROCDisplay:
+    ) -> Self:
         """Draw the ROC curves of a fitted classifier, constrained or not, of two classes.
 
         Parameters
@@ -740,12 +697,11 @@ class GroupROCDisplay:
         scores = scores_of(estimator, X, positive)
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"X": X, "y": y, **given})
-        rows = _Rows(scores, y, sample_weight, positive)
-        groups = groups_of(by, sensitive_features, X, rows.scores.size)
-        return cls._measure(rows, groups, kind, constraint, level).plot(ax)
+        groups = by, sensitive_features, X
+        display = cls._measure(scores, y, groups, sample_weight, positive, kind, constraint, level)
+        return display.plot(ax)
 
     @classmethod
-    @document_plot
     def from_predictions(
         cls,
         y_true: Any,
@@ -759,7 +715,7 @@ class GroupROCDisplay:
         sample_weight: Any = None,
         level: float = 0.95,
         ax: Any = None,
-    ) -> GroupROCDisplay:
+    ) -> Self:
         """Draw the ROC curves of given scores.
 
         Parameters
@@ -784,20 +740,41 @@ class GroupROCDisplay:
         matplotlib("axes")
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         check_alignment({"y_true": y_true, "y_score": y_score, **given})
-        rows = _Rows(scores_of(y_score, None, positive), y_true, sample_weight, positive)
-        groups = groups_of(by, sensitive_features, None, rows.scores.size)
-        return cls._measure(rows, groups, kind, constraint, level).plot(ax)
+        scores, groups = scores_of(y_score, None, positive), (by, sensitive_features, None)
+        display = cls._measure(
+            scores, y_true, groups, sample_weight, positive, kind, constraint, level
+        )
+        return display.plot(ax)
 
     @classmethod
     def _measure(
         cls,
-        rows: _Rows,
-        groups: tuple[Codes, list[Group]],
+        scores: Float,
+        y: Any,
+        groups: tuple[Any, Any, Any],
+        sample_weight: Any,
+        positive: Hashable | None,
         kind: Kind,
         constraint: Constraint | None,
         level: float,
-    ) -> GroupROCDisplay:
+    ) -> Self:
         """Compute the curves, and the AUCs with their intervals."""
+        labels = as_labels(y)
+        classes = np.unique(labels)
+        if scores.shape != labels.shape:
+            raise ValueError(
+                f"Scores have shape {scores.shape}, and there are {labels.size} labels: give one "
+                f"score of the positive class for each row."
+            )
+        if classes.size != 2 or (positive is not None and positive not in classes.tolist()):
+            raise ValueError(
+                f"ROC curves need two classes, one of which is positive; y has "
+                f"{classes.tolist()}, and positive is {positive!r}. Of several classes, give "
+                f"y == one of them."
+            )
+        is_positive = labels == (classes[1] if positive is None else positive)
+        weight = check_weight(sample_weight, labels.size)
+        codes, levels = groups_of(*groups, labels.size)
         check_choice("kind", kind, get_args(Kind))
         check_share("level", level)
         if not isinstance(constraint, Constraint | None):
@@ -805,23 +782,30 @@ class GroupROCDisplay:
                 f"constraint must be a constraint such as gap(auc(), by='sex') <= 0.05, or None, "
                 f"got {constraint!r}: columns that make groups are given as by=."
             )
-        codes, levels = groups
         names = [str(name) for name in quote_lookalikes(levels)]
-        sides = _sides(len(levels), kind)
-        cells = 2 * codes + rows.is_positive
-        moments = PairMoments.of(rows.scores, cells, rows.weight, 2 * len(levels))
+        # Cells of positives and negatives of each group, and of all rows at the end.
+        n = len(levels)
+        own = np.vstack([np.eye(n, dtype=bool), np.ones((1, n), dtype=bool)])
+        other = own if kind == "within" else ~own
+        other[-1] = True
+        sides = PairRates(np.kron(own, [False, True]), np.kron(other, [True, False]))
+        cells = 2 * codes + is_positive
+        moments = PairMoments.of(scores, cells, weight, 2 * n)
         found = estimate_pair_rates(moments, sides)
-        sizes = [(inside @ moments.sizes.count).astype(np.int64) for inside in sides]
+        sizes = [(inside @ moments.sizes.count.ravel()).astype(np.int64) for inside in sides]
         of_groups = [x[:-1] for x in (*sizes, found.rates, *found.intervals(level).T)]
         aucs = pd.DataFrame(dict(zip(ROC_COLUMNS, (names, *of_groups), strict=True)))
-        curves = {
-            name: rows.curve((sides.first[k] | sides.second[k])[cells])
-            for k, name in enumerate(names)
-            if not math.isnan(found.rates[k])
-        }
+        curves = {}
+        for k, name in enumerate(names):
+            if math.isnan(found.rates[k]):
+                continue
+            inside = (sides.first[k] | sides.second[k])[cells]
+            weights = None if weight is None else weight[inside]
+            fpr, tpr, _ = roc_curve(is_positive[inside], scores[inside], sample_weight=weights)
+            curves[name] = pd.DataFrame({"fpr": fpr, "tpr": tpr})
         if not curves:
             raise ValueError(
-                f"by= makes {len(levels)} groups, and none has positives and "
+                f"by= makes {n} groups, and none has positives and "
                 f"{'' if kind == 'within' else 'other rows that are '}negatives: no ROC curve can "
                 f"be drawn. Give other columns, or more rows."
             )
@@ -830,7 +814,7 @@ class GroupROCDisplay:
             curves, aucs, kind=kind, constraint=constraint, reference=reference, level=level
         )
 
-    def plot(self, ax: Any = None) -> GroupROCDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw the curves.
 
         Parameters
@@ -848,12 +832,18 @@ class GroupROCDisplay:
         self.lines_ = []
         for i, record in enumerate(self.aucs.to_dict("records")):
             name, colour = str(record["group"]), COLOURS[i % len(COLOURS)]
-            label = self._describe(record)
+            label = literal(name) + (" against others" if self.kind == "cross" else "") + "\n"
+            if math.isnan(record["auc"]):
+                label += "no curve"
+            else:
+                label += f"{record['auc']:.3f} [{record['low']:.3f}, {record['high']:.3f}]"
+            label += f", {record['positives']:,} / {record['negatives']:,}"
             if name not in self.curves:
                 ax.plot([], [], color=colour, linestyle="none", marker="x", label=label)
                 continue
             curve = self.curves[name]
-            style = {"color": colour, "linestyle": DASHES[self.kind], "linewidth": 1.6}
+            dashes: Any = "-" if self.kind == "within" else (0, (4, 1.5))
+            style = {"color": colour, "linestyle": dashes, "linewidth": 1.6}
             self.lines_ += ax.plot(curve["fpr"], curve["tpr"], label=label, **style)
         ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=0.8, linestyle=":")
         ax.set_xlim(-0.01, 1.01)
@@ -863,24 +853,12 @@ class GroupROCDisplay:
             title=title, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
             fontsize="small", title_fontsize="small", alignment="left",
         )  # fmt: skip
-        finish_axes(ax, "false positive rate (fraction)", "true positive rate (fraction)")
-        self.auc_ax_ = None if self.allowed is None else self._draw_aucs(ax)
-        self.ax_, self.figure_ = ax, ax.figure
+        self._finish(ax, "false positive rate (fraction)", "true positive rate (fraction)")
+        self.auc_ax_ = None if self.allowed is None else self._draw_aucs(ax, self.allowed)
         return self
 
-    def _describe(self, record: Mapping[Any, Any]) -> str:
-        """Write the line of a group in the legend."""
-        name = literal(record["group"])
-        if self.kind == "cross":
-            name += " against others"
-        counts = f"{record['positives']:,} / {record['negatives']:,}"
-        if math.isnan(record["auc"]):
-            return f"{name}\nno curve, {counts}"
-        return f"{name}\n{record['auc']:.3f} [{record['low']:.3f}, {record['high']:.3f}], {counts}"
-
-    def _draw_aucs(self, ax: Any) -> Any:
+    def _draw_aucs(self, ax: Any, allowed: tuple[float, float]) -> Any:
         """Draw the AUCs of the groups and the band that the constraint allows."""
-        assert self.allowed is not None
         n = len(self.aucs)
         inset = ax.inset_axes([0.48, 0.1, 0.48, min(0.08 + 0.06 * n, 0.5)])
         for i, record in enumerate(self.aucs.to_dict("records")):
@@ -888,57 +866,18 @@ class GroupROCDisplay:
             inset.plot([record["low"], record["high"]], [i, i], color=colour, linewidth=1.6)
             inset.plot([record["auc"]], [i], "o", color=colour, markersize=5)
         left, right = inset.get_xlim()
-        low, high = np.clip(self.allowed, left, right)
+        low, high = np.clip(allowed, left, right)
         inset.axvspan(low, high, color=GREY, alpha=0.2, linewidth=0, zorder=0)
-        for end in self.allowed:
+        for end in allowed:
             if math.isfinite(end):
                 inset.axvline(end, color=GREY, linewidth=1.0, linestyle=":", zorder=1)
-        inset.set_title(literal(shorten(str(self.constraint), MAX_CHARACTERS)), fontsize="small")
+        # No longer title fits above the small axes.
+        inset.set_title(literal(shorten(str(self.constraint), 34)), fontsize="small")
         inset.set_ylim(n - 0.5, -0.5)
         inset.set_yticks([])
         inset.tick_params(labelsize="small")
         inset.spines[["left", "right", "top"]].set_visible(False)
         return inset
-
-
-class _Rows:
-    """Scores, labels and weights of rows of two classes."""
-
-    def __init__(
-        self, scores: NDArray[Any], y: Any, sample_weight: Any, positive: Hashable | None
-    ) -> None:
-        labels = as_labels(y)
-        classes = np.unique(labels)
-        if scores.shape != labels.shape:
-            raise ValueError(
-                f"Scores have shape {scores.shape}, and there are {labels.size} labels: give one "
-                f"score of the positive class for each row."
-            )
-        if classes.size != 2 or (positive is not None and positive not in classes.tolist()):
-            raise ValueError(
-                f"ROC curves need two classes, one of which is positive; y has "
-                f"{classes.tolist()}, and positive is {positive!r}. Of several classes, give "
-                f"y == one of them."
-            )
-        self.scores = scores
-        self.is_positive = labels == (classes[1] if positive is None else positive)
-        self.weight = check_weight(sample_weight, labels.size)
-
-    def curve(self, inside: NDArray[np.bool_]) -> pd.DataFrame:
-        """Compute the ROC curve of some rows."""
-        weight = None if self.weight is None else self.weight[inside]
-        fpr, tpr, _ = roc_curve(
-            self.is_positive[inside], self.scores[inside], sample_weight=weight
-        )
-        return pd.DataFrame({"fpr": fpr, "tpr": tpr})
-
-
-def _sides(n_groups: int, kind: Kind) -> PairRates:
-    """Find the cells of positives and negatives of each group, and of all rows at the end."""
-    own = np.vstack([np.eye(n_groups, dtype=bool), np.ones((1, n_groups), dtype=bool)])
-    other = own if kind == "within" else ~own
-    other[-1] = True
-    return PairRates(np.kron(own, [False, True]), np.kron(other, [True, False]))
 
 
 def _find_reference(
@@ -958,6 +897,165 @@ def _find_reference(
             f"{[str(group) for group in groups]}: name one of them."
         )
     return float(rates[found[0]])
+
+
+RECALL_COLUMNS = ("class", "rows", "recall", "low", "high")
+
+
+class ClassRecallsDisplay(Display):
+    """Recall of each class with its exact interval.
+
+    Parameters
+    ----------
+    recalls : dict from str to DataFrame
+        By the name of a classifier, one row for each class: ``class``, ``rows``, ``recall``, and
+        the interval from ``low`` to ``high``.
+    level : float, default=0.95
+        Level of the intervals.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes of the figure.
+    figure_ : matplotlib Figure
+        The figure.
+    """
+
+    def __init__(self, recalls: Mapping[str, pd.DataFrame], level: float = 0.95) -> None:
+        if not recalls:
+            raise ValueError("recalls holds no classifier: give the table of one or of several.")
+        for table in recalls.values():
+            check_columns(table, **{name: name for name in RECALL_COLUMNS})
+        self.recalls, self.level = dict(recalls), level
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        others: Mapping[str, Any] | None = None,
+        sample_weight: Any = None,
+        level: float = 0.95,
+        name: str | None = None,
+        ax: Any = None,
+    ) -> Self:
+        """Measure and draw the recalls of a fitted classifier, and of others beside.
+
+        Parameters
+        ----------
+        estimator : fitted classifier
+            Anything with ``predict``. Randomised decisions count by their probabilities.
+        others : dict from str to fitted classifier, default=None
+            Further classifiers by their names in the legend, such as the one before; they are
+            drawn first.
+        name : str, default=None
+            Name of the estimator in the legend; that of its class by default.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If labels or weights do not fit the rows.
+        """
+        models = dict(others or {}) | {name or type(estimator).__name__: estimator}
+        decided = {
+            title: pd.DataFrame(model.decision_probabilities(X), columns=model.classes_)
+            if hasattr(model, "decision_probabilities")
+            else repeatable_decisions(model, X)
+            for title, model in models.items()
+        }
+        given = {"sample_weight": sample_weight, "level": level, "ax": ax}
+        return cls.from_predictions(y, decided, **given)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_pred: Any,
+        *,
+        sample_weight: Any = None,
+        level: float = 0.95,
+        name: str = "predictions",
+        ax: Any = None,
+    ) -> Self:
+        """Measure and draw the recalls of given decisions.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            Labels.
+        y_pred : array-like of shape (n_samples,), DataFrame, or dict of them
+            Decisions. In a DataFrame of shape (n_samples, n_classes) they are probabilities of
+            the decisions, whose columns are the classes. A dict has them by name.
+        name : str, default="predictions"
+            Name of decisions without a dict in the legend.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If labels, decisions or weights do not fit each other.
+        """
+        matplotlib("axes")
+        check_share("level", level)
+        labels = as_labels(y_true)
+        weight = check_weight(sample_weight, labels.size)
+        weight = np.ones(labels.size) if weight is None else weight
+        given = y_pred if isinstance(y_pred, dict) else {name: y_pred}
+        recalls = {
+            title: _tabulate(labels, decisions, weight, level)
+            for title, decisions in given.items()
+        }
+        return cls(recalls, level).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the recalls, one class below the other.
+
+        Returns
+        -------
+        ClassRecallsDisplay
+            The display itself.
+        """
+        first = next(iter(self.recalls.values()))
+        names = name_rows(first["class"], first["rows"])
+        n = len(self.recalls)
+        ax = get_axes(ax, (4.5 + 0.085 * max(map(len, names)), 1.6 + 0.3 * (n + 1) * len(names)))
+        for i, (title, table) in enumerate(self.recalls.items()):
+            at = np.arange(len(table)) + APART * (i - (n - 1) / 2)
+            label = f"{literal(title)}, {100 * self.level:g}% intervals"
+            draw_rates(ax, at, table, "recall", *colour_and_marker(i), label=label)
+        ax.set_yticks(np.arange(len(names)), names)
+        ax.set_ylim(len(names) - 0.5, -0.5)
+        ax.set_xlim(-0.02, 1.02)
+        legend_above(ax)
+        self._finish(ax, "recall (fraction)", "")
+        ax.grid(False, axis="y")
+        return self
+
+
+def _tabulate(labels: Any, decisions: Any, weight: Float, level: float) -> pd.DataFrame:
+    """Tabulate the recall of each class."""
+    if len(decisions) != labels.size:
+        raise ValueError(
+            f"y_pred has {len(decisions)} rows and y_true has {labels.size}: give one decision "
+            f"for each row."
+        )
+    if isinstance(decisions, pd.DataFrame):
+        columns = list(decisions.columns)
+        hits = np.array([0.0 if k not in columns else np.nan for k in labels])
+        of_column = decisions.to_numpy(np.float64)
+        for j, column in enumerate(columns):
+            hits = np.where(labels == column, of_column[:, j], hits)
+    else:
+        hits = (as_labels(decisions) == labels).astype(np.float64)
+    records = []
+    for label in np.unique(labels):
+        w, hit = weight[labels == label], hits[labels == label]
+        found = float(np.average(hit, weights=w))
+        n_effective = w.sum() ** 2 / (w**2).sum()
+        low, high = clopper_pearson(found * n_effective, n_effective, level)
+        records.append((label, int((labels == label).sum()), found, float(low), float(high)))
+    return pd.DataFrame(records, columns=list(RECALL_COLUMNS))
 
 
 def plot_threshold_curve(

@@ -1,42 +1,76 @@
-"""Figures of the course of a fit."""
+"""Figures of what a fit reports: its course, its metric and its certificate."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self, TypeAlias, get_args
+from contextlib import suppress
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from scipy.spatial import ConvexHull, QhullError
 
 from gbm_constrained._typing import Float
 from gbm_constrained.data.validation import check_choice
+from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     GREY,
+    Display,
     check_columns,
     colour_and_marker,
-    document_plot,
+    count_across,
     find_unit,
-    finish_axes,
     get_axes,
+    legend_above,
     literal,
     matplotlib,
     shorten,
     split_constraint,
 )
 
-ROUNDS = "boosting rounds"
+
+class ReportDisplay(Display):
+    """Base of the displays of a report that a fit has left in its estimator."""
+
+    _report: ClassVar[str]  # Attribute of fitted estimators
+    _remedy: ClassVar[str]  # What has it.
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
+        """Draw what a fitted estimator reports.
+
+        Parameters
+        ----------
+        estimator : fitted constrained estimator
+            The estimator.
+
+        Raises
+        ------
+        TypeError
+            If the estimator has no such report: it is not fitted, or was fitted otherwise.
+        """
+        report = getattr(estimator, cls._report, None)
+        if not isinstance(report, pd.DataFrame):
+            raise TypeError(
+                f"{type(estimator).__name__} has no {cls._report}: give {cls._remedy}."
+            )
+        display: Self = cls._from_report(estimator, report).plot(ax, **options)
+        return display
+
+    @classmethod
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        """Make the display of an estimator that has a report."""
+        return cls(report)  # type: ignore[call-arg]
 
 
-class _HistoryDisplay:
-    """Base of the displays of a history."""
+class _HistoryDisplay(ReportDisplay):
+    """Base of the displays of a history under constraints."""
 
-    ax_: Any
-    figure_: Any
-    plot: Callable[..., Any]
+    _report = "history_"
+    _remedy = "an estimator that was fitted with constraints"
 
-    def __init__(self, history: pd.DataFrame, step: str = ROUNDS) -> None:
+    def __init__(self, history: pd.DataFrame, step: str = "boosting rounds") -> None:
         if not isinstance(history, pd.DataFrame):
             raise TypeError(
                 f"history must be the history_ of a constrained estimator, got a "
@@ -53,31 +87,11 @@ class _HistoryDisplay:
             raise ValueError("The history holds no constraint: it has no column value[...].")
 
     @classmethod
-    @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None, **options: Any) -> Self:
-        """Draw the history of a fitted estimator.
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        is_linear = hasattr(estimator, "n_iterations")
+        return cls(report, "iterations" if is_linear else "boosting rounds")
 
-        Parameters
-        ----------
-        estimator : fitted constrained classifier
-            The estimator.
-
-        Raises
-        ------
-        TypeError
-            If the estimator has no history: it is not fitted, or has no constraints.
-        """
-        history = getattr(estimator, "history_", None)
-        if not isinstance(history, pd.DataFrame):
-            raise TypeError(
-                f"{type(estimator).__name__} has no history_: give an estimator that was fitted "
-                f"with constraints."
-            )
-        step = "iterations" if hasattr(estimator, "n_iterations") else ROUNDS
-        display: Self = cls(history, step).plot(ax, **options)
-        return display
-
-    def _column(self, kind: str, constraint: str) -> NDArray[np.float64]:
+    def _column(self, kind: str, constraint: str) -> Float:
         """Read a column over the rounds, NaN where the history has none."""
         name = f"{kind}[{constraint}]"
         if name not in self.history:
@@ -87,11 +101,6 @@ class _HistoryDisplay:
     def _labels(self, names: Mapping[str, str] | None) -> list[str]:
         """Name the constraints as the legend does."""
         return [(names or {}).get(name, literal(name)) for name in self.constraints]
-
-    def _finish(self, ax: Any, ylabel: str) -> Self:
-        finish_axes(ax, self.step, ylabel)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 def _line_style(j: int) -> dict[str, Any]:
@@ -144,7 +153,6 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
     MultipliersDisplay : The multipliers over the same rounds.
     """
 
-    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -194,8 +202,10 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
                 if np.isnan(value).all():
                     continue
                 kinds[name] = style
-                drawn = _violation(constraint, value, bound) if violation else value
-                ax.plot(rounds, drawn, **look, **style)
+                if violation:  # Of lower bounds, the mirror image.
+                    sign = -1.0 if split_constraint(constraint)[1] == ">=" else 1.0
+                    value = np.maximum(sign * (value - bound), 0.0)
+                ax.plot(rounds, value, **look, **style)
             if not violation:
                 kinds["bound"] = dotted
                 ax.plot(rounds, bound, **look, **dotted)
@@ -203,16 +213,10 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         handles += [line_2d([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
         self._scale(ax)
         ax.legend(handles=handles, **place)
-        return self._finish(ax, self._value_label(is_violation=violation))
-
-    def _value_label(self, *, is_violation: bool) -> str:
-        """Write the name and the unit of the vertical axis."""
-        unit = find_unit(self.constraints)
-        if is_violation:
-            return "violation" + unit
-        if len(self.constraints) > 1:
-            return "constrained values" + unit
-        return literal(split_constraint(self.constraints[0])[0]) + unit
+        name = "violation" if violation else "constrained values"
+        if not violation and len(self.constraints) == 1:
+            name = literal(split_constraint(self.constraints[0])[0])
+        return self._finish(ax, self.step, name + find_unit(self.constraints))
 
     def _scale(self, ax: Any) -> None:
         """Scale the axis linearly up to the smallest bound, logarithmically beyond."""
@@ -281,7 +285,6 @@ class MultipliersDisplay(_HistoryDisplay):
 
     lines_: list[Any]
 
-    @document_plot
     def plot(
         self, ax: Any = None, *, names: Mapping[str, str] | None = None, legend: bool = True
     ) -> Self:
@@ -310,36 +313,14 @@ class MultipliersDisplay(_HistoryDisplay):
         ax.set_ylim(bottom=-0.02 * ax.get_ylim()[1], auto=True)
         if legend:
             ax.legend(**place)
-        return self._finish(ax, "multiplier")
+        return self._finish(ax, self.step, "multiplier")
 
 
-def _violation(
-    constraint: str, value: NDArray[np.float64], bound: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Compute ``max(value - bound, 0)``, or its mirror image for lower bounds."""
-    over = bound - value if split_constraint(constraint)[1] == ">=" else value - bound
-    return np.maximum(over, 0.0)
+OF_BLACK_BOX = "an estimator that was fitted with minimize=BlackBox(...)"
+OF_METRIC = "an estimator that was fitted with maximize= or minimize="
 
 
-STYLES = {"plain": ":", "threshold": "--", "threshold per group": "-."}
-MOST_NAMES = 30  # Of parameters that are named one by one,
-N_NAMES = 6  # and of those that are named where there are more.
-MOST_CHARACTERS = 40
-OUT_OF_VIEW = 4.0  # Ranges of the iterates beyond which a line would squeeze them.
-
-
-def _read(estimator: Any, name: str) -> pd.DataFrame:
-    """Read a table of a fit for a black-box metric."""
-    table = vars(estimator).get(name)
-    if not isinstance(table, pd.DataFrame):
-        raise TypeError(
-            f"{type(estimator).__name__} has no {name}: give an estimator that was fitted with "
-            f"minimize=BlackBox(...)."
-        )
-    return table
-
-
-class BlackBoxHistoryDisplay:
+class BlackBoxHistoryDisplay(ReportDisplay):
     """Metric on the validation rows over the iterations, beside thresholds alone.
 
     Parameters
@@ -357,8 +338,8 @@ class BlackBoxHistoryDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
+    _report = "blackbox_report_"
+    _remedy = OF_BLACK_BOX
 
     def __init__(self, history: pd.DataFrame, report: pd.DataFrame) -> None:
         check_columns(history, history="metric")
@@ -366,25 +347,10 @@ class BlackBoxHistoryDisplay:
         self.history, self.report = history, report
 
     @classmethod
-    @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> BlackBoxHistoryDisplay:
-        """Draw the search of a classifier.
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        return cls(estimator.history_, report)
 
-        Parameters
-        ----------
-        estimator : fitted classifier
-            One with ``minimize=BlackBox(...)`` or ``maximize=``.
-
-        Raises
-        ------
-        TypeError
-            If the estimator was fitted without a black-box metric.
-        """
-        report = _read(estimator, "blackbox_report_")
-        return cls(estimator.history_, report).plot(ax)
-
-    @document_plot
-    def plot(self, ax: Any = None) -> BlackBoxHistoryDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw the metric of each iterate, and lines for the other models that are near.
 
         Returns
@@ -396,20 +362,19 @@ class BlackBoxHistoryDisplay:
         values = self.history["metric"].to_numpy(np.float64)
         ax.plot(self.history["iteration"], values, ".-", color=COLOURS[0], label="iterates")
         low, high = values.min(), values.max()
-        room = OUT_OF_VIEW * max(high - low, 0.01)
+        room = 4.0 * max(high - low, 0.01)  # A line farther away would squeeze the iterates.
+        styles = {"plain": ":", "threshold": "--", "threshold per group": "-."}
         for name, value in zip(self.report["model"], self.report["validation"], strict=True):
             if not low - room <= value <= high + room:
                 continue
-            style, colour = STYLES.get(name, "-"), GREY if name in STYLES else COLOURS[1]
+            style, colour = styles.get(name, "-"), GREY if name in styles else COLOURS[1]
             ax.axhline(value, linestyle=style, color=colour, linewidth=1.2, label=name, zorder=1)
-        ax.xaxis.set_major_locator(matplotlib("ticker").MaxNLocator(integer=True))
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2)
-        finish_axes(ax, "iteration", "metric of the rows that choose")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        count_across(ax)
+        legend_above(ax, 2)
+        return self._finish(ax, "iteration", "metric of the rows that choose")
 
 
-class SurrogateTargetsDisplay:
+class SurrogateTargetsDisplay(ReportDisplay):
     """Surrogates after each projection, and the targets that the projection was asked for.
 
     Parameters
@@ -425,8 +390,8 @@ class SurrogateTargetsDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
+    _report = "blackbox_report_"
+    _remedy = OF_BLACK_BOX
 
     def __init__(self, history: pd.DataFrame) -> None:
         check_columns(history, history="iteration")
@@ -438,25 +403,10 @@ class SurrogateTargetsDisplay:
         ]
 
     @classmethod
-    @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> SurrogateTargetsDisplay:
-        """Draw the surrogates of a classifier.
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        return cls(estimator.history_)
 
-        Parameters
-        ----------
-        estimator : fitted classifier
-            One with ``minimize=BlackBox(...)`` or ``maximize=``.
-
-        Raises
-        ------
-        TypeError
-            If the estimator was fitted without a black-box metric.
-        """
-        _read(estimator, "blackbox_report_")
-        return cls(estimator.history_).plot(ax)
-
-    @document_plot
-    def plot(self, ax: Any = None) -> SurrogateTargetsDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw a line for each surrogate, and a dotted one for its targets.
 
         Returns
@@ -468,18 +418,16 @@ class SurrogateTargetsDisplay:
         for k, name in enumerate(self.names):
             colour, marker = colour_and_marker(k)
             values = self.history[f"surrogate[{name}]"]
-            label = literal(shorten(name, MOST_CHARACTERS))
+            label = literal(shorten(name, 40))
             ax.plot(at, values, "-", marker=marker, markersize=3, color=colour, label=label)
             ax.plot(at[1:], self.history[f"target[{name}]"][1:], ":", color=colour)
         ax.plot([], [], ":", color=GREY, label="target")
-        ax.xaxis.set_major_locator(matplotlib("ticker").MaxNLocator(integer=True))
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2)
-        finish_axes(ax, "iteration", "surrogate (mean loss of training rows)")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        count_across(ax)
+        legend_above(ax, 2)
+        return self._finish(ax, "iteration", "surrogate (mean loss of training rows)")
 
 
-class ModelParametersDisplay:
+class ModelParametersDisplay(ReportDisplay):
     """Parameters of a model before and after its fit for a black-box metric.
 
     Parameters
@@ -495,32 +443,14 @@ class ModelParametersDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
+    _report = "blackbox_parameters_"
+    _remedy = OF_BLACK_BOX
 
     def __init__(self, parameters: pd.DataFrame) -> None:
         check_columns(parameters, before="before", after="after")
         self.parameters = parameters
 
-    @classmethod
-    @document_plot
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> ModelParametersDisplay:
-        """Draw the parameters of a classifier.
-
-        Parameters
-        ----------
-        estimator : fitted classifier
-            One with ``minimize=BlackBox(...)`` or ``maximize=``.
-
-        Raises
-        ------
-        TypeError
-            If the estimator was fitted without a black-box metric.
-        """
-        return cls(_read(estimator, "blackbox_parameters_")).plot(ax)
-
-    @document_plot
-    def plot(self, ax: Any = None) -> ModelParametersDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw a line from the value of each parameter before the search to that after it.
 
         Returns
@@ -529,48 +459,23 @@ class ModelParametersDisplay:
             The display itself.
         """
         ax, table = get_axes(ax), self.parameters
-        at, named = _place(table)
+        names, at = table.index.astype(str), np.arange(len(table), dtype=np.float64)
+        named = list(range(len(table)))
+        if len(table) > 30:  # Offsets and the intercept have room for their names, others do not.
+            is_beside = names.str.startswith("offset[") | (names == "intercept")
+            of_model, beside = np.flatnonzero(~is_beside), np.flatnonzero(is_beside)
+            at[beside] = of_model.size + np.arange(1, beside.size + 1) * len(table) / 30
+            named = [*of_model[:: of_model.size // 6].tolist(), *beside.tolist()]
         ax.vlines(at, table["before"], table["after"], color=GREY, linewidth=0.8, zorder=1)
         ax.plot(at, table["before"], "_", color=GREY, label="before")
         ax.plot(at, table["after"], ".", color=COLOURS[0], label="after")
-        names = [literal(shorten(str(table.index[i]), MOST_CHARACTERS)) for i in named]
-        ax.set_xticks(at[named], names, rotation=90, fontsize="small")
-        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2)
-        finish_axes(ax, "", "parameter")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        shown = [literal(shorten(names[i], 40)) for i in named]
+        ax.set_xticks(at[named], shown, rotation=90, fontsize="small")
+        legend_above(ax, 2)
+        return self._finish(ax, "", "parameter")
 
 
-def _place(table: pd.DataFrame) -> tuple[Float, list[int]]:
-    """Place the parameters on the axis, and choose those that are named.
-
-    Of many parameters some are named. All offsets and the intercept are named, with room between
-    them.
-    """
-    names, at = table.index.astype(str), np.arange(len(table), dtype=np.float64)
-    is_beside = names.str.startswith("offset[") | (names == "intercept")
-    of_model, beside = np.flatnonzero(~is_beside), np.flatnonzero(is_beside)
-    if len(table) <= MOST_NAMES:
-        return at, list(range(len(table)))
-    at[beside] = of_model.size + np.arange(1, beside.size + 1) * len(table) / MOST_NAMES
-    return at, [*of_model[:: of_model.size // N_NAMES].tolist(), *beside.tolist()]
-
-
-Scale: TypeAlias = Literal["steps", "cuts"]
-
-
-def read_certificate(estimator: Any) -> pd.DataFrame:
-    """Read the certificate of a fit with ramp rates."""
-    certificate = getattr(estimator, "certificate_", None)
-    if not isinstance(certificate, pd.DataFrame):
-        raise TypeError(
-            f"{type(estimator).__name__} has no certificate_: give a ConstrainedLinearSVC that "
-            f"was fitted with constraints."
-        )
-    return certificate
-
-
-class CertificateDisplay:
+class CertificateDisplay(ReportDisplay):
     """Ramp objective of each step, and the bounds of the optimum of its convex problem.
 
     A step solves a convex problem that lies above the ramp problem and touches it at the step
@@ -591,39 +496,15 @@ class CertificateDisplay:
         The figure.
     """
 
-    ax_: Any
-    figure_: Any
+    _report = "certificate_"
+    _remedy = "a ConstrainedLinearSVC that was fitted with constraints"
 
     def __init__(self, certificate: pd.DataFrame) -> None:
         names = {name: name for name in ("objective", "lower", "upper", "n_cuts")}
         check_columns(certificate, **names)
         self.certificate = certificate
 
-    @classmethod
-    @document_plot
-    def from_estimator(
-        cls, estimator: Any, *, over: Scale = "steps", ax: Any = None
-    ) -> CertificateDisplay:
-        """Draw the certificate of a fitted classifier.
-
-        Parameters
-        ----------
-        estimator : fitted ConstrainedLinearSVC
-            One with constraints.
-        over : {"steps", "cuts"}, default="steps"
-            Whether a step is as far from the next as any other, or as far as it needed cuts.
-
-        Raises
-        ------
-        TypeError
-            If the estimator has no certificate.
-        ValueError
-            If `over` is neither of its two values.
-        """
-        return cls(read_certificate(estimator)).plot(ax, over=over)
-
-    @document_plot
-    def plot(self, ax: Any = None, *, over: Scale = "steps") -> CertificateDisplay:
+    def plot(self, ax: Any = None, *, over: Literal["steps", "cuts"] = "steps") -> Self:
         """Draw the objective and both bounds after each step.
 
         Parameters
@@ -636,34 +517,206 @@ class CertificateDisplay:
         CertificateDisplay
             The display itself.
         """
-        check_choice("over", over, get_args(Scale))
+        check_choice("over", over, ("steps", "cuts"))
         ax = get_axes(ax)
-        x = self._positions(over)
+        x = np.arange(len(self.certificate), dtype=np.float64)
+        if over == "cuts":
+            x = self.certificate["n_cuts"].to_numpy(np.float64).cumsum()
         bounds = self.certificate[["lower", "upper"]].to_numpy(np.float64)
         is_bounded = np.isfinite(bounds).all(axis=1)  # The start has no bounds.
         middle = bounds[is_bounded].mean(axis=1)
         half = np.diff(bounds[is_bounded], axis=1).ravel() / 2
         ax.errorbar(
-            x[is_bounded],
-            middle,
-            half,
-            fmt="none",
-            ecolor=COLOURS[1],
-            elinewidth=1.5,
-            capsize=5,
-            capthick=1.5,
-            label="bounds of the convex optimum",
-        )
+            x[is_bounded], middle, half, fmt="none", ecolor=COLOURS[1], elinewidth=1.5,
+            capsize=5, capthick=1.5, label="bounds of the convex optimum",
+        )  # fmt: skip
         objective = self.certificate["objective"].to_numpy(np.float64)
         ax.plot(x, objective, ".-", color=COLOURS[0], label="ramp objective")
-        ax.xaxis.set_major_locator(matplotlib("ticker").MaxNLocator(integer=True))
+        count_across(ax)
         ax.legend(loc="upper right", frameon=False)
-        finish_axes(ax, over, "objective with penalty")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self._finish(ax, over, "objective with penalty")
 
-    def _positions(self, over: Scale) -> Float:
-        """Place the steps on the horizontal axis."""
-        if over == "cuts":
-            return self.certificate["n_cuts"].to_numpy(np.float64).cumsum()
-        return np.arange(len(self.certificate), dtype=np.float64)
+
+class MetricHistoryDisplay(ReportDisplay):
+    """Value and bound of a metric over the calls of the oracle.
+
+    The search begins in the distribution that the model's probabilities describe, where value and
+    bound meet. From the rules found there a second search starts, which counts by labels.
+
+    Parameters
+    ----------
+    history : DataFrame
+        The ``history_`` of a classifier with a metric: ``call``, ``counted_by``, ``value`` and
+        ``bound``.
+    name : str, default="metric"
+        Name of the metric.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes of the figure.
+    figure_ : matplotlib Figure
+        The figure.
+    """
+
+    _report = "metric_report_"
+    _remedy = OF_METRIC
+
+    def __init__(self, history: pd.DataFrame, name: str = "metric") -> None:
+        check_columns(history, history="counted_by", value="value", bound="bound")
+        self.history, self.name = history, name
+
+    @classmethod
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        return cls(estimator.history_, str(report["metric"].iloc[0]))
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the value of the mixture and the bound after each call.
+
+        Returns
+        -------
+        MetricHistoryDisplay
+            The display itself.
+        """
+        ax = get_axes(ax)
+        for name, part in self.history.groupby("counted_by", sort=False):
+            colour = COLOURS[0] if name == "labels" else COLOURS[1]
+            values = part["value"].to_numpy(np.float64)
+            ax.plot(part["call"], values, ".-", color=colour, label=f"value by {name}")
+        bounds = self.history.loc[np.isfinite(self.history["bound"]), ["call", "bound"]]
+        if len(bounds):
+            low, high = ax.get_ylim()
+            last = float(bounds["bound"].iloc[-1])
+            ax.plot(bounds["call"], bounds["bound"], ":", color=GREY, label="bound", zorder=3)
+            room = 0.15 * (high - low)
+            # The first bounds are far beyond the range of a metric.
+            ax.set_ylim(min(low, last - room), max(high, last + room))
+        count_across(ax)
+        legend_above(ax, 3)
+        return self._finish(ax, "calls of the oracle", literal(self.name))
+
+
+class AchievableRatesDisplay(ReportDisplay):
+    """Two rates of a metric: what rules achieve on held-out rows, and what decisions reach there.
+
+    Rates that mixtures of rules achieve make a convex set. The hull of the rules that were found
+    lies inside of the set, and no decisions lie beyond the line of the bound where the model's
+    probabilities are right.
+
+    Parameters
+    ----------
+    rates : DataFrame
+        The ``achieved_rates_`` of a classifier: a row for each rule found, whose ``decisions`` is
+        ``"pool"``, and for each candidate, and a column for each rate.
+    metric : callable, default=None
+        Value of the metric, given an array of the last columns in their order; needed for the
+        line of the bound.
+    n_rates : int, default=None
+        Number of the last columns that the metric is a function of; all rates by default.
+    bound : float, default=None
+        The bound of the metric, without which no line is drawn.
+
+    Attributes
+    ----------
+    hull_ : ndarray of shape (n_vertices, 2)
+        Vertices of the hull of the rules that were found.
+    ax_ : matplotlib Axes
+        Axes of the figure.
+    figure_ : matplotlib Figure
+        The figure.
+    """
+
+    _report = "metric_report_"
+    _remedy = OF_METRIC
+
+    hull_: Float
+
+    def __init__(
+        self,
+        rates: pd.DataFrame,
+        *,
+        metric: Callable[[Float], float] | None = None,
+        n_rates: int | None = None,
+        bound: float | None = None,
+    ) -> None:
+        check_columns(rates, rates="decisions")
+        self.rates, self.metric, self.bound = rates, metric, bound
+        names = [name for name in rates.columns if name != "decisions"]
+        self.names = names if n_rates is None else names[len(names) - n_rates :]
+
+    @classmethod
+    def _from_report(cls, estimator: Any, report: pd.DataFrame) -> Self:
+        objective = read_objective(estimator.maximize, estimator.minimize)
+        assert objective is not None
+        best = float(report.loc[report["is_returned"], "bound"].iloc[0])
+        if getattr(objective, "by", None) is not None:
+            # A function of the matrices of groups needs names of the groups, and has no line.
+            return cls(estimator.achieved_rates_, bound=best)
+        n = len(estimator.classes_)
+        bound = objective.bind(np.asarray(estimator.classes_), np.full(n, 1.0 / n))
+        n_rates = sum(len(constraint.rates) for constraint in bound.constraints)
+        rates = estimator.achieved_rates_
+        return cls(rates, metric=bound.function, n_rates=n_rates, bound=best)
+
+    def plot(self, ax: Any = None, *, x: str | None = None, y: str | None = None) -> Self:
+        """Draw the hull of the rules, the decisions, and the line of the bound.
+
+        Parameters
+        ----------
+        x, y : str, default=None
+            Columns of the two rates; the first two of the metric by default. The line of the
+            bound has the other rates where the returned decisions have them.
+
+        Returns
+        -------
+        AchievableRatesDisplay
+            The display itself.
+
+        Raises
+        ------
+        ValueError
+            If a rate is missing.
+        """
+        x, y = x or self.names[0], y or self.names[min(1, len(self.names) - 1)]
+        check_columns(self.rates, x=x, y=y)
+        ax = get_axes(ax, (5.5, 5.5))
+        of = self.rates["decisions"]
+        points = self.rates.loc[of == "pool", [x, y]].to_numpy(np.float64)
+        # These are rules counted on all held-out rows, so that mixtures of them are achievable.
+        is_rule = of.isin(("pool", "argmax", "prior", "model"))
+        self.hull_ = self.rates.loc[is_rule, [x, y]].to_numpy(np.float64)
+        with suppress(QhullError, ValueError):  # Points on one line are their own hull.
+            self.hull_ = self.hull_[ConvexHull(self.hull_).vertices]
+        ax.fill(
+            *self.hull_.T, color=COLOURS[0], alpha=0.12, linewidth=0, label="hull of the rules"
+        )
+        ax.plot(*points.T, "o", color=COLOURS[0], markersize=4, alpha=0.7, label="rules found")
+        looks = {
+            "argmax": ("largest probability", COLOURS[4], "s"),
+            "prior": ("probability / class share", COLOURS[3], "^"),
+            "returned": ("returned", COLOURS[1], "D"),
+        }
+        for name, (label, colour, marker) in looks.items():
+            found = self.rates.loc[of == name, [x, y]].to_numpy(np.float64)
+            ax.plot(*found.T, marker, color=colour, markersize=8, label=label, zorder=3)
+        self._draw_bound(ax, x, y)
+        ax.legend(framealpha=0.9)
+        return self._finish(ax, literal(x), literal(y))
+
+    def _draw_bound(self, ax: Any, x: str, y: str) -> None:
+        """Draw where the metric is equal to its bound."""
+        if self.metric is None or self.bound is None or not np.isfinite(self.bound):
+            return
+        if x not in self.names or y not in self.names or x == y:
+            return
+        at, n = (self.names.index(x), self.names.index(y)), 101  # points of each side of a grid
+        returned = self.rates.loc[self.rates["decisions"] == "returned", self.names]
+        u = np.tile(returned.to_numpy(np.float64)[0], (n**2, 1))
+        sides = [np.linspace(low, high, n) for low, high in (ax.get_xlim(), ax.get_ylim())]
+        u[:, at[0]], u[:, at[1]] = (side.ravel() for side in np.meshgrid(*sides))
+        with np.errstate(all="ignore"):
+            values = np.array([self.metric(one) for one in u]).reshape(n, n)
+        values = np.ma.masked_invalid(values)
+        if values.min() < self.bound < values.max():
+            ax.contour(*sides, values, [self.bound], colors=GREY, linestyles="--")
+            ax.plot([], [], color=GREY, linestyle="--", label="bound of the metric")

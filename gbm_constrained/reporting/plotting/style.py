@@ -1,18 +1,17 @@
-"""Shared parts of all figures: matplotlib on demand, colours, axes, labels and grids."""
+"""Shared parts of all figures: displays, matplotlib on demand, colours, axes and labels."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterable
-from functools import singledispatch
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gbm_constrained._docstrings import Function, document_parameters
+from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._optional import import_optional
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint
@@ -26,6 +25,7 @@ from gbm_constrained.problem.functionals import Group
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "0.45"
+APART = 0.22  # Distance between two models, where groups or classes are 1 apart.
 _SHARED_PARAMETERS = {
     "X": """X : array-like of shape (n_samples, n_features)
     Features of rows that the classifier was not trained on.""",
@@ -52,11 +52,6 @@ _SHARED_PARAMETERS = {
     "options": """**options
     Options of :meth:`plot`.""",
 }
-
-
-def document_plot(function: Function) -> Function:
-    """Describe the parameters that the functions which draw share."""
-    return document_parameters(function, _SHARED_PARAMETERS)
 
 
 def colour_and_marker(i: int) -> tuple[str, str]:
@@ -111,6 +106,34 @@ def literal(text: Any) -> str:
     return str(text).replace("$", r"\$")
 
 
+def name_rows(names: Iterable[Any], sizes: Iterable[int]) -> list[str]:
+    """Name groups or classes by what they are and how many rows they have."""
+    return [literal(f"{name} (n={n:,})") for name, n in zip(names, sizes, strict=True)]
+
+
+def legend_above(ax: Any, columns: int = 1) -> None:
+    """Put the legend above axes, on the right, where it hides no point and no name."""
+    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=columns)
+
+
+def count_across(ax: Any) -> None:
+    """Let the horizontal axis have integers alone."""
+    ax.xaxis.set_major_locator(matplotlib("ticker").MaxNLocator(integer=True))
+
+
+def draw_rates(
+    ax: Any, at: Any, table: pd.DataFrame, column: str, colour: str, marker: str, **point: Any
+) -> Any:
+    """Draw rates as points beside each other, and their intervals as bars, which are returned."""
+    low, rate, high = (table[name].to_numpy(np.float64) for name in ("low", column, "high"))
+    bars = ax.errorbar(
+        rate, at, xerr=np.array([rate - low, high - rate]).clip(0.0), fmt="none",
+        ecolor=colour, elinewidth=1.6, capsize=3, alpha=0.7,
+    )  # fmt: skip
+    ax.plot(rate, at, marker, color=colour, markersize=6, **point)
+    return bars
+
+
 def split_constraint(constraint: str) -> tuple[str, str]:
     """Split a printed constraint into the bounded expression and the sense of the bound."""
     sense = max("<=", ">=", key=lambda sign: constraint.rfind(f" {sign} "))
@@ -118,17 +141,18 @@ def split_constraint(constraint: str) -> tuple[str, str]:
 
 
 def find_unit(constraints: Iterable[str]) -> str:
-    """Name the unit of printed expressions; empty where they have several units, or none."""
-    units = {_unit(constraint) for constraint in constraints}
+    """Name the unit of printed expressions; empty where they have several units, or none.
+
+    Quotients of two rates have none.
+    """
+    units = set()
+    for constraint in constraints:
+        outside = re.sub(r"\[.*?\]|\(.*?\)", "", split_constraint(constraint)[0] or constraint)
+        if " / " in outside or constraint.startswith("ratio("):
+            units.add("")
+        else:
+            units.add(" (nats)" if "log_loss" in constraint else " (fraction)")
     return units.pop() if len(units) == 1 else ""
-
-
-def _unit(constraint: str) -> str:
-    """Name the unit of one expression; quotients of two rates have none."""
-    outside = re.sub(r"\[.*?\]|\(.*?\)", "", split_constraint(constraint)[0] or constraint)
-    if " / " in outside or constraint.startswith("ratio("):
-        return ""
-    return " (nats)" if "log_loss" in constraint else " (fraction)"
 
 
 def groups_of(by: Any, sensitive_features: Any, X: Any, n: int) -> tuple[Codes, list[Group]]:
@@ -160,33 +184,49 @@ def scores_of(model_or_scores: Any, X: Any, positive: Hashable | None) -> NDArra
     return np.asarray(model_or_scores, dtype=np.float64)
 
 
-Ends: TypeAlias = tuple[float, float]
-
-
-@singledispatch
-def find_allowed(e: Any, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
+def find_allowed(
+    constraint: Constraint, rates: Float, reference: float | None
+) -> tuple[float, float]:
     """Find the ends between which a constraint allows the rates of groups to be."""
-    raise TypeError(f"A {type(e).__name__} compares no groups.")
+    expression, b = constraint.expression, constraint.bound
+    if isinstance(expression, Each):
+        return (-math.inf, b) if constraint.sense == "<=" else (b, math.inf)
+    if isinstance(expression, Ratio):  # A kind of gap.
+        slack, high = expression.slack, float(rates.max())
+        if reference is None:
+            return b * high - slack, high
+        return b * reference - slack, (reference + slack) / b if b > 0 else math.inf
+    if isinstance(expression, Gap):
+        if reference is not None:
+            return reference - b, reference + b
+        middle = (float(rates.min()) + float(rates.max())) / 2
+        return middle - b / 2, middle + b / 2
+    raise TypeError(f"A {type(expression).__name__} compares no groups.")
 
 
-@find_allowed.register
-def _(e: Each, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
-    b = constraint.bound
-    return (-math.inf, b) if constraint.sense == "<=" else (b, math.inf)
+class Display:
+    """Base of the displays.
 
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes of the figure.
+    figure_ : matplotlib Figure
+        The figure.
+    """
 
-@find_allowed.register
-def _(e: Gap, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
-    b = constraint.bound
-    if reference is not None:
-        return reference - b, reference + b
-    middle = (float(rates.min()) + float(rates.max())) / 2
-    return middle - b / 2, middle + b / 2
+    ax_: Any
+    figure_: Any
+    plot: Callable[..., Any]
 
+    def __init_subclass__(cls) -> None:
+        """Describe the parameters that the methods of all displays share."""
+        for name in ("from_estimator", "from_predictions", "plot"):
+            if (method := vars(cls).get(name)) is not None:
+                document_parameters(getattr(method, "__func__", method), _SHARED_PARAMETERS)
 
-@find_allowed.register
-def _(e: Ratio, constraint: Constraint, rates: Float, reference: float | None) -> Ends:
-    b, high = constraint.bound, float(rates.max())
-    if reference is None:
-        return b * high - e.slack, high
-    return b * reference - e.slack, (reference + e.slack) / b if b > 0 else math.inf
+    def _finish(self, ax: Any, xlabel: str, ylabel: str) -> Self:
+        """Finish the axes that were drawn into, and keep them."""
+        finish_axes(ax, xlabel, ylabel)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

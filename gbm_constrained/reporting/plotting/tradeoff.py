@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from gbm_constrained.evaluation.audit import PERIOD_COLUMNS, AuditRows, measure_classifier
+from gbm_constrained.evaluation.audit import PERIOD_COLUMNS, AuditRows, measure_model
 from gbm_constrained.reporting.plotting.style import (
     COLOURS,
     GREY,
+    Display,
     check_columns,
     colour_and_marker,
-    document_plot,
     find_unit,
     finish_axes,
     get_axes,
@@ -28,7 +27,7 @@ from gbm_constrained.reporting.plotting.style import (
 from gbm_constrained.tradeoff import tradeoff_curve
 
 
-class TradeoffDisplay:
+class TradeoffDisplay(Display):
     """Two measures of several models, such as value and accuracy for each of several bounds.
 
     Parameters
@@ -49,14 +48,10 @@ class TradeoffDisplay:
     gbm_constrained.tradeoff_curve : The numbers.
     """
 
-    ax_: Any
-    figure_: Any
-
     def __init__(self, curve: pd.DataFrame) -> None:
         self.curve = curve
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -67,7 +62,7 @@ class TradeoffDisplay:
         ax: Any = None,
         plot_options: Mapping[str, Any] | None = None,
         **options: Any,
-    ) -> TradeoffDisplay:
+    ) -> Self:
         """Train one model for each bound, and draw what each bound costs.
 
         Parameters
@@ -95,7 +90,6 @@ class TradeoffDisplay:
         curve = tradeoff_curve(estimator, X, y, bounds, **options)
         return cls(curve).plot(ax, **(plot_options or {}))
 
-    @document_plot
     def plot(
         self,
         ax: Any = None,
@@ -107,7 +101,7 @@ class TradeoffDisplay:
         label: str | None = None,
         styles: Mapping[str, Mapping[str, Any]] | None = None,
         plain: tuple[float, float] | None = None,
-    ) -> TradeoffDisplay:
+    ) -> Self:
         """Draw the curve.
 
         Parameters
@@ -153,7 +147,13 @@ class TradeoffDisplay:
             draw_line = ax.axvline if bounded[0] == x else ax.axhline
             for i, value in enumerate(np.unique(curve[bound].dropna())):
                 draw_line(value, label="bounds" if i == 0 else None, **dotted)
-        for i, (name, points) in enumerate(self._series(series)):
+        lines: list[tuple[Any, pd.DataFrame]] = [("", curve)]
+        bounded_by = self._bounded_expressions()
+        if series is not None:
+            lines = list(curve.groupby(series, sort=False))
+        elif bounded_by is not None and bounded_by.nunique() != 1:
+            lines = list(curve.groupby(bounded_by, sort=False))
+        for i, (name, points) in enumerate(lines):
             colour, marker = colour_and_marker(i)
             style = {"color": colour, "marker": marker, "linewidth": 1.4, "markersize": 6}
             style |= (styles or {}).get(str(name), {})
@@ -169,18 +169,7 @@ class TradeoffDisplay:
         ax.margins(0.12)  # Room for the labels.
         if any(not text.startswith("_") for text in ax.get_legend_handles_labels()[1]):
             ax.legend(framealpha=0.9)
-        finish_axes(ax, self._name(x), self._name(y))
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
-
-    def _series(self, series: str | None) -> list[tuple[Any, pd.DataFrame]]:
-        """List the names of the lines, and their points."""
-        if series is not None:
-            return list(self.curve.groupby(series, sort=False))
-        bounded = self._bounded_expressions()
-        if bounded is None or bounded.nunique() == 1:
-            return [("", self.curve)]
-        return list(self.curve.groupby(bounded, sort=False))
+        return self._finish(ax, self._name(x), self._name(y))
 
     def _bounded_expressions(self) -> pd.Series[str] | None:
         """Read the bounded expression of each point, where the curve names constraints."""
@@ -193,10 +182,8 @@ class TradeoffDisplay:
         if column not in ("value", "accuracy", "auc", "r2"):
             return column
         rows = list(self.curve["rows"].dropna().unique()) if "rows" in self.curve else []
-        where = ""
-        if len(rows) == 1:
-            known = {"test": ", test rows", "holdout": ", holdout rows"}
-            where = known.get(rows[0], f", {rows[0]}")
+        where = f", {rows[0]}" if len(rows) == 1 else ""
+        where += " rows" if where in (", test", ", holdout") else ""
         bounded = self._bounded_expressions()
         if column != "value" or bounded is None:
             name = "AUC" if column == "auc" else column
@@ -247,25 +234,21 @@ def _draw_labels(ax: Any, points: pd.DataFrame, colour: Any, *, is_second: bool)
 
 
 def _draw_intervals(ax: Any, points: pd.DataFrame, x: str, y: str, colour: Any) -> None:
-    """Draw the intervals of points as bars, where the table has them."""
-    bars = {"xerr": _distances(points, x), "yerr": _distances(points, y)}
-    if any(bar is not None for bar in bars.values()):
-        thin = {"fmt": "none", "ecolor": colour, "elinewidth": 0.9, "alpha": 0.55}
-        ax.errorbar(points[x].to_numpy(), points[y].to_numpy(), **bars, **thin, zorder=1.5)
-
-
-def _distances(points: pd.DataFrame, name: str) -> NDArray[np.float64] | None:
-    """Compute the lengths of the bars to both ends of a column's interval, if it has one.
+    """Draw the intervals of points as bars, where the table has them.
 
     Wins over no losses are infinite, and no bar reaches them.
     """
-    ends = f"{name}_low", f"{name}_high"
-    if not all(end in points for end in ends):
-        return None
-    low, value, high = (points[c].to_numpy(dtype=np.float64) for c in (ends[0], name, ends[1]))
-    with np.errstate(invalid="ignore"):
-        lengths = np.array([np.maximum(value - low, 0.0), np.maximum(high - value, 0.0)])
-    return np.where(np.isfinite(lengths), lengths, np.nan)
+    bars = {}
+    for bar, name in (("xerr", x), ("yerr", y)):
+        columns = [f"{name}_low", name, f"{name}_high"]
+        if all(column in points for column in columns):
+            low, value, high = points[columns].to_numpy(np.float64).T
+            with np.errstate(invalid="ignore"):
+                lengths = np.maximum([value - low, high - value], 0.0)
+            bars[bar] = np.where(np.isfinite(lengths), lengths, np.nan)
+    if bars:
+        thin = {"fmt": "none", "ecolor": colour, "elinewidth": 0.9, "alpha": 0.55}
+        ax.errorbar(points[x].to_numpy(), points[y].to_numpy(), **bars, **thin, zorder=1.5)
 
 
 # Verdicts differ by shape and by colour.
@@ -277,11 +260,9 @@ LOOKS = {
     "missed": (COLOURS[1], "D"),
     "cannot be met": (COLOURS[1], "X"),
 }
-COLUMNS = ("constraint", "sense", "bound", "value", "low", "high", "verdict")
-MAX_CHARACTERS = 92  # Most characters of a constraint and its verdict that fit a new figure.
 
 
-class ConstraintIntervalsDisplay:
+class ConstraintIntervalsDisplay(Display):
     """Values and intervals of constraints next to their bounds, each on an axis of its own.
 
     Parameters
@@ -306,17 +287,15 @@ class ConstraintIntervalsDisplay:
     """
 
     axes_: list[Any]
-    ax_: Any
-    figure_: Any
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        check_columns(frame, **{name: name for name in COLUMNS})
+        columns = ("constraint", "sense", "bound", "value", "low", "high", "verdict")
+        check_columns(frame, **{name: name for name in columns})
         if frame.empty:
             raise ValueError("frame holds no constraint: give one row for each.")
         self.frame = frame
 
     @classmethod
-    @document_plot
     def from_estimator(
         cls,
         estimator: Any,
@@ -328,7 +307,7 @@ class ConstraintIntervalsDisplay:
         sample_weight: Any = None,
         ax: Any = None,
         **options: Any,
-    ) -> ConstraintIntervalsDisplay:
+    ) -> Self:
         """Measure the constraints of a fitted classifier, and draw their intervals.
 
         Parameters
@@ -347,9 +326,9 @@ class ConstraintIntervalsDisplay:
         """
         matplotlib("axes")
         rows = AuditRows(X, y, sensitive_features, sample_weight)
-        return cls(measure_classifier(estimator, rows, constraints, **options).frame).plot(ax)
+        return cls(measure_model(estimator, rows, constraints, **options).frame).plot(ax)
 
-    def plot(self, ax: Any = None) -> ConstraintIntervalsDisplay:
+    def plot(self, ax: Any = None) -> Self:
         """Draw the bound, the side that is allowed, the interval and the value of each constraint.
 
         Parameters
@@ -381,10 +360,15 @@ def _draw_interval(ax: Any, record: dict[Any, Any]) -> None:
     verdict = record["verdict"]
     if not math.isfinite(value):
         verdict += " (no value)" if math.isnan(value) else " (infinite)"
-    name = shorten(str(record["constraint"]), MAX_CHARACTERS - len(verdict))
+    # A new figure has room for 92 characters of both.
+    name = shorten(str(record["constraint"]), 92 - len(verdict))
     ax.set_title(literal(name), loc="left", fontsize="small", pad=3)
     ax.set_title(verdict, loc="right", fontsize="small", pad=3, color=colour, fontweight="bold")
-    left, right = _limits(value, low, high, bound)
+    # There is room on both sides, but none below zero for rates.
+    known = [end for end in (value, low, high, bound) if math.isfinite(end)]
+    room = 0.2 * (max(known) - min(known)) or 0.1 * abs(bound) or 0.01
+    left, right = min(known) - room, max(known) + room
+    left = left if min(known) < 0.0 else max(left, 0.0)
     ax.set_xlim(left, right)
     ax.set_ylim(-1.0, 1.0)
     ends = (left, bound) if record["sense"] == "<=" else (bound, right)
@@ -398,17 +382,6 @@ def _draw_interval(ax: Any, record: dict[Any, Any]) -> None:
     ax.set_yticks([])
     ax.tick_params(labelsize="small")
     ax.spines[["left", "right", "top"]].set_visible(False)
-
-
-def _limits(value: float, low: float, high: float, bound: float) -> tuple[float, float]:
-    """Find the ends of an axis: room on both sides, but none below zero for rates."""
-    ends = [end for end in (value, low, high, bound) if math.isfinite(end)]
-    room = 0.2 * (max(ends) - min(ends)) or 0.1 * abs(bound) or 0.01
-    left = min(ends) - room
-    return (left if min(ends) < 0.0 else max(left, 0.0)), max(ends) + room
-
-
-RING = 13  # Size of the ring around a value that drifts.
 
 
 def plot_periods(frame: pd.DataFrame, ax: Any = None) -> Any:
@@ -445,26 +418,22 @@ def plot_periods(frame: pd.DataFrame, ax: Any = None) -> Any:
         )
     ax = get_axes(ax)
     parts = list(frame.groupby("constraint", sort=False))
-    for i, (name, part) in enumerate(parts):
-        at = part["period"] + 0.06 * (i - (len(parts) - 1) / 2.0)
-        _draw_constraint(ax, i, str(name), part, at.to_numpy())
+    for i, (name, part) in enumerate(parts):  # The values of constraints are beside each other.
+        colour, marker = colour_and_marker(i)
+        at = (part["period"] + 0.06 * (i - (len(parts) - 1) / 2.0)).to_numpy()
+        value = part["value"].to_numpy()
+        ends = np.abs(part[["low", "high"]].to_numpy().T - value)
+        label = literal(name)
+        ax.errorbar(at, value, yerr=ends, color=colour, marker=marker, capsize=3, label=label)
+        if np.isfinite(part["bound"].iloc[0]):  # A metric has none.
+            ax.axhline(part["bound"].iloc[0], color=colour, linestyle="--", linewidth=1.0)
+        last = part.iloc[-1]
+        if last["drifts"] is not pd.NA and last["drifts"]:
+            ax.plot(at[-1:], value[-1:], "o", markersize=13, color=colour, fillstyle="none")
+            band = {"color": colour, "alpha": 0.25, "linewidth": 8, "solid_capstyle": "butt"}
+            ax.plot([at[-1]] * 2, [last["expected_low"], last["expected_high"]], **band)
     lasts = frame.drop_duplicates("period").set_index("period")["last"]
     ax.set_xticks(lasts.index, [str(last).removesuffix(" 00:00:00") for last in lasts])
     finish_axes(ax, "end of the period", "value" + find_unit(str(name) for name, _ in parts))
     ax.legend(fontsize="small")
     return ax
-
-
-def _draw_constraint(ax: Any, i: int, name: str, part: pd.DataFrame, at: Any) -> None:
-    """Draw the values of one constraint, beside those of others."""
-    colour, marker = colour_and_marker(i)
-    value = part["value"].to_numpy()
-    ends = np.abs(part[["low", "high"]].to_numpy().T - value)
-    ax.errorbar(at, value, yerr=ends, color=colour, marker=marker, capsize=3, label=literal(name))
-    if np.isfinite(part["bound"].iloc[0]):  # A metric has none.
-        ax.axhline(part["bound"].iloc[0], color=colour, linestyle="--", linewidth=1.0)
-    last = part.iloc[-1]
-    if last["drifts"] is not pd.NA and last["drifts"]:
-        ax.plot(at[-1:], value[-1:], "o", markersize=RING, color=colour, fillstyle="none")
-        band = {"color": colour, "alpha": 0.25, "linewidth": 8, "solid_capstyle": "butt"}
-        ax.plot([at[-1]] * 2, [last["expected_low"], last["expected_high"]], **band)

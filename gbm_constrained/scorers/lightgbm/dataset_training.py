@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import lightgbm as lgb
@@ -16,7 +15,6 @@ import numpy as np
 from lightgbm.basic import _ConfigAliases
 
 from gbm_constrained._dataframes import is_frame
-from gbm_constrained._typing import Array
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.validation import check_integer, check_sensitive_sets
 from gbm_constrained.fit.callbacks import ConstraintCallback
@@ -33,18 +31,10 @@ REFUSED = {
 }
 
 
-@dataclass(frozen=True)
 class _Rows:
-    """A ``Dataset``, as ``fit`` of a classifier takes it."""
+    """Features, labels, weights and starting scores of a ``Dataset``, as ``fit`` takes them."""
 
-    X: Any
-    y: Array
-    weight: Array | None
-    start: Array | None
-
-    @classmethod
-    def of(cls, data: Any, name: str) -> _Rows:
-        """Read features, labels, weights and starting scores."""
+    def __init__(self, data: Any, name: str) -> None:
         if not isinstance(data, lgb.Dataset):
             raise TypeError(
                 f"{name} must be a lightgbm.Dataset, got {type(data).__name__}: for arrays and "
@@ -64,8 +54,8 @@ class _Rows:
                 f"{name} holds a {type(X).__name__}, which is read in parts: give an array or a "
                 f"table, or stream it into a matrix for gbm_constrained.xgboost.train."
             )
-        y = read_labels(data.get_label(), name)
-        return cls(X, y, data.get_weight(), data.get_init_score())
+        self.X, self.y = X, read_labels(data.get_label(), name)
+        self.weight, self.start = data.get_weight(), data.get_init_score()
 
 
 def _read_parameters(params: Any, train_set: lgb.Dataset, num_boost_round: int) -> dict[str, Any]:
@@ -81,13 +71,6 @@ def _read_parameters(params: Any, train_set: lgb.Dataset, num_boost_round: int) 
     named.setdefault("n_estimators", num_boost_round)  # LightGBM takes that of params as well.
     check_integer("num_boost_round", named["n_estimators"], 1)
     return named
-
-
-def _refuse_native(native: Mapping[str, Any]) -> None:
-    """Refuse arguments of :func:`lightgbm.train` that have no meaning under constraints."""
-    for name, value in native.items():
-        if value:
-            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
 
 
 def train(
@@ -169,12 +152,13 @@ def train(
             callbacks=callbacks,
             **native,
         )
-    _refuse_native(native)
+    for name, value in native.items():
+        if value:
+            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
     check_sensitive_sets(sensitive_features_valid, len(sets), "sensitive_features_valid")
-    rows = _Rows.of(train_set, "train_set")
+    rows = _Rows(train_set, "train_set")
     evaluated = [
-        rows if one is train_set else _Rows.of(one, f"valid_sets[{i}]")
-        for i, one in enumerate(sets)
+        rows if one is train_set else _Rows(one, f"valid_sets[{i}]") for i, one in enumerate(sets)
     ]
     named = _read_parameters(params, train_set, num_boost_round)
     model = ConstrainedLGBMClassifier(**named, constraints=constraints, **others)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
-from abc import abstractmethod
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,11 +28,11 @@ from sklearn.preprocessing import LabelEncoder
 
 from gbm_constrained._typing import Array
 from gbm_constrained.data.exact_sums import Machine
-from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_labels
 from gbm_constrained.decision.choose import Criterion
-from gbm_constrained.fit import model_note as saving
+from gbm_constrained.fit import model_note
 from gbm_constrained.fit.callbacks import ConstraintCallback
+from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments, weight_of_rows
 from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.options import (
@@ -45,46 +45,46 @@ from gbm_constrained.fit.options import (
     SolverName,
     check_spelling,
     drop_solver_parameters,
-    refuse_moved_parameters,
     with_known_parameters,
 )
-from gbm_constrained.fit.parameter_docs import (
-    FITTED_ATTRIBUTES_DOC,
-    METRIC_PARAMETERS_DOC,
-    SOLVER_PARAMETERS_DOC,
-    UNSEEN_PARAMETERS_DOC,
-)
 from gbm_constrained.scorers.base import (
-    REGRESSOR_ATTRIBUTES_DOC,
-    REGRESSOR_FIT_DOC,
-    REGRESSOR_PARAMETERS_DOC,
     ConstrainedBoosterMixin,
     ConstrainedRegressorMixin,
+    FurtherArguments,
     ShardMixin,
-    complete_doc,
-    document_fit,
-    document_predict,
+    document_estimator,
+    document_from,
 )
-from gbm_constrained.scorers.lightgbm.fits import (
-    LIBRARY_ATTRIBUTES,
-    LightGBMAdapter,
-    LightGBMRegressionAdapter,
-    adopt_booster,
-    adopt_file,
-    average_scores,
-    write_text,
+from gbm_constrained.scorers.lightgbm.fits import LightGBMAdapter, LightGBMRegressionAdapter
+from gbm_constrained.scorers.lightgbm.models import (
+    add_note,
+    best_iteration,
+    classifier_of,
+    merge_boosters,
+    read_file,
+    regressor_of,
+    split_trees,
 )
-from gbm_constrained.scorers.lightgbm.models import classifier_of, read_file, regressor_of
 from gbm_constrained.scorers.lightgbm.parameters import (
     ALIASES,
     check_categories,
-    check_evaluation_sets,
     find_class_weights,
     find_parameter,
     find_reported_name,
     has_early_stopping,
 )
 from gbm_constrained.solvers.base import SolverMethod
+
+# Attributes of a fit that the library's own file leaves out.
+LIBRARY_ATTRIBUTES = {
+    "_objective": str,
+    "_fitted_with_feature_names": bool,
+    "_evals_result": dict,
+    "_best_iteration": int,
+    "_best_score": dict,
+}
+# Attributes that hold for any part of a model as well.
+OF_ANY_PART = ("_objective", "_fitted_with_feature_names")
 
 _Parent: Any = lgb.LGBMModel if TYPE_CHECKING else object
 
@@ -97,13 +97,72 @@ class DrivenLGBMMixin(_Parent):
     # Parameters of LightGBM that are called as options of ours once were.
     _names_of_library: ClassVar = ("deterministic",)
 
-    @abstractmethod
-    def _read_kind(self, text: str) -> tuple[str, int]:
-        """Find objective and number of classes, zero of a regressor, or refuse the text."""
+    objective: Any
+    _objective: Any
+    _Booster: Any
+    booster_: Any
+    _evals_result: Any
+    _class_weight: Any
+    _kind_of: Callable[[str], tuple[str, int]]  # Objective and number of classes of a text.
 
-    @abstractmethod
-    def _adopt(self, booster: lgb.Booster, objective: str, n_classes: int, note: Any) -> None:
-        """Take over the booster of a file, and its note, if there is one."""
+    def _check_fit(self, given: dict[str, Any]) -> None:
+        if given["eval_X"] is None and given["eval_y"] is None:  # new in LightGBM 4.7
+            del given["eval_X"], given["eval_y"]
+        check_categories(given["X"], "X")
+        known = {"deterministic", "early_stopping_round", *ALIASES["early_stopping_round"]}
+        check_spelling(self, self._other_params, known)
+        given["sample_weight"] = weight_of_rows(given["sample_weight"], given["y"])
+
+    def _write_booster(self) -> bytes:
+        text: str = self.booster_.model_to_string()
+        return text.encode()
+
+    def _booster_state(self) -> State:
+        """Give all that merged boosters, and those that go on with this one, keep of it."""
+        params = self.booster_.params.items()
+        return {
+            "model": self.booster_.model_to_string(),
+            "objective": None if callable(self._objective) else self._objective,
+            "params": {name: value for name, value in params if not callable(value)},
+            "records": self._evals_result,
+        }
+
+    def _merge_boosters(self, models: Sequence[Any]) -> None:
+        """Take the booster whose raw score is the mean of those of several models."""
+        self._Booster = merge_boosters([model.booster_ for model in models])
+        # All that one of them knows of its evaluation sets is its own.
+        self._best_iteration, self._evals_result = self._Booster.best_iteration, {}
+        self._best_score = self._Booster.best_score = defaultdict(OrderedDict)
+
+    def _adopt(self, booster: lgb.Booster, objective: str, classes: Any, note: Any) -> None:
+        """Take over the booster of a file, its classes, and its note, where there are any."""
+        generic_names = [f"Column_{j}" for j in range(booster.num_feature())]
+        own = {
+            "_objective": objective,
+            "_fitted_with_feature_names": booster.feature_name() != generic_names,
+            "_evals_result": {},
+            "_best_iteration": booster.best_iteration,
+            "_best_score": booster.best_score,
+        }
+        if note is not None:
+            note.restore(self)
+            own.update({name: note.library[name] for name in own if name in note.library})
+        # LightGBM 4.6 does not know all of these attributes.
+        self.__dict__.update({name: own[name] for name in own if name in vars(self)})
+        booster.best_iteration, booster.best_score = self._best_iteration, self._best_score
+        self._Booster, self.fitted_ = booster, True
+        self._n_features = self._n_features_in = booster.num_feature()
+        if classes is not None:
+            self._class_weight = None
+            self._number_classes(np.asarray(classes))
+
+    def _number_classes(self, classes: Array) -> None:
+        """Set the sorted labels, as the parent's ``fit`` does."""
+        self._le = LabelEncoder()
+        self._le.classes_ = self._classes = classes
+        self._n_classes = classes.size
+        codes = self._le.transform(classes)
+        self._class_map = dict(zip(classes, codes, strict=True))
 
     # Private in LightGBM. Should LightGBM stop calling this method, LightGBM would warn of unknown
     # parameters and evaluate some metrics on raw scores, which tests notice.
@@ -143,7 +202,21 @@ class DrivenLGBMMixin(_Parent):
         ValueError
             If the objective is a function, without which the file would be read as raw scores.
         """
-        text = write_text(self, num_iteration, start_iteration, importance_type)
+        if callable(self._objective):
+            raise ValueError(
+                f"objective={self._objective!r} cannot be saved: what a file of LightGBM predicts "
+                f"under an objective of one's own are raw scores. Pickle the estimator."
+            )
+        booster = self.booster_
+        text = booster.model_to_string(num_iteration, start_iteration, importance_type)
+        end = best_iteration(booster)
+        stop = num_iteration if num_iteration is not None and num_iteration > 0 else end
+        whole = start_iteration <= 0 and stop >= end
+        kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
+        library = {name: vars(self)[name] for name in kept if name in vars(self)}
+        rounds = len(split_trees(text)[1]) // booster.num_model_per_iteration()
+        note = model_note.write_note(self, rounds, library, is_whole=whole, model=text)
+        text = add_note(text, model_note.NAME, note)
         Path(fname).write_text(text, encoding="utf-8", newline="\n")
 
     def load_model(self, fname: Any) -> Any:
@@ -166,13 +239,13 @@ class DrivenLGBMMixin(_Parent):
         """
         source = f"The file {fname}"
         try:
-            text, written = read_file(fname, saving.NAME)
-            saving.check_unchanged(written, text)
-            objective, n_classes = self._read_kind(text)
+            text, written = read_file(fname, model_note.NAME)
+            model_note.check_unchanged(written, text)
+            objective, n_classes = self._kind_of(text)
             booster = lgb.Booster(model_str=text)
         except (ValueError, lgb.basic.LightGBMError) as error:
             raise ValueError(f"{source} cannot be loaded: {error}.") from error
-        note = saving.read_note(
+        note = model_note.read_note(
             written,
             self,
             LIBRARY_ATTRIBUTES,
@@ -180,10 +253,11 @@ class DrivenLGBMMixin(_Parent):
             n_classes=n_classes,
             source=source,
         )
-        with saving.unchanged_on_error(self):
+        with model_note.unchanged_on_error(self):
             remove_report(self)
-            saving.forget_constraints(self)
-            self._adopt(booster, objective, n_classes, note)
+            model_note.forget_constraints(self)
+            classes = np.arange(n_classes) if note is None else note.classes
+            self._adopt(booster, objective, classes if n_classes else None, note)
         return self
 
 
@@ -191,21 +265,24 @@ class _DrivenClassifierMixin(DrivenLGBMMixin, ConstrainedBoosterMixin):
     """All that a constrained classifier adds: LightGBM looks at two bases for parameters."""
 
 
-class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # noqa: D101 - the docstring is an f-string
-    __doc__ = f"""LightGBM classifier trained under constraints on its error rates.
+@document_estimator
+class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):
+    """LightGBM classifier trained under constraints on its error rates.
 
     A real :class:`lightgbm.LGBMClassifier`: every parameter, method and attribute of the parent
     is there, the booster is a plain LightGBM model, and ``constraints=[]`` is the parent's own
     fit.
 
     Parameters
-    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}\
-{METRIC_PARAMETERS_DOC}
+    ----------
+    {parameters}
     **kwargs
         Every other parameter of :class:`lightgbm.LGBMClassifier`.
 
     Attributes
-    ----------{FITTED_ATTRIBUTES_DOC}
+    ----------
+    {attributes}
+
     Examples
     --------
     >>> from gbm_constrained import ConstrainedLGBMClassifier, class_error
@@ -213,11 +290,8 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
     >>> clf = ConstrainedLGBMClassifier(constraints=constraints)
     """
 
-    objective: Any
-    _objective: Any
-    _Booster: Any
-
-    _adapter_class: ClassVar[type[LightGBMAdapter]] = LightGBMAdapter
+    _adapter_class = LightGBMAdapter
+    _kind_of = staticmethod(classifier_of)
 
     # Splitters of scikit-learn request groups by the same name and with the same meaning.
     __metadata_request__fit: ClassVar = {"groups": True}
@@ -259,45 +333,10 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
-        refuse_moved_parameters(self, kwargs)
-        super().__init__(
-            boosting_type=boosting_type,
-            num_leaves=num_leaves,
-            max_depth=max_depth,
-            learning_rate=learning_rate,
-            n_estimators=n_estimators,
-            subsample_for_bin=subsample_for_bin,
-            objective=objective,
-            class_weight=class_weight,
-            min_split_gain=min_split_gain,
-            min_child_weight=min_child_weight,
-            min_child_samples=min_child_samples,
-            subsample=subsample,
-            subsample_freq=subsample_freq,
-            colsample_bytree=colsample_bytree,
-            reg_alpha=reg_alpha,
-            reg_lambda=reg_lambda,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            importance_type=importance_type,
-            **kwargs,
-        )
-        self.constraints = constraints
-        self.positive = positive
-        self.iterate = iterate
-        self.measure_on = measure_on
-        self.guarantee = guarantee
-        self.probabilities = probabilities
-        self.on_infeasible = on_infeasible
-        self.early_stopping_on = early_stopping_on
-        self.select = select
-        self.group_thresholds = group_thresholds
-        self.maximize = maximize
-        self.minimize = minimize
-        self.solver = solver
+        self._construct(locals())
 
     @with_known_parameters
-    @document_fit
+    @document_from(FurtherArguments)
     def fit(
         self,
         X: Any,
@@ -341,55 +380,32 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
         ----------
         eval_X, eval_y : array-like or tuple of array-like, default=None
             Evaluation sets as LightGBM 4.7 takes them, in the place of `eval_set`.
-        {fit_arguments}
+
+        Raises
+        ------
+        TypeError, ValueError
+            If constraints, labels or weights do not fit together; before training starts.
         """
-        given = {
-            "init_score": init_score,
-            "eval_set": eval_set,
-            "eval_names": eval_names,
-            "eval_sample_weight": eval_sample_weight,
-            "eval_class_weight": eval_class_weight,
-            "eval_init_score": eval_init_score,
-            "eval_metric": eval_metric,
-            "feature_name": feature_name,
-            "categorical_feature": categorical_feature,
-            "callbacks": callbacks,
-            "init_model": init_model,
-        }
-        if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
-            given.update(eval_X=eval_X, eval_y=eval_y)
-        check_categories(X, "X")
-        known = {"early_stopping_round", *ALIASES["early_stopping_round"]}
-        check_spelling(self, self._other_params, known)
-        sample_weight = weight_of_rows(sample_weight, y)
-        is_observed = bool(constraint_callbacks) or time_limit is not None
-        others = groups, validation, evaluation, time
-        self._fit_constrained(
-            self._adapter_class(
-                self, super().fit, (X, y, sample_weight), given, is_observed=is_observed
-            ),
-            FitArguments(X, y, sample_weight, sensitive_features, datasets, *others),
-            sensitive_features_eval_set,
-            constraint_callbacks,
-            checkpoint,
-            time_limit,
-        )
-        return self
+        return self._fit_by_name(super().fit, locals())
 
-    def _read_kind(self, text: str) -> tuple[str, int]:
-        return classifier_of(text)
+    def _average(self, booster: Any, scores: Any, rounds: int | None = None) -> Array:
+        """Average the scores of a random forest, which LightGBM adds up; others stay as they are.
 
-    def _adopt(self, booster: lgb.Booster, objective: str, n_classes: int, note: Any) -> None:
-        adopt_file(self, booster, objective, note, n_classes)
+        The scores are those of so many first rounds; up to the best iteration by default.
+        """
+        if find_parameter(self, "boosting", "gbdt") not in ("rf", "random_forest"):
+            return np.asarray(scores)
+        asked = rounds if rounds is not None and rounds > 0 else best_iteration(booster)
+        return np.asarray(scores / min(asked, booster.current_iteration()))
 
     def _raw_margin(self, X: Any, start: Any = None) -> Any:
-        return average_scores(self, self.booster_, super().predict(X, raw_score=True))
+        return self._average(self.booster_, super().predict(X, raw_score=True))
 
     def _cell_margin(self, X: Any, model: bytes) -> Any:
         booster = lgb.Booster(model_str=model.decode())
-        return average_scores(self, booster, booster.predict(X, raw_score=True))
+        return self._average(booster, booster.predict(X, raw_score=True))
 
-    @document_predict
+    @document_from(ConstrainedBoosterMixin._decide)
     def predict(
         self,
         X: Any,
@@ -408,9 +424,10 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
 
         All other arguments are those of :meth:`lightgbm.LGBMClassifier.predict`.
 
-        Parameters
-        ----------
-        {predict_arguments}
+        Raises
+        ------
+        ValueError
+            If offsets of groups are kept beside the model, and the columns are missing.
         """
         given = {
             "start_iteration": start_iteration,
@@ -427,7 +444,7 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):  # 
                 if next(answered):  # The first prefix has given the warning.
                     warnings.filterwarnings("ignore", "X does not have valid feature names")
                 scores = of_parent(raw_score=True, num_iteration=rounds or num_iteration)
-            return average_scores(self, self.booster_, np.asarray(scores), rounds or num_iteration)
+            return self._average(self.booster_, np.asarray(scores), rounds or num_iteration)
 
         decided = self._decide(
             X,
@@ -445,8 +462,9 @@ class _DrivenRegressorMixin(DrivenLGBMMixin, ConstrainedRegressorMixin):
     """All that a constrained regressor adds: LightGBM looks at two bases for parameters."""
 
 
-class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noqa: D101 - the docstring is an f-string
-    __doc__ = f"""LightGBM regressor trained under constraints on means of losses and predictions.
+@document_estimator
+class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):
+    """LightGBM regressor trained under constraints on means of losses and predictions.
 
     A real :class:`lightgbm.LGBMRegressor`: every parameter, method and attribute of the parent is
     there, the booster is a plain LightGBM model, and ``constraints=[]`` is the parent's own fit.
@@ -454,12 +472,15 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
     "quantile", "poisson", "tweedie" and "gamma", also by their other names.
 
     Parameters
-    ----------{REGRESSOR_PARAMETERS_DOC}
+    ----------
+    {parameters}
     **kwargs
         Every other parameter of :class:`lightgbm.LGBMRegressor`.
 
     Attributes
-    ----------{REGRESSOR_ATTRIBUTES_DOC}
+    ----------
+    {attributes}
+
     Examples
     --------
     >>> from gbm_constrained import ConstrainedLGBMRegressor, gap, mean_prediction
@@ -467,9 +488,8 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
     >>> model = ConstrainedLGBMRegressor(constraints=constraints)
     """
 
-    objective: Any
-    _objective: Any
-    _Booster: Any
+    _adapter_class = LightGBMRegressionAdapter
+    _kind_of = staticmethod(regressor_of)
 
     def __init__(
         self,
@@ -501,38 +521,10 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         solver: SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
-        refuse_moved_parameters(self, kwargs)
-        super().__init__(
-            boosting_type=boosting_type,
-            num_leaves=num_leaves,
-            max_depth=max_depth,
-            learning_rate=learning_rate,
-            n_estimators=n_estimators,
-            subsample_for_bin=subsample_for_bin,
-            objective=objective,
-            class_weight=class_weight,
-            min_split_gain=min_split_gain,
-            min_child_weight=min_child_weight,
-            min_child_samples=min_child_samples,
-            subsample=subsample,
-            subsample_freq=subsample_freq,
-            colsample_bytree=colsample_bytree,
-            reg_alpha=reg_alpha,
-            reg_lambda=reg_lambda,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            importance_type=importance_type,
-            **kwargs,
-        )
-        self.constraints = constraints
-        self.measure_on = measure_on
-        self.guarantee = guarantee
-        self.early_stopping_on = early_stopping_on
-        self.group_shifts = group_shifts
-        self.solver = solver
+        self._construct(locals())
 
     @with_known_parameters
-    @functools.partial(complete_doc, placeholder="{fit_arguments}", arguments=REGRESSOR_FIT_DOC)
+    @document_from(FurtherArguments)
     def fit(
         self,
         X: Any,
@@ -570,48 +562,16 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):  # noq
         ----------
         eval_X, eval_y : array-like or tuple of array-like, default=None
             Evaluation sets as LightGBM 4.7 takes them, in the place of `eval_set`.
-        {fit_arguments}
+
+        Raises
+        ------
+        TypeError, ValueError
+            If constraints, targets or weights do not fit together, or the objective has no
+            gradients that constraints could be added to; before training starts.
         """
-        given = {
-            "init_score": init_score,
-            "eval_set": eval_set,
-            "eval_names": eval_names,
-            "eval_sample_weight": eval_sample_weight,
-            "eval_init_score": eval_init_score,
-            "eval_metric": eval_metric,
-            "feature_name": feature_name,
-            "categorical_feature": categorical_feature,
-            "callbacks": callbacks,
-            "init_model": init_model,
-        }
-        if eval_X is not None or eval_y is not None:  # new in LightGBM 4.7
-            given.update(eval_X=eval_X, eval_y=eval_y)
-        check_categories(X, "X")
-        known = {"deterministic", "early_stopping_round", *ALIASES["early_stopping_round"]}
-        check_spelling(self, self._other_params, known)
-        weight = weight_of_rows(sample_weight, y)
-        is_observed = bool(constraint_callbacks) or time_limit is not None
-        native = super().fit
-        self._fit_constrained(
-            lambda: LightGBMRegressionAdapter(
-                self, native, (X, y, weight), given, is_observed=is_observed
-            ),
-            FitArguments(X, y, weight, sensitive_features, datasets, groups, time=time),
-            sensitive_features_eval_set,
-            constraint_callbacks,
-            checkpoint,
-            time_limit,
-        )
-        return self
-
-    def _read_kind(self, text: str) -> tuple[str, int]:
-        return regressor_of(text)
-
-    def _adopt(self, booster: lgb.Booster, objective: str, n_classes: int, note: Any) -> None:
-        adopt_booster(self, booster, objective, note)
+        return self._fit_by_name(super().fit, locals())
 
 
-MIN_ROWS = 2  # Fewest rows of a machine that LightGBM takes.
 VOTING = ("voting", "voting_parallel")
 TREE_LEARNERS = ("data", "data_parallel", "serial")  # "serial" is the default of one machine.
 
@@ -651,10 +611,6 @@ def join_network(network: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 class _ShardAdapter(LightGBMAdapter):
     """``BoosterAdapter`` of a machine that may lack classes and groups."""
 
-    def __init__(self, model: Any, *given: Any, **options: Any) -> None:
-        super().__init__(model, *given, **options)
-        self.communicator = model.machine.communicator
-
     def check_machines(self, *, has_constraints: bool) -> None:
         """Refuse rows and parameters that LightGBM cannot train with on several machines."""
         learner = find_parameter(self.model, "tree_learner", "data")
@@ -671,12 +627,12 @@ class _ShardAdapter(LightGBMAdapter):
                 "machine, so that machines would stop at different rounds: leave it out, or fit "
                 "gbm_constrained.ConstrainedLGBMClassifier on one machine."
             )
-        if len(self.y) < MIN_ROWS:
+        if len(self.y) < 2:
             raise ValueError(
-                f"A machine has {len(self.y)} rows, and LightGBM needs {MIN_ROWS} on each: divide "
+                f"A machine has {len(self.y)} rows, and LightGBM needs 2 on each: divide "
                 f"the rows among fewer machines."
             )
-        check_evaluation_sets(self.arguments["eval_set"] or (), self.X, self.y)
+        self.check_tables(self.arguments["eval_set"] or ())
 
     def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
         """Check the arguments that depend on the rows, and list the evaluation sets."""
@@ -696,6 +652,8 @@ class _ShardParent(lgb.LGBMClassifier):
 
     machine: Machine
     network: Mapping[str, Any]
+    _number_classes: Callable[[Array], None]
+    _class_weight: Any
 
     def fit(self, X: Any, y: Any, *given: Any, **others: Any) -> Any:
         """Train with the other machines on the rows of all of them.
@@ -703,9 +661,7 @@ class _ShardParent(lgb.LGBMClassifier):
         The parent finds its classes among the labels of this machine, and is left out.
         """
         classes, codes = check_labels(y, communicator=self.machine.communicator)
-        self._le = LabelEncoder().fit(classes)
-        self._classes, self._n_classes = classes, classes.size
-        self._class_map = {label: i for i, label in enumerate(classes.tolist())}
+        self._number_classes(classes)
         if self.class_weight is not None:
             factor = find_class_weights(
                 self.class_weight, classes, codes, self.machine.communicator

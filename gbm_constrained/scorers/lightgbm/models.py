@@ -19,6 +19,8 @@ together, those of a booster of :math:`T_k` trees are multiplied by :math:`T / (
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -29,21 +31,19 @@ import lightgbm as lgb
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.decision.groups import GroupOffsets
-from gbm_constrained.fit.black_box_fit import ScoreColumns
 from gbm_constrained.scorers.trained_models import (
     GroupTree,
+    LeafValues,
+    TreeWeights,
     check_number,
-    collect_rounds,
-    indicate_leaves,
-    name_leaves,
 )
 
 OUTPUT_FIELDS = ("leaf_value", "internal_value", "leaf_const")
+SCALED_FIELDS = (*OUTPUT_FIELDS, "leaf_coeff")  # with the linear functions of leaves
 END_OF_TREES = "\nend of trees\n"
 PANDAS = "\npandas_categorical:"  # LightGBM looks for it in the last line
 PARAMETER = re.compile(r"\[(\w+): (.*)\]")
-LINEAR_FIELDS = ("leaf_coeff",)  # of trees with a linear function in each leaf
+IMPORTANCES = re.compile(r"(?<=\nfeature_importances:\n)(?:.+=\d+\n)*")
 CLASSIFIERS = ("binary", "cross_entropy", "multiclass", "multiclassova")
 
 
@@ -57,15 +57,14 @@ def restore_objective(text: str, objective: str) -> str:
 
 def add_intercept(text: str, intercept: Sequence[float]) -> str:
     """Add each class's intercept to the outputs of its first tree."""
-
-    def shift(index: int, tree: str) -> str:
-        if index >= len(intercept) or intercept[index] == 0.0:
-            return tree
-        for name in OUTPUT_FIELDS:
-            tree = map_numbers(tree, name, lambda x: x + intercept[index])
-        return re.sub(r"^shrinkage=.*$", "shrinkage=1", tree, count=1, flags=re.M)
-
-    return _map_trees(text, shift)
+    head, trees, rest = split_trees(text)
+    for k, add in enumerate(intercept[: len(trees)]):
+        if add != 0.0:
+            shift = functools.partial(operator.add, add)
+            for name in OUTPUT_FIELDS:
+                trees[k] = _map_numbers(trees[k], name, shift)
+            trees[k] = re.sub(r"^shrinkage=.*$", "shrinkage=1", trees[k], count=1, flags=re.M)
+    return join_trees(head, trees, rest)
 
 
 def add_note(text: str, name: str, note: str) -> str:
@@ -92,12 +91,7 @@ def read_file(fname: Any, name: str) -> tuple[str, str | None]:
             "it is a model of XGBoost, which ConstrainedXGBClassifier().load_model reads"
         )
     text, note = take_note(Path(fname).read_text(encoding="utf-8"), name)
-    _check_complete(text)
-    return text, note
-
-
-def _check_complete(text: str) -> None:
-    """Refuse a text that was cut or damaged, on which LightGBM may abort the process."""
+    # LightGBM may abort the process on a text that was cut or damaged.
     if not text.startswith("tree\n"):
         raise ValueError("it does not begin with 'tree', as models of LightGBM do")
     head, trees, rest = split_trees(text)
@@ -113,29 +107,25 @@ def _check_complete(text: str) -> None:
     strange = [line for line in lines.split("\n") if line and not PARAMETER.fullmatch(line)]
     if begins and (strange or not ends):
         raise ValueError(f"its parameters are damaged: {(strange or ['they do not end'])[0]!r}")
+    return text, note
 
 
 def rescale(booster: lgb.Booster, scale: float, shift: float) -> lgb.Booster:
     """Make a booster of one score whose scores are mapped to ``scale * score + shift``."""
-
-    def change(index: int, tree: str) -> str:
-        for name in (*OUTPUT_FIELDS, *LINEAR_FIELDS):
-            tree = map_numbers(tree, name, lambda x: x * scale)
-        return tree
-
-    text = _map_trees(booster.model_to_string(num_iteration=-1), change)
+    head, trees, rest = split_trees(booster.model_to_string(num_iteration=-1))
+    text = join_trees(head, [_scale(tree, SCALED_FIELDS, scale) for tree in trees], rest)
     return shift_intercept(with_text(booster, text), np.array([shift]))
 
 
-def objective_line(text: str) -> str:
-    """Find the objective of a model, with its parameters as LightGBM writes them."""
-    found = re.search(r"^objective=(.*)$", text, flags=re.M)
+def field_of(text: str, name: str) -> str:
+    """Find a line such as the objective of a model, with its parameters; "" without one."""
+    found = re.search(rf"^{name}=(.*)$", text, flags=re.M)
     return "" if found is None else found[1]
 
 
 def regressor_of(text: str) -> tuple[str, int]:
     """Find the objective of a regressor, which has no classes, and refuse another model."""
-    objective = objective_line(text).partition(" ")[0]
+    objective = field_of(text, "objective").partition(" ")[0]
     if not objective or objective in (*CLASSIFIERS, "lambdarank", "rank_xendcg", "custom"):
         known = repr(objective) if objective else "none"
         raise ValueError(f"its objective is {known}, which makes no regressor")
@@ -144,17 +134,14 @@ def regressor_of(text: str) -> tuple[str, int]:
 
 def classifier_of(text: str) -> tuple[str, int]:
     """Find the objective and the number of classes, and refuse what is no classifier."""
-    objective = re.search(r"^objective=(\w+)", text, flags=re.M)
-    n_classes = re.search(r"^num_class=(\d+)$", text, flags=re.M)
-    if objective is None or n_classes is None or objective[1] not in CLASSIFIERS:
-        known = "none" if objective is None else repr(objective[1])
+    objective, n_classes = (
+        field_of(text, "objective").partition(" ")[0],
+        field_of(text, "num_class"),
+    )
+    if objective not in CLASSIFIERS or not n_classes.isdecimal():
+        known = repr(objective) if objective else "none"
         raise ValueError(f"its objective is {known}, which makes no classifier")
-    return objective[1], max(int(n_classes[1]), 2)
-
-
-def count_trees(text: str) -> int:
-    """Count the trees in the text of a model."""
-    return len(split_trees(text)[1])
+    return objective, max(int(n_classes), 2)
 
 
 def split_trees(text: str) -> tuple[str, list[str], str]:
@@ -184,11 +171,6 @@ def with_text(booster: lgb.Booster, text: str) -> lgb.Booster:
     return made
 
 
-def _map_trees(text: str, change: Callable[[int, str], str]) -> str:
-    head, trees, rest = split_trees(text)
-    return join_trees(head, [change(i, tree) for i, tree in enumerate(trees)], rest)
-
-
 def join_trees(head: str, trees: Sequence[str], rest: str) -> str:
     """Join what :func:`split_trees` splits, with the sizes of these trees."""
     # LightGBM finds trees by their size in bytes and aborts the process on a wrong one.
@@ -197,17 +179,13 @@ def join_trees(head: str, trees: Sequence[str], rest: str) -> str:
     return f"{head}{''.join(trees)}{rest}"
 
 
-def map_numbers(tree: str, field: str, change: Callable[[float], float]) -> str:
+def _map_numbers(tree: str, field: str, change: Callable[[float], float]) -> str:
     """Change the numbers in one line of a tree, if it has that line."""
     line = re.search(rf"^{field}=(.*)$", tree, flags=re.M)
     if line is None:
         return tree
     values = re.sub(r"\S+", lambda number: format(change(float(number[0])), ".17g"), line[1])
     return tree[: line.start(1)] + values + tree[line.end(1) :]
-
-
-SCALED_FIELDS = (*OUTPUT_FIELDS, "leaf_coeff", "shrinkage")
-IMPORTANCES = re.compile(r"(?<=\nfeature_importances:\n)(?:.+=\d+\n)*")
 
 
 def merge_boosters(boosters: Sequence[lgb.Booster]) -> lgb.Booster:
@@ -245,26 +223,28 @@ def merge_texts(texts: Sequence[str]) -> str:
     for head, forest in zip(heads, forests, strict=True):
         is_average = "\naverage_output\n" in head
         share = total / len(forest) if is_average else 1.0
-        trees += [scale_tree(tree, share / len(texts)) for tree in forest]
+        factor = share / len(texts)
+        trees += [_scale(tree, (*SCALED_FIELDS, "shrinkage"), factor) for tree in forest]
     trees = [re.sub(r"\ATree=\d+", f"Tree={i}", tree) for i, tree in enumerate(trees)]
-    infos = [_field(head, "feature_infos").split(" ") for head in heads]
-    merged = " ".join(_merge_info(of_feature) for of_feature in zip(*infos, strict=True))
-    head = heads[0].replace(f"\nfeature_infos={_field(heads[0], 'feature_infos')}\n",
-                            f"\nfeature_infos={merged}\n")  # fmt: skip
-    return join_trees(head, trees, IMPORTANCES.sub(_sum_importances(rests), rests[0], count=1))
+    infos = [field_of(head, "feature_infos") for head in heads]
+    of_features = zip(*(info.split(" ") for info in infos), strict=True)
+    merged = " ".join(map(_merge_info, of_features))
+    head = heads[0].replace(f"\nfeature_infos={infos[0]}\n", f"\nfeature_infos={merged}\n")
+    counts: Counter[str] = Counter()
+    for rest in rests:
+        for line in "".join(IMPORTANCES.findall(rest)).splitlines():
+            name, _, count = line.rpartition("=")
+            counts[name] += int(count)
+    # The largest comes first, as LightGBM writes them.
+    importances = "".join(f"{name}={count}\n" for name, count in counts.most_common())
+    return join_trees(head, trees, IMPORTANCES.sub(importances, rests[0], count=1))
 
 
-def scale_tree(tree: str, factor: float) -> str:
-    """Multiply the outputs of a tree in LightGBM's text."""
-    for name in SCALED_FIELDS:
-        tree = map_numbers(tree, name, lambda x: x * factor)
+def _scale(tree: str, names: Iterable[str], factor: float) -> str:
+    """Multiply numbers of a tree in LightGBM's text."""
+    for name in names:
+        tree = _map_numbers(tree, name, functools.partial(operator.mul, factor))
     return tree
-
-
-def _field(head: str, name: str) -> str:
-    found = re.search(rf"^{name}=(.*)$", head, flags=re.M)
-    assert found is not None
-    return found[1]
 
 
 def _merge_info(infos: Sequence[str]) -> str:
@@ -282,22 +262,6 @@ def _merge_info(infos: Sequence[str]) -> str:
         high = max((pair[1] for pair in ranges), key=float)
         return f"[{low}:{high}]"
     return ":".join(dict.fromkeys(value for info in known for value in info.split(":")))
-
-
-def _sum_importances(rests: Sequence[str]) -> str:
-    """Add up the importances of the features, the largest first, as LightGBM writes them."""
-    total: Counter[str] = Counter()
-    for rest in rests:
-        found = IMPORTANCES.search(rest)
-        for line in found[0].splitlines() if found else ():
-            name, _, count = line.rpartition("=")
-            total[name] += int(count)
-    return "".join(f"{name}={count}\n" for name, count in total.most_common())
-
-
-WORD = 32  # Categories in a number of a bit set.
-# Bits of a split: a category; missing values go left; missing values are NaN.
-CATEGORICAL, MISSING_LEFT, MISSING_IS_NAN = 1, 2, 8
 
 
 def append_group_tree(booster: lgb.Booster, tree: GroupTree) -> lgb.Booster:
@@ -351,32 +315,29 @@ def _write(tree: GroupTree) -> str:
     splits = [i for i, node in enumerate(tree.nodes) if node.feature is not None]
     leaves = [i for i, node in enumerate(tree.nodes) if node.feature is None]
     number = {i: k for k, i in enumerate(splits)} | {i: ~k for k, i in enumerate(leaves)}
-    left, right, threshold, kind, bits, ends = [], [], [], [], list[int](), [0]
-    for node in (tree.nodes[i] for i in splits):
-        children = number[node.left], number[node.right]
+    of_splits, of_leaves = [tree.nodes[i] for i in splits], [tree.nodes[i] for i in leaves]
+    children, threshold, bits, ends = [], [], list[int](), [0]
+    for node in of_splits:
         if node.category is None:
+            children.append((number[node.left], number[node.right]))
             threshold.append(format(node.threshold, ".17g"))
-            kind.append(MISSING_LEFT | MISSING_IS_NAN)
         else:
-            children = children[::-1]
+            children.append((number[node.right], number[node.left]))
             threshold.append(str(len(ends) - 1))
-            kind.append(CATEGORICAL | MISSING_IS_NAN)
-            word, bit = divmod(node.category, WORD)
+            word, bit = divmod(node.category, 32)  # A set of bits is a row of such words.
             bits += [0] * word + [1 << bit]
             ends.append(len(bits))
-        left.append(children[0])
-        right.append(children[1])
-    of_leaves = [tree.nodes[i] for i in leaves]
-    of_splits = [tree.nodes[i] for i in splits]
+    # Bits of a split: 1 is a category, 2 sends missing values left, 8 takes NaN for missing.
+    kinds = [2 | 8 if node.category is None else 1 | 8 for node in of_splits]
     lines: dict[str, Any] = {
         "num_leaves": len(leaves),
         "num_cat": len(ends) - 1,
         "split_feature": [node.feature for node in of_splits],
         "split_gain": [0] * len(splits),
         "threshold": threshold,
-        "decision_type": kind,
-        "left_child": left,
-        "right_child": right,
+        "decision_type": kinds,
+        "left_child": [left for left, _ in children],
+        "right_child": [right for _, right in children],
         "leaf_value": [format(node.value, ".17g") for node in of_leaves],
         "leaf_weight": [node.weight for node in of_leaves],
         "leaf_count": [round(node.weight) for node in of_leaves],
@@ -387,79 +348,11 @@ def _write(tree: GroupTree) -> str:
     if bits:
         lines |= {"cat_boundaries": ends, "cat_threshold": bits}
     lines |= {"is_linear": 0, "shrinkage": 1}
-    text = "".join(f"{name}={_join(values)}\n" for name, values in lines.items())
+    text = "".join(
+        f"{name}={' '.join(map(str, values if isinstance(values, list) else [values]))}\n"
+        for name, values in lines.items()
+    )
     return f"Tree=0\n{text}\n\n"
-
-
-def _join(values: Any) -> str:
-    return " ".join(map(str, values)) if isinstance(values, Iterable) else str(values)
-
-
-class LGBMTreeWeights:
-    """Weights of the rounds of a trained classifier, up to its best iteration.
-
-    Parameters
-    ----------
-    model : LGBMClassifier
-        A classifier of two classes.
-
-    Raises
-    ------
-    ValueError
-        If the booster averages its trees, or has several trees in a round.
-    """
-
-    takes_offsets = True
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        split_sum(model.booster_.model_to_string(num_iteration=1))
-        best = model.booster_.best_iteration
-        n_rounds = best if best > 0 else model.booster_.current_iteration()
-        self.names = [f"tree[{t}]" for t in range(n_rounds)]
-        self.start = np.ones(n_rounds)
-
-    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
-        """Score rows by each round, and put further columns beside the scores."""
-        return ScoreColumns(score_rounds(self.model.booster_, X, beside), 0.0)
-
-    def set_parameters(self, parameters: Float, intercept: float) -> None:
-        """Weigh the rounds, and add to all scores."""
-        self._take(weight_rounds(self.model.booster_, parameters, intercept))
-
-    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
-        """Append a tree with the offsets of groups."""
-        self._take(append_group_tree(self.model.booster_, GroupTree.of(X, offsets, groups)))
-
-    def _take(self, booster: lgb.Booster) -> None:
-        self.model._Booster, self.model._best_iteration = booster, booster.best_iteration
-
-
-def score_rounds(booster: lgb.Booster, X: Any, beside: Array) -> Array:
-    """Score rows by each round, up to the best iteration.
-
-    Parameters
-    ----------
-    booster : Booster
-        A booster of two classes that is the sum of its trees.
-    X : array-like of shape (n_samples, n_features)
-        Rows.
-    beside : ndarray of shape (n_samples, k)
-        Columns to put beside the scores.
-
-    Returns
-    -------
-    ndarray of float32 of shape (n_samples, n_rounds + k)
-    """
-    best = booster.best_iteration
-    n_rounds = best if best > 0 else booster.current_iteration()
-    table = np.asarray(X) if isinstance(X, list) else X
-
-    def score(t: int) -> Array:
-        found = booster.predict(table, raw_score=True, start_iteration=t, num_iteration=1)
-        return np.asarray(found)
-
-    return collect_rounds(score, n_rounds, beside)
 
 
 def weight_rounds(booster: lgb.Booster, weights: Float, intercept: float) -> lgb.Booster:
@@ -486,62 +379,73 @@ def weight_rounds(booster: lgb.Booster, weights: Float, intercept: float) -> lgb
     """
     head, trees, rest = split_sum(booster.model_to_string())
     check_number(weights, len(trees))
-    scaled = [scale_tree(tree, w) for tree, w in zip(trees, weights.tolist(), strict=True)]
+    names = (*SCALED_FIELDS, "shrinkage")
+    scaled = [_scale(tree, names, w) for tree, w in zip(trees, weights.tolist(), strict=True)]
     text = add_intercept(join_trees(head, scaled, rest), [intercept])
     weighted = with_text(booster, text)
     weighted.best_iteration = len(trees) if booster.best_iteration > 0 else 0
     return weighted
 
 
-class LGBMLeafValues(LGBMTreeWeights):
-    """Values of the leaves of a trained classifier, up to its best iteration.
+def best_iteration(booster: lgb.Booster) -> int:
+    """Count the rounds that ``predict`` takes."""
+    best: int = booster.best_iteration
+    return best if best > 0 else booster.current_iteration()
 
-    Parameters
-    ----------
-    model : LGBMClassifier
-        A classifier of two classes.
 
-    Raises
-    ------
-    ValueError
-        If the booster averages its trees, has several trees in a round, or linear leaves.
+class LGBMTreeWeights(TreeWeights):
+    """Weights of the rounds of a trained classifier of LightGBM, up to its best iteration."""
+
+    def _count_rounds(self) -> int:
+        split_sum(self.model.booster_.model_to_string(num_iteration=1))
+        return best_iteration(self.model.booster_)
+
+    def _score_round(self, X: Any, t: int) -> Array:
+        table = np.asarray(X) if isinstance(X, list) else X
+        booster = self.model.booster_
+        found = booster.predict(table, raw_score=True, start_iteration=t, num_iteration=1)
+        return np.asarray(found)
+
+    def _change(self, parameters: Float, intercept: float) -> lgb.Booster:
+        return weight_rounds(self.model.booster_, parameters, intercept)
+
+    def _append(self, tree: GroupTree) -> lgb.Booster:
+        return append_group_tree(self.model.booster_, tree)
+
+    def _take(self, booster: lgb.Booster) -> None:
+        self.model._Booster, self.model._best_iteration = booster, booster.best_iteration
+
+
+class LGBMLeafValues(LeafValues, LGBMTreeWeights):
+    """Values of the leaves of a trained classifier of LightGBM, up to its best iteration.
+
+    A ``ValueError`` refuses leaves that are linear functions.
     """
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model)
-        trees = split_trees(model.booster_.model_to_string())[1]
+    def _read_leaves(self) -> list[list[float]]:
+        booster = self.model.booster_
+        trees = split_trees(booster.model_to_string())[1]
         if any("\nis_linear=1" in tree for tree in trees):
             raise ValueError(
                 "space='leaves' changes one value of each leaf, and linear_tree=True has a linear "
                 "function in it: use space='trees'."
             )
-        booster = model.booster_
-        values = [
-            [booster.get_leaf_output(t, i) for i in range(_count_leaves(tree))]
+        return [
+            [booster.get_leaf_output(t, i) for i in range(int(field_of(tree, "num_leaves")))]
             for t, tree in enumerate(trees)
         ]
-        self._sizes = np.array([len(of_tree) for of_tree in values])
-        self.names = name_leaves(self._sizes)
-        self.start = np.concatenate(values).astype(np.float64)
 
-    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
-        """Make a column for each leaf, and put further columns beside them."""
+    def _find_leaves(self, X: Any, n_samples: int) -> Codes:
         table = np.asarray(X) if isinstance(X, list) else X
         leaves = self.model.booster_.predict(table, pred_leaf=True)
-        leaves = np.asarray(leaves).reshape(len(beside), -1).astype(np.intp)
-        return ScoreColumns(indicate_leaves(leaves, self._sizes, beside), 0.0)
+        return np.asarray(leaves).reshape(n_samples, -1).astype(np.intp)
 
-    def set_parameters(self, parameters: Float, intercept: float) -> None:
-        """Change the values of the leaves, and add to all scores."""
+    def _change(self, parameters: Float, intercept: float) -> lgb.Booster:
         booster = self.model.booster_
         changed = with_text(booster, booster.model_to_string())
-        values = np.split(parameters, np.cumsum(self._sizes)[:-1])
+        values = np.split(parameters, np.cumsum(self.sizes)[:-1])
         for t, of_tree in enumerate(values):
             for i, value in enumerate(of_tree.tolist()):
                 changed.set_leaf_output(t, i, value)
         changed.best_iteration = changed.num_trees() if booster.best_iteration > 0 else 0
-        self._take(shift_intercept(changed, np.array([intercept])))
-
-
-def _count_leaves(tree: str) -> int:
-    return int(tree.partition("\nnum_leaves=")[2].partition("\n")[0])
+        return shift_intercept(changed, np.array([intercept]))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +21,17 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained._dataframes import foreign_categories
 from gbm_constrained._typing import Array
-from gbm_constrained.data.exact_sums import Communicator, sum_over_machines
+from gbm_constrained.data.exact_sums import Communicator
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.fit.callbacks import check_booster_callbacks
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.options import EarlyStoppingOn, StoppingByConstraints, check_number
-from gbm_constrained.scorers.base import compute_probabilities, map_scores
+from gbm_constrained.scorers.base import (
+    compute_probabilities,
+    map_scores,
+    measure_round,
+    moves_multipliers,
+)
 
 # Other names of the parameters that this package reads, in LightGBM's order of precedence.
 ALIASES = {
@@ -57,12 +61,6 @@ def find_parameter(model: Any, name: str, default: Any) -> Any:
     names = (name, *ALIASES.get(name, ()))
     found = [given[name] for name in names if given.get(name) is not None]
     return read_as(name, found[0], default) if found else default
-
-
-def set_rounds(model: Any, rounds: int) -> None:
-    """Set the number of rounds, by whichever of its names it was given."""
-    names = ("num_iterations", *ALIASES["num_iterations"])
-    model.set_params(**{name: rounds for name in names if name in model.get_params(deep=False)})
 
 
 def find_objective(model: Any) -> Any:
@@ -97,20 +95,7 @@ def make_early_stopping(model: Any) -> list[Any]:
     return [stopping]
 
 
-EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities in its metrics
-LEAST = 1e-10  # the floor of predictions in its metrics of counts
-
-
-def check_arguments(metrics: Iterable[Callable[..., Any]]) -> None:
-    """Refuse functions that take fewer arguments than two, or more than four."""
-    for metric in metrics:
-        n = len(inspect.signature(metric).parameters)
-        if not 2 <= n <= 4:
-            raise TypeError(
-                f"Self-defined eval function should have 2, 3 or 4 arguments, got {n}: "
-                f"eval_metric {getattr(metric, '__name__', metric)!r} is called with y_true, "
-                f"y_pred, weight and group."
-            )
+EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities
 
 
 def _logloss(y: Array, p: Array, sample_weight: Any) -> float:
@@ -157,13 +142,8 @@ def _auc_mu(y: Array, score: Array, sample_weight: Any, costs: Any = None) -> fl
     return float(total / (k * (k - 1) / 2))
 
 
-def _poisson(y: Array, f: Array, given: Mapping[str, float]) -> Array:
-    f = np.maximum(f, LEAST)
-    return np.asarray(f - y * np.log(f))
-
-
 def _tweedie(y: Array, f: Array, given: Mapping[str, float]) -> Array:
-    f, power = np.maximum(f, LEAST), given["tweedie_variance_power"]
+    f, power = np.maximum(f, 1e-10), given["tweedie_variance_power"]
     return np.asarray(f ** (2.0 - power) / (2.0 - power) - y * f ** (1.0 - power) / (1.0 - power))
 
 
@@ -186,7 +166,7 @@ LOSSES: dict[str, Callable[[Array, Array, Mapping[str, float]], Array]] = {
     "huber": _huber,
     "fair": _fair,
     "mape": lambda y, f, _: np.abs(y - f) / np.maximum(np.abs(y), 1.0),
-    "poisson": _poisson,
+    "poisson": lambda y, f, _: np.maximum(f, 1e-10) - y * np.log(np.maximum(f, 1e-10)),
     "tweedie": _tweedie,
     "gamma": lambda y, f, _: y / f + np.log(f),
 }
@@ -342,11 +322,6 @@ def _check_types(model: Any, eval_metric: Any) -> None:
             ) from None
 
 
-def count_classes(classes: Array, y: Array, communicator: Communicator) -> Array:
-    """Count the rows of each class, on all machines."""
-    return communicator.sum(np.bincount(y, minlength=classes.size).astype(np.float64))
-
-
 def find_class_weights(
     class_weight: Any, classes: Array, y: Array, communicator: Communicator
 ) -> Array:
@@ -364,44 +339,9 @@ def find_class_weights(
         Connects the machines.
     """
     if isinstance(class_weight, str) and class_weight == "balanced":
-        count = count_classes(classes, y, communicator)
+        count = communicator.sum(np.bincount(y, minlength=classes.size).astype(np.float64))
         return np.asarray(count.sum() / (classes.size * count))
     return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes))
-
-
-def find_label_factors(model: Any, classes: Array, y: Array, communicator: Communicator) -> Array:
-    """Find the factor of each class by ``is_unbalance`` and ``scale_pos_weight`` of two classes.
-
-    Parameters
-    ----------
-    model : LGBMModel
-        The estimator, which has the parameters.
-    classes, y, communicator
-        As of :func:`find_class_weights`.
-    """
-    factor = np.ones(classes.size)
-    if classes.size == 2:
-        if find_parameter(model, "is_unbalance", False):
-            count = count_classes(classes, y, communicator)
-            factor[count.argmin()] = count.max() / count.min()
-        factor[1] *= find_parameter(model, "scale_pos_weight", 1.0)
-    return factor
-
-
-def find_intercept(fit: ConstrainedFit) -> Array:
-    """Compute LightGBM's ``boost_from_average``: log-odds, or the log share of each class."""
-    y, n_classes = fit.data.y, fit.data.classes.size
-
-    def by_class(values: Array | None) -> Array:
-        return np.bincount(y, values, n_classes)
-
-    weight, communicator = fit.problem.weights.library, fit.problem.cells.communicator
-    (share,) = sum_over_machines(by_class, [weight], communicator)
-    share = share / share.sum()
-    if share.size == 2:
-        p = min(max(share[1], EPSILON), 1.0 - EPSILON)
-        return np.array([np.log(p / (1.0 - p))])
-    return np.asarray(np.log(np.maximum(share, EPSILON)))
 
 
 class Observer:
@@ -447,7 +387,7 @@ class Observer:
             env.model._Booster__set_objective_to_none = True
             if env.iteration > env.begin_iteration:
                 return
-            if any(map(self._is_moved_by, self.fit.evaluation_sets[-1:])):
+            if any(moves_multipliers(self.fit, held) for held in self.fit.evaluation_sets[-1:]):
                 self._measure(env.model, 0)
 
         def after(env: Any) -> None:
@@ -473,16 +413,10 @@ class Observer:
             held, start = found
             if start is not None:
                 margin = margin - np.asarray(start, dtype=np.float64)
-            self.fit.measure_round(held, rounds, margin)
-            if self.fit.is_iteration_end(rounds) and self._is_moved_by(held):
-                self.fit.measured.observe(margin)
+            measure_round(self.fit, held, rounds, margin)
             return []
 
         booster.eval_valid(feval=measure)
-
-    def _is_moved_by(self, held: EvaluationSet) -> bool:
-        """Whether an evaluation set moves the multipliers."""
-        return self.fit.measured.boosters is None and held is self.fit.measured.rows
 
     def _keep(self, margin: Array, _: Any) -> list[Any]:
         self.train_margin = margin.copy()
@@ -552,7 +486,15 @@ class ConstraintStopping:
         """Let LightGBM see the rounds that met the constraints, as if there were no others."""
         position = env.begin_iteration + len(self.met_in)
         self.met_in.append(env.iteration)
-        results = env.evaluation_result_list if holds else _infinitely_bad(env)
+        results = env.evaluation_result_list
+        if not holds:  # Every metric then has its worst value.
+            results = []
+            for result in env.evaluation_result_list or ():
+                values = list(result)
+                values[2] = -np.inf if values[3] else np.inf
+                # Results are named tuples since LightGBM 4.7, and plain tuples before.
+                is_named = hasattr(result, "_fields")
+                results.append(type(result)(*values) if is_named else tuple(values))
         end = position + 1 if ends else env.end_iteration
         seen = replace(env, iteration=position, end_iteration=end, evaluation_result_list=results)
         try:
@@ -560,17 +502,6 @@ class ConstraintStopping:
         except EarlyStopException as stop:
             best = self.met_in[stop.best_iteration - env.begin_iteration]
             raise EarlyStopException(best, stop.best_score) from None
-
-
-def _infinitely_bad(env: CallbackEnv) -> list[Any]:
-    """Give results of the round in which every metric has its worst value."""
-    worst = []
-    for result in env.evaluation_result_list or ():
-        values = list(result)
-        values[2] = -np.inf if values[3] else np.inf
-        # Results are named tuples since LightGBM 4.7, and plain tuples before.
-        worst.append(type(result)(*values) if hasattr(result, "_fields") else tuple(values))
-    return worst
 
 
 def is_early_stopping(callback: Any) -> bool:
@@ -584,52 +515,6 @@ NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
 def has_early_stopping(model: Any, callbacks: Any) -> bool:
     """Whether a parameter or a callback stops early."""
     return bool(make_early_stopping(model)) or any(map(is_early_stopping, callbacks or ()))
-
-
-def check_classes(model: Any, n_classes: int) -> None:
-    """Refuse parameters of the objective that contradict the number of classes."""
-    asked = find_objective(model)
-    objective = read_as("objective", asked, "")
-    if n_classes > 2 and objective == "binary":
-        raise lgb.basic.LightGBMError(
-            f"objective='binary' is for two classes, and y has {n_classes}: leave it at None, "
-            f"which is then 'multiclass'."
-        )
-    num_class = find_parameter(model, "num_class", 1)
-    if n_classes == 2 and num_class != 1:
-        raise ValueError(
-            f"num_class={num_class!r} cannot be trained under constraints where y has two "
-            f"classes, which have one score: leave it out, and objective at None."
-        )
-    if n_classes == 2 and objective not in (None, "binary"):
-        raise lgb.basic.LightGBMError(
-            f"objective={asked!r} is for more than two classes, and y has two: leave it at "
-            f"None, which is then 'binary'."
-        )
-    factor = find_parameter(model, "scale_pos_weight", 1.0)
-    if n_classes == 2 and factor != 1.0 and find_parameter(model, "is_unbalance", False):
-        raise ValueError(
-            f"is_unbalance=True and scale_pos_weight={factor!r} cannot be set at the same "
-            f"time, as in LightGBM: both weigh the positive class. Leave one of them out."
-        )
-
-
-def check_supported(model: Any, callbacks: Any) -> None:
-    """Refuse parameters that have no meaning under constraints."""
-    check_parameters(model, callbacks)
-    objective = find_objective(model)
-    if read_as("objective", objective, "") not in NATIVE_OBJECTIVES:
-        raise ValueError(
-            f"objective={objective!r} cannot be trained under constraints: leave it at None, "
-            f"which is 'binary' or 'multiclass' as y says."
-        )
-    for name in ("sigmoid", "pos_bagging_fraction", "neg_bagging_fraction"):
-        value = find_parameter(model, name, 1.0)
-        if value != 1.0:
-            raise ValueError(
-                f"{name}={value!r} belongs to LightGBM's own objective and has no effect "
-                f"under constraints: leave it at 1."
-            )
 
 
 def check_parameters(model: Any, callbacks: Any) -> None:
@@ -669,21 +554,6 @@ def find_own_boosting(model: Any) -> str | None:
     return f"boosting_type={boosting!r}" if is_own else None
 
 
-def find_without_stages(model: Any, arguments: Mapping[str, Any]) -> str | None:
-    """Find what keeps a model from being grown in stages, each of which goes on with the last.
-
-    LightGBM puts the scores of the model that it goes on with in the place of `init_score`, and
-    callbacks count rounds from the beginning of each stage.
-    """
-    if (booster := find_without_gradients(model)) is not None:
-        return booster
-    if has_early_stopping(model, arguments["callbacks"]):
-        return "early stopping"
-    if arguments["callbacks"]:
-        return "callbacks"
-    return None if arguments["init_score"] is None else "init_score"
-
-
 def check_categories(X: Any, name: str) -> None:
     """Refuse categories that make LightGBM end the whole process."""
     categories = foreign_categories(X)
@@ -693,68 +563,3 @@ def check_categories(X: Any, name: str) -> None:
             f"{type(X).__module__.partition('.')[0]} table: LightGBM reads categories of pandas "
             f"and ends the process on others. Give X.to_pandas()."
         )
-
-
-def list_evaluation_pairs(eval_set: Any, eval_X: Any, eval_y: Any) -> Any:
-    """List the evaluation sets as pairs, from either form of LightGBM's arguments."""
-    if eval_X is None and eval_y is None:
-        alone = isinstance(eval_set, tuple) and not all(isinstance(e, tuple) for e in eval_set)
-        return [eval_set] if alone else eval_set
-    if eval_set is not None:
-        raise ValueError("Specify either 'eval_set' or 'eval_X' and 'eval_y', but not both.")
-    if eval_X is None or eval_y is None:
-        raise ValueError("You must specify eval_X and eval_y, not just one of them.")
-    several = isinstance(eval_X, tuple)
-    if several != isinstance(eval_y, tuple) or (several and len(eval_X) != len(eval_y)):
-        raise ValueError(
-            "eval_X and eval_y must be tuples of the same length, or neither of them a tuple."
-        )
-    return zip(eval_X, eval_y, strict=True) if several else [(eval_X, eval_y)]
-
-
-def check_evaluation_sets(pairs: Sequence[tuple[Any, Any]], X: Any, y: Any) -> None:
-    """Refuse tables that LightGBM does not take as an evaluation set."""
-    for i, (X_i, y_i) in enumerate(pairs):
-        is_training = X_i is X and y_i is y  # LightGBM does not read these again.
-        if isinstance(X_i, list) and not is_training:
-            raise TypeError(
-                f"X of eval_set[{i}] is a list, which LightGBM takes of training rows only: give "
-                f"an array."
-            )
-        if len(y_i) == 0:
-            raise ValueError(
-                f"eval_set[{i}] has no rows: leave it out, or where rows are on several machines, "
-                f"give each of them some."
-            )
-        check_categories(X_i, f"X of eval_set[{i}]")
-
-
-def list_for_each(values: Any, n_sets: int, name: str) -> list[Any]:
-    """List the entry of each evaluation set in a list or dict; None where there is none."""
-    if values is None:
-        return [None] * n_sets
-    if isinstance(values, dict):
-        return [values.get(i) for i in range(n_sets)]
-    if not isinstance(values, list):
-        raise TypeError(
-            f"{name} must be a list or dict with an entry for each evaluation set, got a "
-            f"{type(values).__name__}: put it into a list."
-        )
-    return [*values, *[None] * n_sets][:n_sets]
-
-
-def check_class_weights(given: Any, n_sets: int, classes: Array) -> None:
-    """Refuse class weights of evaluation sets that LightGBM cannot read."""
-    for i, weights in enumerate(list_for_each(given, n_sets, "eval_class_weight")):
-        if isinstance(weights, dict):
-            unknown = [label for label in weights if label not in classes.tolist()]
-            if unknown:
-                raise ValueError(
-                    f"eval_class_weight[{i}] holds label {unknown[0]!r}, which is not among the "
-                    f"classes of y: {classes.tolist()}."
-                )
-        elif weights is not None and not (isinstance(weights, str) and weights == "balanced"):
-            raise ValueError(
-                f"eval_class_weight[{i}] must be a dict from label to weight, 'balanced' or None, "
-                f"got {weights!r}."
-            )

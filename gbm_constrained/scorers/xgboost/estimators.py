@@ -20,7 +20,6 @@ import numpy as np
 import xgboost as xgb
 
 from gbm_constrained.data.exact_sums import Communicator, Machine
-from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_labels
 from gbm_constrained.decision.choose import Criterion
 from gbm_constrained.fit.callbacks import ConstraintCallback
@@ -32,26 +31,15 @@ from gbm_constrained.fit.options import (
     OnInfeasible,
     Probabilities,
     SolverName,
-    check_spelling,
-    refuse_moved_parameters,
     with_known_parameters,
 )
-from gbm_constrained.fit.parameter_docs import (
-    FITTED_ATTRIBUTES_DOC,
-    METRIC_PARAMETERS_DOC,
-    SOLVER_PARAMETERS_DOC,
-    UNSEEN_PARAMETERS_DOC,
-)
 from gbm_constrained.scorers.base import (
-    REGRESSOR_ATTRIBUTES_DOC,
-    REGRESSOR_FIT_DOC,
-    REGRESSOR_PARAMETERS_DOC,
     ConstrainedBoosterMixin,
     ConstrainedRegressorMixin,
+    FurtherArguments,
     ShardMixin,
-    complete_doc,
-    document_fit,
-    document_predict,
+    document_estimator,
+    document_from,
 )
 from gbm_constrained.scorers.xgboost.fits import (
     DrivenXGBMixin,
@@ -67,35 +55,32 @@ class _DrivenClassifierMixin(DrivenXGBMixin, ConstrainedBoosterMixin):
     """All that a constrained classifier adds: XGBoost looks at two bases for parameters."""
 
 
-class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # noqa: D101 - the docstring is an f-string
-    __doc__ = f"""XGBoost classifier trained under constraints on its error rates.
+@document_estimator
+class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):
+    """XGBoost classifier trained under constraints on its error rates.
 
     A real :class:`xgboost.XGBClassifier`: every parameter, method and attribute of the parent is
     there, the booster is a plain XGBoost model, and ``constraints=[]`` is the parent's own fit.
 
     Parameters
-    ----------{SOLVER_PARAMETERS_DOC}{UNSEEN_PARAMETERS_DOC}\
-{METRIC_PARAMETERS_DOC}
+    ----------
+    {parameters}
     objective : str, default="binary:logistic"
         As in the parent. Constraints need the logistic or softmax objective.
     **kwargs
         Every other parameter of :class:`xgboost.XGBClassifier`.
 
     Attributes
-    ----------{FITTED_ATTRIBUTES_DOC}
+    ----------
+    {attributes}
+
     Examples
     --------
     >>> from gbm_constrained import ConstrainedXGBClassifier, fnr
     >>> clf = ConstrainedXGBClassifier(constraints=[fnr() <= 0.05], n_estimators=300)
     """
 
-    objective: Any
-    eval_metric: Any
-    callbacks: Any
-    early_stopping_rounds: Any
-    feature_weights: Any
-
-    _adapter_class: ClassVar[type[XGBoostAdapter]] = XGBoostAdapter
+    _adapter_class = XGBoostAdapter
 
     # Splitters of scikit-learn request groups by the same name and with the same meaning.
     __metadata_request__fit: ClassVar = {"groups": True}
@@ -119,25 +104,11 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
         objective: Any = "binary:logistic",
         **kwargs: Any,
     ) -> None:
-        refuse_moved_parameters(self, kwargs)
-        super().__init__(objective=objective, **kwargs)
-        self.constraints = constraints
-        self.positive = positive
-        self.iterate = iterate
-        self.measure_on = measure_on
-        self.guarantee = guarantee
-        self.probabilities = probabilities
-        self.on_infeasible = on_infeasible
-        self.early_stopping_on = early_stopping_on
-        self.select = select
-        self.group_thresholds = group_thresholds
-        self.maximize = maximize
-        self.minimize = minimize
-        self.solver = solver
+        self._construct(locals())
 
     @with_known_parameters
     @by_keyword
-    @document_fit
+    @document_from(FurtherArguments)
     def fit(
         self,
         X: Any,
@@ -171,9 +142,10 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
         of more than a few seconds shows its progress unless `verbose` is false, as lines of text
         beside the lines that XGBoost prints.
 
-        Parameters
-        ----------
-        {fit_arguments}
+        Raises
+        ------
+        TypeError, ValueError
+            If constraints, labels or weights do not fit together; before training starts.
 
         Warns
         -----
@@ -181,27 +153,7 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
             If X has names of categories that this version of XGBoost cuts, or if the report
             holds only for predictions that are given a ``base_margin``.
         """
-        check_spelling(self, getattr(self, "kwargs", None) or {})
-        arguments = {
-            "sample_weight": sample_weight,
-            "base_margin": base_margin,
-            "eval_set": eval_set,
-            "verbose": verbose,
-            "xgb_model": xgb_model,
-            "sample_weight_eval_set": sample_weight_eval_set,
-            "base_margin_eval_set": base_margin_eval_set,
-            "feature_weights": feature_weights,
-        }
-        others = groups, validation, evaluation, time
-        self._fit_constrained(
-            self._adapter_class(self, super().fit, X, y, arguments),
-            FitArguments(X, y, sample_weight, sensitive_features, datasets, *others),
-            sensitive_features_eval_set,
-            constraint_callbacks,
-            checkpoint,
-            time_limit,
-        )
-        return self
+        return self._fit_by_name(super().fit, locals())
 
     def _raw_margin(self, X: Any, start: Any = None) -> Any:
         return super().predict(X, output_margin=True, base_margin=start)
@@ -212,7 +164,7 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
         return cells.predict(X, output_margin=True)
 
     @by_keyword
-    @document_predict
+    @document_from(ConstrainedBoosterMixin._decide)
     def predict(
         self,
         X: Any,
@@ -228,9 +180,10 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):  # no
 
         All other arguments are those of :meth:`xgboost.XGBClassifier.predict`.
 
-        Parameters
-        ----------
-        {predict_arguments}
+        Raises
+        ------
+        ValueError
+            If offsets of groups are kept beside the model, and the columns are missing.
         """
         of_parent = functools.partial(
             super().predict, X, validate_features=validate_features, base_margin=base_margin
@@ -256,14 +209,16 @@ class _DrivenRegressorMixin(DrivenXGBMixin, ConstrainedRegressorMixin):
     """All that a constrained regressor adds: XGBoost looks at two bases for parameters."""
 
 
-class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa: D101 - the docstring is an f-string
-    __doc__ = f"""XGBoost regressor trained under constraints on means of losses and predictions.
+@document_estimator
+class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):
+    """XGBoost regressor trained under constraints on means of losses and predictions.
 
     A real :class:`xgboost.XGBRegressor`: every parameter, method and attribute of the parent is
     there, the booster is a plain XGBoost model, and ``constraints=[]`` is the parent's own fit.
 
     Parameters
-    ----------{REGRESSOR_PARAMETERS_DOC}
+    ----------
+    {parameters}
     objective : str, default="reg:squarederror"
         As in the parent. Constraints can be added to "reg:squarederror", "reg:pseudohubererror",
         "reg:absoluteerror", "reg:quantileerror" of one level, "count:poisson", "reg:tweedie" and
@@ -272,7 +227,9 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         Every other parameter of :class:`xgboost.XGBRegressor`.
 
     Attributes
-    ----------{REGRESSOR_ATTRIBUTES_DOC}
+    ----------
+    {attributes}
+
     Examples
     --------
     >>> from gbm_constrained import ConstrainedXGBRegressor, each, mean_loss
@@ -280,11 +237,7 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
     >>> model = ConstrainedXGBRegressor(constraints=constraints, n_estimators=300)
     """
 
-    objective: Any
-    eval_metric: Any
-    callbacks: Any
-    early_stopping_rounds: Any
-    feature_weights: Any
+    _adapter_class = XGBoostRegressionAdapter
 
     def __init__(
         self,
@@ -298,18 +251,11 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         objective: Any = "reg:squarederror",
         **kwargs: Any,
     ) -> None:
-        refuse_moved_parameters(self, kwargs)
-        super().__init__(objective=objective, **kwargs)
-        self.constraints = constraints
-        self.measure_on = measure_on
-        self.guarantee = guarantee
-        self.early_stopping_on = early_stopping_on
-        self.group_shifts = group_shifts
-        self.solver = solver
+        self._construct(locals())
 
     @with_known_parameters
     @by_keyword
-    @functools.partial(complete_doc, placeholder="{fit_arguments}", arguments=REGRESSOR_FIT_DOC)
+    @document_from(FurtherArguments)
     def fit(
         self,
         X: Any,
@@ -338,39 +284,17 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):  # noqa:
         as `measure_on` says. Their values on each `eval_set` are recorded, and the last one is the
         held-out set of the report.
 
-        Parameters
-        ----------
-        {fit_arguments}
+        Raises
+        ------
+        TypeError, ValueError
+            If constraints, targets or weights do not fit together, or the objective has no
+            gradients that constraints could be added to; before training starts.
         """
-        check_spelling(self, getattr(self, "kwargs", None) or {})
-        arguments = {
-            "sample_weight": sample_weight,
-            "base_margin": base_margin,
-            "eval_set": eval_set,
-            "verbose": verbose,
-            "xgb_model": xgb_model,
-            "sample_weight_eval_set": sample_weight_eval_set,
-            "base_margin_eval_set": base_margin_eval_set,
-            "feature_weights": feature_weights,
-        }
-        native = super().fit
-        self._fit_constrained(
-            lambda: XGBoostRegressionAdapter(self, native, X, y, arguments),
-            FitArguments(X, y, sample_weight, sensitive_features, datasets, groups, time=time),
-            sensitive_features_eval_set,
-            constraint_callbacks,
-            checkpoint,
-            time_limit,
-        )
-        return self
+        return self._fit_by_name(super().fit, locals())
 
 
 class _ShardAdapter(XGBoostAdapter):
     """``BoosterAdapter`` of a machine that may lack rows, classes and groups."""
-
-    def __init__(self, model: Any, *given: Any) -> None:
-        super().__init__(model, *given)
-        self.communicator = model.machine.communicator
 
     def check_machines(self, *, has_constraints: bool) -> None:
         """Refuse a booster that XGBoost trains on one machine only."""

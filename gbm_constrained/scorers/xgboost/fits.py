@@ -10,48 +10,46 @@ solver, and takes the name of its own objective at the end.
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import operator
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import xgboost as xgb
 from xgboost.core import require_keyword_args
 
 from gbm_constrained._dataframes import take_rows, with_rows
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.data.exact_sums import Communicator, SingleMachine
-from gbm_constrained.data.fit_data import CombinedRows, TargetData, check_targets
+from gbm_constrained.data.fit_data import TargetData, check_targets
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import (
     check_features,
     check_integer,
     check_labels,
-    check_scores,
     check_weight,
     preserve_random_state,
 )
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.regression import Affine
 from gbm_constrained.fit import model_note
-from gbm_constrained.fit import model_note as saving
 from gbm_constrained.fit.callbacks import Progress
 from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
-from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments, check_pairs
+from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments
 from gbm_constrained.fit.fitted_report import remove_report
-from gbm_constrained.fit.metric_report import EvaluationRows, clone_plain, take_fit
-from gbm_constrained.fit.native_models import IsOver, PartRows, multiply_weight
+from gbm_constrained.fit.metric_report import EvaluationRows, clone_plain
+from gbm_constrained.fit.native_models import IsOver, PartRows
 from gbm_constrained.fit.options import (
     EarlyStoppingOn,
     StoppingByConstraints,
     check_number,
+    check_spelling,
     drop_solver_parameters,
 )
 from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
@@ -61,45 +59,15 @@ from gbm_constrained.problem.losses import (
     RegressionObjective,
     check_parameter,
 )
-from gbm_constrained.scorers.base import Trained, compute_probabilities, join_records
-from gbm_constrained.scorers.trained_models import BoosterBlackBoxAdapter, GroupTree
-from gbm_constrained.scorers.xgboost.models import (
-    XGBLeafValues,
-    XGBTreeWeights,
-    append_group_tree,
-    as_scores,
-    best_rounds,
-    has_dropped_trees,
-    keep_first_rounds,
-    merge_boosters,
-    rescale,
-    shift_intercept,
+from gbm_constrained.scorers.base import (
+    BoosterAdapter,
+    Trained,
+    TrainedPart,
+    compute_probabilities,
+    measure_round,
+    moves_multipliers,
 )
-from gbm_constrained.scorers.xgboost.parameters import (
-    check_classes,
-    check_complete,
-    check_metric,
-    check_parameters,
-    check_stoppers,
-    check_supported,
-    choose_array_module,
-    factors_of_labels,
-    find_classes,
-    find_intercept,
-    find_own_booster,
-    find_without_gradients,
-    find_without_stages,
-    has_early_stopping,
-    kernel_options,
-    list_for_each,
-    list_stoppers,
-    map_metrics,
-    native_objective,
-    open_booster,
-    refuse_dart_model,
-    warn_of_base_margin,
-    warn_of_cut_names,
-)
+from gbm_constrained.scorers.xgboost import models, parameters
 from gbm_constrained.solvers.base import Solver
 
 
@@ -121,7 +89,7 @@ class Observer(xgb.callback.TrainingCallback):
     def before_training(self, model: Any) -> Any:
         """Count the rounds of a continued model, and observe its scores."""
         self.grown_before = model.num_boosted_rounds()
-        if self._is_moved_by(self.fit.evaluation_sets[-1:]):
+        if any(moves_multipliers(self.fit, held) for held in self.fit.evaluation_sets[-1:]):
             self.fit.measured.observe(self._score(model, self.matrices[-1]))
         return model
 
@@ -131,38 +99,27 @@ class Observer(xgb.callback.TrainingCallback):
         if self.fit.notifier.is_training_over(epoch):
             return True
         if not self.fit.measured.has_multipliers:
-            self.fit.solver.count_round(lambda: self._training_margin(model))
+            self.fit.solver.count_round(lambda: self._score(model, self.matrices[0]))
         return False
 
     def after_training(self, model: Any) -> Any:
         """Take the last margins of the training rows."""
         self.grown_after = model.num_boosted_rounds()
         if self.matrices:
-            self.train_margin = self._training_margin(model)
+            self.train_margin = self._score(model, self.matrices[0])
         return model
-
-    def _training_margin(self, model: Any) -> Array:
-        return self._score(model, self.matrices[0])
 
     def _score(self, model: Any, matrix: Any) -> Array:
         scores = model.predict(matrix, output_margin=True)
-        return as_scores(scores, self.fit.data.columns)
+        return models.as_scores(scores, self.fit.data.columns)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Measure the evaluation sets."""
         rounds = self.fit.solver.rounds
         if self.fit.is_measured_after(rounds):
             for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
-                margin = self._score(model, matrix)
-                self.fit.measure_round(held, rounds, margin)
-                if self.fit.is_iteration_end(rounds) and self._is_moved_by([held]):
-                    self.fit.measured.observe(margin)
+                measure_round(self.fit, held, rounds, self._score(model, matrix))
         return False
-
-    def _is_moved_by(self, held: Sequence[EvaluationSet]) -> bool:
-        """Whether an evaluation set moves the multipliers."""
-        measured = self.fit.measured
-        return measured.boosters is None and any(rows is measured.rows for rows in held)
 
 
 class RoundLimit(xgb.callback.TrainingCallback):
@@ -197,11 +154,6 @@ class ConstraintStopping(xgb.callback.TrainingCallback):
         self.fit, self.by_metric, self.on = fit, by_metric, on
         self.by_constraints = StoppingByConstraints()
 
-    @property
-    def has_decided_alone(self) -> bool:
-        """Whether the constraints alone decided which round is best."""
-        return self.on == "constraints" or not self.by_constraints.has_met
-
     def before_training(self, model: Any) -> Any:
         """Begin XGBoost's own early stopping."""
         return self.by_metric.before_training(model)
@@ -228,11 +180,12 @@ class ConstraintStopping(xgb.callback.TrainingCallback):
 def score_after_rounds(model: Any, fit: ConstrainedFit) -> Callable[[int], float | None]:
     """Make the function of rounds that early stopping compared, while the fit is driven."""
     by_constraints = [c for c in model.callbacks if isinstance(c, ConstraintStopping)]
-    if by_constraints and by_constraints[-1].has_decided_alone:
+    last = by_constraints[-1] if by_constraints else None
+    if last and (last.on == "constraints" or not last.by_constraints.has_met):
         return lambda rounds: fit.merits[rounds].criterion
     data = metric = None
     if model.early_stopping_rounds is None:  # XGBoost calls its own early stopping last.
-        stopping = [c.by_metric for c in by_constraints] or list_stoppers(model)
+        stopping = [c.by_metric for c in by_constraints] or parameters.list_stoppers(model)
         if not stopping:  # A callback of the user has stopped.
             return lambda rounds: None
         data, metric = stopping[-1].data, stopping[-1].metric_name
@@ -247,11 +200,6 @@ def score_after_rounds(model: Any, fit: ConstrainedFit) -> Callable[[int], float
 MakeMatrix: TypeAlias = Callable[[Bool], xgb.DMatrix]
 """Function that makes the matrix of some rows, given a boolean for each row."""
 
-BATCH = 1 << 19  # Rows that are taken to a graphics card together.
-
-
-SCORED = 1 << 16  # Rows of which a matrix of values is made to score them.
-
 
 def read_rows(parent: xgb.XGBClassifier, X: Any, base_margin: Any, rows: Codes) -> xgb.DMatrix:
     """Make the matrix of some rows of a table, to score them."""
@@ -265,28 +213,27 @@ def read_rows(parent: xgb.XGBClassifier, X: Any, base_margin: Any, rows: Codes) 
     )
 
 
-@dataclass(frozen=True, eq=False)
-class RowReader:
-    """Reads rows of a table once more, in parts, for scores that are seldom asked for."""
-
-    parent: xgb.XGBClassifier
-    X: Any
-    base_margin: Any
-
-    def matrices(self, rows: Codes) -> Iterator[xgb.DMatrix]:
-        """Make one matrix after the other."""
-        X = with_rows(self.X)
-        for start in range(0, max(rows.size, 1), SCORED):
-            yield read_rows(self.parent, X, self.base_margin, rows[start : start + SCORED])
+def read_in_parts(
+    parent: xgb.XGBClassifier, X: Any, base_margin: Any, rows: Codes
+) -> Iterator[xgb.DMatrix]:
+    """Read rows of a table once more, in parts, for scores that are seldom asked for."""
+    X, n_together = with_rows(X), 1 << 16
+    for start in range(0, max(rows.size, 1), n_together):
+        yield read_rows(parent, X, base_margin, rows[start : start + n_together])
 
 
-class FoldFeatures(Protocol):
-    """Features of all rows of a fit, from which matrices of some rows are made."""
+class FoldFeatures(ABC):
+    """Features of all rows of a fit, from which matrices of some rows are made.
 
-    @property
-    def reader(self) -> RowReader | None:
-        """Reader of rows that makes it needless to keep a matrix; None where it takes long."""
+    Attributes
+    ----------
+    read_again : callable or None
+        Makes matrices of some rows anew, so that none need be kept; None where it takes long.
+    """
 
+    read_again: Callable[[Codes], Iterator[xgb.DMatrix]] | None = None
+
+    @abstractmethod
     def training(self, rows: Codes, bins: Any, **of_rows: Any) -> Any:
         """Make the matrix that trees are grown on, with the `bins` of another if given.
 
@@ -295,12 +242,14 @@ class FoldFeatures(Protocol):
 
     def keep_bins(self, training: Any) -> Any:
         """Make the smallest matrix that has the bins of a training matrix."""
+        return training
 
+    @abstractmethod
     def held(self, rows: Codes, bins: Any) -> Any:
         """Make the matrix of held-out rows, given a matrix whose bins the trees split at."""
 
 
-class HostFeatures:
+class HostFeatures(FoldFeatures):
     """Features in main memory, read once.
 
     XGBoost takes longer to read a table of pandas than to bin its numbers. Arrays need no reading.
@@ -308,7 +257,7 @@ class HostFeatures:
 
     def __init__(self, parent: xgb.XGBClassifier, X: Any, base_margin: Any) -> None:
         self.parent, self.base_margin = parent, base_margin
-        self.reader = RowReader(parent, X, base_margin)
+        self.read_again = functools.partial(read_in_parts, parent, X, base_margin)
         self.described = {"enable_categorical": parent.enable_categorical}
         if type(X) is np.ndarray:
             self.values = X
@@ -352,14 +301,12 @@ class HostFeatures:
         return xgb.DMatrix(**self._of_rows(rows), nthread=self.parent.n_jobs)
 
 
-class CardFeatures:
+class CardFeatures(FoldFeatures):
     """An array of features whose rows are binned on a graphics card, batch by batch.
 
     XGBoost bins an array in main memory on the processor, which takes longer than to grow the
     trees. The matrix of the returned model is made so, as its parent makes it.
     """
-
-    reader = None
 
     def __init__(
         self, parent: xgb.XGBClassifier, X: Array, base_margin: Any, array_module: Any
@@ -390,10 +337,6 @@ class CardFeatures:
             matrix.set_info(feature_weights=feature_weights)
         return matrix
 
-    def keep_bins(self, training: Any) -> Any:
-        """Keep the training matrix, which has the bins."""
-        return training
-
     def held(self, rows: Codes, bins: Any) -> Any:
         """Make the matrix of held-out rows, binned as the trees split."""
         return self._matrix(rows, bins)
@@ -414,7 +357,7 @@ class _Batches(xgb.DataIter):
 
     def next(self, input_data: Any) -> bool:
         """Hand over the next batch; false after the last one."""
-        part = slice(self.start, self.start + BATCH)
+        part = slice(self.start, self.start + (1 << 19))
         rows = self.rows[part]
         if not rows.size:
             return False
@@ -423,7 +366,7 @@ class _Batches(xgb.DataIter):
             for name, value in self.given.items()
         }
         input_data(data=self.array_module.asarray(self.X[rows]), **given)
-        self.start += BATCH
+        self.start = part.stop
         return True
 
     def reset(self) -> None:
@@ -431,10 +374,8 @@ class _Batches(xgb.DataIter):
         self.start = 0
 
 
-class MatrixFeatures:
+class MatrixFeatures(FoldFeatures):
     """Features of which the user makes the matrix of some rows."""
-
-    reader = None
 
     def __init__(self, make_matrix: MakeMatrix, n_rows: int) -> None:
         self.make_matrix, self.n_rows = make_matrix, n_rows
@@ -488,32 +429,6 @@ def by_keyword(method: Method) -> Method:
     return wrapped
 
 
-@dataclass(eq=False)
-class DrivenFit:
-    """State of a fit that the classifier's overridden methods read while a solver drives it.
-
-    Attributes
-    ----------
-    params : dict
-        Parameters of the native learner beside the user's.
-    sets : iterator of (X_i, y_i, bool)
-        Evaluation sets, and whether each is held out.
-    is_continued : bool
-        Whether training goes on from another model.
-    keeps_objective : bool, default=False
-        Whether the library's objective stays beside gradients of a solver, where the parent's fit
-        would put the squared error.
-    matrices : list
-        Matrices that the parent's fit has made: training rows, and held-out evaluation sets.
-    """
-
-    params: dict[str, Any]
-    sets: Iterator[tuple[Any, Any, bool]]
-    is_continued: bool
-    keeps_objective: bool = False
-    matrices: list[Any] = field(default_factory=list)
-
-
 class KeptObjective(dict[str, Any]):
     """Parameters whose objective stays when the parent's fit sets another one."""
 
@@ -544,8 +459,13 @@ class DrivenXGBMixin(_Parent):
     """Methods of an estimator of XGBoost that a solver drives."""
 
     n_jobs: Any
+    objective: Any
+    eval_metric: Any
+    callbacks: Any
+    early_stopping_rounds: Any
+    feature_weights: Any
     _doc_link_module = "gbm_constrained"
-    _driven: DrivenFit
+    _driven: XGBoostAdapter  # while a solver drives the parent's ``fit``
     _class_labels: Any  # labels of the classes in the note of a file, if there is a note
 
     @property
@@ -583,12 +503,12 @@ class DrivenXGBMixin(_Parent):
         """
         booster, known = self.get_booster(), vars(self)
         library = {name: known[name] for name in LIBRARY_ATTRIBUTES if name in known}
-        note = saving.write_note(self, booster.num_boosted_rounds(), library)
-        booster.set_attr(**{saving.NAME: note})
+        note = model_note.write_note(self, booster.num_boosted_rounds(), library)
+        booster.set_attr(**{model_note.NAME: note})
         try:
             super().save_model(fname)
         finally:
-            booster.set_attr(**{saving.NAME: None})
+            booster.set_attr(**{model_note.NAME: None})
 
     def load_model(self, fname: Any) -> Any:
         """Load a model, with its parameters, constraints and reports where the file has them.
@@ -608,18 +528,18 @@ class DrivenXGBMixin(_Parent):
             If the file is damaged, or of a newer version; the estimator is left as it was.
         """
         source = "The model in memory" if isinstance(fname, bytearray) else f"The file {fname}"
-        with saving.unchanged_on_error(self):
+        with model_note.unchanged_on_error(self):
             self.__dict__.pop("_Booster", None)  # The parent would load into this booster.
             try:
-                check_complete(fname)
+                parameters.check_complete(fname)
                 super().load_model(fname)
                 booster = self.get_booster()
-                text = booster.attr(saving.NAME)
+                text = booster.attr(model_note.NAME)
             # XGBoost raises ValueErrors, and an AssertionError for an empty attribute.
             except (ValueError, AssertionError) as error:
                 reason = str(error).partition("\nStack trace:")[0] or "an attribute is empty"
                 raise xgb.core.XGBoostError(f"{source} cannot be loaded: {reason}") from error
-            note = saving.read_note(
+            note = model_note.read_note(
                 text,
                 self,
                 LIBRARY_ATTRIBUTES,
@@ -628,15 +548,34 @@ class DrivenXGBMixin(_Parent):
                 source=source,
             )
             remove_report(self)
-            booster.set_attr(**{saving.NAME: None})
+            booster.set_attr(**{model_note.NAME: None})
             self.__dict__.pop("evals_result_", None)
             self._class_labels = None if note is None else note.classes
-            saving.forget_constraints(self)
+            model_note.forget_constraints(self)
             if note is not None:
                 note.restore(self)
                 self.__dict__.update(note.library)
                 booster.set_param({"nthread": self.n_jobs or 0})
         return self
+
+    def _check_fit(self, given: dict[str, Any]) -> None:
+        check_spelling(self, getattr(self, "kwargs", None) or {})
+
+    def _write_booster(self) -> bytes:
+        return bytes(self.get_booster().save_raw("ubj"))
+
+    def _booster_state(self) -> State:
+        """Give all that merged boosters, and those that go on with this one, keep of it."""
+        return {
+            "model": np.frombuffer(self._write_booster(), np.uint8),
+            "config": self.get_booster().save_config(),
+            "records": getattr(self, "evals_result_", None),
+        }
+
+    def _merge_boosters(self, members: Sequence[Any]) -> None:
+        """Take the booster whose raw score is the mean of those of several models."""
+        self._Booster = models.merge_boosters([model.get_booster() for model in members])
+        self.__dict__.pop("evals_result_", None)  # of one of them alone
 
     # Private in XGBoost, and the only way to its cached margins of training and evaluation rows.
     # Should XGBoost stop calling this method, the adapter finds no matrix and raises an error.
@@ -653,61 +592,17 @@ class DrivenXGBMixin(_Parent):
             else:
                 X, y = kwargs["data"], kwargs["label"]
                 # XGBoost may make no matrix for sets that are the training rows.
-                if next(held for X_i, y_i, held in driven.sets if X_i is X and y_i is y):
+                if next(held for X_i, y_i, held in driven.remaining if X_i is X and y_i is y):
                     driven.matrices.append(self._scored(matrix, kwargs))
         return matrix
 
     def _scored(self, matrix: Any, given: Mapping[str, Any]) -> Any:
         """Give a matrix of the same rows on which scores are those of ``predict``."""
-        if not self._driven.is_continued:
+        if self._driven.is_divisible:
             return matrix
         # Trees of the continued model split elsewhere than at the bins of these rows.
         names = ("data", "base_margin", "missing", "enable_categorical", "feature_types")
         return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
-
-
-def make_fold_booster_factory(
-    parent: xgb.XGBClassifier,
-    fit: ConstrainedFit,
-    params: dict[str, Any],
-    features: FoldFeatures,
-    feature_weights: Any,
-) -> FoldBoosterFactory:
-    """Make the factory of a fit, all of whose boosters share the bins of the first."""
-    combined = fit.data.combined
-    label, weight = combined.classes_of_rows, combined.sample_weight
-    if weight is not None:
-        weight = np.asarray(weight)
-    with preserve_random_state(parent):
-        native = {**parent.get_xgb_params(), **params}
-    native.pop("n_estimators", None)
-    native.pop("eval_metric", None)  # Metrics are about the returned model.
-    native["verbosity"] = 0  # The fit of the returned model gives the same warnings.
-    bins = None
-
-    def make(fold: Fold, solver: Solver | None) -> _FoldBooster:
-        nonlocal bins
-        rows = fold.training
-        training = features.training(
-            rows,
-            bins,
-            label=label[rows],
-            weight=None if weight is None else weight[rows],
-            feature_weights=feature_weights,
-        )
-        bins = features.keep_bins(training) if bins is None else bins
-        matrices = {"training": training, "held": features.held(fold.held, bins)}
-        return _FoldBooster(parent, native, matrices, solver, _again(features.reader, fold))
-
-    return make
-
-
-def _again(reader: RowReader | None, fold: Fold) -> dict[str, Callable[[], Iterator[Any]]]:
-    """List functions that make the matrices of a fold again; none without a reader."""
-    if reader is None:
-        return {}
-    rows = {"training": fold.training, "held": fold.held}
-    return {name: functools.partial(reader.matrices, part) for name, part in rows.items()}
 
 
 class _FoldBooster:
@@ -781,7 +676,7 @@ class _FoldBooster:
             validate_features=False,
             training=training,
         )
-        return as_scores(scores, self.columns)
+        return models.as_scores(scores, self.columns)
 
     def state(self) -> State:
         return {"model": np.frombuffer(self.booster.save_raw("ubj"), np.uint8)}
@@ -797,327 +692,203 @@ class _FoldBooster:
             self.booster.reset()
 
 
-class TrainedXGBModel:
-    """The booster of a finished fit, as a ``TrainedModel`` of the training.
+class XGBoostAdapter(BoosterAdapter):
+    """Drives XGBoost through one ``fit`` of a classifier.
 
-    Parameters
+    Attributes
     ----------
-    parent : ConstrainedXGBClassifier
-        The classifier that has the booster.
-    fit : ConstrainedFit
-        The fit.
+    own_objective : dict
+        The library's own objective, with its parameters.
+    params : dict
+        Parameters of the native learner beside the user's.
     matrices : list
-        Training rows, and each of the fit's evaluation sets.
+        Matrices that the parent's fit has made: training rows, and held-out evaluation sets.
     grown_before : int
         Rounds of the model that was continued.
-    base_margin : array-like or None
-        Scores that all rows given to ``fit`` start from.
-    score_after : callable
-        The value that early stopping compared after some rounds.
     """
 
-    def __init__(
-        self,
-        parent: xgb.XGBClassifier,
-        fit: ConstrainedFit,
-        matrices: list[Any],
-        grown_before: int,
-        base_margin: Any,
-        score_after: Callable[[int], float | None],
-    ) -> None:
-        self.parent, self.fit, self.grown_before = parent, fit, grown_before
-        self.base_margin, self.score_after = base_margin, score_after
-        self.booster = parent.get_booster()
-        self.training = matrices[0]
-        self.matrices = dict(zip(fit.evaluation_sets, matrices[1:], strict=True))
+    continuation = "xgb_model"
+    starting = "base_margin"
+    of_sets = ("sample_weight_eval_set", "base_margin_eval_set")
+    records = "evals_result_"
+    order_of_scores = "C"
+    compares_names = True
+    spaces: ClassVar = {"trees": models.XGBTreeWeights, "leaves": models.XGBLeafValues}
+    # Whether the library's objective stays beside gradients of a solver, where the parent's fit
+    # would put the squared error.
+    keeps_objective: ClassVar[bool] = False
+    objective: RegressionObjective  # of a regressor
 
-    def margin(self, rounds: int) -> Array:
-        return self._predict(self.training, rounds)
+    def __init__(self, model: Any, *given: Any, is_observed: bool) -> None:
+        super().__init__(model, *given, is_observed=is_observed)
+        self.own_objective: dict[str, Any] = {}
+        self.params: dict[str, Any] = {}
+        self.has_margins = False
+        self.sets: list[tuple[Any, Any, bool]] = []  # X_i, y_i, and whether they are held out.
+        self.remaining = iter(self.sets)
+        self.matrices: list[Any] = []
+        self.by_set: dict[EvaluationSet, Any] = {}
+        self.grown_before = 0
+        self.score_after: Callable[[int], float | None]
 
-    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
-        if rows not in self.matrices:  # Certification rows are no evaluation set of the user.
-            data = self.fit.data
-            assert data.certification is not None
-            self.matrices[rows] = read_rows(
-                self.parent, data.whole.X, self.base_margin, data.certification
+    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
+        super().fit_plain(factor, is_over)
+        self._forget_note()
+
+    def leave_out_rounds(self) -> None:
+        if self.can_fold():
+            # Readers of the booster that do not know the best iteration would take all rounds.
+            self.model._Booster = models.best_rounds(self.model.get_booster())
+
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        weights, starts = self.read_sets()
+        self.has_margins = self.starting_scores() is not None
+        return [
+            EvaluationRows(f"eval_set[{i}]", *pair, weight, start)
+            for i, (pair, weight, start) in enumerate(
+                zip(self.pairs, weights, starts, strict=True)
             )
-        return self._predict(self.matrices[rows], rounds)
+        ]
 
-    def _predict(self, matrix: Any, rounds: int) -> Array:
-        span = (0, self.grown_before + rounds)
-        scores = self.booster.predict(matrix, output_margin=True, iteration_range=span)
-        return as_scores(scores, self.fit.data.columns)
+    def list_for_each(self, name: str) -> Sequence[Any]:
+        values, n_sets = self.arguments[name], len(self.pairs)
+        if values is None:
+            return [None] * n_sets
+        if self.arguments["eval_set"] is None or len(values) != n_sets:
+            raise ValueError(
+                f"{name} must hold one entry for each of the {n_sets} evaluation sets, got "
+                f"{len(values)}: give eval_set as well, and None for sets that have none."
+            )
+        return list(values)
 
-    def truncate(self, rounds: int) -> None:
-        end = self.grown_before + rounds
-        stopped = self.booster.attr("best_iteration") is not None
-        self.booster = self.parent._Booster = keep_first_rounds(self.booster, end)
-        if stopped:  # ``predict`` uses the rounds up to the best iteration.
-            score = self.score_after(rounds)
-            best_score = None if score is None else str(score)
-            self.booster.set_attr(best_iteration=str(end - 1), best_score=best_score)
+    def starting_scores(self) -> Any:
+        return self.arguments["base_margin"]
 
-    def add_to_margin(self, shift: Array) -> None:
-        shift_intercept(self.booster, shift)
+    def without_gradients(self) -> str | None:
+        return parameters.find_without_gradients(self.model)
 
-    def rescale(self, affine: Affine) -> None:
-        rescale(self.booster, affine)
+    def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
+        given = {**self.arguments, "verbose": False}
+        if part.is_joint:
+            plain.set_params(
+                objective="multi:softprob", scale_pos_weight=None, eval_metric=None,
+                early_stopping_rounds=None, callbacks=None,
+            )  # fmt: skip
+            given.update(dict.fromkeys(("eval_set", *self.of_sets, "base_margin")))
+        if part.rounds is not None:
+            # XGBoost seeds no training that goes on: rows that it draws would depend on the
+            # trainings before this one.
+            plain.set_params(n_estimators=part.rounds, seed_per_iteration=True)
+        return given
 
-    def add_to_groups(self, offsets: GroupOffsets) -> None:
-        data = self.fit.data
-        tree = GroupTree.of(data.combined.X, offsets, offsets.groups_of(data.rows))
-        self.booster = self.parent._Booster = append_group_tree(self.booster, tree)
+    @contextmanager
+    def limited_rounds(
+        self, model: Any, given: dict[str, Any], is_over: IsOver | None
+    ) -> Iterator[None]:
+        own = model.callbacks
+        if is_over is not None:
+            model.callbacks = [*(own or ()), RoundLimit(is_over)]
+        try:
+            yield
+        finally:
+            model.callbacks = own
 
+    def restore(self, state: State, part: PartRows) -> TrainedPart:
+        plain = clone_plain(self.model)
+        xgb.XGBClassifier.load_model(plain, bytearray(state["model"]))
+        plain.get_booster().load_config(state["config"])
+        if state["records"] is not None:
+            plain.evals_result_ = state["records"]
+        return TrainedPart(plain, self.starting_scores())
 
-OF_EVALUATION = ("eval_set", "sample_weight_eval_set", "base_margin_eval_set")
+    def take(self, model: Any) -> None:
+        super().take(model)
+        if not callable(self.model.objective):
+            self.model.objective = model.model.objective  # which fit sets by the number of classes
 
-
-@dataclass(frozen=True, eq=False)
-class NativeXGBModel:
-    """A trained classifier, and the scores that its training started from, if any were given."""
-
-    model: Any
-    base_margin: Any
-
-    def margin(self, X: Any, rows: Codes) -> Array:
-        """Score rows of X, whose positions among the training rows are `rows`."""
-        start = None if self.base_margin is None else take_rows(self.base_margin, rows)
-        return np.asarray(self.model.predict(X, output_margin=True, base_margin=start))
-
-    def to_bytes(self) -> bytes:
-        """Write the booster as UBJSON."""
-        return bytes(self.model.get_booster().save_raw("ubj"))
-
-    def state(self) -> State:
-        """Give all that merged boosters, and those that go on with this one, keep of it."""
-        return {
-            "model": np.frombuffer(self.to_bytes(), np.uint8),
-            "config": self.model.get_booster().save_config(),
-            "records": getattr(self.model, "evals_result_", None),
-        }
-
-
-def fit_part(model: Any, y: Any, arguments: Mapping[str, Any], part: PartRows) -> NativeXGBModel:
-    """Train a clone of a classifier on some of the rows."""
-    if arguments["xgb_model"] is not None:
-        raise ValueError(
-            "xgb_model continues a model that has seen all rows, and a metric is optimised on "
-            "rows that boosters have not seen: leave xgb_model out."
-        )
-    plain = clone_plain(model)
-    given = {**arguments, "verbose": False}
-    if part.is_joint:
-        plain.set_params(
-            objective="multi:softprob", scale_pos_weight=None, eval_metric=None,
-            early_stopping_rounds=None, callbacks=None,
-        )  # fmt: skip
-        given.update(dict.fromkeys((*OF_EVALUATION, "base_margin")))
-    given["sample_weight"] = part.take_weight(given["sample_weight"])
-    if given["base_margin"] is not None:
-        given["base_margin"] = take_rows(given["base_margin"], part.rows)
-    if part.rounds is not None:
-        # XGBoost seeds no training that goes on: rows that it draws would depend on the trainings
-        # before this one.
-        plain.set_params(n_estimators=part.rounds, seed_per_iteration=True)
-    before = given["xgb_model"] = None if part.start is None else part.start.model
-    with limited_rounds(plain, part.is_over):
-        plain.fit(part.take_features(), part.take_labels(y), **given)
-    if before is not None and hasattr(before, "evals_result_"):
-        plain.evals_result_ = join_records(before.evals_result_, plain.evals_result_)
-    return NativeXGBModel(plain, None if part.is_joint else arguments["base_margin"])
-
-
-@contextmanager
-def limited_rounds(model: Any, is_over: IsOver | None) -> Iterator[None]:
-    """Let the training of a classifier end where `is_over` says so."""
-    if is_over is None:
-        yield
-        return
-    own = model.callbacks
-    model.callbacks = [*(own or ()), RoundLimit(is_over)]
-    try:
-        yield
-    finally:
-        model.callbacks = own
-
-
-def restore(model: Any, state: State, base_margin: Any) -> NativeXGBModel:
-    """Make the classifier that :func:`fit_part` has trained."""
-    plain = clone_plain(model)
-    xgb.XGBClassifier.load_model(plain, bytearray(state["model"]))
-    plain.get_booster().load_config(state["config"])
-    if state["records"] is not None:
-        plain.evals_result_ = state["records"]
-    return NativeXGBModel(plain, base_margin)
-
-
-def merge(models: Sequence[NativeXGBModel]) -> NativeXGBModel:
-    """Merge models into one whose raw score is the mean of theirs."""
-    model = copy.copy(models[0].model)
-    model._Booster = merge_boosters([one.model.get_booster() for one in models])
-    model.__dict__.pop("evals_result_", None)  # of one of them alone
-    return NativeXGBModel(model, models[0].base_margin)
-
-
-def takes_weights(model: Any) -> bool:
-    """Whether the objective takes weights of rows, which XGBoost gives by this name."""
-    objective = model.objective
-    return not callable(objective) or "sample_weight" in inspect.signature(objective).parameters
-
-
-def can_fold(model: Any) -> bool:
-    """Whether a shift of scores can be added to the trained model."""
-    is_forest = model.booster in (None, "gbtree") and not has_dropped_trees(model.get_booster())
-    return is_forest and not callable(model.objective)
-
-
-class XGBoostBlackBoxAdapter(BoosterBlackBoxAdapter):
-    """``AdjustableAdapter`` of one ``fit`` of XGBoost.
-
-    See :class:`~gbm_constrained.scorers.trained_models.BoosterBlackBoxAdapter`.
-    """
-
-    models: ClassVar = {"trees": XGBTreeWeights, "leaves": XGBLeafValues}
+    def can_fold(self) -> bool:
+        model = self.model
+        is_forest = model.booster in (None, "gbtree") and not callable(model.objective)
+        return is_forest and models.find_kind(model.get_booster()) == "gbtree"
 
     def check_adjustable(self, space: str) -> None:
-        """Refuse boosters that are no sum of trees, and scores that training starts from."""
         super().check_adjustable(space)
-        if self.adapter.arguments["base_margin"] is not None:
+        if self.starting_scores() is not None:
             raise ValueError(
                 "base_margin= starts training from scores that are no part of the model, and a "
                 "black-box metric is called with scores of the model alone: leave it out."
             )
-        if (booster := find_without_gradients(self.model)) is not None:
+        if (booster := self.without_gradients()) is not None:
             raise ValueError(
                 f"space={space!r} changes a sum of trees whose scores are log odds, which "
                 f"{booster} does not make: use objective='binary:logistic' and booster='gbtree'."
             )
 
-    def restrict(self, rows: Codes) -> None:
-        """Leave out all training rows but some."""
-        adapter, weight = self.adapter, self.adapter.arguments["sample_weight"]
-        adapter.X, adapter.y = take_rows(adapter.X, rows), take_rows(adapter.y, rows)
-        if weight is not None:
-            adapter.arguments["sample_weight"] = take_rows(weight, rows)
-
-
-DEFAULT_LEARNING_RATE = 0.3  # XGBoost's own default, which no call of XGBoost returns
-
-
-class XGBoostAdapter:
-    """``BoosterAdapter`` of one ``fit`` of XGBoost.
-
-    Parameters
-    ----------
-    model : XGBClassifier
-        The classifier.
-    native : callable
-        The parent's own ``fit``.
-    X, y
-        The training rows.
-    arguments : mapping
-        All other arguments of the parent's ``fit``, by name.
-    """
-
-    def __init__(
-        self, model: Any, native: Callable[..., Any], X: Any, y: Any, arguments: Mapping[str, Any]
-    ) -> None:
-        self.model, self.native, self.X, self.y = model, native, X, y
-        self.arguments = dict(arguments)
-        self.communicator: Communicator = SingleMachine()
-        self.is_divisible = arguments["xgb_model"] is None
-        self.has_offset = False
-        self.fit: ConstrainedFit
-        self.params: dict[str, Any] = {}
-        self.base_margin: Any = None
-        self.pairs: Sequence[tuple[Any, Any]] = ()
-        self.has_margins = False
-        self.sets: list[tuple[Any, Any, bool]] = []
-
-    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
-        weight = multiply_weight(self.arguments["sample_weight"], factor)
-        with limited_rounds(self.model, is_over):
-            self.native(self.X, self.y, **{**self.arguments, "sample_weight": weight})
-        self._forget_note()
-
-    def leave_out_rounds(self) -> None:
-        if can_fold(self.model):
-            # Readers of the booster that do not know the best iteration would take all rounds.
-            self.model._Booster = best_rounds(self.model.get_booster())
-
-    def evaluation_rows(self) -> list[EvaluationRows]:
-        given, eval_set = self.arguments, self.arguments["eval_set"]
-        pairs = check_pairs(eval_set, self.X, by_name=True)
-        if eval_set is not None:
-            given["eval_set"] = pairs  # An iterator is exhausted by now.
-        weights, starts = (
-            list_for_each(given[name], given["eval_set"], name)
-            for name in ("sample_weight_eval_set", "base_margin_eval_set")
-        )
-        self.has_margins = self.starting_scores() is not None
-        return [
-            EvaluationRows(f"eval_set[{i}]", *pair, weight, start)
-            for i, (pair, weight, start) in enumerate(zip(pairs, weights, starts, strict=True))
-        ]
-
-    def starting_scores(self) -> Any:
-        return self.arguments["base_margin"]
-
-    def check_rows(self, combined: CombinedRows) -> None:
-        combined.refuse_with(base_margin=self.arguments["base_margin"])
-
-    def without_gradients(self) -> str | None:
-        return find_without_gradients(self.model)
-
-    def fit_part(self, part: PartRows) -> NativeXGBModel:
-        return fit_part(self.model, self.y, self.arguments, part)
-
-    def merge(self, models: Sequence[Any]) -> NativeXGBModel:
-        return merge(models)
-
-    def restore(self, state: State, part: PartRows) -> NativeXGBModel:
-        return restore(self.model, state, self.arguments["base_margin"])
-
-    def take(self, model: Any) -> None:
-        take_fit(self.model, model.model)
-        if not callable(self.model.objective):
-            self.model.objective = model.model.objective  # which fit sets by the number of classes
-
-    def can_fold(self) -> bool:
-        return can_fold(self.model)
-
-    def add_to_margin(self, shift: Array) -> None:
-        shift_intercept(self.model.get_booster(), shift)
-
-    def for_black_box(self) -> XGBoostBlackBoxAdapter:
-        return XGBoostBlackBoxAdapter(self)
-
     def check_parameters(self) -> None:
-        check_supported(self.model)
+        model, continued = self.model, self.arguments["xgb_model"]
+        self.check_objective()
+        parameters.check_parameters(model)
         check_features(self.X)
-        warn_of_cut_names(self.X)
-        check_integer("n_estimators", self.model.get_num_boosting_rounds(), 1)
-        continued = self.arguments["xgb_model"]
-        if (booster := open_booster(continued)) is not None:
-            refuse_dart_model(booster)
+        parameters.warn_of_cut_names(self.X)
+        check_integer("n_estimators", model.get_num_boosting_rounds(), 1)
+        booster = continued
+        if isinstance(continued, (str, os.PathLike)):
+            booster = xgb.Booster(model_file=continued)
+        elif isinstance(continued, xgb.XGBModel):
+            booster = continued.get_booster()
+        if isinstance(booster, xgb.Booster):
+            if models.find_kind(booster) == "dart":  # XGBoost would take its booster over.
+                raise ValueError(
+                    "xgb_model is a model of DART, which cannot be continued under constraints: "
+                    "training would rescale its trees. Continue a model of booster='gbtree'."
+                )
             model_note.refuse_threshold(continued, booster.attr(model_note.NAME), "xgb_model")
+
+    def check_objective(self) -> None:
+        """Refuse objectives that constraints cannot be added to."""
+        if self.model.objective not in parameters.NATIVE_OBJECTIVES:
+            raise ValueError(
+                f"objective={self.model.objective!r} cannot be trained under constraints: leave "
+                f"it at 'binary:logistic' (softmax is chosen for several classes)."
+            )
 
     def settings(self) -> LibrarySettings:
         model = self.model
         with preserve_random_state(model):
             native = model.get_xgb_params()
         rate = native.get("eta", model.learning_rate)
+        if rate is None:
+            rate = 0.3  # XGBoost's own default, which no call of XGBoost returns
         return LibrarySettings(
-            check_number("learning_rate", DEFAULT_LEARNING_RATE if rate is None else rate),
+            check_number("learning_rate", rate),
             model.get_num_boosting_rounds(),
-            objective_factor=lambda classes, _: factors_of_labels(model, classes),
-            softmax_hessian=lambda k: 2.0,
             random_state=model.random_state,
-            takes_weights=takes_weights(model),
-            without_stages=find_without_stages(model),
-            kernel=kernel_options(native, model.verbosity),
             tree_limits=self.tree_limits,
+            **self.settings_of_task(native),
         )
+
+    def settings_of_task(self, native: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the settings about classes, given the parameters of the native learner."""
+        model, weight = self.model, self.model.scale_pos_weight
+
+        def factor_of(classes: Array, _: Any) -> Array:
+            is_weighted = classes.size == 2 and weight is not None
+            return np.array([1.0, weight]) if is_weighted else np.ones(classes.size)
+
+        # XGBoost gives functions the weights of rows by this name.
+        takes_weights = not callable(model.objective) or (
+            "sample_weight" in inspect.signature(model.objective).parameters
+        )
+        return {
+            "objective_factor": factor_of,
+            "softmax_hessian": lambda k: 2.0,
+            "takes_weights": takes_weights,
+            "without_stages": self.find_without_stages(
+                early_stopping=parameters.has_early_stopping(model),
+                callbacks=bool(model.callbacks),
+            ),
+            "kernel": parameters.kernel_options(native, model.verbosity),
+        }
 
     def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
         model = self.model
@@ -1131,82 +902,109 @@ class XGBoostAdapter:
         is_printing = any(isinstance(c, monitors) for c in self.model.callbacks or ())
         return Progress("round", lines=bool(self.arguments["eval_set"]) or is_printing)
 
-    def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
-        self.fit, given, data = fit, self.arguments, fit.data
-        self.check_labels()
-        data.combined.refuse_with(base_margin=given["base_margin"])
-        aligned = {"X": self.X, "y": self.y, "base_margin": given["base_margin"]}
-        data.alignment.check(aligned)
-        self.base_margin = check_scores(
-            given["base_margin"], data.whole.sizes[0], data.columns, "base_margin", "C"
+    def check_labels(self) -> None:
+        # The classes of the data may be the labels that these positions stand for.
+        classes, _ = check_labels(self.y, communicator=self.communicator)
+        expected = np.arange(classes.size)
+        if not np.array_equal(classes, expected):
+            raise ValueError(
+                f"Invalid classes inferred from unique values of `y`.  Expected: {expected}, got "
+                f"{classes}. Encode y first, as scikit-learn's LabelEncoder does."
+            )
+        # get_params would draw from a random_state that is a generator.
+        num_class = (getattr(self.model, "kwargs", None) or {}).get("num_class")
+        if classes.size == 2 and num_class not in (None, 0, 1):
+            raise ValueError(
+                f"num_class={num_class!r} cannot be trained under constraints where y has two "
+                f"classes, which have one score: leave it out, and objective at 'binary:logistic'."
+            )
+        n_classes = self.fit.data.classes.size
+        self.own_objective = {"objective": "binary:logistic"}
+        if n_classes > 2:
+            self.own_objective = {"objective": "multi:softprob", "num_class": n_classes}
+
+    def bind_sets(self, weights: Sequence[Any], starts: Sequence[Any]) -> EvaluationArguments:
+        model, data = self.model, self.fit.data
+        native = self.own_objective
+        if model.base_score is None and self.is_divisible:
+            learner = {"nthread": model.n_jobs, **native}
+            if data.classes.size == 2 and model.scale_pos_weight is not None:
+                learner["scale_pos_weight"] = model.scale_pos_weight
+            self.params["base_score"] = self.find_intercept(learner)
+        is_weighted = any(weight is not None for weight in weights)
+        parameters.check_metric(
+            model, native, is_evaluated=bool(self.pairs), is_weighted=is_weighted
         )
-        self._set_intercept()
-        eval_set = given["eval_set"]
-        self.pairs = check_pairs(eval_set, self.X, by_name=True)
-        weights = list_for_each(
-            given["sample_weight_eval_set"], eval_set, "sample_weight_eval_set"
-        )
-        has_weights = any(weight is not None for weight in weights)
-        native = self.native_objective()
-        check_metric(self.model, native, is_evaluated=bool(self.pairs), is_weighted=has_weights)
-        starts = list_for_each(given["base_margin_eval_set"], eval_set, "base_margin_eval_set")
         for i, (_, y_i) in enumerate(self.pairs):
             name = f"sample_weight_eval_set[{i}]"
             check_weight(weights[i], len(y_i), name, self.communicator)
-            check_scores(starts[i], len(y_i), data.columns, f"base_margin_eval_set[{i}]", "C")
-        self.has_margins = self.base_margin is not None or any(s is not None for s in starts)
+            self.check_scores(starts[i], len(y_i), f"base_margin_eval_set[{i}]")
+        self.has_margins = self.start is not None or any(s is not None for s in starts)
         return EvaluationArguments(
             self.pairs,
             weights,
             starts,
-            has_patience=has_early_stopping(self.model),
+            has_patience=parameters.has_early_stopping(model),
             parameter="early_stopping_rounds",
             is_evaluated=bool(self.pairs),
         )
 
-    def check_labels(self) -> None:
-        """Refuse labels that the parent does not take."""
-        # The classes of the data may be the labels that these positions stand for.
-        check_classes(self.model, check_labels(self.y, communicator=self.communicator)[0])
+    def find_intercept(self, native: dict[str, Any]) -> Any:
+        """Find the intercept that XGBoost would fit to the training rows."""
+        data = self.fit.data
+        y = data.targets[: data.combined.sizes[0]] if isinstance(data, TargetData) else data.y
+        return parameters.find_intercept(y, data.sample_weight, native)
 
-    def labels_of_rows(self) -> Array:
-        """List the label of each row, as the parent takes it.
-
-        Rows of further data sets without a label are in no objective: any class will do.
-        """
-        return self.fit.data.combined.classes_of_rows
-
-    def native_objective(self) -> dict[str, Any]:
-        """Give the library's own objective, with its parameters."""
-        return native_objective(self.fit.data.classes.size)
-
+    @property
     def driven_objective(self) -> dict[str, Any]:
-        """Give the library's objective that stands beside gradients of a solver."""
-        return self.native_objective()
+        """The library's objective that stands beside gradients of a solver."""
+        moves = self.own_objective["objective"] in MOVES_LEAVES
+        return {"objective": SQUARED} if moves else self.own_objective
 
     def given(self) -> Mapping[str, Any]:
         names = ("verbose", "xgb_model")
         return {name: value for name, value in self.arguments.items() if name not in names}
 
-    def prepare(self, fit: ConstrainedFit, held_out: list[int]) -> None:
+    def prepare(self, held_out: list[int]) -> None:
         if self.pairs:
-            check_stoppers(self.model, self.native_objective(), len(self.pairs))
+            parameters.check_stoppers(self.model, self.own_objective, len(self.pairs))
         self.sets = [(*pair, i in held_out) for i, pair in enumerate(self.pairs)]
 
     def make_factory(self) -> FoldBoosterFactory:
-        weights = self.arguments["feature_weights"]
-        if weights is None:
-            weights = self.model.feature_weights
-        native = {**self.params, **self.driven_objective()}
-        return make_fold_booster_factory(
-            self.model, self.fit, native, self.read_features(), weights
-        )
+        """Make the factory of the fold boosters, all of which share the bins of the first."""
+        model, combined, features = self.model, self.fit.data.combined, self.read_features()
+        of_features = self.arguments["feature_weights"]
+        of_features = model.feature_weights if of_features is None else of_features
+        label, weight = combined.classes_of_rows, combined.sample_weight
+        weight = None if weight is None else np.asarray(weight)
+        with preserve_random_state(model):
+            native = {**model.get_xgb_params(), **self.params, **self.driven_objective}
+        native.pop("n_estimators", None)
+        native.pop("eval_metric", None)  # Metrics are about the returned model.
+        native["verbosity"] = 0  # The fit of the returned model gives the same warnings.
+        bins = None
+
+        def make(fold: Fold, solver: Solver | None) -> _FoldBooster:
+            nonlocal bins
+            rows = fold.training
+            of_rows = None if weight is None else weight[rows]
+            training = features.training(
+                rows, bins, label=label[rows], weight=of_rows, feature_weights=of_features
+            )
+            bins = features.keep_bins(training) if bins is None else bins
+            matrices = {"training": training, "held": features.held(fold.held, bins)}
+            again: dict[str, Callable[[], Iterator[Any]]] = {}
+            if features.read_again is not None:
+                again["training"] = functools.partial(features.read_again, rows)
+                again["held"] = functools.partial(features.read_again, fold.held)
+            return _FoldBooster(model, native, matrices, solver, again)
+
+        return make
 
     def read_features(self) -> FoldFeatures:
         """Read the features that the matrices of the folds are made from."""
         data, array_module = self.fit.data, self.fit.problem.kernel.get("array_module", np)
-        margin = data.take(self.base_margin)
-        return read_features(self.model, data.combined.X, margin, array_module)
+        return read_features(self.model, data.combined.X, data.take(self.start), array_module)
 
     def measuring(self) -> AbstractContextManager[Any]:
         # Boosters set their verbosity for the whole process.
@@ -1214,17 +1012,20 @@ class XGBoostAdapter:
         return context
 
     def train(self) -> Trained:
-        combined, labels = self.fit.data.combined, self.labels_of_rows()
+        data = self.fit.data
+        # Rows of further data sets without a label are in no objective: any class will do.
+        combined = data.combined
+        labels = data.targets if isinstance(data, TargetData) else combined.classes_of_rows
         given = {
             **self.arguments,
             "sample_weight": combined.sample_weight,
-            "base_margin": self.fit.data.take(self.base_margin),
+            "base_margin": self.fit.data.take(self.start),
         }
         self._share_training_rows(given, combined.X, labels)
         with self._driven() as observer:
             self.native(combined.X, labels, **given)
             self._forget_note()
-            return self._trained(observer)
+            return self._describe(observer)
 
     def _share_training_rows(self, given: dict[str, Any], X: Any, labels: Any) -> None:
         """Let XGBoost recognise evaluation sets that are the training rows: by the very objects.
@@ -1247,25 +1048,16 @@ class XGBoostAdapter:
         if self.has_margins:
             report, name = self.model.constraint_report_, "{}, with base_margin"
             report["rows"] = report["rows"].map(name.format, "ignore")
-            warn_of_base_margin()
+            issue_warning(
+                "The report holds for predict(X, base_margin=...): the constraints were measured "
+                "with the base_margin that was given to fit. Results of predict(X) without it, "
+                "which audit() and the tools of scikit-learn ask for, are others.",
+                "GC207",
+            )
 
     def _forget_note(self) -> None:
         """Remove the note that a continued model has brought from its file."""
         self.model.get_booster().set_attr(**{model_note.NAME: None})
-
-    def _set_intercept(self) -> None:
-        """Set the intercept that XGBoost would fit under its own objective."""
-        model, data = self.model, self.fit.data
-        if model.base_score is not None or self.arguments["xgb_model"] is not None:
-            return
-        native = {"nthread": model.n_jobs, **self.native_objective()}
-        if data.classes.size == 2 and model.scale_pos_weight is not None:
-            native["scale_pos_weight"] = model.scale_pos_weight
-        self.params["base_score"] = self.find_intercept(native)
-
-    def find_intercept(self, native: dict[str, Any]) -> Any:
-        """Find the intercept that XGBoost would fit to the training rows."""
-        return find_intercept(self.fit.data.y, self.fit.data.sample_weight, native)
 
     @contextmanager
     def _driven(self) -> Iterator[Observer]:
@@ -1276,24 +1068,28 @@ class XGBoostAdapter:
         model, fit = self.model, self.fit
 
         def objective(y_true: Array, margin: Array, sample_weight: Any = None) -> Any:
-            return fit.solver(as_scores(margin, fit.data.columns))
+            return fit.solver(models.as_scores(margin, fit.data.columns))
 
         names = ("objective", "eval_metric", "callbacks", "early_stopping_rounds")
         own = {name: getattr(model, name) for name in names}
-        driven = DrivenFit(self.params, iter(self.sets), self.arguments["xgb_model"] is not None)
-        model._driven = driven
-        native = self.driven_objective()["objective"]
-        link = self.metric_link()
-        model.objective = native
-        if fit.measured.has_multipliers:
-            model.objective = objective
-            model.eval_metric = map_metrics(model.eval_metric, link or compute_probabilities)
-        elif link is not None:
-            model.eval_metric = map_metrics(model.eval_metric, link)
-        observer = Observer(fit, driven.matrices)
+        if self.keeps_objective:
+            self.params = {**self.params, **self.own_objective, **self.driven_objective}
+            if model.eval_metric is None:
+                model.eval_metric = MOVES_LEAVES.get(self.own_objective["objective"])
+        self.remaining, self.matrices, model._driven = iter(self.sets), [], self
+        native = self.driven_objective["objective"]
+        link: Any = compute_probabilities if fit.measured.has_multipliers else None
+        if self.keeps_objective:
+            link = self.objective.predict
+        elif model.objective == "multi:softmax" and fit.data.classes.size > 2:
+            link = parameters.find_classes
+        model.objective = objective if fit.measured.has_multipliers else native
+        if link is not None:  # The parent hands its metrics no scores.
+            model.eval_metric = parameters.map_metrics(model.eval_metric, link)
+        observer = Observer(fit, self.matrices)
         callbacks, stopping, on = model.callbacks or [], [], fit.options.early_stopping_on
         if on != "metric":
-            stopping = list_stoppers(model)
+            stopping = parameters.list_stoppers(model)
             callbacks = [c for c in callbacks if c not in stopping]
             if model.early_stopping_rounds is not None:
                 stopping.append(xgb.callback.EarlyStopping(rounds=model.early_stopping_rounds))
@@ -1307,22 +1103,16 @@ class XGBoostAdapter:
             for name, value in own.items():
                 setattr(model, name, value)
             del model._driven
-        self.restore_objective(native)
+        if not self.keeps_objective and model.objective != native:
+            model.objective = native  # as the parent's fit does for several classes
+        elif native != self.own_objective["objective"]:
+            with xgb.config_context(verbosity=0):  # It says that trees do not need the level.
+                model.get_booster().set_param(self.own_objective)
 
-    def metric_link(self) -> Callable[[Array], Array] | None:
-        """Find what the parent hands to functions as metrics, where that is no probability."""
-        is_softmax = self.model.objective == "multi:softmax" and self.fit.data.classes.size > 2
-        return find_classes if is_softmax else None
-
-    def restore_objective(self, native: str) -> None:
-        """Set the objective that the parent's fit sets: softmax for several classes."""
-        if self.model.objective != native:
-            self.model.objective = native
-
-    def _trained(self, observer: Observer) -> Trained:
+    def _describe(self, observer: Observer) -> Trained:
         """Describe the trained booster, without the rounds that early stopping leaves out."""
-        matrices, model = observer.matrices, self.model
-        if not matrices:
+        model = self.model
+        if not self.matrices:
             raise RuntimeError(
                 f"xgboost {xgb.__version__} does not build its matrices through _create_dmatrix: "
                 f"this version of gbm_constrained does not support it."
@@ -1337,11 +1127,42 @@ class XGBoostAdapter:
         if best is not None and int(best) + 1 < end:
             # Readers of the booster that do not know the best iteration would take all rounds.
             end = int(best) + 1
-            booster = model._Booster = keep_first_rounds(booster, end)
+            booster = model._Booster = models.keep_first_rounds(booster, end)
         margin = observer.train_margin if end == observer.grown_after else None
-        score_after = score_after_rounds(model, self.fit)
-        trained = TrainedXGBModel(model, self.fit, matrices, before, self.base_margin, score_after)
-        return Trained(trained, end - before, margin, lambda rounds: rounds + before)
+        self.grown_before, self.score_after = before, score_after_rounds(model, self.fit)
+        self.by_set = dict(zip(self.fit.evaluation_sets, self.matrices[1:], strict=True))
+        return Trained(self, end - before, margin, lambda rounds: rounds + before)
+
+    def margin(self, rounds: int) -> Array:
+        return self._predict(self.matrices[0], rounds)
+
+    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
+        if rows not in self.by_set:  # Certification rows are no evaluation set of the user.
+            data = self.fit.data
+            assert data.certification is not None
+            self.by_set[rows] = read_rows(self.model, data.whole.X, self.start, data.certification)
+        return self._predict(self.by_set[rows], rounds)
+
+    def _predict(self, matrix: Any, rounds: int) -> Array:
+        span = (0, self.grown_before + rounds)
+        booster = self.model.get_booster()
+        scores = booster.predict(matrix, output_margin=True, iteration_range=span)
+        return models.as_scores(scores, self.fit.data.columns)
+
+    def truncate(self, rounds: int) -> None:
+        model, end = self.model, self.grown_before + rounds
+        stopped = model.get_booster().attr("best_iteration") is not None
+        model._Booster = models.keep_first_rounds(model.get_booster(), end)
+        if stopped:  # ``predict`` uses the rounds up to the best iteration.
+            score = self.score_after(rounds)
+            best_score = None if score is None else str(score)
+            model._Booster.set_attr(best_iteration=str(end - 1), best_score=best_score)
+
+    def add_to_margin(self, shift: Array) -> None:
+        models.shift_intercept(self.model.get_booster(), shift)
+
+    def rescale(self, affine: Affine) -> None:
+        models.rescale(self.model.get_booster(), affine)
 
 
 SQUARED = "reg:squarederror"
@@ -1354,15 +1175,14 @@ NAMES: dict[str, ObjectiveName] = {
     "reg:tweedie": "tweedie",
     "reg:gamma": "gamma",
 }
-# Objectives whose leaves XGBoost moves after it has grown them.
-MOVES_LEAVES = ("reg:absoluteerror", "reg:quantileerror")
+# Objectives whose leaves XGBoost moves after it has grown them, and their metrics.
+MOVES_LEAVES = {"reg:absoluteerror": "mae", "reg:quantileerror": "quantile"}
 # Names and defaults of the parameters of objectives.
 PARAMETERS: dict[str, tuple[str, float | None]] = {
     "reg:pseudohubererror": ("huber_slope", 1.0),
     "reg:quantileerror": ("quantile_alpha", None),
     "reg:tweedie": ("tweedie_variance_power", 1.5),
 }
-METRICS = {"reg:absoluteerror": "mae", "reg:quantileerror": "quantile"}  # by default
 
 
 def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
@@ -1404,101 +1224,27 @@ def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
 
 
 class XGBoostRegressionAdapter(XGBoostAdapter):
-    """``RegressionAdapter`` of one ``fit`` of XGBoost.
+    """Drives XGBoost through one ``fit`` of a regressor."""
 
-    Attributes
-    ----------
-    objective : RegressionObjective
-        The objective.
-    own_objective : dict
-        Its name and parameters, as XGBoost takes them.
-    """
+    keeps_objective = True
 
-    objective: RegressionObjective
-    own_objective: dict[str, Any]
-
-    def check_parameters(self) -> None:
-        model = self.model
-        self.objective, self.own_objective = read_objective(model)
-        check_parameters(model)
-        check_features(self.X)
-        warn_of_cut_names(self.X)
+    def check_objective(self) -> None:
+        self.objective, self.own_objective = read_objective(self.model)
         check_targets(self.y)
-        check_integer("n_estimators", model.get_num_boosting_rounds(), 1)
-        if (booster := find_own_booster(model)) is not None:
+        if (booster := parameters.find_own_booster(self.model)) is not None:
             raise ValueError(
                 f"{booster} cannot be trained under constraints: use booster='gbtree', without "
                 f"dropped trees."
             )
-        if (continued := open_booster(self.arguments["xgb_model"])) is not None:
-            refuse_dart_model(continued)
 
-    def settings(self) -> LibrarySettings:
-        model = self.model
-        with preserve_random_state(model):
-            native = model.get_xgb_params()
-        choose_array_module(native.get("device"), model.verbosity)
-        rate = native.get("eta", model.learning_rate)
-        return LibrarySettings(
-            check_number("learning_rate", 0.3 if rate is None else rate),
-            model.get_num_boosting_rounds(),
-            random_state=model.random_state,
-            kernel={"dtype": np.float32, "objective": self.objective},
+    def settings_of_task(self, native: Mapping[str, Any]) -> dict[str, Any]:
+        parameters.choose_array_module(native.get("device"), self.model.verbosity)
+        names = ("base_margin", "base_margin_eval_set")
+        return {
+            "kernel": {"dtype": np.float32, "objective": self.objective},
             # Leaves cannot scale the starting scores that are part of a row's score.
-            has_scale=self.arguments["base_margin"] is None
-            and self.arguments["base_margin_eval_set"] is None,
-            tree_limits=self.tree_limits,
-        )
+            "has_scale": all(self.arguments[name] is None for name in names),
+        }
 
     def check_labels(self) -> None:
         """Accept all targets, which are numbers."""
-
-    def labels_of_rows(self) -> Array:
-        data = self.fit.data
-        assert isinstance(data, TargetData)
-        return data.targets
-
-    def native_objective(self) -> dict[str, Any]:
-        return self.own_objective
-
-    def driven_objective(self) -> dict[str, Any]:
-        native = self.native_objective()
-        return {"objective": SQUARED} if native["objective"] in MOVES_LEAVES else native
-
-    def find_intercept(self, native: dict[str, Any]) -> Any:
-        data = self.fit.data
-        n = data.combined.sizes[0]
-        return find_intercept(self.labels_of_rows()[:n], data.sample_weight, native)
-
-    def metric_link(self) -> Callable[[Array], Array]:
-        return self.objective.predict
-
-    def restore_objective(self, native: str) -> None:
-        """Leave the objective as the user gave it."""
-
-    @contextmanager
-    def _driven(self) -> Iterator[Observer]:
-        native = self.native_objective()
-        metric = self.model.eval_metric
-        if native["objective"] in MOVES_LEAVES and metric is None:
-            self.model.eval_metric = {"reg:absoluteerror": "mae"}.get(
-                native["objective"], "quantile"
-            )
-        self.params = {**self.params, **native, **self.driven_objective()}
-        try:
-            with super()._driven() as observer:
-                self.model._driven.keeps_objective = True
-                yield observer
-        finally:
-            self.model.eval_metric = metric
-
-    def _trained(self, observer: Observer) -> Trained:
-        trained = super()._trained(observer)
-        native = self.native_objective()
-        if native["objective"] in MOVES_LEAVES:
-            with xgb.config_context(verbosity=0):  # It says that trees do not need the level.
-                self.model.get_booster().set_param(native)
-        return trained
-
-    def rescale(self, affine: Affine) -> None:
-        rescale(self.model.get_booster(), affine)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xgboost as xgb
 
 from gbm_constrained._findings import issue_warning
-from gbm_constrained._typing import Array
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.validation import check_integer, check_sensitive_sets
 from gbm_constrained.fit.callbacks import ConstraintCallback
@@ -44,6 +42,17 @@ class _Named(xgb.callback.TrainingCallback):
         super().__init__()
         self.callback, self.names = callback, names
 
+    @classmethod
+    def wrap(cls, callback: Any, names: Sequence[str]) -> Any:
+        """Let a callback see evaluation sets by name.
+
+        One that looks at no evaluation set, and early stopping, stay what they are: see
+        :func:`stopping_by_name`. What is no callback stays for the classifier to refuse.
+        """
+        known = (xgb.callback.EarlyStopping, xgb.callback.LearningRateScheduler)
+        is_other = isinstance(callback, xgb.callback.TrainingCallback)
+        return cls(callback, names) if is_other and not isinstance(callback, known) else callback
+
     def _translate(self, log: Any) -> Any:
         given = {numbered(i): name for i, name in enumerate(self.names)}
         return {given.get(name, name): values for name, values in log.items()}
@@ -63,21 +72,6 @@ class _Named(xgb.callback.TrainingCallback):
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Hand over the values by name; true ends training."""
         return bool(self.callback.after_iteration(model, epoch, self._translate(evals_log)))
-
-
-def name_sets(callbacks: Sequence[Any], names: Sequence[str]) -> list[Any]:
-    """Let callbacks see evaluation sets by name.
-
-    Those that look at no evaluation set, and early stopping, stay what they are:
-    see :func:`stopping_by_name`. What is no callback stays for the classifier to refuse.
-    """
-    known = (xgb.callback.EarlyStopping, xgb.callback.LearningRateScheduler)
-    return [
-        _Named(c, names)
-        if isinstance(c, xgb.callback.TrainingCallback) and not isinstance(c, known)
-        else c
-        for c in callbacks
-    ]
 
 
 @contextmanager
@@ -131,21 +125,6 @@ NEED_FEATURES = {
 }
 
 
-INDIVISIBLE = (
-    "this {} cannot be divided (QuantileDMatrix, external memory and groups of rows): give a "
-    "DMatrix in memory, make_matrix=, a function that makes the matrix of some of the rows, "
-)
-
-
-def _find_slices(matrix: xgb.DMatrix) -> MakeMatrix | None:
-    """Find the function that makes the matrix of some rows; None if XGBoost refuses to."""
-    try:
-        matrix.slice(np.arange(min(matrix.num_row(), 1)))
-    except xgb.core.XGBoostError:
-        return None
-    return lambda is_inside: matrix.slice(np.flatnonzero(is_inside))
-
-
 class _Rows:
     """A matrix, with what ``fit`` of a classifier takes in its place.
 
@@ -178,23 +157,22 @@ class _Rows:
     def find_columns(self, given: Any) -> Any:
         """Read columns that are named as info fields of the matrix; leave tables as they are."""
         names = [given] if isinstance(given, str) else given
-        if isinstance(names, (list, tuple)) and names and all(isinstance(n, str) for n in names):
-            return {name: self._read_field(name) for name in names}
-        return given
-
-    def _read_field(self, name: str) -> Array:
-        """Read one number of each row."""
-        try:
-            values: Array = self.matrix.get_float_info(name)
-        except xgb.core.XGBoostError:  # It does not know the name.
-            values = np.empty(0)
-        if values.size != self.matrix.num_row():
-            raise ValueError(
-                f"sensitive_features names {name!r}, and the matrix has no field of this name "
-                f"with one number for each row, such as 'label_lower_bound'; features are none: "
-                f"give a table with this column."
-            )
-        return values
+        is_list = isinstance(names, (list, tuple)) and bool(names)
+        if not (is_list and all(isinstance(name, str) for name in names)):
+            return given
+        columns = {}
+        for name in names:
+            try:
+                columns[name] = self.matrix.get_float_info(name)
+            except xgb.core.XGBoostError:  # It does not know the name.
+                columns[name] = np.empty(0)
+            if columns[name].size != self.matrix.num_row():
+                raise ValueError(
+                    f"sensitive_features names {name!r}, and the matrix has no field of this name "
+                    f"with one number for each row, such as 'label_lower_bound'; features are "
+                    f"none: give a table with this column."
+                )
+        return columns
 
 
 class _MatrixAdapter(XGBoostAdapter):
@@ -223,9 +201,8 @@ class XGBMatrixClassifier(ConstrainedXGBClassifier, _MatrixParent):
         return matrix
 
 
-@dataclass(frozen=True)
 class _Matrices:
-    """Matrices of one call of :func:`train`.
+    """Matrices of one call of :func:`train`, with their labels and weights.
 
     Attributes
     ----------
@@ -239,28 +216,38 @@ class _Matrices:
         Function that makes the matrix of some training rows; None if they cannot be divided.
     """
 
-    rows: _Rows
-    sets: list[_Rows]
-    names: list[str]
-    make_matrix: MakeMatrix | None
-
-    @classmethod
-    def of(
-        cls, dtrain: Any, evals: Sequence[tuple[Any, str]], make_matrix: MakeMatrix | None
-    ) -> _Matrices:
-        """Read labels and weights."""
+    def __init__(
+        self, dtrain: Any, evals: Sequence[tuple[Any, str]], make_matrix: MakeMatrix | None
+    ) -> None:
+        if not (make_matrix is None or callable(make_matrix)):
+            raise TypeError(
+                f"make_matrix must be a function of a boolean for each row, got a "
+                f"{type(make_matrix).__name__}."
+            )
         if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in evals):
             raise TypeError(
                 f"evals must be a list of matrices and their names, such as [(dvalid, 'valid')], "
                 f"got {list(evals)}."
             )
-        rows = _Rows(dtrain, "dtrain", 0)
-        sets = [
+        self.rows = rows = _Rows(dtrain, "dtrain", 0)
+        self.sets = [
             rows if matrix is dtrain else _Rows(matrix, f"evals[{i}], {name!r},", i + 1)
             for i, (matrix, name) in enumerate(evals)
         ]
-        names = [name for _, name in evals]
-        return cls(rows, sets, names, make_matrix or _find_slices(dtrain))
+        self.names = [name for _, name in evals]
+        self.make_matrix = make_matrix
+        if make_matrix is None:
+            try:
+                dtrain.slice(np.arange(min(dtrain.num_row(), 1)))
+            except xgb.core.XGBoostError:
+                pass
+            else:
+                self.make_matrix = lambda is_inside: dtrain.slice(np.flatnonzero(is_inside))
+        self._indivisible = (
+            f"this {type(dtrain).__name__} cannot be divided (QuantileDMatrix, external memory "
+            f"and groups of rows): give a DMatrix in memory, make_matrix=, a function that makes "
+            f"the matrix of some of the rows, "
+        )
 
     def make_classifier(
         self,
@@ -291,10 +278,6 @@ class _Matrices:
         model.matrices = {id(one.X): one.matrix for one in (self.rows, *self.sets)}
         model.make_matrix = self.make_matrix
         return model
-
-    @property
-    def _indivisible(self) -> str:
-        return INDIVISIBLE.format(type(self.rows.matrix).__name__)
 
     def _choose_measurement(self, asked: Any, *, is_continued: bool) -> Any:
         """Choose the rows by which constraints are measured."""
@@ -365,22 +348,6 @@ def _take_native(others: dict[str, Any]) -> dict[str, Any]:
         if others.get(name) is not None:
             raise ValueError(f"{name}={others[name]!r} {remedy}.")
     return native
-
-
-def _check_arguments(
-    native: Mapping[str, Any], params: Any, num_boost_round: Any, make_matrix: Any
-) -> None:
-    """Refuse arguments that have no meaning under constraints."""
-    for name, value in native.items():
-        if value is not None:
-            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
-    check_params(params, "XGBoost", ELSEWHERE)
-    check_integer("num_boost_round", num_boost_round, 1)
-    if not (make_matrix is None or callable(make_matrix)):
-        raise TypeError(
-            f"make_matrix must be a function of a boolean for each row, got a "
-            f"{type(make_matrix).__name__}."
-        )
 
 
 def train(
@@ -473,8 +440,12 @@ def train(
             callbacks=callbacks,
             **native,
         )
-    _check_arguments(native, params, num_boost_round, make_matrix)
-    matrices = _Matrices.of(dtrain, evals, make_matrix)
+    for name, value in native.items():
+        if value is not None:
+            raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
+    check_params(params, "XGBoost", ELSEWHERE)
+    check_integer("num_boost_round", num_boost_round, 1)
+    matrices = _Matrices(dtrain, evals, make_matrix)
     if xgb_model is not None and isinstance(dtrain, xgb.QuantileDMatrix):
         raise ValueError(
             "xgb_model= has trees that split elsewhere than at the bins of this QuantileDMatrix, "
@@ -489,7 +460,7 @@ def train(
         constraints=constraints,
         n_estimators=num_boost_round,
         early_stopping_rounds=early_stopping_rounds,
-        callbacks=name_sets(callbacks, matrices.names),
+        callbacks=[_Named.wrap(callback, matrices.names) for callback in callbacks],
         **others,
     )
     with stopping_by_name(callbacks, matrices.names):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
@@ -22,20 +21,9 @@ from gbm_constrained.fit.callbacks import check_booster_callbacks
 from gbm_constrained.problem.rows import count_threads
 from gbm_constrained.scorers import ubjson
 from gbm_constrained.scorers.base import map_scores
-from gbm_constrained.scorers.xgboost.models import has_dropped_trees
 
 KEEPS_NAMES = (3, 4)  # first version of XGBoost that does not cut names of categories
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
-
-
-def check_supported(model: Any) -> None:
-    """Refuse parameters that have no meaning under constraints."""
-    if model.objective not in NATIVE_OBJECTIVES:
-        raise ValueError(
-            f"objective={model.objective!r} cannot be trained under constraints: leave it at "
-            f"'binary:logistic' (softmax is chosen for several classes)."
-        )
-    check_parameters(model)
 
 
 def check_parameters(model: Any) -> None:
@@ -88,44 +76,6 @@ def find_own_booster(model: Any) -> str | None:
     more = getattr(model, "kwargs", None) or {}
     asked = [f"{name}={more[name]!r}" for name in ("rate_drop", "one_drop") if more.get(name)]
     return asked[0] if asked else None
-
-
-def find_without_stages(model: Any) -> str | None:
-    """Find what keeps a model from being grown in stages, each of which goes on with the last.
-
-    Callbacks count rounds from the beginning of each stage.
-    """
-    if (booster := find_without_gradients(model)) is not None:
-        return booster
-    if has_early_stopping(model):
-        return "early stopping"
-    return "callbacks" if model.callbacks else None
-
-
-def refuse_dart_model(booster: xgb.Booster) -> None:
-    """Refuse to continue a model of DART, whose booster XGBoost would take over."""
-    if has_dropped_trees(booster):
-        raise ValueError(
-            "xgb_model is a model of DART, which cannot be continued under constraints: training "
-            "would rescale its trees. Continue a model of booster='gbtree'."
-        )
-
-
-def check_classes(model: Any, classes: Array) -> None:
-    """Refuse labels that the parent does not take, and softmax scores of two classes."""
-    expected = np.arange(classes.size)
-    if not np.array_equal(classes, expected):
-        raise ValueError(
-            f"Invalid classes inferred from unique values of `y`.  Expected: {expected}, got "
-            f"{classes}. Encode y first, as scikit-learn's LabelEncoder does."
-        )
-    # get_params would draw from a random_state that is a generator.
-    num_class = (getattr(model, "kwargs", None) or {}).get("num_class")
-    if classes.size == 2 and num_class not in (None, 0, 1):
-        raise ValueError(
-            f"num_class={num_class!r} cannot be trained under constraints where y has two "
-            f"classes, which have one score: leave it out, and objective at 'binary:logistic'."
-        )
 
 
 def check_metric(
@@ -235,26 +185,6 @@ def has_early_stopping(model: Any) -> bool:
     return model.early_stopping_rounds is not None or bool(list_stoppers(model))
 
 
-def native_objective(n_classes: int) -> dict[str, Any]:
-    """Give the library's own objective for so many classes."""
-    if n_classes == 2:
-        return {"objective": "binary:logistic"}
-    return {"objective": "multi:softprob", "num_class": n_classes}
-
-
-def list_for_each(values: Sequence[Any] | None, eval_set: Any, name: str) -> Sequence[Any]:
-    """List the entry of each evaluation set, and refuse another number of entries."""
-    n_sets = 0 if eval_set is None else len(eval_set)
-    if values is None:
-        return [None] * n_sets
-    if eval_set is None or len(values) != n_sets:
-        raise ValueError(
-            f"{name} must hold one entry for each of the {n_sets} evaluation sets, got "
-            f"{len(values)}: give eval_set as well, and None for sets that have none."
-        )
-    return values
-
-
 def _check_arguments(metric: Callable[..., Any], *, is_weighted: bool) -> None:
     """Refuse a function that XGBoost cannot call with its arguments."""
     weights = {"sample_weight": None} if is_weighted else {}
@@ -285,16 +215,6 @@ def check_complete(fname: Any) -> None:
         )
     if ubjson.is_ubjson(data):
         ubjson.read(data)
-
-
-def warn_of_base_margin() -> None:
-    """Warn that a report holds for predictions with the ``base_margin`` of the fit."""
-    issue_warning(
-        "The report holds for predict(X, base_margin=...): the constraints were measured with "
-        "the base_margin that was given to fit. Results of predict(X) without it, which audit() "
-        "and the tools of scikit-learn ask for, are others.",
-        "GC207",
-    )
 
 
 def warn_of_cut_names(X: Any) -> None:
@@ -346,15 +266,13 @@ def choose_array_module(device: Any, verbosity: int | None) -> Any:
     return np
 
 
-EXACT_COUNTS = 2**24  # rows; up to so many, counts in single precision are exact
-
-
 def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> Any:
     """Find ``base_score`` as XGBoost fits it under its own objective, to the last digit.
 
     ``base_score`` depends on labels and weights only, so one stump on a constant feature has it.
     """
-    if weight is None and y.dtype.kind in "iu" and y.size < EXACT_COUNTS:
+    # Up to so many rows, counts in single precision are exact.
+    if weight is None and y.dtype.kind in "iu" and y.size < 2**24:
         count = np.bincount(y)
         y = np.flatnonzero(count)
         weight = count[y]
@@ -364,25 +282,6 @@ def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> An
     config = json.loads(booster.save_config())
     base_score = json.loads(config["learner"]["learner_model_param"]["base_score"])
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
-
-
-def factors_of_labels(model: Any, classes: Array) -> Array:
-    """Give the factors by ``scale_pos_weight`` of two classes, (n_classes,)."""
-    factor = np.ones(classes.size)
-    if classes.size == 2 and model.scale_pos_weight is not None:
-        factor[1] = model.scale_pos_weight
-    return factor
-
-
-def open_booster(model: Any) -> xgb.Booster | None:
-    """Give the booster that training continues from: itself, in a file or in a classifier."""
-    if model is None:
-        return None
-    if isinstance(model, (str, os.PathLike)):
-        return xgb.Booster(model_file=model)
-    if isinstance(model, xgb.XGBModel):
-        return model.get_booster()
-    return model if isinstance(model, xgb.Booster) else None
 
 
 def map_metrics(metrics: Any, function: Callable[[Array], Array]) -> Any:

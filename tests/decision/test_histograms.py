@@ -1,4 +1,4 @@
-"""Tables of scores in bins, against counts of the rows themselves."""
+"""Histograms of scores, against counts of the rows themselves."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from shift_problems import EXACT, Problem, random, seeds
 
 from gbm_constrained.data.exact_sums import SingleMachine, round_weights
 from gbm_constrained.decision.histograms import (
+    BinnedCandidates,
+    Candidates,
     DecisionCounts,
-    Line,
-    MarginTable,
-    ScoredKinds,
-    ScoreTable,
+    JointRows,
+    ScoreHistogram,
+    add_counts,
     edges_between,
 )
 from gbm_constrained.decision.violations import ErrorAndViolations
@@ -35,17 +36,17 @@ def draw(seed, n):
     return scores, rng.integers(0, 3, n), rng.integers(1, 2**20, n) / 2**10
 
 
-def kinds_of(data, index, communicator, size=None):
+def histogram_of(data, index, communicator, size=None):
     scores, kinds, weight = (x[index] for x in data)
     weight = round_weights(weight, communicator)
-    return ScoredKinds(scores, kinds, KINDS, weight, size, communicator, data[0].size)
+    return ScoreHistogram(scores, kinds, KINDS, weight, communicator, data[0].size, size)
 
 
 @random(60)
 @given(seed=seeds, n=st.integers(1, 3000), splits=st.integers(0, 3))
 def test_bins_have_the_rows_between_their_edges(seed, n, splits):
     data = draw(seed, n)
-    table = ScoreTable.of(kinds_of(data, slice(None), SingleMachine()))
+    table = histogram_of(data, slice(None), SingleMachine())
     rng = np.random.default_rng(seed)
     for _ in range(splits):
         wide = np.flatnonzero(table.high > table.low)
@@ -76,7 +77,7 @@ def test_tables_are_the_same_on_any_machines(seed, n, size):
         def work(communicator, deal=deal):
             index = rng.permutation(np.flatnonzero(deal == communicator.rank))
             magnitude = 2.0 * np.abs(data[0][index]) if size else None
-            table = ScoreTable.of(kinds_of(data, index, communicator, magnitude))
+            table = histogram_of(data, index, communicator, magnitude)
             table = table.split(np.flatnonzero(table.count.any(axis=0))[:3])
             return table.edges, table.count, table.weight, table.low, table.high, table.size
 
@@ -92,9 +93,7 @@ def test_bins_divide_each_stratum_evenly():
     n, rare = 100_000, 500
     scores = np.concatenate([rng.normal(size=n), rng.normal(4.0, 0.3, rare)])
     kinds = np.repeat([0, 2], [n, rare])
-    table = ScoreTable.of(
-        ScoredKinds(scores, kinds, KINDS, None, None, SingleMachine(), scores.size)
-    )
+    table = ScoreHistogram(scores, kinds, KINDS, None, SingleMachine(), scores.size)
     assert table.edges.size <= 512
     assert (table.count[0] / n).max() < 0.01
     assert (table.count[2] / rare).max() < 0.04
@@ -115,9 +114,7 @@ def test_three_splits_separate_any_two_scores_that_count_as_different():
     """Between the outermost floats, by bins as equally wide as the scores' resolution is."""
     scores = np.array([-1e300, -1.00002, -1.0, 0.0, 2e-5, 1e-3, 5.0, 5.0001, 1e300])
     kinds = np.zeros(scores.size, dtype=np.intp)
-    table = ScoreTable.of(
-        ScoredKinds(scores, kinds, np.zeros(1, int), None, None, SingleMachine(), 9)
-    )
+    table = ScoreHistogram(scores, kinds, np.zeros(1, int), None, SingleMachine(), 9)
     for _ in range(3):
         wide = np.flatnonzero(table.high > table.low)
         if wide.size:
@@ -134,9 +131,9 @@ def test_values_between_stops_stay_within_their_bounds(seed, many, weighted):
     merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
     order = np.argsort(-problem.margin)
     flipped = np.append(np.arange(0, problem.n, 7), problem.n)
-    line = Line(order, 0, 1, np.zeros(flipped.size), flipped)
+    line = Candidates(order, 0, 1, np.zeros(flipped.size), flipped)
     low, high = (np.concatenate(x, axis=1) for x in zip(*merits.linear.between(line), strict=True))
-    least = merits.least_violation(low, high)
+    least = merits.largest_violation(low, high)
     for k, (first, last) in enumerate(pairwise(flipped)):
         for _ in range(5):
             decided = np.zeros(problem.n, dtype=np.intp)
@@ -155,7 +152,7 @@ def test_bounds_are_reached_by_one_row():
     cells, compiled = problem.compiled(problem.rules())
     merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
     order = np.argsort(-problem.margin)
-    line = Line(order, 0, 1, np.zeros(problem.n + 1), np.arange(problem.n + 1))
+    line = Candidates(order, 0, 1, np.zeros(problem.n + 1), np.arange(problem.n + 1))
     low, high = (np.concatenate(x, axis=1) for x in zip(*merits.linear.between(line), strict=True))
     values = np.concatenate([block for _, block in merits.linear.along(line)], axis=1)
     np.testing.assert_allclose(low, np.minimum(values[:, :-1], values[:, 1:]), **EXACT)
@@ -166,9 +163,10 @@ def test_bounds_are_reached_by_one_row():
 def test_a_machine_that_holds_few_rows_has_a_table(n):
     problem = Problem(0)
     cells, _ = problem.compiled(problem.rules())
-    index = np.arange(n)
-    table = MarginTable.of(problem.margin[index], cells.take(index))
-    assert table.count.sum() == n
+    rows, margin = JointRows(cells.take(np.arange(n))), problem.margin[:n]
+    joint, one = rows.joint, SingleMachine()
+    table = ScoreHistogram(margin, joint.codes, joint.labels, rows.weight, one, n)
+    assert BinnedCandidates(table, rows=rows).count.sum() == n
 
 
 @pytest.mark.parametrize("n_rows", [2**26 - 1, 2**26])
@@ -180,9 +178,8 @@ def test_counts_add_up_exactly_however_many_rows_there_are(n_rows, size):
     counts[1, 0] += 7
 
     def work(communicator):
-        none = np.zeros(0)
-        rows = ScoredKinds(none, none, KINDS, None, None, communicator, n_rows)
-        return rows.add_counts(counts[communicator.rank]), communicator.shapes[0]
+        total = add_counts(counts[communicator.rank], communicator, n_rows)
+        return total, communicator.shapes[0]
 
     for total, shape in run_on_machines(work, 2):
         np.testing.assert_array_equal(total, counts.sum(axis=0))

@@ -1,15 +1,23 @@
-"""Achievable rates and the search are drawn as the fit reports them."""
+"""Figures of what a fit for a metric, a black box or ramp rates reports show its numbers."""
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from black_box_fits import draw, make
 from drawing import assert_line, labels
 from scipy.optimize import linprog
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import f1_micro, g_mean
-from gbm_constrained.plotting import AchievableRatesDisplay, MetricHistoryDisplay
+from gbm_constrained.plotting import (
+    AchievableRatesDisplay,
+    BlackBoxHistoryDisplay,
+    CertificateDisplay,
+    MetricHistoryDisplay,
+    ModelParametersDisplay,
+    SurrogateTargetsDisplay,
+)
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +140,115 @@ def test_missing_columns_are_named(fit):
         AchievableRatesDisplay(pd.DataFrame({"a": [1.0]}))
     with pytest.raises(ValueError, match="'bound' is not a column"):
         MetricHistoryDisplay(fit.history_.drop(columns="bound"))
+
+
+DISPLAYS = [BlackBoxHistoryDisplay, SurrogateTargetsDisplay, ModelParametersDisplay]
+
+
+@pytest.fixture(scope="module")
+def black_box_fit():
+    X, y, g = draw(0, 1000, 0.8)
+    return make("lightgbm").fit(X, y, sensitive_features=g, validation=draw(1, 450))
+
+
+def labels_of(ax):
+    return ax.get_legend_handles_labels()[1]
+
+
+def test_the_metric_of_each_iterate_beside_thresholds(black_box_fit):
+    ax = BlackBoxHistoryDisplay.from_estimator(black_box_fit).ax_
+    iterates = ax.get_lines()[0]
+    np.testing.assert_array_equal(iterates.get_ydata(), black_box_fit.history_.metric)
+    lines = {line.get_label(): line.get_ydata()[0] for line in ax.get_lines()[1:]}
+    report = black_box_fit.blackbox_report_.set_index("model").validation
+    assert {"threshold", "this model"} <= lines.keys() <= set(report.index)
+    for name, value in lines.items():
+        assert value == report[name]
+
+
+def test_surrogates_and_their_targets(black_box_fit):
+    ax = SurrogateTargetsDisplay.from_estimator(black_box_fit).ax_
+    history = black_box_fit.history_
+    names = [name for name in history if name.startswith("surrogate[")]
+    assert len(names) == 4
+    assert len(labels_of(ax)) == 5
+    for k, name in enumerate(names):
+        values, targets = ax.get_lines()[2 * k : 2 * k + 2]
+        np.testing.assert_array_equal(values.get_ydata(), history[name])
+        expected = history[name.replace("surrogate", "target", 1)].iloc[1:]
+        np.testing.assert_array_equal(targets.get_ydata(), expected)
+
+
+def test_parameters_before_and_after(black_box_fit):
+    ax = ModelParametersDisplay.from_estimator(black_box_fit).ax_
+    before, after = (line.get_ydata() for line in ax.get_lines())
+    np.testing.assert_array_equal(before, [1.0] * 10 + [0.0] * 3)
+    np.testing.assert_array_equal(after, black_box_fit.blackbox_parameters_.after)
+    shown = [label.get_text() for label in ax.get_xticklabels()]
+    assert shown == black_box_fit.blackbox_parameters_.index.tolist()
+
+
+def test_some_of_many_parameters_are_named(black_box_fit):
+    table = black_box_fit.blackbox_parameters_
+    many = table.loc[["tree[0]"] * 40 + [*table.index[-3:]]]
+    shown = [
+        label.get_text() for label in ModelParametersDisplay(many).plot().ax_.get_xticklabels()
+    ]
+    assert shown[-3:] == ["offset[0]", "offset[1]", "intercept"]
+    assert len(shown) < 12
+
+
+@pytest.mark.parametrize("display", DISPLAYS)
+def test_other_fits_are_refused(display):
+    with pytest.raises(TypeError, match=r"fitted with minimize=BlackBox"):
+        display.from_estimator(gc.ConstrainedLGBMClassifier())
+
+
+@pytest.fixture(scope="module")
+def svm_fit(data):
+    X, y, *_ = data
+    constraints = [gc.fnr() <= 0.3, gc.selection_rate() <= 0.4]
+    return gc.ConstrainedLinearSVC(constraints=constraints, n_iterations=4).fit(X, y)
+
+
+@pytest.mark.parametrize("over", ["steps", "cuts"])
+def test_objective_and_bounds_are_those_of_the_certificate(svm_fit, over):
+    certificate = svm_fit.certificate_
+    axes = plt.subplots()[1]
+    display = CertificateDisplay.from_estimator(svm_fit, over=over, ax=axes)
+    assert display.ax_ is axes
+    assert display.figure_ is axes.figure
+    x = np.arange(5) if over == "steps" else certificate["n_cuts"].cumsum().to_numpy()
+    (objective,) = (line for line in axes.get_lines() if line.get_label() == "ramp objective")
+    assert_line(objective, x, certificate["objective"])
+    (bars,) = axes.collections
+    drawn = np.array(bars.get_segments())
+    np.testing.assert_array_equal(drawn[:, :, 0], np.column_stack([x[1:], x[1:]]))
+    np.testing.assert_allclose(
+        drawn[:, :, 1], certificate.loc[1:, ["lower", "upper"]], rtol=0, atol=1e-15
+    )
+    assert (drawn[:, 1, 1] >= objective.get_ydata()[1:] - 1e-12).all()
+    assert axes.get_xlabel() == over
+    assert labels(axes) == ["ramp objective", "bounds of the convex optimum"]
+
+
+def test_cuts_place_later_steps_further_apart(svm_fit):
+    """The two axes differ, for steps need unequal numbers of cuts."""
+    assert svm_fit.certificate_["n_cuts"].nunique() > 2
+
+
+def test_figures_of_their_own_are_not_shown(svm_fit):
+    before = plt.get_fignums()
+    display = CertificateDisplay(svm_fit.certificate_).plot()
+    assert display.figure_.number in set(plt.get_fignums()) - set(before)
+
+
+def test_refusals_name_the_parameter_and_the_remedy(svm_fit, two_constraints):
+    with pytest.raises(TypeError, match=r"no certificate_.*fitted with constraints"):
+        CertificateDisplay.from_estimator(two_constraints)
+    with pytest.raises(TypeError, match=r"ConstrainedLinearSVC has no certificate_"):
+        CertificateDisplay.from_estimator(gc.ConstrainedLinearSVC())
+    with pytest.raises(ValueError, match="over"):
+        CertificateDisplay.from_estimator(svm_fit, over="seconds")
+    with pytest.raises(ValueError, match="'lower' is not a column"):
+        CertificateDisplay(svm_fit.certificate_.drop(columns="lower"))

@@ -1,0 +1,449 @@
+"""Tables and kernels of pair rates against sums over all pairs of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pair_kernels import N_CELLS, draw, slow_gradient, slow_hessian_product, slow_table
+from pair_references import count_pairs
+from scipy import sparse
+from scipy.special import expit
+from sklearn.metrics import roc_auc_score
+
+from gbm_constrained.problem.pairs import (
+    DensityKernel,
+    SquareKernel,
+    find_prices,
+    pair_rate,
+    pair_sensitivities,
+    pair_table,
+)
+
+
+def density(x):
+    return expit(x) * expit(-x)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("spread", [0.01, 2.0, 30.0])
+def test_density_gradient_is_the_sum_over_all_pairs(weighted, spread):
+    margin, cells, weight, coefficients = draw(0, spread=spread, weighted=weighted)
+    kernel = DensityKernel(cells, weight, N_CELLS)
+    gradient, curvature = kernel.gradient(margin, coefficients)
+    expected = slow_gradient(margin, cells, weight, coefficients, density)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-4 * size)
+    np.testing.assert_array_equal(curvature, np.abs(gradient))
+    coarse = DensityKernel(cells, weight, N_CELLS, bins=16).gradient(margin, coefficients)[0]
+    np.testing.assert_allclose(coarse, expected, rtol=0, atol=5e-4 * size)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("spread", [0.01, 2.0])
+def test_density_hessian_is_the_sum_over_all_pairs(weighted, spread):
+    margin, cells, weight, coefficients = draw(13, spread=spread, weighted=weighted)
+    direction = np.random.default_rng(0).normal(size=margin.size)
+    kernel = DensityKernel(cells, weight, N_CELLS)
+    found = kernel.hessian_product(margin, coefficients, direction)
+    data = margin, cells, weight, coefficients
+    expected = slow_hessian_product(*data, direction, lambda u: density(u) * (1 - 2 * expit(u)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+    # A common shift of all margins changes no pair.
+    same = kernel.hessian_product(margin, coefficients, np.ones(margin.size))
+    np.testing.assert_allclose(same, 0.0, atol=1e-10 * np.abs(expected).max())
+    symmetric = coefficients + coefficients.T
+    assert not kernel.hessian_product(margin, symmetric, direction).any()
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 1e6), st.sampled_from([4, 64, 2048]))
+@settings(max_examples=40, deadline=None)
+def test_densities_are_within_their_bound(seed, spread, bins):
+    margin, cells, weight, _ = draw(seed, n=40, spread=spread)
+    kernel = DensityKernel(cells, weight, N_CELLS, bins=bins)
+    width = 1 / 32  # Forty rows span 1,600 units at most after gaps are closed.
+    weights = kernel.cell_weight
+    for c, d in ((0, 1), (2, 3)):
+        only = np.zeros((N_CELLS, N_CELLS))
+        only[c, d] = 1.0
+        found = kernel.gradient(margin, only)[0]
+        expected = slow_gradient(margin, cells, weight, only, density)
+        scale = weight * weights.sum() / np.maximum(weights[cells], 1e-300)
+        assert np.all(np.abs(found - expected) <= scale * (width**2 / 32 + 1e-12))
+    error = kernel.table(margin) - slow_table(margin, cells, weight, expit)
+    assert np.nanmax(np.abs(error)) <= width**2 / 41 + 1e-12
+
+
+def test_density_gradient_is_the_slope_of_the_smoothed_rates():
+    margin, cells, weight, coefficients = draw(1, n=80)
+    gradient = DensityKernel(cells, weight, N_CELLS).gradient(margin, coefficients)[0]
+    step, found = 1e-4, np.empty(margin.size)
+    for i in range(margin.size):
+        ends = []
+        for sign in (-1, 1):
+            moved = margin.copy()
+            moved[i] += sign * step
+            table = slow_table(moved, cells, weight, expit)
+            ends.append(np.nansum(coefficients * table))
+        found[i] = weight.sum() * (ends[1] - ends[0]) / (2 * step)
+    np.testing.assert_allclose(gradient, found, rtol=0, atol=1e-5 * np.abs(found).max())
+
+
+def test_smoothed_table_is_the_mean_over_all_pairs():
+    margin, cells, weight, _ = draw(2)
+    table = DensityKernel(cells, weight, N_CELLS).table(margin)
+    expected = slow_table(margin, cells, weight, expit)
+    np.testing.assert_allclose(table, expected, rtol=0, atol=1e-5)
+    known = table[:-1, :-1]
+    np.testing.assert_allclose(known + known.T, 1.0, rtol=0, atol=1e-12)
+    # Far apart the step is all that remains of the logistic function.
+    order = np.argsort(np.argsort(margin))
+    far = DensityKernel(cells, weight, N_CELLS).table(1e4 * order)
+    exact = pair_table(order, cells, weight, N_CELLS)
+    inside = ~np.eye(N_CELLS, dtype=bool)
+    np.testing.assert_allclose(far[inside], exact[inside], rtol=0, atol=1e-4)
+
+
+def test_equal_rates_of_opposite_sign_have_no_gradient():
+    margin, cells, weight, coefficients = draw(3)
+    kernel = DensityKernel(cells, weight, N_CELLS)
+    gradient, curvature = kernel.gradient(margin, coefficients + coefficients.T)
+    np.testing.assert_array_equal(gradient, 0.0)
+    np.testing.assert_array_equal(curvature, 0.0)
+
+
+def test_density_gradient_of_constant_margins_moves_cells_apart():
+    _, cells, _, coefficients = draw(4)
+    gradient = DensityKernel(cells, None, N_CELLS).gradient(np.full(cells.size, 3.0), coefficients)
+    expected = slow_gradient(np.zeros(cells.size), cells, None, coefficients, density)
+    np.testing.assert_allclose(gradient[0], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("end", [np.inf, np.nan])
+def test_margins_without_distances_are_refused(end):
+    margin, cells, weight, coefficients = draw(5)
+    margin[3] = end
+    with pytest.raises(ValueError, match="finite numbers"):
+        DensityKernel(cells, weight, N_CELLS).gradient(margin, coefficients)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 10.0))
+@settings(max_examples=60, deadline=None)
+def test_rates_change_no_faster_than_the_sensitivities_say(seed, step):
+    margin, cells, weight, _ = draw(seed, n=60)
+    rng = np.random.default_rng(seed)
+    moved = margin + step * rng.normal(size=margin.size) + rng.normal(size=N_CELLS)[cells]
+    coefficients = rng.normal(size=(3, N_CELLS, N_CELLS))
+    coefficients[:, -1], coefficients[:, :, -1] = 0.0, 0.0
+    kernel = DensityKernel(cells, weight, N_CELLS)
+    tables = [slow_table(at, cells, weight, expit)[:-1, :-1] for at in (margin, moved)]
+    change = ((tables[1] - tables[0]) * coefficients[:, :-1, :-1]).sum(axis=(1, 2))
+    distance = np.sqrt(weight @ (moved - margin) ** 2 / weight.sum())
+    found = pair_sensitivities(sparse.csr_array(coefficients.reshape(3, -1)), kernel.density)
+    own = sparse.linalg.norm(found, axis=1)
+    assert (np.abs(change) <= own * distance + 1e-12).all()
+    assert np.linalg.norm(change) <= np.linalg.norm(found.toarray(), 2) * distance + 1e-12
+
+
+def test_sensitivities_are_reached_by_two_groups_that_part():
+    cells = np.repeat([0, 1], 50)
+    kernel = DensityKernel(cells, None, 2)
+    only = sparse.csr_array(([1.0], ([0], [1])), shape=(1, 4))
+    constant = sparse.linalg.norm(pair_sensitivities(only, kernel.density))
+    step = 1e-3
+    change = expit(2 * step) - 0.5
+    assert change == pytest.approx(constant * step, rel=1e-5)
+
+
+def prices_of(coefficients):
+    """Prices of one constraint, as a table."""
+    row = sparse.csr_array(coefficients.reshape(1, -1))
+    return find_prices(row, N_CELLS).toarray().reshape(coefficients.shape)
+
+
+def test_prices_of_several_constraints_are_found_one_by_one():
+    _, _, _, coefficients = draw(12)
+    rows = np.stack([coefficients, -coefficients]).reshape(2, -1)
+    found = find_prices(sparse.csr_array(rows), N_CELLS).toarray().reshape(2, N_CELLS, N_CELLS)
+    np.testing.assert_array_equal(found[0], prices_of(coefficients))
+    np.testing.assert_array_equal(found[1], found[0].T)
+
+
+@pytest.mark.parametrize(("c1", "c2"), [(0.5, 1.0), (1.0, 0.3)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_square_kernel_is_the_sum_over_all_pairs(weighted, c1, c2):
+    margin, cells, weight, coefficients = draw(6, weighted=weighted)
+    prices = prices_of(coefficients)
+    kernel = SquareKernel(cells, weight, N_CELLS, c1=c1, c2=c2)
+    expected = slow_table(margin, cells, weight, lambda u: c1 * (-u - c2) ** 2)
+    np.testing.assert_allclose(kernel.table(margin), expected, rtol=1e-10)
+    gradient, curvature = kernel.gradient(margin, prices)
+    expected = slow_gradient(margin, cells, weight, prices, lambda u: -2 * c1 * (-u - c2))
+    np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
+    # The diagonal of the full Hessian but for what a row adds to the mean of its own cell.
+    weights = np.ones(cells.size) if weight is None else weight
+    slope = (prices + prices.T)[cells][:, :-1].sum(axis=1)
+    expected = 2 * c1 * slope * weights * weights.sum() / kernel.cell_weight[cells]
+    np.testing.assert_allclose(curvature, expected, rtol=1e-12)
+
+
+def test_square_hessian_is_between_zero_and_twice_its_diagonal():
+    margin, cells, weight, coefficients = draw(7, n=60)
+    prices = prices_of(coefficients)
+    kernel = SquareKernel(cells, weight, N_CELLS)
+    start, curvature = kernel.gradient(margin, prices)
+    full = np.stack(
+        [kernel.gradient(margin + row, prices)[0] - start for row in np.eye(margin.size)]
+    )
+    np.testing.assert_allclose(full, full.T, atol=1e-9)
+    products = [kernel.hessian_product(margin, prices, row) for row in np.eye(margin.size)]
+    np.testing.assert_allclose(products, full, atol=1e-9)
+    diagonal = np.diag(curvature)
+    assert np.linalg.eigvalsh(full)[0] > -1e-9
+    assert np.linalg.eigvalsh(2 * diagonal - full)[0] > -1e-9
+
+
+def test_square_kernel_is_the_saddle_form_at_its_optimum():
+    margin, cells, weight, _ = draw(8)
+    c1, c2, price = 0.5, 1.0, 0.7
+    weights = np.bincount(cells, weight, N_CELLS)
+    u, v = (np.isin(np.arange(N_CELLS), some) for some in ([0, 1], [1, 3]))
+    prices = price * np.outer(weights * v, weights * u) / (weights @ v) / (weights @ u)
+    # Min over a and b, max over alpha: equation 7 with the corrected G of twice the root of c1.
+    a, b = (np.average(margin[w[cells]], weights=weight[w[cells]]) for w in (u, v))
+    alpha = np.sqrt(c1) * (a - b)
+    in_u, in_v = (w[cells] * weight.sum() / (weights @ w) for w in (u, v))
+    of_u = in_u * (2 * c1 * (margin - a - c2) + 2 * np.sqrt(c1) * alpha)
+    of_v = in_v * (2 * c1 * (margin - b + c2) - 2 * np.sqrt(c1) * alpha)
+    gradient = SquareKernel(cells, weight, N_CELLS, c1=c1, c2=c2).gradient(margin, prices)[0]
+    np.testing.assert_allclose(gradient, price * weight * (of_u + of_v), rtol=0, atol=1e-10)
+
+
+def saddle_value(h, u, v, c1, c2, factor):
+    """Evaluate the saddle form at its optimum, with `factor` in G and the penalty alpha ** 2."""
+    m_u, m_v = h[u].mean(), h[v].mean()
+    spread = c1 * (h[u].var() + h[v].var())
+    linear = c1 * c2**2 - 2 * c1 * c2 * (m_u - m_v)
+    return spread + linear + (factor * (m_u - m_v) / 2) ** 2
+
+
+def test_printed_lemma_1_fails_where_c1_is_not_one():
+    rng = np.random.default_rng(9)
+    h, u = rng.normal(size=80), np.arange(80) < 30
+    h[u] += 1.0
+    for c1 in (0.5, 1.0, 2.0):
+        pairs = (c1 * (h[u][:, None] - h[~u] - 1.0) ** 2).mean()
+        assert saddle_value(h, u, ~u, c1, 1.0, 2 * np.sqrt(c1)) == pytest.approx(pairs, rel=1e-12)
+        printed = saddle_value(h, u, ~u, c1, 1.0, 2 * c1)
+        error = (c1**2 - c1) * (h[u].mean() - h[~u].mean()) ** 2
+        assert printed - pairs == pytest.approx(error, abs=1e-12)
+        assert (abs(error) > 0.1) == (c1 != 1.0)
+
+
+def test_opposite_surrogates_are_at_least_half_on_average():
+    margin, cells, weight, _ = draw(10)
+    table = SquareKernel(cells, weight, N_CELLS).table(margin)[:-1, :-1]
+    assert (table + table.T).min() >= 1.0
+    flat = SquareKernel(cells, weight, N_CELLS).table(np.zeros(margin.size))[:-1, :-1]
+    np.testing.assert_allclose(flat, 0.5, rtol=1e-12)
+
+
+def test_prices_are_the_coefficients_up_to_a_constant():
+    margin, cells, weight, coefficients = draw(11)
+    prices = prices_of(coefficients)
+    assert prices.min() >= 0
+    table = pair_table(margin, cells, weight, N_CELLS)[:-1, :-1]
+    # Opposite entries of the table add up to one, so that C P is M+ P and a constant.
+    constant = (coefficients - np.maximum(coefficients - coefficients.T, 0.0))[:-1, :-1]
+    constant = (constant + constant.T).sum() / 4
+    total = (prices[:-1, :-1] * table).sum() + constant
+    assert total == pytest.approx((coefficients[:-1, :-1] * table).sum(), abs=1e-12)
+    assert not np.minimum(prices, prices.T).any()
+
+
+EXACT = 1e-12
+
+
+@st.composite
+def rows(draw):
+    """Draw scores with ties and infinities, cells with empty ones, and weights with zeros."""
+    n = draw(st.integers(0, 200))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n_cells = draw(st.integers(1, 6))
+    scores = rng.normal(size=n).round(draw(st.sampled_from([0, 1, 12])))
+    for extreme in draw(st.sets(st.sampled_from([-np.inf, np.inf]))):
+        scores[rng.random(n) < 0.1] = extreme
+    cells = rng.integers(0, draw(st.integers(1, n_cells)), n)
+    weight = rng.uniform(0.0, 3.0, n) * (rng.random(n) < 0.8)
+    return scores, cells, weight, n_cells
+
+
+@given(rows(), st.sampled_from([1, 7, 1 << 18]))
+@settings(max_examples=60, deadline=None)
+def test_every_entry_is_the_count_of_all_pairs(case, entries):
+    scores, cells, weight, n_cells = case
+    with pytest.MonkeyPatch.context() as patch:
+        # Blocks of few scores: what one block leaves to the next is part of the sum.
+        patch.setattr("gbm_constrained.problem.pairs.ENTRIES", entries)
+        table = pair_table(scores, cells, weight, n_cells)
+    counted = [
+        [count_pairs(scores, cells == c, cells == d, weight) for d in range(n_cells)]
+        for c in range(n_cells)
+    ]
+    np.testing.assert_allclose(table, counted, rtol=0, atol=EXACT)
+    known = ~np.isnan(table)
+    np.testing.assert_allclose((table + table.T)[known], 1.0, rtol=0, atol=EXACT)
+
+
+@given(rows(), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_pair_rates_of_overlapping_unions_are_the_count_of_all_pairs(case, seed):
+    scores, cells, weight, n_cells = case
+    u, v = np.random.default_rng(seed).random((2, n_cells)) < 0.6
+    of_cells = np.bincount(cells, weight, n_cells)
+    rate = pair_rate(pair_table(scores, cells, weight, n_cells), of_cells * u, of_cells * v)
+    expected = count_pairs(scores, u[cells], v[cells], weight)
+    np.testing.assert_allclose(rate, expected, rtol=0, atol=EXACT)
+
+
+@given(rows(), st.integers(1, 50))
+@settings(max_examples=60, deadline=None)
+def test_binned_tables_are_within_their_bound(case, bins):
+    scores, cells, weight, n_cells = case
+    exact = pair_table(scores, cells, weight, n_cells)
+    binned = pair_table(scores, cells, weight, n_cells, bins=bins)
+    finite = scores[np.isfinite(scores)]
+    if not finite.size or np.ptp(finite) == 0:
+        np.testing.assert_array_equal(binned, exact)
+        return
+    width = np.ptp(finite) / bins
+    inside = np.clip(scores, finite.min() - width, finite.max() + width)
+    at = np.floor((inside - finite.min()) / width)
+    shares = np.zeros((n_cells, bins + 3))
+    np.add.at(shares, (cells, at.astype(int) + 1), weight)
+    with np.errstate(invalid="ignore"):
+        shares /= shares.sum(axis=1, keepdims=True)
+    known = ~np.isnan(exact)
+    assert (known == ~np.isnan(binned)).all()
+    bound = 0.5 * shares @ shares.T
+    assert (np.abs(binned - exact)[known] <= bound[known] + EXACT).all()
+
+
+def test_many_bins_come_close_to_the_exact_table():
+    rng = np.random.default_rng(0)
+    scores, cells = rng.normal(size=50_000), rng.integers(0, 8, 50_000)
+    error = np.abs(
+        pair_table(scores, cells, None, 8, bins=4096) - pair_table(scores, cells, None, 8)
+    )
+    assert error.max() < 2e-5
+
+
+@pytest.fixture
+def population():
+    """Make scores with ties, labels, groups of two kinds and weights."""
+    rng = np.random.default_rng(3)
+    n = 300
+    y, group = rng.integers(0, 2, n), rng.integers(0, 2, n)
+    scores = (rng.normal(size=n) + y + 0.5 * group).round(1)
+    return scores, y, group, rng.uniform(0.2, 2.0, n)
+
+
+def rate_between(scores, weight, u, v):
+    """Compute the pair rate of two masks by the table over the cells that they make."""
+    cells = 2 * u.astype(int) + v
+    of_cells = np.bincount(cells, weight, 4)
+    table = pair_table(scores, cells, weight, 4)
+    return pair_rate(table, of_cells * [0, 0, 1, 1], of_cells * [0, 1, 0, 1])
+
+
+def test_auc_is_that_of_scikit_learn(population):
+    scores, y, group, weight = population
+    for inside in (np.ones(y.size, bool), group == 0, group == 1):
+        found = rate_between(scores, weight, inside & (y == 1), inside & (y == 0))
+        of_rows = y[inside], scores[inside]
+        expected = roc_auc_score(*of_rows, sample_weight=weight[inside])
+        assert found == pytest.approx(expected, rel=0, abs=EXACT)
+
+
+def test_mean_ranks_of_two_groups_differ_by_their_auc_less_one_half(population):
+    scores, _, group, weight = population
+    everyone = np.ones(group.size, bool)
+    ranks = [rate_between(scores, weight, group == g, everyone) for g in (0, 1)]
+    auc = roc_auc_score(group, scores, sample_weight=weight)
+    assert ranks[1] - ranks[0] == pytest.approx(auc - 0.5, rel=0, abs=EXACT)
+
+
+def test_average_equality_gap_is_a_mean_rank_among_positives_less_one_half(population):
+    scores, y, group, weight = population
+    positive = y == 1
+    rank = rate_between(scores, weight, positive & (group == 1), positive)
+    percentile = [
+        weight[positive] @ ((scores[positive] < s) + 0.5 * (scores[positive] == s))
+        for s in scores[positive]
+    ]
+    of_group = np.where(group[positive] == 1, weight[positive], 0.0)
+    mean = of_group @ percentile / of_group.sum() / weight[positive].sum()
+    assert rank == pytest.approx(mean, rel=0, abs=EXACT)
+    assert rate_between(scores, weight, positive, positive) == pytest.approx(0.5, abs=EXACT)
+
+
+def test_background_aucs_of_the_complement_are_the_cross_aucs_of_two_groups(population):
+    scores, y, group, weight = population
+
+    def auc(positives, negatives):
+        return rate_between(scores, weight, positives & (y == 1), negatives & (y == 0))
+
+    background_positive, background_negative = (
+        auc(group != 1, group == 1),
+        auc(group == 1, group != 1),
+    )
+    pairs = [
+        roc_auc_score(y[inside], scores[inside], sample_weight=weight[inside])
+        for inside in (
+            ((group == 1) & (y == 1)) | ((group == 0) & (y == 0)),
+            ((group == 0) & (y == 1)) | ((group == 1) & (y == 0)),
+        )
+    ]
+    assert background_negative == pytest.approx(pairs[0], abs=EXACT)
+    assert background_positive == pytest.approx(pairs[1], abs=EXACT)
+
+
+@pytest.mark.parametrize("bins", [None, 64])
+def test_tables_do_not_depend_on_order_names_scale_and_location(population, bins):
+    scores, y, group, weight = population
+    cells = 2 * group + y
+    table = pair_table(scores, cells, weight, 4, bins=bins)
+    order = np.random.default_rng(0).permutation(y.size)
+    moved = pair_table(scores[order], cells[order], weight[order], 4, bins=bins)
+    renamed = pair_table(scores, np.array([2, 3, 0, 1])[cells], weight, 4, bins=bins)
+    doubled = pair_table(scores, cells, 2 * weight, 4, bins=bins)
+    for other in (moved, renamed[[2, 3, 0, 1]][:, [2, 3, 0, 1]], doubled):
+        np.testing.assert_allclose(other, table, rtol=0, atol=EXACT)
+    shifted = pair_table(scores + 4.0, cells, weight, 4)
+    np.testing.assert_allclose(shifted, pair_table(scores, cells, weight, 4), rtol=0, atol=EXACT)
+
+
+def test_whole_weights_are_copies_of_rows(population):
+    scores, y, _, _ = population
+    times = np.random.default_rng(1).integers(0, 4, y.size)
+    copies = pair_table(np.repeat(scores, times), np.repeat(y, times), None, 2)
+    np.testing.assert_allclose(pair_table(scores, y, times, 2), copies, rtol=0, atol=EXACT)
+
+
+def test_equal_scores_are_all_ties():
+    table = pair_table(np.full(5, 7.0), np.array([0, 0, 2, 2, 2]), None, 3)
+    np.testing.assert_array_equal(table[[0, 0, 2, 2], [0, 2, 0, 2]], 0.5)
+    assert np.isnan(table[1]).all()
+    assert np.isnan(table[:, 1]).all()
+
+
+def test_unions_without_weight_have_no_rate():
+    table = pair_table(np.arange(4.0), np.array([0, 0, 1, 1]), None, 2)
+    assert np.isnan(pair_rate(table, [2.0, 0.0], [0.0, 0.0]))
+    assert pair_rate(table, [2.0, 0.0], [0.0, 2.0]) == 0.0
+
+
+def test_scores_that_are_no_numbers_are_refused():
+    with pytest.raises(ValueError, match="1 of 3 are NaN"):
+        pair_table(np.array([0.0, np.nan, 1.0]), np.zeros(3, int), None, 1)
