@@ -29,6 +29,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_te
 
 from gbm_constrained import cost
 from gbm_constrained.datasets import load_credit
+from gbm_constrained.solvers import Reduction
 
 OPTIONS = {**OF_AMOUNTS, "n_jobs": 1}  # Seconds are then those of work, on a shared machine too.
 PRICE = 3.0  # Of a review, in the currency of the amounts.
@@ -68,7 +69,9 @@ def decide(library: str, method: str, data: tuple[Any, ...]) -> tuple[Any, float
     amount, amount_test = (table["Amount"].to_numpy(np.float64) for table in (X, X_test))
     constrained, plain, quiet = LIBRARIES[library]
     if method in ORACLES:
-        model = constrained(minimize=OBJECTIVE, oracle=method, **OPTIONS, **quiet).fit(X, y)
+        model = constrained(
+            minimize=OBJECTIVE, solver=Reduction(oracle=method), **OPTIONS, **quiet
+        ).fit(X, y)
         report = model.metric_report_
         return model.predict(X_test) == 1, report.loc[report["is_returned"], "held_out"].iloc[0]
     model, folds = plain(**OPTIONS, **quiet), StratifiedKFold(5, shuffle=True, random_state=0)

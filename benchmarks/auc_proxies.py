@@ -32,7 +32,7 @@ from metric_data import FOLDER
 from result_file import Measurements, Part, add_parts
 from sklearn.datasets import load_svmlight_file
 
-from gbm_constrained import ConstrainedXGBClassifier, auc, cross_auc, gap, mean_rank
+from gbm_constrained import ConstrainedXGBClassifier, CrossFit, auc, cross_auc, gap, mean_rank
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.linear_model import ConstrainedLogisticRegression
 from gbm_constrained.problem.compiler import compile_constraints
@@ -116,7 +116,7 @@ def fit_booster(
     """Fit XGBoost; its gap is that of the scores out of fold."""
     started = time.perf_counter()
     model = ConstrainedXGBClassifier(
-        constraints=RULES[rule](bound), solver=ABPP(proxy=proxy), n_folds=4,
+        constraints=RULES[rule](bound), solver=ABPP(proxy=proxy), measure_on=CrossFit(4),
         n_estimators=150, max_depth=4, learning_rate=0.1, tree_method="hist",
         enable_categorical=True, n_jobs=1, random_state=0,
     )  # fmt: skip

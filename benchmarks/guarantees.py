@@ -47,7 +47,12 @@ from arguments import at_least
 from result_file import Measurements
 from scipy.stats import norm
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedLGBMRegressor
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedLGBMRegressor,
+    Expected,
+    HighProbability,
+)
 from gbm_constrained.constraints.rates import class_error, coverage, fnr, fpr, gap, mean_prediction
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
@@ -175,13 +180,14 @@ def classes(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outc
 AXIS = np.linspace(-6.0, 10.0, 4001)
 
 
-def fitted(guarantee: str) -> Experiment:
+def fitted(guarantee: type[Expected | HighProbability]) -> Experiment:
     def experiment(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outcome]:
         y, _, scores = Population.draw(rng, n)
         outcomes = []
-        for asked in (guarantee, None):
+        is_certified = guarantee is HighProbability
+        for asked in (HighProbability(delta) if is_certified else Expected(), None):
             model = ConstrainedLGBMClassifier(
-                constraints=[fpr() <= bound], guarantee=asked, delta=delta, measure_on="crossfit",
+                constraints=[fpr() <= bound], guarantee=asked, measure_on="crossfit",
                 n_estimators=10, num_leaves=7, n_jobs=1, verbose=-1, random_state=0,
             )  # fmt: skip
             try:
@@ -189,7 +195,7 @@ def fitted(guarantee: str) -> Experiment:
             except ValueError:  # too few rows
                 outcomes.append(NONE)
                 continue
-            if asked == "high_probability" and model.feasibility_.status != "met":
+            if asked is not None and is_certified and model.feasibility_.status != "met":
                 outcomes.append(NONE)
                 continue
             chosen = model.predict(AXIS[:-1, None] + np.diff(AXIS)[:, None] / 2) == 1
@@ -209,9 +215,9 @@ def regression(rule: Any, *, is_covered: bool) -> Experiment:
         x = rng.random(n)
         y = x + rng.uniform(-NOISE, NOISE, n)
         outcomes = []
-        for asked in ("high_probability", None):
+        for asked in (HighProbability(delta), None):
             model = ConstrainedLGBMRegressor(
-                constraints=[rule(bound)], guarantee=asked, delta=delta, measure_on="holdout",
+                constraints=[rule(bound)], guarantee=asked, measure_on="holdout",
                 n_estimators=10, learning_rate=0.3, num_leaves=7, n_jobs=1, verbose=-1,
                 random_state=0,
             )  # fmt: skip
@@ -244,8 +250,8 @@ EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
     "expected 0.05": (expected, 0.05),
     "gap 0.05": (groups, 0.05),
     "classes 0.1": (classes, 0.1),
-    "fitted, mean 0.03": (fitted("expected"), 0.03),
-    "fitted, high 0.03": (fitted("high_probability"), 0.03),
+    "fitted, mean 0.03": (fitted(Expected), 0.03),
+    "fitted, high 0.03": (fitted(HighProbability), 0.03),
     "fitted, coverage 0.2": (regression(lambda b: coverage() >= 1 - b, is_covered=True), 0.2),
     "fitted, mean 0.45": (
         regression(lambda b: mean_prediction(range=(-0.5, 1.5)) <= b, is_covered=False),

@@ -17,6 +17,7 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained as gc
+from gbm_constrained.solvers import Reduction
 
 METRICS = ("h_mean", "g_mean", "q_mean", "min_recall", "f1_micro", "f1_macro")
 N_SPLITS = 6
@@ -39,7 +40,10 @@ def measure(X: pd.DataFrame, y: np.ndarray, metric: str) -> pd.DataFrame:
         train, test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=split)
         for ensemble in (None, "folds"):
             model = gc.ConstrainedLGBMClassifier(
-                maximize=metric, ensemble=ensemble, n_folds=N_FOLDS, **TREES
+                maximize=metric,
+                solver=Reduction(ensemble=ensemble),
+                measure_on=gc.CrossFit(N_FOLDS),
+                **TREES,
             ).fit(train, y_train)
             report = model.metric_report_
             records.append(

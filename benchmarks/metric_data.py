@@ -12,7 +12,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
+from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, CrossFit
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.evaluation.audit import measure_metric
 from gbm_constrained.metrics import f1_micro
@@ -126,8 +126,8 @@ class SharedLightGBM(ConstrainedLGBMClassifier, _KeptFits):
 def make(library: str = "lightgbm", **options: Any) -> Any:
     """Make a classifier; those of LightGBM share boosters."""
     if library == "xgboost":
-        return ConstrainedXGBClassifier(**XGBOOST, n_folds=N_FOLDS, **options)
-    return SharedLightGBM(**LIGHTGBM, n_folds=N_FOLDS, **options)
+        return ConstrainedXGBClassifier(**XGBOOST, measure_on=CrossFit(N_FOLDS), **options)
+    return SharedLightGBM(**LIGHTGBM, measure_on=CrossFit(N_FOLDS), **options)
 
 
 def forget_fits() -> None:

@@ -33,6 +33,7 @@ from gbm_constrained.fit.metric_search import MetricSearch
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.linear_model import ConstrainedLogisticRegression
+from gbm_constrained.solvers import Reduction
 
 METRICS = ("h_mean", "g_mean", "q_mean", "f1_micro", "min_recall")
 SETS = ("abalone", "page_blocks", "satimage")
@@ -123,7 +124,9 @@ def fit_oracle(name: str, oracle: str, split: int) -> dict[str, float]:
     """Fit boosters by one oracle."""
     X, X_test, y, y_test = split_rows(name, split)
     start = time.process_time()
-    model = ConstrainedLGBMClassifier(**LIGHTGBM, maximize="h_mean", oracle=oracle).fit(X, y)
+    model = ConstrainedLGBMClassifier(
+        **LIGHTGBM, maximize="h_mean", solver=Reduction(oracle=oracle)
+    ).fit(X, y)
     seconds = time.process_time() - start
     returned = model.metric_report_.query("is_returned").iloc[0]
     return {
@@ -155,7 +158,7 @@ def fit_cost(name: str, metric: str, oracle: str) -> dict[str, float]:
     """Measure the CPU time of a fit, of a plain one, and of the oracle calls."""
     X, _, y, _ = split_rows(name, 0)
     plain, fit = ConstrainedLGBMClassifier(**LIGHTGBM), ConstrainedLGBMClassifier(**LIGHTGBM)
-    fit.set_params(maximize=find_metric(metric, load(name)[1]), oracle=oracle)
+    fit.set_params(maximize=find_metric(metric, load(name)[1]), solver=Reduction(oracle=oracle))
     plain.fit(X, y)  # whatever is done once for a process
     seconds = []
     for model in (plain, fit):

@@ -35,14 +35,20 @@ from rates import LIBRARIES, gap_of, make
 from result_file import Measurements, Part, add_parts, column
 from sklearn.model_selection import train_test_split
 
-from gbm_constrained import churn, error_rate, fpr, gap, recall, selection_rate
+from gbm_constrained import CrossFit, churn, error_rate, fpr, gap, recall, selection_rate
 from gbm_constrained.problem.kernels import END, KINK, SLOPE
 from gbm_constrained.problem.lagrangian import Lagrangian, Point
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import ABPPSolver
 
 RESULTS = Path(__file__).parent / "results" / "proxies"
-ROUNDS = {"n_estimators": 100, "learning_rate": 0.1, "n_folds": 4, "n_jobs": 1, "random_state": 0}
+ROUNDS = {
+    "n_estimators": 100,
+    "learning_rate": 0.1,
+    "measure_on": CrossFit(4),
+    "n_jobs": 1,
+    "random_state": 0,
+}
 # Of each table and rate, the bound of the gap.
 GAPS = {
     ("adult", "selection_rate"): 0.01,

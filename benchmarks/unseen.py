@@ -33,6 +33,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 
 from gbm_constrained import (
+    CrossFit,
+    HighProbability,
     audit,
     class_error,
     fnr,
@@ -159,7 +161,7 @@ def fit_credit(library: str, bound: float, seed: int) -> dict[str, float]:
     start = time.perf_counter()
     clf = make(
         library, [fnr() <= bound], n_estimators=200, learning_rate=0.05, iterate="best",
-        subsample=0.5, colsample_bytree=0.5, measure_on="auto", n_folds=10,
+        subsample=0.5, colsample_bytree=0.5, measure_on=CrossFit(10),
         **CREDIT_TREES[library],
     )  # fmt: skip
     clf.fit(X_train, y_train)
@@ -196,8 +198,8 @@ def fit_neyman_pearson(library: str, bound: float, delta: float, seed: int) -> d
     """Certify a false positive rate on Adult; and by the umbrella over the plain booster."""
     X, X_test, y, y_test, *_ = adult(seed)
     clf = make(
-        library, [fpr() <= bound], measure_on="auto", guarantee="high_probability",
-        delta=delta, iterate="best",
+        library, [fpr() <= bound], measure_on="auto", guarantee=HighProbability(delta=delta),
+        iterate="best",
     )  # fmt: skip
     test = clf.fit(X, y).predict(X_test)
     # nproc: the umbrella has half of the negatives, the booster all the rest.

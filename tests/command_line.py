@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 import xgboost as xgb
 
+from gbm_constrained import CrossFit
 from gbm_constrained.cli.main import main
 
 MODEL = {"xgboost": "model.json", "lightgbm": "model.txt"}
 LABELS = ["<=50K", ">50K"]
-TINY = {"n_estimators": 10, "n_jobs": 1, "n_folds": 2, "learning_rate": 0.3}
+TINY = {"n_estimators": 10, "n_jobs": 1, "measure_on": CrossFit(2), "learning_rate": 0.3}
 TEXTS = [
     "workclass", "education", "marital-status", "occupation", "relationship", "race", "sex",
     "native-country",
@@ -41,7 +42,9 @@ class CommandLine:
     def fit(self, library, *more, table=None, target=None):
         """Train a small model: by default on Adult, of other tables on the label y."""
         table, target = self._adult("train.csv", table, target)
-        parameters = [f"--param={name}={value}" for name, value in TINY.items()]
+        parameters = [f"--param={k}={v}" for k, v in TINY.items() if k != "measure_on"]
+        if "--measure-on=train" not in more:
+            parameters.append("--param=measure_on__n_folds=2")
         return self(
             "fit", table, "--target", target, "--library", library, "--out", MODEL[library],
             *parameters, *more,

@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
+from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, CrossFit
 from gbm_constrained.constraints.rates import error_rate, fpr, gap, selection_rate
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
@@ -128,8 +128,8 @@ OPTIONS = {
 }
 # Fewer folds and iterations than by default, for the sake of time.
 CONSTRAINED_OPTIONS = {
-    "xgboost": {"n_folds": 2},
-    "lightgbm": {"n_folds": 2},
+    "xgboost": {"measure_on": CrossFit(2)},
+    "lightgbm": {"measure_on": CrossFit(2)},
     "logistic": {"n_iterations": 5},
     "svm": {"n_iterations": 3},
 }

@@ -7,8 +7,7 @@ import numpy as np
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 
 OPTIONS = (
-    "measure_on", "holdout_fraction", "iterate", "guarantee", "early_stopping_on",
-    "early_stopping_rounds",
+    "measure_on", "iterate", "guarantee", "early_stopping_on", "early_stopping_rounds",
 )  # fmt: skip
 
 

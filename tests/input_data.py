@@ -17,8 +17,13 @@ SEX = np.where(X[:, 1] + RNG.normal(size=N) > 0, "F", "M")
 FRAME = pd.DataFrame(X, columns=list("abcd"))
 HOLES = FRAME.mask(RNG.random(X.shape) < 0.1)
 ALWAYS = {
-    "xgboost": {"n_estimators": 6, "n_jobs": 1, "n_folds": 2, "enable_categorical": True},
-    "lightgbm": {"n_estimators": 6, "n_jobs": 1, "n_folds": 2, "verbose": -1},
+    "xgboost": {
+        "n_estimators": 6,
+        "n_jobs": 1,
+        "measure_on": gc.CrossFit(2),
+        "enable_categorical": True,
+    },
+    "lightgbm": {"n_estimators": 6, "n_jobs": 1, "measure_on": gc.CrossFit(2), "verbose": -1},
 }
 RULE = [gc.fpr() <= 0.05]
 LINEAR = ConstrainedLogisticRegression(constraints=RULE, n_iterations=3)

@@ -7,6 +7,8 @@ import pandas as pd
 import xgboost as xgb
 from helpers import CLASSIFIERS, Interruption
 
+from gbm_constrained import CrossFit
+
 N, ROUNDS, FOLDS = 600, 6, 3
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(N, 4))
@@ -20,7 +22,13 @@ OWN = {
 
 
 def make(library, **options):
-    options = {"n_estimators": ROUNDS, "n_folds": FOLDS, "n_jobs": 1, **OWN[library], **options}
+    options = {
+        "n_estimators": ROUNDS,
+        "measure_on": CrossFit(FOLDS),
+        "n_jobs": 1,
+        **OWN[library],
+        **options,
+    }
     return CLASSIFIERS[library](**options)
 
 

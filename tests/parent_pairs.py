@@ -27,12 +27,14 @@ TOLERANCE = {"xgboost": 5e-7, "lightgbm": 1e-12}
 def fitted_pair(library, options, X=X, y=Y, **arguments):
     """The parent, and ours with a constraint that never binds, measured on rows not seen."""
     options = {**ALWAYS[library], **options}
+    is_continued = bool({"xgb_model", "init_model"} & arguments.keys())
+    measure_on = "auto" if is_continued else gc.CrossFit(2)
     models = []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*deprecated")  # both by the parent
         for cls, more in (
             (PARENTS[library], {}),
-            (OWN[library], {"constraints": NEVER_BINDS, "n_folds": 2}),
+            (OWN[library], {"constraints": NEVER_BINDS, "measure_on": measure_on}),
         ):
             models.append(cls(**options, **more).fit(X, y, **arguments))
     assert hasattr(models[1], "multipliers_")

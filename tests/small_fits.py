@@ -16,6 +16,7 @@ OPTIONS = {
 
 # Which no ensemble here meets without a shift.
 DEMANDING = {"binary": [gc.fnr() <= 0.05], "several": [gc.class_error(2) <= 0.05]}
+GUARANTEES = {"expected": gc.Expected, "high_probability": gc.HighProbability}
 
 
 def make(library, rules, **options):
@@ -36,5 +37,7 @@ def clopper_pearson(k, n, level=0.95):
 def certified(library, rules, table, kind="binary", **options):
     given = {k: options.pop(k) for k in ("sample_weight", "groups", "sensitive_features")
              if k in options}  # fmt: skip
-    options = {"guarantee": "high_probability", "calibration_fraction": 0.35, **options}
+    asked = options.get("guarantee", "high_probability")
+    if isinstance(asked, str):
+        options["guarantee"] = GUARANTEES[asked](fraction=0.35)
     return make(library, rules, **options).fit(table[0], table[1][kind], **given)

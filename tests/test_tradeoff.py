@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import BlackBox
-from gbm_constrained.solvers import AutoSolver
+from gbm_constrained.solvers import AutoSolver, Reduction
 from gbm_constrained.statistics.binomial import clopper_pearson
 
 BOUNDS = [0.02, 0.3, 0.1]
@@ -35,7 +35,9 @@ def data():
 
 
 def booster(of=gc.ConstrainedXGBClassifier, **options):
-    return of(n_estimators=12, max_depth=2, n_folds=2, n_jobs=1, verbosity=0, **options)
+    return of(
+        n_estimators=12, max_depth=2, measure_on=gc.CrossFit(2), n_jobs=1, verbosity=0, **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -329,8 +331,10 @@ def test_what_a_curve_refuses(data):
     "model",
     [
         booster(booster="dart", rate_drop=0.2),
-        booster(maximize="g_mean", deterministic=True),
-        gc.ConstrainedLogisticRegression(maximize="g_mean", deterministic=True),
+        booster(maximize="g_mean", solver=Reduction(deterministic=True)),
+        gc.ConstrainedLogisticRegression(
+            maximize="g_mean", constraint_solver=Reduction(deterministic=True)
+        ),
     ],
     ids=["dart", "metric", "linear metric"],
 )

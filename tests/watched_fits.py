@@ -17,7 +17,13 @@ def make(library, constraints, **options):
             constraints=constraints, n_iterations=40, **options
         )
     size = {"xgboost": {"max_depth": 3}, "lightgbm": {"num_leaves": 7, "verbose": -1}}[library]
-    given = {"n_estimators": ROUNDS, "n_jobs": 1, "n_folds": FOLDS, **size, **options}
+    given = {
+        "n_estimators": ROUNDS,
+        "n_jobs": 1,
+        "measure_on": gc.CrossFit(FOLDS),
+        **size,
+        **options,
+    }
     return CLASSIFIERS[library](constraints=constraints, **given)
 
 
@@ -30,7 +36,7 @@ def fit_at(library, data, constraints, measure_on, **given):
     """Fit with the constraints measured somewhere, and the last rows held out."""
     X, y, X_held, y_held = split(data)
     where = "holdout" if measure_on == "watch" else measure_on
-    options = {"holdout_fraction": 0.3} if measure_on == "holdout" else {}
+    options = {"measure_on": gc.Holdout(0.3)} if measure_on == "holdout" else {}
     own = given.pop("options", {})
     model = make(library, constraints, measure_on=where, **options, **own)
     arguments = {**quiet(library), "eval_set": [(X_held, y_held)], **given}

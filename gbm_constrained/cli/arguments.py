@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import json
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -126,6 +128,7 @@ MOVED = {
     "calibration_fraction": "guarantee__fraction=...",
     "oracle": "solver__oracle=...",
     "ensemble": "solver__ensemble=...",
+    "deterministic": "solver__deterministic=...",
 }
 
 
@@ -182,19 +185,23 @@ def _make_option(
     options: argparse.Namespace,
 ) -> Any:
     """Make the object of a name, if it is given options."""
+    texts = [f"--param {name}__{option}" for option in nested]
     if name == "guarantee" and options.delta is not None:
         nested["delta"] = options.delta
+        texts.append("--delta")
     if not nested:
         return asked
-    flag = OPTION_OF[name]
-    if asked not in kinds:
-        raise ValueError(
-            f"{', '.join(nested)}: options are of {flag} {' or '.join(kinds)}, got {asked}."
-        )
-    try:
-        return kinds[asked](**nested)
-    except TypeError as error:
-        raise ValueError(f"{flag} {asked}: {error}") from None
+    flag, said = OPTION_OF[name], ", ".join(texts)
+    holders = [kind for kind in kinds if nested.keys() <= kinds[kind]().get_params().keys()]
+    if not holders:
+        known = [f"{option} of {kind}" for kind in kinds for option in kinds[kind]().get_params()]
+        raise ValueError(f"{said}: {flag} takes {', '.join(known)}.")
+    if name == "measure_on" and asked is None:
+        asked = holders[0]
+    if asked not in holders:
+        given = "it is not given" if asked is None else f"got {asked}"
+        raise ValueError(f"{said}: the option is of {flag} {' or '.join(holders)}, and {given}.")
+    return kinds[asked](**nested)
 
 
 def _make_solver(given: dict[str, Any]) -> None:
@@ -210,10 +217,18 @@ def _make_solver(given: dict[str, Any]) -> None:
             f"--param solver__{next(iter(options))}: options are of solver=auto, abpp or cbpr, or "
             f"of a reduction of a metric, got solver={name}."
         )
+    kind: Any = partial(Reduction, name) if is_search else METHODS[name]
+    known = [field.name for field in dataclasses.fields(kind()) if field.name != "name"]
+    if unknown := [option for option in options if option not in known]:
+        names = ", ".join(f"solver__{option}" for option in known)
+        raise ValueError(
+            f"--param: solver={name} has no option solver__{unknown[0]}: use one of {names}."
+        )
+    given["solver"] = kind(**options)
     try:
-        given["solver"] = Reduction(name, **options) if is_search else METHODS[name](**options)
-    except TypeError as error:
-        raise ValueError(f"--param solver={name}: {error}") from None
+        given["solver"].check()
+    except ValueError as error:  # It begins with the name of the option.
+        raise ValueError(f"--param solver__{error}") from error
 
 
 def _check_known(library: str, estimator: Any, given: dict[str, Any]) -> None:

@@ -307,7 +307,7 @@ class GivenFolds:
     def of_times(cls, times: Times, n_folds: int) -> GivenFolds:
         """Make windows that expand: each fold is trained on all periods before its own."""
         n = n_folds + 1
-        remedy = f"n_folds={n_folds} asks for one more; give finer times, or a smaller n_folds"
+        remedy = f"Forward(n_folds={n_folds}) asks for one more: give finer times, or fewer folds"
         periods = times.cut([1.0 / n] * n, remedy)
         folds = [
             Fold(np.sort(np.concatenate([p.rows for p in periods[:k]])), periods[k].rows)

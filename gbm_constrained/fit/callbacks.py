@@ -632,7 +632,7 @@ class SearchNotifier(CallbackNotifier):
         if self.limit.has_fewer_passes:
             found.append(
                 f"{self.limit} left no time to grow boosters at the costs of the metric: the "
-                f"decisions are those of oracle='plug_in'."
+                f"decisions are those of Reduction(oracle='plug_in')."
             )
         if self._end_of_search is not None:
             found.append(

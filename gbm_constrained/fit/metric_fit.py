@@ -461,14 +461,15 @@ def choose_oracle(
         return "plug_in"
     if oracle in ("refit", "in_training") and not library.takes_weights:
         raise ValueError(
-            f"oracle={oracle!r} grows boosters with weights of rows, and the function that was "
-            f"given as objective takes none: give it a parameter for sample weights, or use "
-            f"oracle='plug_in'."
+            f"Reduction(oracle={oracle!r}) grows boosters with weights of rows, and the function "
+            f"that was given as objective takes none: give it a parameter for sample weights, or "
+            f"use Reduction(oracle='plug_in')."
         )
     if oracle == "in_training" and library.without_stages is not None:
         raise ValueError(
-            f"oracle='in_training' grows a model in stages, in which its rows have other weights, "
-            f"and {library.without_stages} does not allow it: use oracle='refit' or 'plug_in'."
+            f"Reduction(oracle='in_training') grows a model in stages, in which its rows have "
+            f"other weights, and {library.without_stages} does not allow it: use "
+            f"Reduction(oracle='refit') or 'plug_in'."
         )
     return oracle
 

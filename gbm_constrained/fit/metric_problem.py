@@ -502,7 +502,11 @@ def check_folds(
         if (learned == 0).any():
             lost = problem.data.classes[learned == 0].tolist()
             n = int(n_rows[learned == 0][0])
-            how = f"n_folds={options.n_folds}" if len(folds) > 1 else "measure_on='holdout'"
+            how = f"CrossFit(n_folds={options.n_folds})"
+            if (given := problem.data.given_folds) is not None:
+                how = given.name
+            elif len(folds) == 1:
+                how = "measure_on='holdout'"
             remedy = "give more rows of it, or merge it with another class"
             if not library.has_measure_on:
                 how = f"{options.metric_parameter}={problem.metric.metric}"
@@ -528,9 +532,9 @@ def check_cells(problem: MetricProblem, known: Codes) -> None:
     """
     if problem.options.ensemble is not None and known.size < len(problem.joint):
         raise ValueError(
-            f"ensemble={problem.options.ensemble!r} merges boosters that know the same groups of "
-            f"each class, and one of the folds holds all rows of a group of a class: use "
-            f"ensemble=None, or a min_group_size that merges small groups."
+            f"Reduction(ensemble={problem.options.ensemble!r}) merges boosters that know the same "
+            f"groups of each class, and one of the folds holds all rows of a group of a class: "
+            f"use Reduction(ensemble=None), or a min_group_size that merges small groups."
         )
 
 

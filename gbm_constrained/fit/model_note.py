@@ -79,7 +79,7 @@ from gbm_constrained.metrics.callables import (
 )
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.solvers.abpp import ABPP
-from gbm_constrained.solvers.base import Reduction
+from gbm_constrained.solvers.base import SEARCH_OPTIONS, Reduction
 from gbm_constrained.solvers.black_box import AdaptiveSurrogates
 from gbm_constrained.solvers.cbpr import CBPR, AutoSolver
 
@@ -416,9 +416,11 @@ def _place_moved(parameters: dict[str, Any], solver: str) -> dict[str, Any]:
         parameters["guarantee"] = HighProbability(delta, fraction)
     elif parameters.get("guarantee") == "expected" and fraction != 0.2:
         parameters["guarantee"] = Expected(fraction)
-    search = {name: parameters.pop(name, None) for name in ("ensemble", "deterministic")}
-    search["oracle"] = parameters.pop("oracle", "plug_in")
-    if search != {"ensemble": None, "deterministic": None, "oracle": "plug_in"}:
+    if "oracle" not in parameters:  # Elsewhere, deterministic is LightGBM's own.
+        return parameters
+    search = {name: parameters.pop(name, None) for name in SEARCH_OPTIONS}
+    is_of_metric = any(parameters.get(name) is not None for name in ("maximize", "minimize"))
+    if is_of_metric and search != {name: getattr(Reduction, name) for name in SEARCH_OPTIONS}:
         asked: Any = parameters.get(solver, "auto")
         if isinstance(asked, str):
             parameters[solver] = Reduction(**{"name": asked, **search})

@@ -799,6 +799,11 @@ def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
             )
         place, given = MOVED.get(name, ("", ""))
         place = solver if place == "solver" else place
+        if name in SEARCH_OPTIONS and name not in (*own, *of_library) and "maximize" not in own:
+            raise TypeError(
+                f"{kind} has no parameter {name!r}, which is about metrics of the confusion "
+                f"matrix, as classifiers have them: leave it out."
+            )
         if place in own and name not in own and name not in of_library:
             raise TypeError(
                 f"{kind} has no parameter {name!r}, which has another place: give {place}={given}."

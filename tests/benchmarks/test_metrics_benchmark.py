@@ -73,7 +73,9 @@ def test_shared_boosters_decide_as_own_ones(metric):
     )
     data.make(maximize="h_mean").fit(X, y)  # Its boosters are kept.
     shared = data.make(maximize=metric).fit(X, y)
-    own = gc.ConstrainedLGBMClassifier(**data.LIGHTGBM, n_folds=data.N_FOLDS, maximize=metric)
+    own = gc.ConstrainedLGBMClassifier(
+        **data.LIGHTGBM, measure_on=gc.CrossFit(data.N_FOLDS), maximize=metric
+    )
     own.fit(X, y)
     np.testing.assert_array_equal(shared.decision_probabilities(X), own.decision_probabilities(X))
     assert shared.booster_.model_to_string() == own.booster_.model_to_string()

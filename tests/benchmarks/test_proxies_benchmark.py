@@ -70,7 +70,12 @@ def test_bounds_that_are_renewed_in_every_round_are_the_ramp():
     scores = []
     for solver in (benchmark.Bounds(proxy="ramp", renewed=1), ABPP(proxy="ramp")):
         clf = gc.ConstrainedXGBClassifier(
-            constraints=[RULE], solver=solver, n_estimators=15, max_depth=2, n_folds=2, n_jobs=1
+            constraints=[RULE],
+            solver=solver,
+            n_estimators=15,
+            max_depth=2,
+            measure_on=gc.CrossFit(2),
+            n_jobs=1,
         )
         clf.fit(X, y, sensitive_features={"g": group})
         assert clf.multipliers_.max() > 0

@@ -38,7 +38,6 @@ def test_a_fit_is_the_fit_of_python(library, run, adult_rows):
     more = {"enable_categorical": True} if library == "xgboost" else {"verbose": -1}
     clf = CLASSIFIERS[library](
         constraints=[gc.fpr() <= 0.08, gc.gap(gc.tpr(), by="sex") <= 0.2],
-        measure_on="crossfit",
         random_state=3,
         **TINY,
         **more,

@@ -40,7 +40,7 @@ from command_line import MODEL, write_rows
         ),
         (
             ["--param=solver=threshold", "--param=solver__proxy=ramp"],
-            "--param solver__proxy: options are of solver=auto, abpp or cbpr, got solver=thr",
+            "--param solver__proxy: options are of solver=auto, abpp or cbpr, or of a reduction",
         ),
         (["--param=solver__prox=ramp"], "solver=auto has no option solver__prox: use one of sol"),
         (["--param=solver__initial_multipliers=x"], "--param solver__initial_multipliers must h"),
@@ -48,7 +48,35 @@ from command_line import MODEL, write_rows
             ["--param=solver__proxy=slope"],
             "--param solver__proxy must be one of ['auto', 'logistic', 'sigmoid',",
         ),
-        (["--constraint=fpr <= 0.1", "--delta=2"], "delta must lie strictly between 0 and 1"),
+        (
+            ["--constraint=fpr <= 0.1", "--delta=2", "--guarantee=high_probability"],
+            "delta of HighProbability must lie strictly between 0 and 1, got 2",
+        ),
+        (["--delta=0.1"], "--delta: the option is of --guarantee high_probability, and it is n"),
+        (["--delta=0.1", "--guarantee=expected"], "high_probability, and got expected."),
+        (
+            ["--param=guarantee__delt=0.1", "--guarantee=high_probability"],
+            "--guarantee takes fraction of expected, delta of high_probability, fraction of hi",
+        ),
+        (
+            ["--measure-on=holdout"],
+            "--param measure_on__n_folds: the option is of --measure-on crossfit or forward, and ",
+        ),
+        (
+            ["--param=measure_on__fraction=0.1"],
+            "--param measure_on__fraction: --measure-on takes fraction of holdout, n_folds of cr",
+        ),
+        (["--param=n_folds=3"], "XGBoost has no parameter n_folds: give measure_on__n_folds=...."),
+        (["--param=oracle=refit"], "has no parameter oracle: give solver__oracle=...."),
+        (["--param=deterministic=True"], "parameter deterministic: give solver__deterministic"),
+        (
+            ["--param=solver__oracle=best", "--maximize=g_mean"],
+            "--param solver__oracle of Reduction must be one of",
+        ),
+        (
+            ["--param=solver__oracles=refit", "--param=solver=gda", "--maximize=g_mean"],
+            "solver=gda has no option solver__oracles: use one of solver__max_calls, ",
+        ),
         (["--test-fraction=1"], "--test-fraction must be at least 0 and below 1, got 1."),
         (["--test-fraction=0.0001"], "--test-fraction 0.0001 holds out 1 of 2000 rows, and both"),
         (["--test-fraction=0.9999"], "--test-fraction 0.9999 holds out 2000 of 2000 rows, and"),

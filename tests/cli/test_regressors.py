@@ -54,7 +54,6 @@ def test_a_fit_is_the_fit_of_python(library, run, table):
     rows, test = np.sort(rows), np.sort(test)
     model = REGRESSORS[library](
         constraints=gc.parse_constraints(RULES),
-        measure_on="crossfit",
         random_state=3,
         **TINY,
         **QUIET[library],
@@ -178,7 +177,7 @@ def test_a_guarantee_is_that_of_python(run, table):
     assert done.code == 0, done.err
     loaded = gc.ConstrainedLGBMRegressor()
     loaded.load_model(MODEL["lightgbm"])
-    assert loaded.get_params()["guarantee"] == "high_probability"
+    assert loaded.get_params()["guarantee__delta"] == 0.1
     assert loaded.feasibility_.level == 0.1
     assert loaded.feasibility_.p_value <= 0.1
     assert loaded.constraints == [gc.parse_constraint(rule)]

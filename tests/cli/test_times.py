@@ -36,7 +36,10 @@ def test_a_fit_over_time_is_that_of_python(library, run):
     train, later = np.sort(order[:480]), np.sort(order[480:])
     more = {} if library == "xgboost" else {"verbose": -1}
     model = CLASSIFIERS[library](
-        constraints=[gc.fnr() <= 0.3], measure_on="forward", random_state=0, **TINY, **more
+        constraints=[gc.fnr() <= 0.3],
+        random_state=0,
+        **{**TINY, "measure_on": gc.Forward(2)},
+        **more,
     )
     X, y, day = table[["x"]], table["y"], table["day"]
     model.fit(X.iloc[train], y[train], time=day[train])

@@ -60,7 +60,7 @@ def make(library, constraints, **options):
         return gc.ConstrainedLogisticRegression(
             constraints=constraints, n_iterations=20, **options
         )
-    options = {"n_estimators": 6, "n_jobs": 1, "n_folds": 2, **options}
+    options = {"n_estimators": 6, "n_jobs": 1, "measure_on": gc.CrossFit(2), **options}
     if library == "xgboost":
         return gc.ConstrainedXGBClassifier(constraints=constraints, **options)
     return gc.ConstrainedLGBMClassifier(constraints=constraints, verbose=-1, **options)

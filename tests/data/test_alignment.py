@@ -40,7 +40,7 @@ STARTS = {"xgboost": "base_margin", "lightgbm": "init_score"}
 def make(library, rules, **options):
     if library == "linear":
         return ConstrainedLogisticRegression(constraints=rules, n_iterations=20)
-    tiny = {"n_estimators": 4, "n_jobs": 1, "n_folds": 2, **options}
+    tiny = {"n_estimators": 4, "n_jobs": 1, "measure_on": gc.CrossFit(2), **options}
     if library == "xgboost":
         return gc.ConstrainedXGBClassifier(constraints=rules, **tiny)
     return gc.ConstrainedLGBMClassifier(constraints=rules, verbose=-1, **tiny)

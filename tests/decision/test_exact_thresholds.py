@@ -133,7 +133,8 @@ def test_a_certified_threshold_is_where_the_saved_model_tells_scores_apart(towar
 def test_behind_an_exact_threshold_errors_are_fewest(library, bound, table, conclusions):
     """A rule that moved the multipliers, and is certified with room: errors choose the rest."""
     X, y = table[0], table[1]["binary"]
-    model = certified(library, [gc.fnr() <= bound], table, delta=0.5, probabilities="calibrated")
+    options = {"guarantee": gc.HighProbability(0.5, 0.35), "probabilities": "calibrated"}
+    model = certified(library, [gc.fnr() <= bound], table, **options)
     fit, choice = conclusions[0].fit, conclusions[0].choice
     scores = fit.measured.boosters.held_margin(choice.rounds)
     labels = y[fit.data.training]

@@ -34,12 +34,13 @@ def test_rules_on_rows_that_are_all_set_aside(library, table):
     """One row of a rule is either trained on or kept for the certificate."""
     alone = np.arange(len(table[0])) == 0
     message = (
-        r"guarantee='high_probability' sets aside calibration_fraction=0\.95 of the rows, and "
+        r"guarantee='high_probability' sets aside fraction=0\.95 of the rows, and "
         r"without these error_rate\[mask of 1 rows\] <= 0\.5 is taken over no rows at all.*"
-        r"a smaller calibration_fraction"
+        r"a smaller fraction"
     )
+    guarantee = gc.HighProbability(fraction=0.95)
     with pytest.raises(ValueError, match=message):
-        certified(library, [gc.error_rate(on=alone) <= 0.5], table, calibration_fraction=0.95)
+        certified(library, [gc.error_rate(on=alone) <= 0.5], table, guarantee=guarantee)
     with pytest.raises(
         ValueError, match=r"^error_rate\[mask of 0 rows\] <= 0\.5 is taken over no"
     ):
@@ -58,7 +59,7 @@ def test_too_few_rows_are_refused_before_training(library, weighted, table, monk
     message = (
         rf"high_probability.*fnr <= 0\.01.*over ({n}|{n + 1}) of these rows and needs 299\."
         rf".*245 rows.*"
-        rf"calibration_fraction=0\.35.*{0.99**n:.2g}.*delta=0\.05"
+        rf"fraction=0\.35.*{0.99**n:.2g}.*delta=0\.05"
     )
     with pytest.raises(ValueError, match=message):
         certified(library, [gc.fnr() <= 0.01], table, **weight)
@@ -153,7 +154,7 @@ def test_rows_of_no_weight_refuse_no_certificate(library, table):
     weight = np.where(np.arange(y.size) % 3, 1.0, 0.0)
     rule, options = (
         [gc.fpr() <= 0.03],
-        {"guarantee": "high_probability", "calibration_fraction": 0.4},
+        {"guarantee": gc.HighProbability(fraction=0.4)},
     )
     model = make(library, rule, **options).fit(X, y, sample_weight=weight)
     assert model.constraint_report_["rows"][0] == "certification"
@@ -165,8 +166,10 @@ def test_a_class_that_certification_takes_whole(library, table):
     X, y = table[0], np.where(np.arange(700) == 5, 3, table[1]["several"])
     refused = []
     for seed in range(4):
-        model = make(library, [gc.class_error(0) <= 0.9], guarantee="expected", n_estimators=1)
-        model.set_params(calibration_fraction=0.8, random_state=seed)
+        model = make(
+            library, [gc.class_error(0) <= 0.9], guarantee=gc.Expected(0.8), n_estimators=1
+        )
+        model.set_params(random_state=seed)
         try:
             model.fit(X, y)
         except ValueError as error:
@@ -192,7 +195,7 @@ def test_rules_on_rows_none_of_which_is_set_aside(kind, table):
     ):
         message = re.escape(
             f"guarantee='{kind}' cannot be given for {rule}: of the {aside.size} rows that "
-            f"calibration_fraction=0.2 sets aside it is taken over {missing}. Give more rows or"
+            f"fraction=0.2 sets aside it is taken over {missing}. Give more rows or"
         )
         training = compile_constraints([gc.fpr() <= 0.9, rule], rows)[1]
         part = compile_constraints([gc.fpr() <= 0.9, rule], rows.take(aside), like=training)

@@ -92,7 +92,9 @@ def test_decisions_that_are_certified_as_they_are_stay(library, kind, rules, tab
 def test_several_rates_are_tested_together(library, table, conclusions):
     """The p-value is the largest of the binomial tails, by hand, and below delta."""
     X, y = table[0], table[1]["binary"]
-    model = certified(library, [gc.fnr() <= 0.4, gc.fpr() <= 0.6], table, delta=0.1)
+    model = certified(
+        library, [gc.fnr() <= 0.4, gc.fpr() <= 0.6], table, guarantee=gc.HighProbability(0.1, 0.35)
+    )
     fit, choice = conclusions[0].fit, conclusions[0].choice
     decisions, labels = model.predict(X[fit.data.certification]), y[fit.data.certification]
     tails = [
@@ -170,8 +172,7 @@ def test_a_guarantee_on_a_watched_evaluation_set(library, table, conclusions):
         library,
         [gc.fnr() <= 0.3],
         measure_on="holdout",
-        guarantee="high_probability",
-        calibration_fraction=0.35,
+        guarantee=gc.HighProbability(fraction=0.35),
     )
     model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
     fit = conclusions[0].fit
@@ -273,7 +274,7 @@ def test_neither_class_comes_first_where_decisions_are_certified(rule):
 def test_rows_of_further_data_sets_are_certified_as_well(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     rules = [gc.fpr() <= 0.5, gc.selection_rate(on=gc.dataset("more")) <= 0.7]
-    options = {"guarantee": "high_probability", "calibration_fraction": 0.35}
+    options = {"guarantee": gc.HighProbability(fraction=0.35)}
     model = make(library, rules, **options).fit(X, y, datasets={"more": X[:200] + 0.1})
     fit = conclusions[0].fit
     own = fit.data.certification[fit.data.certification >= y.size] - y.size

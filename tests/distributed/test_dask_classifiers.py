@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import gbm_constrained
-from gbm_constrained import MissedConstraintsWarning, fpr, gap
+from gbm_constrained import CrossFit, MissedConstraintsWarning, fpr, gap
 from gbm_constrained.dask import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 from gbm_constrained.distributed.ranks import Plan, Shard, train_rank
 from gbm_constrained.exceptions import MachineError
@@ -147,11 +147,11 @@ def test_a_fitted_classifier_is_one_of_one_machine(fitted, cls, tmp_path):
 
 @BOTH
 def test_parameters_are_those_of_one_machine(cls):
-    model = make(cls, n_folds=7)
-    local = make(getattr(gbm_constrained, cls.__name__), n_folds=7)
+    model = make(cls, measure_on=CrossFit(7))
+    local = make(getattr(gbm_constrained, cls.__name__), measure_on=CrossFit(7))
     assert model.get_params() == local.get_params()
     assert clone(model).get_params() == model.get_params()
-    assert model.set_params(n_folds=3).n_folds == 3
+    assert model.set_params(measure_on__n_folds=3).measure_on.n_folds == 3
 
 
 @BOTH
@@ -371,8 +371,10 @@ def test_tables_in_memory_are_not_trained_on(client):
 
 
 def test_bad_parameters_are_named_with_the_rank_that_found_them(client):
-    with pytest.raises(MachineError, match=r"^rank \d of 2 .*ValueError: n_folds must be"):
-        fit(make(ConstrainedXGBClassifier, measure_on="crossfit", n_folds=1))
+    with pytest.raises(
+        MachineError, match=r"^rank \d of 2 .*ValueError: n_folds of CrossFit must be"
+    ):
+        fit(make(ConstrainedXGBClassifier, measure_on=CrossFit(1)))
 
 
 @pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csc_matrix])

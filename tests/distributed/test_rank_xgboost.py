@@ -190,7 +190,7 @@ REFUSED = {
     "columns": ({"data_split_mode": "col"}, "data_split_mode"),
     "update": ({"process_type": "update"}, "process_type"),
     "ergodic": ({"iterate": "ergodic"}, "iterate='ergodic'"),
-    "splitter": ({"cv": KFold(3)}, "cv="),
+    "splitter": ({"measure_on": KFold(3)}, "measure_on=KFold"),
     "forward": ({"measure_on": "forward", "fit": {"time": np.arange(N // 2)}}, "forward"),
     "groups": ({"group_thresholds": True}, "group_thresholds"),
     "amounts": ({"constraints": [gc.fnr(weight="sex") <= 0.1]}, "machine"),

@@ -9,10 +9,17 @@ from helpers import BOTH, CLASSIFIERS, PARENTS, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.cli.main import ALL_MET, main
+from gbm_constrained.solvers import Reduction
 
 SMALL = {
-    "xgboost": {"n_estimators": 6, "max_depth": 3, "n_jobs": 1, "n_folds": 3},
-    "lightgbm": {"n_estimators": 6, "num_leaves": 6, "n_jobs": 1, "verbose": -1, "n_folds": 3},
+    "xgboost": {"n_estimators": 6, "max_depth": 3, "n_jobs": 1, "measure_on": gc.CrossFit(3)},
+    "lightgbm": {
+        "n_estimators": 6,
+        "num_leaves": 6,
+        "n_jobs": 1,
+        "verbose": -1,
+        "measure_on": gc.CrossFit(3),
+    },
 }
 REVIEW = 0.4  # Price of each alarm; a missed row costs its amount.
 MISSED = gc.cost([[0, 0], [1, 0]], weight="amount")
@@ -50,7 +57,7 @@ def returned(model):
 def test_amounts_of_one_are_rows(library, oracle):
     X, y, table = draw()
     matrix = [[0, 1], [4, 0.5]]
-    options = {"oracle": oracle, "random_state": 0}
+    options = {"solver": Reduction(oracle=oracle), "random_state": 0}
     ones = make(library, minimize=gc.cost(matrix, weight="one"), **options)
     ones.fit(X, y, sensitive_features=table)
     rows = make(library, minimize=gc.cost(matrix), **options).fit(X, y)
@@ -66,7 +73,7 @@ def test_amounts_of_one_are_rows(library, oracle):
 def test_reports_scores_and_audits_are_in_the_unit_of_the_amounts(library, oracle):
     X, y, table = draw(seed=3)
     X = X.assign(amount=table["amount"])
-    model = make(library, minimize=COST, oracle=oracle, random_state=0).fit(X, y)
+    model = make(library, minimize=COST, solver=Reduction(oracle=oracle), random_state=0).fit(X, y)
     X_new, y_new, new = draw(3000, seed=1)
     X_new = X_new.assign(amount=new["amount"])
     assert returned(model)["train"] == pytest.approx(cost_of(model, X, y, table["amount"]))
@@ -91,13 +98,15 @@ def test_reports_scores_and_audits_are_in_the_unit_of_the_amounts(library, oracl
 @pytest.mark.parametrize("oracle", ["plug_in", "refit"])
 def test_rows_weigh_what_their_errors_cost(library, oracle):
     X, y, table = draw()
-    model = make(library, minimize=COST, oracle=oracle).fit(X, y, sensitive_features=table)
+    model = make(library, minimize=COST, solver=Reduction(oracle=oracle)).fit(
+        X, y, sensitive_features=table
+    )
     amount = table["amount"].to_numpy()
     lost = np.where(y == 1, np.maximum(amount - REVIEW, 0.0), REVIEW)
     lost = np.maximum(lost, 0.01 * lost[y == 1].mean() * (y == 1))
     mean = amount[y == 1].mean() - REVIEW if oracle == "refit" else REVIEW
     lost[y == 1] *= mean / lost[y == 1].mean()
-    own = {k: v for k, v in SMALL[library].items() if k != "n_folds"}
+    own = {k: v for k, v in SMALL[library].items() if k != "measure_on"}
     plain = PARENTS[library](**own).fit(X, y, sample_weight=lost / lost.mean())
     shift = margins_of(model, X) - margins_of(plain, X)
     np.testing.assert_allclose(shift, np.full(len(X), shift[0]), atol=1e-4)
@@ -110,7 +119,9 @@ def test_the_currency_changes_no_decision():
         amounts = pd.DataFrame({"amount": table["amount"] * unit})
         price = REVIEW * unit
         objective = MISSED + gc.cost([[0, price], [0, price]])
-        model = make("xgboost", minimize=objective, oracle="refit", random_state=0)
+        model = make(
+            "xgboost", minimize=objective, solver=Reduction(oracle="refit"), random_state=0
+        )
         found.append(model.fit(X, y, sensitive_features=amounts))
     for unit, model in zip((1e-7, 1e7), found[1:], strict=True):
         np.testing.assert_array_equal(model.predict(X), found[0].predict(X))
@@ -127,7 +138,7 @@ def test_constraints_join_those_of_amounts_and_of_groups_among_them(library):
         gc.fnr(weight="amount") <= 0.6,
         gc.gap(gc.fnr(), by="group") <= 0.1,
     ]
-    model = make(library, minimize=COST, constraints=rules, deterministic=True)
+    model = make(library, minimize=COST, constraints=rules, solver=Reduction(deterministic=True))
     model.fit(X, y, sensitive_features=table)
     report = model.constraint_report_
     alarm, amount = model.predict(X) == 1, table["amount"].to_numpy()
@@ -143,7 +154,7 @@ def test_several_classes_and_gains():
     X, y, table = draw()
     three = y + (X["a"] > 1.5).to_numpy() * y
     gains = gc.cost([[1, 0, 0], [-1, 2, 0], [-4, 1, 3]], weight="amount")
-    model = make("lightgbm", maximize=gains, oracle="refit")
+    model = make("lightgbm", maximize=gains, solver=Reduction(oracle="refit"))
     model.fit(X, three, sensitive_features=table)
     gain = np.array([[1, 0, 0], [-1, 2, 0], [-4, 1, 3]])[three, model.predict(X)]
     expected = (table["amount"] * gain).mean()
@@ -158,7 +169,9 @@ def test_the_linear_model_minimises_costs_of_an_array():
     objective = objective + gc.cost([[0, REVIEW], [0, REVIEW]])
     costs = []
     for oracle in ("plug_in", "refit"):
-        model = gc.ConstrainedLogisticRegression(minimize=objective, oracle=oracle).fit(X, y)
+        model = gc.ConstrainedLogisticRegression(
+            minimize=objective, constraint_solver=Reduction(oracle=oracle)
+        ).fit(X, y)
         costs.append(cost_of(model, X, y, table["amount"]))
         assert returned(model)["train"] == pytest.approx(costs[-1], abs=1e-12)
     plain = gc.ConstrainedLogisticRegression().fit(X, y)
@@ -172,7 +185,7 @@ def test_evaluation_sets_files_curves_and_checkpoints(tmp_path):
     X = X.assign(amount=table["amount"])
     X_new, y_new, new = draw(700, seed=2)
     X_new = X_new.assign(amount=new["amount"])
-    model = make("xgboost", minimize=COST, oracle="refit", random_state=0)
+    model = make("xgboost", minimize=COST, solver=Reduction(oracle="refit"), random_state=0)
     model.fit(X, y, eval_set=[(X_new, y_new)], verbose=False)
     last = model.metric_report_.iloc[-1]
     assert last["held_out"] == pytest.approx(cost_of(model, X_new, y_new, new["amount"]))
@@ -181,10 +194,10 @@ def test_evaluation_sets_files_curves_and_checkpoints(tmp_path):
     loaded.load_model(tmp_path / "model.json")
     assert loaded.minimize == COST
     np.testing.assert_array_equal(loaded.predict(X_new), model.predict(X_new))
-    again = make("xgboost", minimize=COST, oracle="refit", random_state=0)
+    again = make("xgboost", minimize=COST, solver=Reduction(oracle="refit"), random_state=0)
     again.fit(X, y, checkpoint=tmp_path / "fit")
     np.testing.assert_array_equal(again.predict(X_new), model.predict(X_new))
-    model.set_params(constraints=[gc.selection_rate() <= 0.2], oracle="plug_in")
+    model.set_params(constraints=[gc.selection_rate() <= 0.2], solver=Reduction(oracle="plug_in"))
     curve = gc.tradeoff_curve(model, X, y, bounds=[0.2, 0.05])
     assert curve["bound"].tolist() == [0.2, 0.05]
     with pytest.raises(ValueError, match="amounts of 1 of 900 rows are negative"):

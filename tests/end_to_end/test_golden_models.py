@@ -120,7 +120,7 @@ TWO = {
     "g-mean as a bound": {"constraints": [metrics.g_mean() >= 0.75]},
     "group thresholds": {"constraints": list(TPR), "group_thresholds": True},
     "forward": {"constraints": [gc.fnr() <= 0.2], "measure_on": "forward", "time": True},
-    "splitter": {"constraints": list(GAP), "cv": KFold(3)},
+    "splitter": {"constraints": list(GAP), "measure_on": KFold(3)},
     "priorities": {
         "constraints": [
             (gc.fnr() <= 0.1).with_priority(1), (gc.fpr() <= 0.02).with_priority(2),
@@ -132,13 +132,15 @@ TWO = {
     "metric": {"maximize": metrics.g_mean()},
     "metric under constraints": {"maximize": metrics.g_mean(), "constraints": list(TPR)},
     "F-measure": {"maximize": metrics.f_beta(2.0), "measure_on": "holdout"},
-    "refitted oracle": {"maximize": metrics.g_mean(), "oracle": "refit"},
+    "refitted oracle": {"maximize": metrics.g_mean(), "solver": Reduction(oracle="refit")},
     "oracle in training": {
-        "maximize": metrics.h_mean(), "oracle": "in_training", "constraints": list(TPR),
+        "maximize": metrics.h_mean(), "constraints": list(TPR),
+        "solver": Reduction(oracle="in_training"),
     },
-    "folds of a metric": {"maximize": metrics.q_mean(), "ensemble": "folds"},
+    "folds of a metric": {"maximize": metrics.q_mean(), "solver": Reduction(ensemble="folds")},
     "randomised metric": {
-        "maximize": metrics.g_mean(), "constraints": list(TPR), "deterministic": False,
+        "maximize": metrics.g_mean(), "constraints": list(TPR),
+        "solver": Reduction(deterministic=False),
     },
     "Frank-Wolfe": {
         "maximize": metrics.q_mean(), "constraints": list(TPR),

@@ -56,7 +56,12 @@ def fit(tmp_path_factory):
     def fitted(library, name, is_coded=False):
         X, X_test, y, _ = rows_of(name, is_coded)
         _, _, rule = DATA[name]
-        options = {"n_estimators": ROUNDS, "n_jobs": 1, "n_folds": 3, **OPTIONS[library]}
+        options = {
+            "n_estimators": ROUNDS,
+            "n_jobs": 1,
+            "measure_on": gc.CrossFit(3),
+            **OPTIONS[library],
+        }
         model = CLASSIFIERS[library](constraints=rule, group_thresholds=True, **options)
         file = tmp_path_factory.mktemp(name) / f"model.{SUFFIXES[library]}"
         model.fit(X, y).save_model(file)

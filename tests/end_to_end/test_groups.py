@@ -11,6 +11,8 @@ from scipy import sparse
 from gbm_constrained import (
     ConstrainedLGBMClassifier,
     ConstrainedLogisticRegression,
+    Expected,
+    HighProbability,
     fpr,
 )
 from gbm_constrained.constraints.rates import each, error_rate, gap, selection_rate, tpr
@@ -119,7 +121,7 @@ def test_rows_of_data_sets_have_groups_from_columns_of_the_features_only(booster
     assert model.group_report_.rows.tolist() == sizes
 
 
-@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+@pytest.mark.parametrize("guarantee", [Expected, HighProbability])
 @pytest.mark.parametrize(
     "rule",
     [
@@ -131,7 +133,7 @@ def test_rows_of_data_sets_have_groups_where_some_are_set_aside(rule, guarantee)
     X, y, sex = problem()
     frame = pd.DataFrame(X, columns=list("abc")).assign(sex=(sex == "F").astype(int))
     model = ConstrainedLGBMClassifier(
-        constraints=[rule], guarantee=guarantee, calibration_fraction=0.5,
+        constraints=[rule], guarantee=guarantee(fraction=0.5),
         n_estimators=5, n_jobs=1, num_leaves=7, verbose=-1,
     ).fit(frame, y, datasets={"mon": frame[:300]})  # fmt: skip
     assert model.constraint_report_.rows.tolist() == ["certification"]

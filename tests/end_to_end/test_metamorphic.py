@@ -27,6 +27,7 @@ from sklearn.model_selection import PredefinedSplit
 import gbm_constrained as gc
 import gbm_constrained.lightgbm
 import gbm_constrained.xgboost
+from gbm_constrained.solvers import Reduction
 
 REGRESSORS = {"xgboost": gc.ConstrainedXGBRegressor, "lightgbm": gc.ConstrainedLGBMRegressor}
 PARENT_REGRESSORS = {"xgboost": xgb.XGBRegressor, "lightgbm": lgb.LGBMRegressor}
@@ -359,17 +360,17 @@ def fit(case: Case, rows: Rows, unseen: Rows, more: tuple[str, ...] = (), **opti
     given = fit_arguments(case, rows, unseen)
     options |= {"constraints": parse([*case.texts(), *more])}
     if case.measure == "folds":
-        options |= {"cv": PredefinedSplit(rows.fold)}
+        options |= {"measure_on": PredefinedSplit(rows.fold)}
     else:
-        named = {"set": "holdout", "random": "crossfit"}
-        options |= {"measure_on": named.get(case.measure, case.measure), "n_folds": 2}
+        named = {"set": "holdout", "random": gc.CrossFit(2), "forward": gc.Forward(2)}
+        options |= {"measure_on": named.get(case.measure, case.measure)}
     if case.measure == "forward":
         given |= {"time": rows.time}
     given |= {"sensitive_features": rows.S}
     given |= {"sensitive_features_eval_set": [unseen.S]} if case.measure == "set" else {}
     options |= {"solver": case.solver} if case.solver != "auto" else {}
     options |= {
-        "metric": {"maximize": case.objective, "deterministic": True},
+        "metric": {"maximize": case.objective, "solver": Reduction(deterministic=True)},
         "calibration": {"probabilities": "calibrated"},
         "thresholds": {"group_thresholds": True},
         "shifts": {"group_shifts": True},

@@ -10,6 +10,7 @@ from helpers import BOTH, CLASSIFIERS
 import gbm_constrained as gc
 from gbm_constrained import dataset
 from gbm_constrained.metrics import g_mean, h_mean
+from gbm_constrained.solvers import Reduction
 
 N, M = 1200, 600
 RNG = np.random.default_rng(0)
@@ -29,8 +30,14 @@ NEW, NEW_Y = draw(4000)
 NEW_OTHER, NEW_OTHER_Y = draw(4000, 1.0)
 LIMITED = gc.selection_rate(on=dataset("later")) <= 0.4
 OPTIONS = {
-    "xgboost": {"max_depth": 3, "n_jobs": 1, "n_estimators": 20, "n_folds": 3},
-    "lightgbm": {"num_leaves": 7, "verbose": -1, "n_jobs": 1, "n_estimators": 20, "n_folds": 3},
+    "xgboost": {"max_depth": 3, "n_jobs": 1, "n_estimators": 20, "measure_on": gc.CrossFit(3)},
+    "lightgbm": {
+        "num_leaves": 7,
+        "verbose": -1,
+        "n_jobs": 1,
+        "n_estimators": 20,
+        "measure_on": gc.CrossFit(3),
+    },
     "linear": {},
 }
 MAKE = {**CLASSIFIERS, "linear": gc.ConstrainedLogisticRegression}
@@ -114,7 +121,9 @@ def test_probabilities_are_those_of_the_training_rows(library):
 @BOTH
 def test_files_merged_boosters_and_weights(library, tmp_path):
     weight = RNG.uniform(0.5, 2.0, size=N)
-    model = make(library, maximize=g_mean(), constraints=[LIMITED], ensemble="folds")
+    model = make(
+        library, maximize=g_mean(), constraints=[LIMITED], solver=Reduction(ensemble="folds")
+    )
     model.fit(X, Y, sample_weight=weight, datasets={"later": OTHER})
     assert model.metric_report_["held_out"].notna().all()
     path = tmp_path / {"xgboost": "model.json", "lightgbm": "model.txt"}[library]

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from grouped_fits import fitted, problem
 
-from gbm_constrained import audit, fnr, fpr
+from gbm_constrained import Holdout, audit, fnr, fpr
 from gbm_constrained.constraints.comparisons import overall
 from gbm_constrained.constraints.rates import each, gap, ratio, selection_rate, tpr
 from gbm_constrained.constraints.selectors import dataset
@@ -161,7 +161,7 @@ def test_multipliers_are_not_moved_by_groups_that_training_rows_lack(booster):
     ):
         fitted_beside(rule, held, booster, measure_on="holdout")
     with pytest.warns(UserWarning, match=NEW_GROUPS):
-        fitted_beside(rule, held, booster, measure_on="holdout", holdout_fraction=0.3)
+        fitted_beside(rule, held, booster, measure_on=Holdout(0.3))
 
 
 @pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])

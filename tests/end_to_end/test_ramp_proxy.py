@@ -12,7 +12,8 @@ from gbm_constrained.linear_model import ConstrainedLogisticRegression
 from gbm_constrained.solvers import ABPP
 
 ROUNDS = {
-    "n_estimators": 50, "learning_rate": 0.2, "n_folds": 3, "random_state": 0, "n_jobs": 1,
+    "n_estimators": 50, "learning_rate": 0.2, "measure_on": gc.CrossFit(3),
+    "random_state": 0, "n_jobs": 1,
 }  # fmt: skip
 
 

@@ -86,7 +86,7 @@ CASES = {  # parameters, and arguments of fit
     "several classes": (
         {"constraints": [gc.class_error(2) <= 0.1]}, {"y": np.digitize(SCORE, [-0.8, 0.6])}
     ),
-    "holdout": ({"measure_on": "holdout", "holdout_fraction": 0.3}, {"sample_weight": WEIGHT}),
+    "holdout": ({"measure_on": gc.Holdout(0.3)}, {"sample_weight": WEIGHT}),
     "threshold": ({"solver": "threshold"}, {}),
     "certified": ({"guarantee": "high_probability", "constraints": [gc.fpr() <= 0.3]}, {}),
     "in the mean": ({"guarantee": "expected"}, {}),
@@ -119,7 +119,7 @@ CASES = {  # parameters, and arguments of fit
 def make(library, case):
     """Make the classifier and the arguments of ``fit`` of a case."""
     options, given = CASES[case]
-    small = {"max_depth": 3, "n_jobs": 1, "n_folds": FOLDS, "learning_rate": 0.2}
+    small = {"max_depth": 3, "n_jobs": 1, "measure_on": gc.CrossFit(FOLDS), "learning_rate": 0.2}
     small |= {"n_estimators": ROUNDS, "constraints": [gc.fnr() <= 0.1], **OWN[library]["small"]}
     if library == "lightgbm":
         small |= {"subsample_freq": 1}

@@ -102,7 +102,7 @@ class Case:
 
 
 RANDOM = np.random.default_rng(7).integers(0, 2, 2500)
-HIGH = {"guarantee": "high_probability", "calibration_fraction": 0.5}
+HIGH = {"guarantee": gc.HighProbability(fraction=0.5)}
 PARITY = gc.gap(gc.selection_rate(), by="g") <= 0.02
 UPPER, LOWER = gc.selection_rate() <= 0.1, gc.selection_rate() >= 0.3
 MASK = np.arange(2500) < 1250
@@ -213,7 +213,7 @@ CASES = {
         options={"n_estimators": 60},
     ),
     "certified": Case(
-        noisy, [gc.fpr() <= 0.3], "met", options={**HIGH, "calibration_fraction": 0.3},
+        noisy, [gc.fpr() <= 0.3], "met", options={"guarantee": gc.HighProbability(fraction=0.3)},
     ),
     "precision that can be reached": Case(
         noisy, [gc.precision() >= 0.7], "met", library="xgboost",

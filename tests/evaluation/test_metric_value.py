@@ -127,7 +127,9 @@ def test_metrics_that_are_none_are_refused(asked, error, words):
 def test_rows_without_a_class_are_named_and_no_rule_that_nobody_wrote():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(90, 2)), np.repeat([0, 1, 2], 30)
-    model = gc.ConstrainedXGBClassifier(n_estimators=2, maximize="g_mean", n_folds=2).fit(X, y)
+    model = gc.ConstrainedXGBClassifier(
+        n_estimators=2, maximize="g_mean", measure_on=gc.CrossFit(2)
+    ).fit(X, y)
     X, y = X[:60], y[:60]
     message = r"g_mean has no value .* class 2\. Give rows of every class, \[0, 1, 2\]"
     for measure in (

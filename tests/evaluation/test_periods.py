@@ -172,7 +172,7 @@ def test_a_fit_over_time_reports_each_held_out_period(library):
     problem, time = make_problem(900), np.arange(900) // 10
     model = fit(
         library, [gc.mean_loss("squared") <= 4.0], problem,
-        given={"time": time}, measure_on="forward", n_folds=2, n_estimators=15,
+        given={"time": time}, measure_on=gc.Forward(2), n_estimators=15,
     )  # fmt: skip
     periods = model.period_report_
     assert periods["period"].tolist() == [1, 2]

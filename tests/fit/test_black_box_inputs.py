@@ -11,7 +11,7 @@ from helpers import CLASSIFIERS
 import gbm_constrained as gc
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 from gbm_constrained.metrics import BlackBox, g_mean, surrogate
-from gbm_constrained.solvers import ABPP, AdaptiveSurrogates
+from gbm_constrained.solvers import ABPP, AdaptiveSurrogates, Reduction
 
 TRAINING, VALIDATION = draw(0, 400), draw(1, 450)
 X, Y, GROUP = TRAINING
@@ -120,12 +120,11 @@ def test_rows_and_arguments(library, given, message):
         ),
         ({"guarantee": "expected"}, "guarantee='expected' has no meaning for BlackBox"),
         ({"probabilities": "calibrated"}, "probabilities='calibrated' has no meaning"),
-        ({"ensemble": "folds"}, "ensemble='folds' has no meaning"),
-        ({"oracle": "refit"}, "oracle='refit' has no meaning"),
-        ({"deterministic": False}, "deterministic=False has no meaning"),
+        ({"solver": Reduction(oracle="refit")}, "solver must be 'auto', or AdaptiveSurrogates"),
+        ({"measure_on": gc.CrossFit(3)}, r"measure_on=CrossFit\(n_folds=3\) has no meaning"),
         ({"iterate": "best"}, "iterate='best' has no meaning"),
         ({"positive": 0}, "positive=0, and scores of BlackBox.* are those of 1"),
-        ({"holdout_fraction": 1.5}, "holdout_fraction"),
+        ({"measure_on": gc.Holdout(1.5)}, "fraction of Holdout"),
         ({"maximize": g_mean()}, "cannot both be given"),
         (
             {"minimize": None, "maximize": BlackBox(g_mean_loss)},
@@ -196,4 +195,4 @@ def test_sensitive_features_of_a_function_are_asked_for_where_they_are_given():
     with pytest.raises(ValueError, match=r"give them in validation=\(X, y, sensitive_features\)"):
         model.fit(X, Y, sensitive_features=GROUP, validation=(V, LABELS))
     with pytest.raises(ValueError, match=r"give them as sensitive_features=\.\.\."):
-        model.set_params(holdout_fraction=0.6).fit(X, Y)
+        model.set_params(measure_on=gc.Holdout(0.6)).fit(X, Y)

@@ -34,7 +34,12 @@ def path(tmp_path):
 def make(library):
     """Make a classifier and the arguments of its ``fit``."""
     constraints = [gc.gap(gc.fpr(), by="g") <= 0.1, gc.fnr() <= 0.2]
-    options = {"constraints": constraints, "n_estimators": 6, "max_depth": 3, "n_folds": 2}
+    options = {
+        "constraints": constraints,
+        "n_estimators": 6,
+        "max_depth": 3,
+        "measure_on": gc.CrossFit(2),
+    }
     options |= {"verbosity": 0} if library == "xgboost" else {"verbose": -1}
     arguments = {"X": X, "y": Y, "sensitive_features": GROUP, **quiet(library)}
     return CLASSIFIERS[library](n_jobs=1, **options), arguments
@@ -192,7 +197,7 @@ CHANGES = {
     "sensitive_features": {"sensitive_features": GROUP.iloc[::-1].reset_index(drop=True)},
     "eval_set": {"eval_set": [(X[:50], Y[:50])]},
     "learning_rate": 0.21,
-    "n_folds": 3,
+    "measure_on": gc.CrossFit(3),
     "n_jobs": 2,
     "random_state": 1,
     "solver": ABPP(tau=0.5),

@@ -26,7 +26,7 @@ def draw(n=1500):
 
 
 def fit(library, constraint, **options):
-    options = {"n_estimators": 15, "n_folds": 2, **OPTIONS[library], **options}
+    options = {"n_estimators": 15, "measure_on": gc.CrossFit(2), **OPTIONS[library], **options}
     return CLASSIFIERS[library](constraints=[constraint], **options).fit(*draw())
 
 

@@ -66,7 +66,7 @@ def test_an_evaluation_set_that_is_not_watched_is_evidence(library, table):
     for options in (
         {},
         {"measure_on": "train"},
-        {"measure_on": "holdout", "holdout_fraction": 0.3},
+        {"measure_on": gc.Holdout(0.3)},
     ):
         model = make(library, [gc.fnr() <= 0.1], **options).fit(X[200:], y[200:], **given)
         assert model.constraint_report_["rows"].tolist() == ["eval_set[0]"]
@@ -102,7 +102,7 @@ def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, ta
 @BOTH
 def test_holdout_fraction_splits_in_spite_of_an_evaluation_set(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
-    model = make(library, [gc.fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.3)
+    model = make(library, [gc.fnr() <= 0.1], measure_on=gc.Holdout(0.3))
     model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
     (fold,) = conclusions[0].fit.measured.boosters.folds
     assert fold.held.size == 120

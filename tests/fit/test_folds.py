@@ -9,7 +9,6 @@ from measured_fits import draw_table, make
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.fit.cross_fit import resolve_measurement
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import MIN_ROWS_FOR_HOLDOUT, LibrarySettings
@@ -25,7 +24,7 @@ def test_fewer_rows_than_folds(library, conclusions):
     """Each row is a fold then."""
     X = np.arange(12.0).reshape(6, 2)
     y = np.array([0, 1, 0, 1, 1, 0])
-    make(library, [gc.fnr() <= 0.5], n_folds=10, n_estimators=2).fit(X, y)
+    make(library, [gc.fnr() <= 0.5], measure_on=gc.CrossFit(10), n_estimators=2).fit(X, y)
     assert [fold.held.size for fold in conclusions[0].fit.measured.boosters.folds] == [1] * 6
 
 
@@ -83,12 +82,11 @@ def test_holdout_is_chosen_where_every_rate_has_many_rows(sizes, constraints, wh
     options = SolverOptions.of(gc.ConstrainedXGBClassifier(constraints=constraints))
     X = np.zeros((y.size, 1))
     arguments = FitArguments(X, y, sensitive_features={"s": s})
-    run = ConstrainedFit(options, arguments, LibrarySettings(0.1, 1)).run
-    for has_evaluation_set in (False, True):
-        found = resolve_measurement(run, is_divisible=True, has_evaluation_set=has_evaluation_set)
-        assert found == where
-    found = resolve_measurement(run, is_divisible=False, has_evaluation_set=True)
-    assert found == "train"
+    fit = ConstrainedFit(options, arguments, LibrarySettings(0.1, 1))
+    for is_divisible, expected in ((True, where), (False, "train")):
+        for evaluation_sets in ([], [fit.data]):
+            fit.is_divisible, fit.evaluation_sets = is_divisible, evaluation_sets
+            assert fit.resolve_measurement() == expected
 
 
 @BOTH
@@ -106,7 +104,7 @@ def test_many_rows_of_each_rate_grow_one_booster_more(library, conclusions, grow
 @BOTH
 def test_the_share_held_out_is_stratified(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
-    model = make(library, [gc.fnr() <= 0.1], measure_on="holdout", holdout_fraction=0.4)
+    model = make(library, [gc.fnr() <= 0.1], measure_on=gc.Holdout(0.4))
     model.fit(X, y)
     held = conclusions[0].fit.measured.boosters.folds[0].held
     assert abs(held.size - 0.4 * 600) <= 1
@@ -148,9 +146,9 @@ def test_continued_training_is_measured_on_training_rows(library, table, conclus
 def test_the_share_held_out_is_that_of_whole_groups(share, size, table, conclusions):
     X, y = table[0], table[1]["binary"]
     groups = np.arange(y.size) // size
-    make(
-        "lightgbm", [gc.fnr() <= 0.3], measure_on="holdout", holdout_fraction=share, n_estimators=2
-    ).fit(X, y, groups=groups)
+    make("lightgbm", [gc.fnr() <= 0.3], measure_on=gc.Holdout(share), n_estimators=2).fit(
+        X, y, groups=groups
+    )
     (fold,) = conclusions[0].fit.measured.boosters.folds
     assert abs(fold.held.size / y.size - share) < 0.02
     assert abs(y[fold.held].mean() - y.mean()) < 0.05
@@ -160,10 +158,8 @@ def test_the_share_held_out_is_that_of_whole_groups(share, size, table, conclusi
 @pytest.mark.parametrize("share", [1e-4, 0.9999])
 def test_a_part_without_rows_is_refused(share, table):
     X, y = table[0], table[1]["binary"]
-    model = make("lightgbm", [gc.fnr() <= 0.3], measure_on="holdout", holdout_fraction=share)
-    with pytest.raises(
-        ValueError, match=rf"holdout_fraction={share} of n_samples={y.size} leaves none"
-    ):
+    model = make("lightgbm", [gc.fnr() <= 0.3], measure_on=gc.Holdout(share))
+    with pytest.raises(ValueError, match=rf"fraction={share}\) of n_samples={y.size} leaves none"):
         model.fit(X, y)
 
 
@@ -184,7 +180,7 @@ def test_rows_of_datasets_make_up_for_no_training_rows(library):
     with pytest.raises(ValueError, match=r"groups has 1 different values.*4 parts"):
         clf.fit(X, y, groups=np.zeros(90), datasets={"more": X[:20]})
     weight = np.where(np.arange(90) < 2, 1.0, 0.0)
-    clf.set_params(measure_on="holdout", holdout_fraction=0.95)
+    clf.set_params(measure_on=gc.Holdout(0.95))
     with pytest.raises(ValueError, match="only 2 of 90 rows have weight"):
         clf.fit(X, y, sample_weight=weight, datasets={"more": X[:20]})
 
@@ -211,7 +207,7 @@ def test_rows_that_belong_to_no_group_are_refused(missing):
 
 
 @BOTH
-@pytest.mark.parametrize("options", [{"n_folds": 4}, {"measure_on": "holdout"}])
+@pytest.mark.parametrize("options", [{"measure_on": gc.CrossFit(4)}, {"measure_on": "holdout"}])
 def test_parts_without_weight_are_refused_by_name(library, options):
     """A booster of a fold would have nothing to learn, or to be measured by."""
     rng = np.random.default_rng(0)

@@ -16,6 +16,7 @@ from gbm_constrained.data.splits import Fold
 from gbm_constrained.fit.cross_fit import _find_compared
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import FitProblem, LibrarySettings
+from gbm_constrained.solvers import Reduction
 
 RULES = [gc.fpr() <= 0.1]
 
@@ -40,7 +41,7 @@ def test_own_folds_given_as_pairs_make_the_same_model(library, rows):
     parts = problem.data.split(np.arange(y.size), problem.cells, 0.25, 4)
     pairs = [(np.setdiff1d(np.arange(y.size), part), part) for part in parts]
     own = make(library, RULES, measure_on="crossfit", random_state=None).fit(X, y)
-    given = make(library, RULES, cv=pairs, random_state=None).fit(X, y)
+    given = make(library, RULES, measure_on=pairs, random_state=None).fit(X, y)
     np.testing.assert_array_equal(own.predict_proba(X), given.predict_proba(X))
     pd.testing.assert_frame_equal(own.constraint_report_, given.constraint_report_)
 
@@ -50,8 +51,8 @@ def test_windows_by_time_are_those_of_the_splitter_of_rows_in_order(library, row
     """A bound that never binds leaves the decisions to the boosters, whatever periods weigh."""
     X, y = rows
     rules = [gc.fpr() <= 0.9]
-    by_splitter = make(library, rules, cv=TimeSeriesSplit(3)).fit(X, y)
-    by_time = make(library, rules, measure_on="forward", n_folds=3).fit(X, y, time=np.arange(600))
+    by_splitter = make(library, rules, measure_on=TimeSeriesSplit(3)).fit(X, y)
+    by_time = make(library, rules, measure_on=gc.Forward(3)).fit(X, y, time=np.arange(600))
     np.testing.assert_array_equal(by_splitter.predict_proba(X), by_time.predict_proba(X))
     assert by_time.constraint_report_["rows"].tolist() == ["later periods"]
     assert by_splitter.constraint_report_["rows"].tolist() == ["out of fold of TimeSeriesSplit"]
@@ -73,7 +74,7 @@ def test_windows_by_time_are_those_of_the_splitter_of_rows_in_order(library, row
     ("rule", "objective"),
     [
         (gc.fnr() <= 0.15, {}),
-        (gc.fnr() <= 0.15, {"maximize": "g_mean", "deterministic": True}),
+        (gc.fnr() <= 0.15, {"maximize": "g_mean", "solver": Reduction(deterministic=True)}),
         (gc.log_loss() <= 0.2, {}),
     ],
 )
@@ -82,7 +83,7 @@ def test_a_report_is_the_mean_of_its_periods(library, rule, objective):
     rng = np.random.default_rng(0)
     X, month = rng.normal(size=(900, 2)), np.arange(900) // 180
     y = (X[:, 0] + month * (X[:, 1] - 0.3) / 3 + rng.normal(size=900) > 0.7).astype(int)
-    model = make(library, [rule], measure_on="forward", n_folds=4, **objective)
+    model = make(library, [rule], measure_on=gc.Forward(4), **objective)
     model.fit(X, y, time=month)
     report = model.period_report_.iloc[:4]
     held_out = np.average(report["value"], weights=report["rows"] * [1, 2, 4, 8])
@@ -101,9 +102,7 @@ def test_a_column_of_x_is_the_time(library, rows):
 def test_rows_of_a_guarantee_are_the_latest(rows):
     X, y = rows
     time = np.random.default_rng(1).permutation(600)
-    problem = bind(
-        X, y, time, measure_on="forward", guarantee="high_probability", calibration_fraction=0.25
-    )
+    problem = bind(X, y, time, measure_on="forward", guarantee=gc.HighProbability(fraction=0.25))
     assert set(time[problem.data.certification]) == set(range(450, 600))
     for fold in problem.data.given_folds.folds:
         times = time[problem.data.training]
@@ -112,7 +111,7 @@ def test_rows_of_a_guarantee_are_the_latest(rows):
 
 def test_rows_of_a_guarantee_are_in_no_fold_of_a_splitter(rows):
     X, y = rows
-    problem = bind(X, y, guarantee="expected", cv=KFold(3))
+    problem = bind(X, y, guarantee="expected", measure_on=KFold(3))
     data = problem.data
     assert data.given_folds.held.size == data.training.size == 600 - data.certification.size
     for i, fold in enumerate(data.given_folds.folds):
@@ -125,8 +124,8 @@ def test_a_metric_is_optimised_on_given_folds(library, rows):
     X, y = rows
     pairs = list(TimeSeriesSplit(3).split(X))
     options = {"maximize": "g_mean", "random_state": 0}
-    given = make(library, [], cv=TimeSeriesSplit(3), **options).fit(X, y)
-    as_pairs = make(library, [], cv=pairs, **options).fit(X, y)
+    given = make(library, [], measure_on=TimeSeriesSplit(3), **options).fit(X, y)
+    as_pairs = make(library, [], measure_on=pairs, **options).fit(X, y)
     pd.testing.assert_frame_equal(
         given.metric_report_.drop(columns="rows"), as_pairs.metric_report_.drop(columns="rows")
     )
@@ -135,8 +134,8 @@ def test_a_metric_is_optimised_on_given_folds(library, rows):
 @BOTH
 def test_the_rules_of_a_metric_are_measured_on_periods_by_their_weights(library, rows):
     X, y = rows
-    options = {"maximize": "accuracy", "oracle": "plug_in"}
-    model = make(library, [], measure_on="forward", n_folds=3, **options)
+    options = {"maximize": "accuracy", "solver": Reduction(oracle="plug_in")}
+    model = make(library, [], measure_on=gc.Forward(3), **options)
     table = model.fit(X, y, time=np.arange(600)).metric_report_
     values = [
         make(library, []).fit(X[:end], y[:end]).score(X[end : end + 150], y[end : end + 150])
@@ -151,9 +150,9 @@ def test_the_rules_of_a_metric_are_measured_on_periods_by_their_weights(library,
 def test_groups_of_fit_are_those_of_the_splitter(library, rows):
     X, y = rows
     groups = np.arange(600) // 6
-    by_splitter = make(library, RULES, cv=GroupKFold(3)).fit(X, y, groups=groups)
+    by_splitter = make(library, RULES, measure_on=GroupKFold(3)).fit(X, y, groups=groups)
     pairs = list(GroupKFold(3).split(X, y, groups))
-    by_pairs = make(library, RULES, cv=pairs).fit(X, y)
+    by_pairs = make(library, RULES, measure_on=pairs).fit(X, y)
     np.testing.assert_array_equal(by_splitter.predict_proba(X), by_pairs.predict_proba(X))
 
 
@@ -169,8 +168,8 @@ def test_rates_are_compared_on_the_same_rows_where_some_are_never_held_out():
 @BOTH
 def test_parameters_are_cloned_and_a_checkpoint_knows_the_folds(library, rows, tmp_path):
     X, y = rows
-    model = make(library, RULES, cv=ShuffleSplit(1, test_size=0.3))
-    assert clone(model).cv.test_size == 0.3
+    model = make(library, RULES, measure_on=ShuffleSplit(1, test_size=0.3))
+    assert clone(model).measure_on.test_size == 0.3
 
     def stop(state):
         if state.phase == "training":
@@ -185,29 +184,28 @@ def test_parameters_are_cloned_and_a_checkpoint_knows_the_folds(library, rows, t
 
 TIME = {"time": np.arange(600)}
 CASES = {
-    "a number": ({"cv": 5}, {}, TypeError, "got 5: .* n_folds="),
-    "holdout": ({"cv": KFold(3), "measure_on": "holdout"}, {}, ValueError, "leave one of them"),
+    "a number": ({"measure_on": 5}, {}, TypeError, r"such as CrossFit\(n_folds=3\), .* got 5"),
     "no time": ({"measure_on": "forward"}, {}, ValueError, "give fit time="),
     "time alone": ({}, TIME, ValueError, "use measure_on='forward'"),
     "few times": (
         {"measure_on": "forward"}, {"time": np.arange(600) % 3}, ValueError,
-        "time has 3 different values.* n_folds=4",
+        r"time has 3 different values.*Forward\(n_folds=4\) asks",
     ),
     "groups": (
         {"measure_on": "forward"}, {**TIME, "groups": np.arange(600) // 2}, ValueError,
         "leave groups out",
     ),
     "data sets": (
-        {"cv": KFold(3)}, {"datasets": {"more": np.zeros((5, 4))}}, ValueError,
+        {"measure_on": KFold(3)}, {"datasets": {"more": np.zeros((5, 4))}}, ValueError,
         "divides the training rows",
     ),
     "a class": (
-        {"cv": [(np.arange(300), np.arange(300, 600))]}, {"sorted": True}, ValueError,
+        {"measure_on": [(np.arange(300), np.arange(300, 600))]}, {"sorted": True}, ValueError,
         "trains on no row of class 1",
     ),
     "a group": (
         {
-            "cv": [(np.arange(300), np.arange(300, 600))],
+            "measure_on": [(np.arange(300), np.arange(300, 600))],
             "constraints": [gc.gap(gc.fpr(), by="g") <= 0.1],
         },
         {"sensitive_features": {"g": np.arange(600) < 200}},
@@ -215,7 +213,7 @@ CASES = {
         "holds out no row that a rate of gap",
     ),
     "black box": (
-        {"cv": KFold(3), "constraints": [],
+        {"measure_on": KFold(3), "constraints": [],
          "minimize": gc.metrics.BlackBox(lambda y, scores: 0.5)},
         {}, ValueError, "has no meaning",
     ),

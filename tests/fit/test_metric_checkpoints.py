@@ -12,6 +12,7 @@ from metric_fits import FOLDS, GROUP, X, Y, bytes_of, make, rounds_of
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import g_mean, h_mean, metric
+from gbm_constrained.solvers import Reduction
 
 
 def assert_same(one, other):
@@ -31,17 +32,23 @@ IN_GROUPS = {"constraints": [gc.gap(gc.recall(1), by="g") <= 0.1]}
 CASES = {  # parameters, and boosters that are trained on parts or all of the rows
     "shift": ({"maximize": g_mean()}, FOLDS + 1),
     "mixture": ({"maximize": gc.recall(2), "constraints": [gc.selection_rate(2) <= 0.2],
-                 "deterministic": False}, FOLDS + 1),
+                 "solver": Reduction(deterministic=False)}, FOLDS + 1),
     "groups": ({"maximize": "g_mean", "solver": "columns", **IN_GROUPS}, 2 * FOLDS + 2),
-    "merged": ({"maximize": g_mean(), "ensemble": "folds"}, FOLDS),
-    "merged groups": ({"maximize": g_mean(), "ensemble": "folds", **IN_GROUPS}, 2 * FOLDS),
-    "refit": ({"maximize": g_mean(), "oracle": "refit"}, 2 * FOLDS + 1),
-    "in stages": ({"maximize": g_mean(), "oracle": "in_training"}, STAGES * (FOLDS + 1)),
-    "groups in stages": ({"maximize": g_mean(), "oracle": "in_training", **IN_GROUPS},
-                         2 * STAGES * (FOLDS + 1)),
-    "merged stages": ({"maximize": g_mean(), "oracle": "in_training", "ensemble": "folds"},
-                      STAGES * FOLDS),
-    "auto": ({"minimize": gc.error_rate(), "oracle": "auto"}, (1 + STAGES) * FOLDS + 1),
+    "merged": ({"maximize": g_mean(), "solver": Reduction(ensemble="folds")}, FOLDS),
+    "merged groups": ({"maximize": g_mean(), "solver": Reduction(ensemble="folds"), **IN_GROUPS},
+                      2 * FOLDS),
+    "refit": ({"maximize": g_mean(), "solver": Reduction(oracle="refit")}, 2 * FOLDS + 1),
+    "in stages": ({"maximize": g_mean(), "solver": Reduction(oracle="in_training")},
+                  STAGES * (FOLDS + 1)),
+    "groups in stages": (
+        {"maximize": g_mean(), "solver": Reduction(oracle="in_training"), **IN_GROUPS},
+        2 * STAGES * (FOLDS + 1)),
+    "merged stages": (
+        {"maximize": g_mean(), "solver": Reduction(oracle="in_training", ensemble="folds")},
+        STAGES * FOLDS,
+    ),
+    "auto": ({"minimize": gc.error_rate(), "solver": Reduction(oracle="auto")},
+             (1 + STAGES) * FOLDS + 1),
     "of ones own": ({"maximize": metric(lambda C: C[2, 2] - C[0, 2], kind="linear")}, FOLDS + 1),
     "one model": ({"maximize": g_mean(), "measure_on": "train"}, 2),
     "without gradients": ({"constraints": [gc.class_error(2) <= 0.2]}, FOLDS + 1),
@@ -122,7 +129,12 @@ def test_merged_boosters_stop_early_alike(library, tmp_path, trainings):
     """A restored booster has the rounds up to its best one."""
     path = tmp_path / "run.checkpoint"
     name = {"xgboost": "early_stopping_rounds", "lightgbm": "early_stopping_round"}[library]
-    options = {"maximize": g_mean(), "ensemble": "folds", name: 2, "n_estimators": 30}
+    options = {
+        "maximize": g_mean(),
+        "solver": Reduction(ensemble="folds"),
+        name: 2,
+        "n_estimators": 30,
+    }
     options |= {"learning_rate": 0.9}
     given = {"eval_set": [(X[:200], Y[300:500])], **quiet(library)}
     whole = make(library, **options).fit(X, Y, **given)

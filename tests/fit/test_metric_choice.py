@@ -89,7 +89,7 @@ def test_a_model_of_all_rows_that_decides_otherwise_keeps_no_promise(library):
     joint = rng.dirichlet(np.full(3, 0.7), 6) * rng.dirichlet(np.full(6, 3.0))[:, None]
     drawn = rng.choice(18, 600, p=joint.ravel() / joint.sum())
     atom, y = drawn // 3, drawn % 3
-    model = make(library, n_estimators=20, n_folds=5, maximize=min_recall())
+    model = make(library, n_estimators=20, measure_on=gc.CrossFit(5), maximize=min_recall())
     model.fit(np.eye(6)[atom], y, **quiet(library))
     report = model.metric_report_
     returned = report[report["is_returned"]].iloc[0]

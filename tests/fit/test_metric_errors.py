@@ -11,6 +11,7 @@ from helpers import BOTH, CLASSIFIERS
 import gbm_constrained as gc
 from gbm_constrained.metrics import BlackBox, cost, f1_micro, g_mean, h_mean, metric, min_recall
 from gbm_constrained.presets import Coverage, Quantification
+from gbm_constrained.solvers import Reduction
 
 OPTIONS = {
     "xgboost": {"max_depth": 2, "n_jobs": 1},
@@ -19,7 +20,9 @@ OPTIONS = {
 
 
 def make(library, **options):
-    return CLASSIFIERS[library](**{"n_estimators": 3, "n_folds": 2, **OPTIONS[library], **options})
+    return CLASSIFIERS[library](
+        **{"n_estimators": 3, "measure_on": gc.CrossFit(2), **OPTIONS[library], **options}
+    )
 
 
 def draw(n=240):
@@ -89,7 +92,7 @@ CASES = {
     "solver of losses": ({"maximize": g_mean(), "solver": "abpp"}, ValueError,
                          "solver must be one of"),
     "solver without metric": ({"solver": "columns"}, ValueError, "give maximize= or minimize="),
-    "deterministic": ({"maximize": "g_mean", "deterministic": 3}, ValueError,
+    "deterministic": ({"maximize": "g_mean", "solver": Reduction(deterministic=3)}, ValueError,
                       "deterministic must be None, True or False, got 3"),
     "ratio without a value": ({"maximize": gc.precision(1)}, ValueError,
                               "denominator of the ratio is 0.0 for a decision rule"),
@@ -119,7 +122,7 @@ def test_a_bad_objective_is_refused_before_training(library, case, without_train
 def test_a_class_that_a_booster_would_not_know_is_refused(library, measure_on, without_training):
     X, y = draw()
     y[0] = 3
-    words = "n_folds=2 holds out the only row of class 3.*: give more rows"
+    words = r"CrossFit\(n_folds=2\) holds out the only row of class 3.*: give more rows"
     if measure_on == "holdout":
         words = "g_mean has no value on the rows held out|holds out the only row of class 3"
     with pytest.raises(ValueError, match=f"(?s){words}"):
@@ -178,7 +181,7 @@ def test_a_single_row_of_a_group_and_a_class_has_no_probability_where_it_was_not
 def test_probabilities_of_a_mixture_stay_those_of_the_booster(library):
     X, y = draw(360)
     options = {"maximize": "min_recall", "constraints": [Coverage(within=0.03)]}
-    model = make(library, **options, deterministic=False).fit(X, y)
+    model = make(library, **options, solver=Reduction(deterministic=False)).fit(X, y)
     plain = make(library).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), plain.predict_proba(X), rtol=1e-6)
     assert len(model.mixture_) > 1

@@ -15,6 +15,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import Outcome
 from gbm_constrained.fit.metric_report import _find_conflict
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.solvers import Reduction
 from gbm_constrained.statistics.counts import CellCounts
 
 
@@ -28,7 +29,7 @@ def test_constraints_that_a_constant_decision_meets_can_be_met(library, determin
     model = CLASSIFIERS[library](
         maximize="g_mean",
         constraints=constraints,
-        deterministic=deterministic,
+        solver=Reduction(deterministic=deterministic),
         n_estimators=20,
         n_jobs=1,
         **({"verbose": -1} if library == "lightgbm" else {}),

@@ -17,6 +17,7 @@ from metric_fits import FOLDS, ROUNDS, X, Y, bytes_of, make, rounds_of
 import gbm_constrained as gc
 from gbm_constrained.metrics import f1_macro, f_beta, g_mean
 from gbm_constrained.presets import Coverage
+from gbm_constrained.solvers import Reduction
 
 COVERAGE = [Coverage(within=0.01)]
 
@@ -194,13 +195,13 @@ def test_one_round_is_trained_whatever_the_limit(library, limited):
 @BOTH
 @pytest.mark.parametrize("oracle", ["refit", "auto"])
 def test_no_boosters_are_grown_anew_without_time(library, oracle, limited):
-    options = {"maximize": g_mean(), "oracle": oracle}
+    options = {"maximize": g_mean(), "solver": Reduction(oracle=oracle)}
     model = limited(library, make(library, **options), 40.0)
     assert rounds_of(model) == ROUNDS
     assert set(model.metric_report_["oracle"]) == {"plug_in"}
     assert model.stopping_message_ == (
         "time_limit=40 left no time to grow boosters at the costs of the metric: the decisions "
-        "are those of oracle='plug_in'."
+        "are those of Reduction(oracle='plug_in')."
     )
     assert len(model.said) == 1
     with_time = limited(library, make(library, **options), 400.0)
@@ -218,7 +219,7 @@ def test_boosters_in_stages_have_the_rounds_that_there_is_time_for(
     As above, all boosters and the search take 5.4 seconds a round: 90 % of 64 seconds are for
     10.67 rounds, and those of 15 seconds for 2.5, which do not even end the first stage.
     """
-    options = {"maximize": g_mean(), "oracle": "in_training", "n_estimators": 20}
+    options = {"maximize": g_mean(), "solver": Reduction(oracle="in_training"), "n_estimators": 20}
     options["learning_rate"] = 0.4
     model = limited(library, make(library, **options), limit)
     assert rounds_of(model) == rounds
@@ -233,11 +234,13 @@ def test_boosters_in_stages_have_the_rounds_that_there_is_time_for(
 @BOTH
 def test_a_callback_sees_no_search_of_a_stage(library):
     states = []
-    model = make(library, maximize=g_mean(), oracle="in_training")
+    model = make(library, maximize=g_mean(), solver=Reduction(oracle="in_training"))
     model.fit(X, Y, constraint_callbacks=[states.append], **quiet(library))
     counted = [state.rows for state in states]
     assert counted == sorted(counted, reverse=True)  # First by probabilities, then by labels.
-    silent = make(library, maximize=g_mean(), oracle="in_training").fit(X, Y, **quiet(library))
+    silent = make(library, maximize=g_mean(), solver=Reduction(oracle="in_training")).fit(
+        X, Y, **quiet(library)
+    )
     assert bytes_of(silent) == bytes_of(model)
 
 

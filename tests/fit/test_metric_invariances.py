@@ -159,7 +159,13 @@ def test_boosters_decide_alike(library, metric):
     """Names of classes, an idle constraint and weights of one change no tree."""
     X, y, _ = draw()
     names = np.array(["a", "b", "c"])
-    own = {"n_estimators": 8, "n_jobs": 1, "maximize": metric, "random_state": 0, "n_folds": 3}
+    own = {
+        "n_estimators": 8,
+        "n_jobs": 1,
+        "maximize": metric,
+        "random_state": 0,
+        "measure_on": gc.CrossFit(3),
+    }
     own |= {"verbose": -1} if library == "lightgbm" else {"max_depth": 3}
     make = CLASSIFIERS[library]
     first = make(**own).fit(X, y)

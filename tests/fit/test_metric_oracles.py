@@ -18,6 +18,7 @@ from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import cost, g_mean, h_mean
 from gbm_constrained.problem.compiler import Coefficients, JointCells
 from gbm_constrained.reductions.plug_in import CostSensitive, PlugIn, move_weights, weigh_cells
+from gbm_constrained.solvers import Reduction
 
 OPTIONS = {
     "xgboost": {"max_depth": 2, "n_estimators": 12, "n_jobs": 1},
@@ -113,7 +114,7 @@ def test_weights_move_by_their_geometric_mean():
 def test_refit_is_the_parents_with_the_weights_and_decides_by_the_rules(data, library):
     X, y, _ = data
     # Of fixed costs, a refit has the weights of these.
-    model = _make(library, minimize=cost(COSTS), oracle="refit").fit(X, y)
+    model = _make(library, minimize=cost(COSTS), solver=Reduction(oracle="refit")).fit(X, y)
     report = model.metric_report_
     assert set(report["oracle"]) == {"refit", "plug_in"}
     assert list(report.loc[report["is_returned"], "oracle"]) == ["refit"]
@@ -127,8 +128,8 @@ def test_refit_is_the_parents_with_the_weights_and_decides_by_the_rules(data, li
 
 def test_auto_takes_the_plug_in_where_nothing_is_better(data):
     X, y, _ = data
-    auto = _make("lightgbm", maximize=h_mean(), oracle="auto").fit(X, y)
-    plug_in = _make("lightgbm", maximize=h_mean(), oracle="plug_in").fit(X, y)
+    auto = _make("lightgbm", maximize=h_mean(), solver=Reduction(oracle="auto")).fit(X, y)
+    plug_in = _make("lightgbm", maximize=h_mean(), solver=Reduction(oracle="plug_in")).fit(X, y)
     report = auto.metric_report_
     assert set(report["oracle"]) == {"plug_in", "in_training"}
     assert list(report.loc[report["is_returned"], "oracle"]) == ["plug_in"]
@@ -205,7 +206,9 @@ def test_auto_tries_no_other_on_many_rows():
 def test_weights_of_groups_are_those_of_joint_cells(data):
     X, y, group = data
     rules = [gc.gap(gc.tpr(), by="g") <= 0.03]
-    model = _make("lightgbm", maximize=g_mean(), constraints=rules, oracle="refit")
+    model = _make(
+        "lightgbm", maximize=g_mean(), constraints=rules, solver=Reduction(oracle="refit")
+    )
     model.fit(X, y > 0, sensitive_features={"g": group})
     weights = model._rules["cell_scores"]["cell_factors"]
     assert weights.shape == (4,)
@@ -222,8 +225,8 @@ def test_weights_of_groups_are_those_of_joint_cells(data):
 
 def test_unknown_oracle(data):
     X, y, _ = data
-    with pytest.raises(ValueError, match=r"oracle must be one of .*'best'"):
-        _make("lightgbm", maximize=h_mean(), oracle="best").fit(X, y)
+    with pytest.raises(ValueError, match=r"oracle of Reduction must be one of .*'best'"):
+        _make("lightgbm", maximize=h_mean(), solver=Reduction(oracle="best")).fit(X, y)
 
 
 # -- with what else decides the model ------------------------------------------------------------
@@ -234,8 +237,14 @@ def test_merged_boosters_of_the_folds_have_the_weights(data, library):
     """Groups of rows that stay together are the folds, so that their boosters are known."""
     X, y, _ = data
     groups = np.arange(len(y)) % 3
-    options = {"minimize": cost(COSTS), "n_folds": 3, "probabilities": "calibrated"}
-    model = _make(library, **options, ensemble="folds", oracle="refit").fit(X, y, groups=groups)
+    options = {
+        "minimize": cost(COSTS),
+        "measure_on": gc.CrossFit(3),
+        "probabilities": "calibrated",
+    }
+    model = _make(library, **options, solver=Reduction(oracle="refit", ensemble="folds")).fit(
+        X, y, groups=groups
+    )
     factor = np.array([1.0, 3.0, 9.0])[y]
     factor *= len(y) / factor.sum()
     alone = [
@@ -252,7 +261,9 @@ def test_merged_boosters_of_the_folds_have_the_weights(data, library):
 )
 def test_weighted_scores_that_are_no_log_odds_are_calibrated(data, library, own):
     X, y, _ = data
-    model = _make(library, **own, minimize=cost(COSTS), oracle="refit", random_state=0).fit(X, y)
+    model = _make(
+        library, **own, minimize=cost(COSTS), solver=Reduction(oracle="refit"), random_state=0
+    ).fit(X, y)
     report = model.metric_report_
     assert list(report.loc[report["is_returned"], "oracle"]) == ["refit"]
     assert -model.score(X, y) == pytest.approx(report["train"].max(), abs=1e-9)
@@ -264,6 +275,6 @@ def test_weighted_scores_that_are_no_log_odds_are_calibrated(data, library, own)
 
 def test_constraints_without_a_metric_take_the_plug_in(data):
     X, y, _ = data
-    model = _make("lightgbm", boosting_type="dart", oracle="refit", random_state=0)
+    model = _make("lightgbm", boosting_type="dart", random_state=0)
     model.set_params(constraints=[gc.fnr(2) <= 0.2]).fit(X, y)
     assert set(model.metric_report_["oracle"]) == {"plug_in"}

@@ -10,13 +10,14 @@ from sklearn.metrics import recall_score
 import gbm_constrained as gc
 from gbm_constrained.lightgbm import train as train_lightgbm
 from gbm_constrained.plotting import plot_periods
+from gbm_constrained.solvers import Reduction
 from gbm_constrained.xgboost import train as train_xgboost
 
 KINDS = {
     "xgboost": (gc.ConstrainedXGBClassifier, {"n_estimators": 8, "n_jobs": 1}),
     "lightgbm": (gc.ConstrainedLGBMClassifier, {"n_estimators": 8, "n_jobs": 1, "verbose": -1}),
 }
-FORWARD = {"measure_on": "forward", "n_folds": 3, "random_state": 0}
+FORWARD = {"measure_on": gc.Forward(3), "random_state": 0}
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
@@ -31,7 +32,8 @@ def draw(n=800):
 def test_a_metric_and_its_constraints_have_a_value_in_each_period(library):
     kind, more = KINDS[library]
     X, y, time = draw()
-    model = kind(maximize="g_mean", constraints=[gc.fpr() <= 0.3], deterministic=True, **FORWARD,
+    model = kind(maximize="g_mean", constraints=[gc.fpr() <= 0.3],
+                 solver=Reduction(deterministic=True), **FORWARD,
                  **more).fit(X, y, time=time)  # fmt: skip
     found = model.period_report_
     assert found["constraint"].tolist() == ["fpr <= 0.3"] * 3 + ["g_mean"] * 3
@@ -52,8 +54,8 @@ def test_the_value_of_a_period_is_that_of_boosters_of_the_periods_before():
     """Boosters of one period each, grown by hand, at the threshold that the fit has chosen."""
     X, y, time = draw()
     kind, more = KINDS["lightgbm"]
-    model = kind(minimize=gc.fnr() + gc.fpr(), deterministic=True, oracle="plug_in", **FORWARD,
-                 **more).fit(X, y, time=time)  # fmt: skip
+    model = kind(minimize=gc.fnr() + gc.fpr(), solver=Reduction(deterministic=True),
+                 **FORWARD, **more).fit(X, y, time=time)  # fmt: skip
     for k, value in enumerate(model.period_report_["value"], start=1):
         past, now = time < 200 * k, (time >= 200 * k) & (time < 200 * (k + 1))
         plain = lgb.LGBMClassifier(random_state=0, **more).fit(X[past], y[past])
@@ -66,17 +68,17 @@ def test_the_value_of_a_period_is_that_of_boosters_of_the_periods_before():
 def test_random_folds_have_no_periods():
     X, y, time = draw(400)
     kind, more = KINDS["xgboost"]
-    model = kind(maximize="g_mean", n_folds=2, **more).fit(X, y)
+    model = kind(maximize="g_mean", measure_on=gc.CrossFit(2), **more).fit(X, y)
     assert not hasattr(model, "period_report_")
     with pytest.raises(ValueError, match="time= orders the rows of measure_on='forward'"):
-        kind(maximize="g_mean", n_folds=2, **more).fit(X, y, time=time)
+        kind(maximize="g_mean", measure_on=gc.CrossFit(2), **more).fit(X, y, time=time)
 
 
 def test_native_functions_take_times():
     X, y, time = draw()
     rules = [gc.fnr() <= 0.3]
     dtrain = xgb.DMatrix(X, label=y)
-    options = {"measure_on": "forward", "n_folds": 3}
+    options = {"measure_on": gc.Forward(3)}
     masks = []
 
     def make_matrix(part):
@@ -110,7 +112,7 @@ def test_doubts_about_windows_are_about_time():
     X = rng.normal(size=(n, 2))
     y = (np.where(period == 1, X[:, 1], X[:, 0]) + 0.3 * rng.normal(size=n) > 0).astype(int)
     kind, more = KINDS["lightgbm"]
-    model = kind(constraints=[gc.fnr() <= 0.3], measure_on="forward", n_folds=2, **more)
+    model = kind(constraints=[gc.fnr() <= 0.3], measure_on=gc.Forward(2), **more)
     model.fit(X, y, time=period)
     assert model.feasibility_.unsteady
     assert "period_report_ shows whether the values move with time" in str(model.feasibility_)

@@ -9,6 +9,7 @@ import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, PARENTS, fit_linear, margins_of, quiet
 from sklearn.base import clone
 
+from gbm_constrained import CrossFit
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import folds_of
 from gbm_constrained.decision.rules import calibrate_scores
@@ -19,6 +20,7 @@ from gbm_constrained.fit.native_models import NativeGrowth
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import cost, h_mean
+from gbm_constrained.solvers import Reduction
 
 OPTIONS = {
     "xgboost": {"max_depth": 2, "n_estimators": 12, "n_jobs": 1},
@@ -39,7 +41,7 @@ def data():
 
 
 def _make(library, **options):
-    options = {"oracle": "in_training", **options}
+    options = {"solver": Reduction(oracle="in_training"), **options}
     return CLASSIFIERS[library](**{**OPTIONS[library], **options})
 
 
@@ -180,7 +182,11 @@ def test_same_seed_same_model(data, library):
 def test_merged_boosters_of_the_folds_are_grown_along_the_path(data, library):
     X, y, _ = data
     groups = np.arange(len(y)) % 3
-    options = {"n_folds": 3, "probabilities": "calibrated", "ensemble": "folds"}
+    options = {
+        "measure_on": CrossFit(3),
+        "probabilities": "calibrated",
+        "solver": Reduction(oracle="in_training", ensemble="folds"),
+    }
     model = _make(library, minimize=cost(COSTS), **options).fit(X, y, groups=groups)
     path = _path_to([1.0, 3.0, 9.0], y)
     alone = []
@@ -228,5 +234,8 @@ def test_what_stages_do_not_allow_is_named(data, library, options, arguments, na
 def test_a_linear_model_has_no_stages(data):
     X, y, _ = data
     with pytest.raises(ValueError, match="a linear model, which has no rounds, does not allow"):
-        fit_linear(X, y, maximize=h_mean(), oracle="in_training")
-    assert fit_linear(X, y, maximize=h_mean(), oracle="auto").score(X, y) > 0.5
+        fit_linear(X, y, maximize=h_mean(), constraint_solver=Reduction(oracle="in_training"))
+    assert (
+        fit_linear(X, y, maximize=h_mean(), constraint_solver=Reduction(oracle="auto")).score(X, y)
+        > 0.5
+    )

@@ -24,7 +24,7 @@ def fit(library, rules, *, X=None, y=None, g=None, **given):
     """Fit three rounds on drawn rows, or on others."""
     drawn = draw()
     X, y, g = (own if own is not None else of for own, of in zip((X, y, g), drawn, strict=True))
-    model = make(library, rules, n_estimators=3, n_folds=2)
+    model = make(library, rules, n_estimators=3, measure_on=gc.CrossFit(2))
     return model.fit(X, y, sensitive_features={"g": g}, **given)
 
 

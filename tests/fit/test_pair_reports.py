@@ -50,7 +50,7 @@ class Scores:
 def test_values_and_intervals_of_an_evaluation_set_are_those_of_an_audit(library, rows):
     X, y, X_held, y_held = rows
     rules = [GAP, gc.gap(gc.cross_auc(), by="g") <= 0.1, gc.auc() >= 0.6, gc.fpr() <= 0.2]
-    model = make(library, rules, n_folds=2)
+    model = make(library, rules, measure_on=gc.CrossFit(2))
     model.fit(X, y, eval_set=[(X_held, y_held)], **quiet(library))
     report, of = model.constraint_report_, gc.audit(Scores(model), X_held, y_held, rules)
     np.testing.assert_allclose(report["held_out"], of.frame["value"], rtol=0, atol=1e-9)
@@ -69,7 +69,7 @@ def test_values_and_intervals_of_an_evaluation_set_are_those_of_an_audit(library
 @BOTH
 def test_values_out_of_fold_have_intervals_and_verdicts_count_their_rows(library, rows):
     X, y, *_ = rows
-    model = make(library, [GAP, gc.auc() >= 0.99], n_folds=2)
+    model = make(library, [GAP, gc.auc() >= 0.99], measure_on=gc.CrossFit(2))
     with pytest.warns(gc.MissedConstraintsWarning, match=r"auc >= 0.99: 0\.\d+ \(0\.\d+ to 0\."):
         model.fit(X, y)
     report = model.constraint_report_
@@ -96,14 +96,16 @@ def test_few_rows_of_one_side_are_named(rows):
     rare = np.r_[np.flatnonzero(y == 1)[:14], np.flatnonzero(y == 0)]
     rule = gc.auc() >= 0.8
     with pytest.warns(gc.FragileConstraintsWarning, match=r"auc >= 0.8: 14 rows"):
-        model = make("xgboost", [rule], n_folds=2, n_estimators=3).fit(X.iloc[rare], y[rare])
+        model = make("xgboost", [rule], measure_on=gc.CrossFit(2), n_estimators=3).fit(
+            X.iloc[rare], y[rare]
+        )
     assert model.constraint_report_["verdict"].tolist() == ["cannot be told"]
 
 
 @BOTH
 def test_a_certificate_of_pair_rates_leaves_the_scores_as_they_are(library, rows):
     X, y, *_ = rows
-    asked = {"guarantee": "high_probability", "calibration_fraction": 0.4, "n_folds": 2}
+    asked = {"guarantee": gc.HighProbability(fraction=0.4), "measure_on": gc.CrossFit(2)}
     alone = make(library, [gc.auc() >= 0.7], **asked).fit(X, y)
     assert alone.shift_.tolist() == [0.0]
     assert alone.feasibility_.p_value <= alone.feasibility_.level == 0.05
@@ -117,7 +119,7 @@ def test_a_certificate_of_pair_rates_leaves_the_scores_as_they_are(library, rows
 @BOTH
 def test_beside_pair_rates_the_threshold_is_moved_for_other_rates(library, rows):
     X, y, *_ = rows
-    asked = {"guarantee": "high_probability", "calibration_fraction": 0.5, "n_folds": 2}
+    asked = {"guarantee": gc.HighProbability(fraction=0.5), "measure_on": gc.CrossFit(2)}
     rules = [gc.auc() >= 0.7, gc.fpr() <= 0.08]
     model = make(library, rules, **asked).fit(X, y)
     assert model.shift_[0] != 0.0
@@ -127,7 +129,7 @@ def test_beside_pair_rates_the_threshold_is_moved_for_other_rates(library, rows)
 
 def test_what_the_rows_do_not_certify_is_said(rows):
     X, y, *_ = rows
-    asked = {"guarantee": "high_probability", "calibration_fraction": 0.5, "n_folds": 2}
+    asked = {"guarantee": gc.HighProbability(fraction=0.5), "measure_on": gc.CrossFit(2)}
     with pytest.warns(gc.InfeasibleConstraintsWarning, match="Not certified: auc >= 0.85"):
         model = make("xgboost", [gc.auc() >= 0.85], **asked).fit(X, y)
     assert model.shift_.tolist() == [0.0]
@@ -168,7 +170,7 @@ def test_saved_models_report_and_rank_as_before(library, rows, tmp_path):
         gc.auc(negatives={"g": 1}) - gc.auc(positives={"g": 1}) <= 0.1,
         gc.gap(gc.mean_rank(on=gc.label(1)), by="g", reference=gc.overall) <= 0.1,
     ]
-    model = make(library, rules, n_folds=2).fit(X, y)
+    model = make(library, rules, measure_on=gc.CrossFit(2)).fit(X, y)
     loaded = save_and_load(model, tmp_path)
     assert_same_model(loaded, model, X_held)
     assert list(loaded.constraints) == rules
@@ -196,7 +198,7 @@ def test_saved_linear_models_rank_as_before(rows):
 def test_pair_rates_are_searched_over(library, rows):
     X, y, *_ = rows
     search = GridSearchCV(
-        make(library, None, n_folds=2, n_estimators=3),
+        make(library, None, measure_on=gc.CrossFit(2), n_estimators=3),
         {"constraints": [[GAP], [gc.auc() >= 0.5]]},
         scoring="roc_auc",
         cv=2,
@@ -214,7 +216,9 @@ def test_fits_that_are_interrupted_at_random_rounds_are_resumed(library, rows, t
     binding = gc.auc(on={"g": 1}) - gc.auc(on={"g": 0}) <= -0.05
 
     def fit(**more):
-        return make(library, [binding], n_folds=2, n_estimators=8).fit(X, y, **more)
+        return make(library, [binding], measure_on=gc.CrossFit(2), n_estimators=8).fit(
+            X, y, **more
+        )
 
     seen, saved = [], 0
     with warnings.catch_warnings():

@@ -185,11 +185,11 @@ def test_a_threshold_is_not_enough_where_no_row_is_memorised(library, grown):
         assert grown == expected
 
 
-@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+@pytest.mark.parametrize("guarantee", [gc.Expected(), gc.HighProbability(0.1)])
 def test_bounds_that_a_certificate_asks_for(guarantee, table, conclusions):
     """One more row may be wrong; or by so many standard errors fewer as delta says."""
     X, y = table[0], table[1]["binary"]
-    make("lightgbm", [gc.fpr() <= 0.1], guarantee=guarantee, delta=0.1).fit(X, y)
+    make("lightgbm", [gc.fpr() <= 0.1], guarantee=guarantee).fit(X, y)
     fit = conclusions[0].fit
     boosters = fit.measured.boosters
     grown_boosters = boosters, fit.measured.rows
@@ -197,7 +197,7 @@ def test_bounds_that_a_certificate_asks_for(guarantee, table, conclusions):
     tightened = tighten_bounds(grown_boosters, fit.certification, choice, fit.options)
     found = tightened.compiled.b
     n = (y[fit.data.certification] == 0).sum()
-    if guarantee == "expected":
+    if isinstance(guarantee, gc.Expected):
         assert found == pytest.approx([(0.1 * (n + 1) - 1) / n])
         return
     negatives = y[fit.data.training] == 0

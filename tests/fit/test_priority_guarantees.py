@@ -28,7 +28,7 @@ def draw(n, seed=0):
 
 def fit_quietly(library, rules, rows, **options):
     X, y, groups = rows
-    options = {"guarantee": "high_probability", "delta": 0.1, "n_estimators": 20, **options}
+    options = {"guarantee": gc.HighProbability(delta=0.1), "n_estimators": 20, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return make(library, rules, **options).fit(X, y, sensitive_features=groups)

@@ -25,18 +25,26 @@ def phases(library, rules, problem, **options):
 @EACH
 def test_constraints_that_do_not_bind_take_one_pass(library):
     """The number of iterations of a pass is half that of the rounds."""
-    found = phases(library, [gc.mean_loss() <= 1e6], make_problem(400), n_estimators=20, n_folds=2)
+    found = phases(
+        library,
+        [gc.mean_loss() <= 1e6],
+        make_problem(400),
+        n_estimators=20,
+        measure_on=gc.CrossFit(2),
+    )
     assert found.measuring == 10
     assert not found.model.multipliers_.any()
 
 
 @EACH
 def test_constraints_that_bind_take_at_most_two_passes(library):
-    found = phases(library, GAP, make_problem(600), n_estimators=20, n_folds=2)
+    found = phases(library, GAP, make_problem(600), n_estimators=20, measure_on=gc.CrossFit(2))
     assert found.measuring in (10, 20)
     assert found.model.multipliers_.gt(0).any()
     impossible = [gc.mean_loss() <= 0.01]
-    hopeless = phases(library, impossible, make_problem(600), n_estimators=20, n_folds=2)
+    hopeless = phases(
+        library, impossible, make_problem(600), n_estimators=20, measure_on=gc.CrossFit(2)
+    )
     assert hopeless.measuring == 20
     assert np.isfinite(hopeless.model.predict(make_problem(50).X)).all()
 
@@ -45,7 +53,9 @@ def test_constraints_that_bind_take_at_most_two_passes(library):
 def test_an_impossible_constraint_does_not_ruin_the_model(library):
     """Multipliers that rise without end would be paid for by the loss."""
     train, fresh = make_problem(800), make_problem(4000, seed=3)
-    model = fit(library, [gc.gap(gc.mean_residual(), by="g") <= 1e-9], train, n_folds=2)
+    model = fit(
+        library, [gc.gap(gc.mean_residual(), by="g") <= 1e-9], train, measure_on=gc.CrossFit(2)
+    )
     plain = fit(library, [], train)
     losses = [np.square(fresh.y - one.predict(fresh.X)).mean() for one in (model, plain)]
     assert losses[0] < 1.5 * losses[1]
@@ -55,7 +65,7 @@ def test_an_impossible_constraint_does_not_ruin_the_model(library):
 def test_reports_hold_means_of_groups_and_their_intervals(library):
     problem = make_problem(900)
     rules = [*GAP, gc.each(gc.mean_loss("absolute"), by="g") <= 3.0]
-    model = fit(library, rules, problem, n_folds=2, n_estimators=40)
+    model = fit(library, rules, problem, measure_on=gc.CrossFit(2), n_estimators=40)
     report, groups = model.constraint_report_, model.group_report_
     f = model.predict(problem.X).astype(float)
     losses = [np.abs(problem.y - f)[problem.group == g].mean() for g in (0, 1)]
@@ -74,7 +84,7 @@ def test_reports_hold_means_of_groups_and_their_intervals(library):
 @EACH
 def test_the_history_ends_with_the_returned_model(library):
     problem = make_problem(500)
-    model = fit(library, GAP, problem, n_estimators=20, n_folds=2)
+    model = fit(library, GAP, problem, n_estimators=20, measure_on=gc.CrossFit(2))
     history = model.history_
     assert "error" not in history
     assert history["rounds"].tolist() == [*range(0, 20, 2), 20]
@@ -112,7 +122,7 @@ def explained(model, problem):
 def test_groups_of_three_rows_do_not_ruin_the_model(library, rules):
     """Large groups nearly meet the rules; only chance in the small ones breaks them."""
     train, fresh = with_small_groups(), with_small_groups(4000, seed=3)
-    model, plain = (fit(library, given, train, n_folds=2) for given in (rules, []))
+    model, plain = (fit(library, given, train, measure_on=gc.CrossFit(2)) for given in (rules, []))
     assert explained(model, fresh) > explained(plain, fresh) - 0.03
 
 
@@ -120,7 +130,12 @@ def test_groups_of_three_rows_do_not_ruin_the_model(library, rules):
 def test_what_the_rules_cost_stands_in_a_report_and_is_warned_of(library):
     problem = make_problem(900)
     with pytest.warns(gc.CostlyConstraintsWarning, match="group_shifts=True"):
-        model = fit(library, [gc.gap(gc.mean_prediction(), by="g") <= 0.01], problem, n_folds=2)
+        model = fit(
+            library,
+            [gc.gap(gc.mean_prediction(), by="g") <= 0.01],
+            problem,
+            measure_on=gc.CrossFit(2),
+        )
     cost, report = model.feasibility_.cost, model.cost_report_
     assert report.index.tolist() == ["plain", "returned"]
     assert report.iloc[0, 1] > 1.0 > report.iloc[1, 1]
@@ -137,7 +152,7 @@ def test_rules_that_cost_nothing_are_not_warned_of(library):
     problem = make_problem(900)
     with warnings.catch_warnings():
         warnings.simplefilter("error", gc.CostlyConstraintsWarning)
-        model = fit(library, [gc.mean_residual() <= 0.01], problem, n_folds=2)
+        model = fit(library, [gc.mean_residual() <= 0.01], problem, measure_on=gc.CrossFit(2))
     assert not model.feasibility_.cost.is_costly
     assert not model.feasibility_.is_fragile
 
@@ -147,5 +162,5 @@ def test_small_groups_are_listed(library):
     problem = make_problem(300)
     problem.group = np.where(np.arange(300) < 12, 2, problem.group)
     with pytest.warns(UserWarning, match="g=2"):
-        model = fit(library, GAP, problem, n_estimators=6, n_folds=2)
+        model = fit(library, GAP, problem, n_estimators=6, measure_on=gc.CrossFit(2))
     assert model.small_groups_["group"].tolist() == ["g=2"]

@@ -247,14 +247,16 @@ for name in CLASSIFIERS:  # Both libraries say the same.
                 ["guarantee", "'high'", "'high_probability'"],
             ),
             "confidence in per cent": (
-                lambda k: fit(k, constraints=[FNR], delta=95), ["delta", "95", "between 0 and 1"]
+                lambda k: fit(k, constraints=[FNR], guarantee=gc.HighProbability(95)),
+                ["delta", "95", "between 0 and 1"],
             ),
             "measurement": (
                 lambda k: fit(k, constraints=[FNR], measure_on="test"),
                 ["measure_on", "'test'", "'holdout'"],
             ),
             "one fold": (
-                lambda k: fit(k, constraints=[FNR], n_folds=1), ["n_folds", "1", ">= 2"]
+                lambda k: fit(k, constraints=[FNR], measure_on=gc.CrossFit(1)),
+                ["n_folds", "1", ">= 2"],
             ),
             "a solver": (
                 lambda k: fit(k, constraints=[FNR], solver="adam"), ["solver", "'adam'", "'abpp'"]

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import gbm_constrained as gc
 from gbm_constrained.linear_model import ConstrainedLogisticRegression
 from gbm_constrained.metrics import g_mean, h_mean, min_recall
+from gbm_constrained.solvers import Reduction
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,9 @@ def _harmonic(y, decisions):
 def test_h_mean_is_that_of_the_best_class_weights(data):
     # Brute force: argmax of weighted probabilities over a grid of weights.
     X, y, _ = data
-    model = ConstrainedLogisticRegression(maximize=h_mean(), deterministic=True).fit(X, y)
+    model = ConstrainedLogisticRegression(
+        maximize=h_mean(), constraint_solver=Reduction(deterministic=True)
+    ).fit(X, y)
     P = LogisticRegression().fit(X, y).predict_proba(X)
     classes, grid = np.unique(y), np.exp(np.linspace(-1, 4, 41))
     best = max(_harmonic(y, classes[(P * [1.0, a, b]).argmax(axis=1)]) for a in grid for b in grid)
@@ -54,7 +57,9 @@ def test_h_mean_is_that_of_the_best_class_weights(data):
 
 def test_weights_of_classes_go_into_the_intercept(data):
     X, y, _ = data
-    model = ConstrainedLogisticRegression(maximize=h_mean(), deterministic=True).fit(X, y)
+    model = ConstrainedLogisticRegression(
+        maximize=h_mean(), constraint_solver=Reduction(deterministic=True)
+    ).fit(X, y)
     parent = LogisticRegression().fit(X, y)
     np.testing.assert_array_equal(model.coef_, parent.coef_)
     np.testing.assert_allclose(model.intercept_, parent.intercept_ + model.shift_, atol=1e-12)
@@ -95,7 +100,7 @@ def test_mixture_survives_pickle_and_draws_by_seed(data):
     X, y, group = data
     model = ConstrainedLogisticRegression(
         maximize=min_recall(),
-        deterministic=False,
+        constraint_solver=Reduction(deterministic=False),
         constraints=[gc.gap(gc.recall("rare"), by="group") <= 0.05],
     ).fit(X, y, sensitive_features={"group": group})
     again = pickle.loads(pickle.dumps(model))
@@ -114,7 +119,12 @@ def test_mixture_survives_pickle_and_draws_by_seed(data):
 def test_sparse_rows_and_weights_of_rows(data):
     X, y, _ = data
     repeated = np.random.default_rng(1).integers(1, 3, len(y))
-    options = {"maximize": h_mean(), "tol": 1e-8, "max_iter": 1000, "deterministic": True}
+    options = {
+        "maximize": h_mean(),
+        "tol": 1e-8,
+        "max_iter": 1000,
+        "constraint_solver": Reduction(deterministic=True),
+    }
     by_weight = ConstrainedLogisticRegression(**options).fit(X, y, repeated)
     at = np.repeat(np.arange(len(y)), repeated)
     by_rows = ConstrainedLogisticRegression(**options).fit(X[at], y[at])
@@ -153,7 +163,11 @@ def test_a_fit_without_metric_forgets_the_rules(data):
         ({}, {"time_limit": 0.0}, "time_limit is 0.0: give a positive number"),
         ({"minimize": "h_mean"}, {}, "cannot both be given"),
         ({"constraint_solver": "abpp"}, {}, "constraint_solver must be one of"),
-        ({"oracle": "best"}, {}, "oracle must be one of"),
+        (
+            {"constraint_solver": Reduction(oracle="best")},
+            {},
+            "oracle of Reduction must be one of",
+        ),
         ({"iterate": "ergodic"}, {}, "iterate='ergodic' has no meaning"),
     ],
 )

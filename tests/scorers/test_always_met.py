@@ -73,8 +73,8 @@ def test_constraints_that_are_always_met_change_no_bit_of_those_that_bind(
     [
         {"iterate": "best"},
         {"iterate": "randomized"},
-        {"guarantee": "expected", "calibration_fraction": 0.4},
-        {"guarantee": "high_probability", "calibration_fraction": 0.4},
+        {"guarantee": gc.Expected(fraction=0.4)},
+        {"guarantee": gc.HighProbability(fraction=0.4)},
     ],
 )
 def test_constraints_that_are_always_met_change_no_choice(options, binary):

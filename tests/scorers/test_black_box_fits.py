@@ -211,7 +211,7 @@ def test_without_offsets_the_file_is_the_model(library):
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_share_of_the_rows_is_held_out_without_validation_rows(library):
     X, y, _ = draw(0, 1200)
-    model = make(library, g_mean_loss, by=None).set_params(holdout_fraction=0.5)
+    model = make(library, g_mean_loss, by=None).set_params(measure_on=gc.Holdout(0.5))
     model.fit(X, y, sample_weight=np.ones(1200))
     report = model.blackbox_report_
     assert report.model.tolist() == ["plain", "threshold", "this model"]

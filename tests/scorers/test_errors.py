@@ -44,7 +44,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(make, measure_on, binary):
 def test_a_failed_refit_leaves_the_earlier_fit(make, phase, binary, several, tmp_path):
     """With other classes and columns: its attributes, its predictions and its file stay."""
     X, y = binary
-    clf = make([gc.fnr(1) <= 0.1], measure_on="crossfit", n_folds=2).fit(X, y)
+    clf = make([gc.fnr(1) <= 0.1], measure_on=gc.CrossFit(2)).fit(X, y)
     before, probabilities = dict(vars(clf)), clf.predict_proba(X)
 
     def interrupt(state):
@@ -135,11 +135,11 @@ def test_bound_outside_the_unit_interval(bound):
             "'randomized'.*leave outlier_clip out",
         ),
         ({"measure_on": "test"}, "measure_on.*'crossfit'.*'test'"),
-        ({"n_folds": 1}, "n_folds.*>= 2.*1"),
-        ({"holdout_fraction": 1.0}, "holdout_fraction.*1.0"),
+        ({"measure_on": gc.CrossFit(1)}, "n_folds.*>= 2.*1"),
+        ({"measure_on": gc.Holdout(1.0)}, "fraction of Holdout.*1.0"),
         ({"guarantee": "certain"}, "guarantee.*'expected'.*'certain'"),
-        ({"delta": 0.0}, "delta.*0.0"),
-        ({"calibration_fraction": 1.5}, "calibration_fraction.*1.5"),
+        ({"guarantee": gc.HighProbability(0.0)}, "delta.*0.0"),
+        ({"guarantee": gc.HighProbability(fraction=1.5)}, "fraction of HighProbability.*1.5"),
         ({"probabilities": "true"}, "probabilities.*'calibrated'.*'true'"),
         ({"on_infeasible": "ignore"}, "on_infeasible.*'raise'.*'ignore'"),
         ({"on_infeasible": "raise", "iterate": "randomized"}, "on_infeasible.*'randomized'"),
@@ -159,11 +159,26 @@ def test_bound_outside_the_unit_interval(bound):
             "outlier_clip must be a positive number or None, got 'a'",
         ),
         ({"solver": AutoSolver(mu=None)}, "mu must be a non-negative number, got None"),
-        ({"delta": "a"}, "delta must lie strictly between 0 and 1, got 'a'"),
-        ({"delta": None}, "delta must lie strictly between 0 and 1, got None"),
-        ({"delta": 10**400}, "delta must lie strictly between 0 and 1, got 1000"),
-        ({"holdout_fraction": "a"}, "holdout_fraction must lie strictly between 0 and 1, got 'a'"),
-        ({"calibration_fraction": None}, "calibration_fraction must lie strictly between 0 and 1"),
+        (
+            {"guarantee": gc.HighProbability("a")},
+            "delta of HighProbability must lie strictly between 0 and 1, got 'a'",
+        ),
+        (
+            {"guarantee": gc.HighProbability(None)},
+            "delta of HighProbability must lie strictly between 0 and 1, got None",
+        ),
+        (
+            {"guarantee": gc.HighProbability(10**400)},
+            "delta of HighProbability must lie strictly between 0 and 1, got 1000",
+        ),
+        (
+            {"measure_on": gc.Holdout("a")},
+            "fraction of Holdout must lie strictly between 0 and 1, got 'a'",
+        ),
+        (
+            {"guarantee": gc.Expected(None)},
+            "fraction of Expected must lie strictly between 0 and 1",
+        ),
     ],
 )
 def test_bad_options(make, options, message, binary):

@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 import gbm_constrained as gc
 from gbm_constrained.datasets import load_credit
 from gbm_constrained.scorers.xgboost.parameters import find_intercept
+from gbm_constrained.solvers import Reduction
 
 
 @BOTH
@@ -196,10 +197,10 @@ def test_refitting_without_constraints_forgets_the_report(make, binary):
         assert not hasattr(clf, name)
 
 
-@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+@pytest.mark.parametrize("measure_on", ["train", gc.CrossFit(2)])
 def test_what_lightgbm_warns_of_is_said_once(measure_on, binary):
     """Its own fit takes an objective under another name first, and says so."""
-    clf = make_lgb([gc.fnr() <= 0.1], measure_on=measure_on, n_folds=2, n_estimators=2)
+    clf = make_lgb([gc.fnr() <= 0.1], measure_on=measure_on, n_estimators=2)
     with pytest.warns(UserWarning, match="Found 'application' in params") as said:
         clf.set_params(application="binary").fit(*binary)
     assert sum("application" in str(one.message) for one in said) == 1
@@ -211,7 +212,7 @@ def test_what_lightgbm_warns_of_is_said_once(measure_on, binary):
     "options",
     [
         {"maximize": "h_mean"},
-        {"maximize": "h_mean", "ensemble": "folds"},
+        {"maximize": "h_mean", "solver": Reduction(ensemble="folds")},
         {"constraints": gc.class_error(1) <= 0.9},
         {"constraints": []},
     ],
@@ -221,7 +222,7 @@ def test_a_refit_to_fewer_classes_is_a_fit_to_them(make, options):
     """XGBoost's own fit leaves the softmax of three classes as the objective."""
     X = np.random.default_rng(0).normal(size=(150, 3))
     of_two, of_three = (X[:, 0] > 0).astype(int), np.digitize(X[:, 0], [-0.5, 0.5])
-    small = {"constraints": None, "n_estimators": 2, "n_folds": 2, "measure_on": "auto"}
+    small = {"constraints": None, "n_estimators": 2, "measure_on": gc.CrossFit(2)}
     small |= {"solver": "auto", **options}
     model = make(**small).fit(X, of_three).fit(X, of_two)
     fresh = make(**small).fit(X, of_two)
@@ -233,7 +234,7 @@ def test_a_refit_to_fewer_classes_is_a_fit_to_them(make, options):
 def test_the_verbosity_of_xgboost_is_left_alone(verbosity, binary):
     """It is one for the whole process."""
     before = xgb.get_config()["verbosity"]
-    clf = make_xgb([gc.fnr() <= 0.1], measure_on="crossfit", n_folds=2, n_estimators=2)
+    clf = make_xgb([gc.fnr() <= 0.1], measure_on=gc.CrossFit(2), n_estimators=2)
     clf.set_params(verbosity=verbosity, eval_metric="auc").fit(*binary)
     clf.predict(binary[0])
     assert xgb.get_config()["verbosity"] == before
@@ -242,9 +243,7 @@ def test_the_verbosity_of_xgboost_is_left_alone(verbosity, binary):
 @pytest.mark.parametrize("verbosity", [None, 1])
 def test_what_xgboost_warns_of_is_said_once(verbosity, binary):
     """And not by each booster that measures the constraint."""
-    clf = make_xgb(
-        [gc.fnr() <= 0.1], measure_on="crossfit", n_folds=3, n_estimators=2, unheard_of=1
-    )
+    clf = make_xgb([gc.fnr() <= 0.1], measure_on=gc.CrossFit(3), n_estimators=2, unheard_of=1)
     clf.set_params(verbosity=verbosity)
     with pytest.warns(UserWarning, match=r'"unheard_of" \} are not used') as said:
         clf.fit(*binary)

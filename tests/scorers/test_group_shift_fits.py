@@ -15,7 +15,7 @@ from gbm_constrained.fit.fit import warn_of_groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:group_shifts=True lets the group")
 RULE = gc.gap(gc.mean_prediction(), by="g") <= 0.5
-SMALL = {"n_estimators": 15, "n_folds": 3, "group_shifts": True}
+SMALL = {"n_estimators": 15, "measure_on": gc.CrossFit(3), "group_shifts": True}
 OBJECTIVES = pytest.mark.parametrize("objective", ["squared", "quantile", "poisson"])
 
 

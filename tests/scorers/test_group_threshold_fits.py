@@ -37,7 +37,7 @@ def table():
 
 
 def make(library, rules=RULE, **options):
-    options = {"n_estimators": 12, "n_jobs": 1, "random_state": 0, "n_folds": 3,
+    options = {"n_estimators": 12, "n_jobs": 1, "random_state": 0, "measure_on": gc.CrossFit(3),
                "group_thresholds": True, **OPTIONS[library], **options}  # fmt: skip
     return CLASSIFIERS[library](constraints=rules, **options)
 

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import xgboost as xgb
 
-from gbm_constrained import ConstrainedXGBClassifier, churn, error_rate, fnr, fpr, gap
+from gbm_constrained import (
+    ConstrainedXGBClassifier,
+    CrossFit,
+    Holdout,
+    churn,
+    error_rate,
+    fnr,
+    fpr,
+    gap,
+)
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning, MissedConstraintsWarning
 from gbm_constrained.xgboost import train
 
@@ -106,7 +115,7 @@ def test_folds_are_made_by_a_function(rows):
 
     found = train(
         PARAMS, dtrain, ROUNDS, constraints=RULES, sensitive_features={"g": g[TRAINING]},
-        make_matrix=make_matrix, measure_on="crossfit", n_folds=2,
+        make_matrix=make_matrix, measure_on=CrossFit(2),
     )  # fmt: skip
     assert all((first ^ second).all() for first, second in zip(*[iter(asked)] * 2, strict=True))
     report = found.constraint_report_
@@ -121,7 +130,7 @@ def test_a_matrix_in_memory_is_divided_as_the_rows_of_the_classifier(rows):
     start = 0.1 * X[:, 1]
     info = {"label": y, "weight": weight, "base_margin": start}
     dtrain = xgb.DMatrix(X, **info)
-    given = {"constraints": RULES, "sensitive_features": {"g": g}, "n_folds": 2}
+    given = {"constraints": RULES, "sensitive_features": {"g": g}, "measure_on": CrossFit(2)}
     found = train(PARAMS, dtrain, 4, **given)
     by_function = train(
         PARAMS, dtrain, 4, **given, measure_on="auto",
@@ -229,7 +238,7 @@ def test_groups_may_be_a_field_of_the_matrix(rows):
         ({"custom_metric": lambda a, b: a}, TypeError, "custom_metric= has no meaning"),
         ({"measure_on": "crossfit"}, ValueError, "this QuantileDMatrix cannot.*make_matrix="),
         ({"measure_on": "holdout"}, ValueError, "a matrix of them in evals"),
-        ({"holdout_fraction": 0.2}, ValueError, "holdout_fraction=0.2 divides.*make_matrix="),
+        ({"measure_on": Holdout(0.2)}, ValueError, "fraction=0.2.* divides.*make_matrix="),
         ({"guarantee": "expected"}, ValueError, "guarantee='expected' sets rows aside"),
         ({"maximize": "g_mean"}, ValueError, "maximize='g_mean'.*ConstrainedXGBClassifier"),
         ({"iterat": "best"}, TypeError, "Did you mean iterate="),

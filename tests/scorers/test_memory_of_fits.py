@@ -45,7 +45,7 @@ def rows_of_matrices():
 
 
 @BOTH
-@pytest.mark.parametrize(("measure_on", "n_boosters"), [("holdout", 1), ("crossfit", 3)])
+@pytest.mark.parametrize(("measure_on", "n_boosters"), [("holdout", 1), (gc.CrossFit(3), 3)])
 def test_matrices_of_fold_boosters_are_freed(library, measure_on, n_boosters):
     """Those of a pass before the next one, and all of them before the model is trained."""
     garbage.collect()  # What the fit itself leaves must need no collection.
@@ -58,7 +58,7 @@ def test_matrices_of_fold_boosters_are_freed(library, measure_on, n_boosters):
             found = rows_of_matrices() - before
             alive[state.phase] = max(found, alive.get(state.phase, 0))
 
-    fit(library, watch, draw(n), n_estimators=14, n_folds=3, measure_on=measure_on)
+    fit(library, watch, draw(n), n_estimators=14, measure_on=measure_on)
     assert n_passes > 1
     # LightGBM bins all rows once and copies parts. XGBoost keeps the bins of a row.
     shared = n if library == "lightgbm" else 1

@@ -23,7 +23,7 @@ OPTIONS = {
 
 
 def make(library, **options):
-    own = {"n_estimators": 15, "n_folds": 3, "maximize": g_mean()}
+    own = {"n_estimators": 15, "measure_on": gc.CrossFit(3), "maximize": g_mean()}
     return CLASSIFIERS[library](n_jobs=1, **{**own, **OPTIONS[library], **options})
 
 

@@ -8,6 +8,7 @@ import xgboost as xgb
 from helpers import BOTH, CLASSIFIERS, quiet
 
 import gbm_constrained as gc
+from gbm_constrained.solvers import Reduction
 
 N = 1500
 RANDOM = np.random.default_rng(0)
@@ -25,7 +26,12 @@ OPTIONS = {
 
 
 def make(library, **options):
-    own = {"n_estimators": 10, "n_folds": 3, "maximize": "g_mean", "ensemble": "folds"}
+    own = {
+        "n_estimators": 10,
+        "measure_on": gc.CrossFit(3),
+        "maximize": "g_mean",
+        "solver": Reduction(ensemble="folds"),
+    }
     return CLASSIFIERS[library](n_jobs=1, **{**own, **OPTIONS[library], **options})
 
 
@@ -62,7 +68,7 @@ def test_the_file_is_one_that_the_library_reads(library, kind, tmp_path):
     read = CLASSIFIERS[library]()
     read.load_model(path)
     np.testing.assert_array_equal(read.decision_probabilities(X), model.decision_probabilities(X))
-    assert read.ensemble == "folds"
+    assert read.solver == Reduction(ensemble="folds")
 
 
 @BOTH
@@ -70,10 +76,10 @@ def test_the_file_is_one_that_the_library_reads(library, kind, tmp_path):
 def test_the_score_is_the_mean_of_boosters_of_parts_of_the_rows(library, kind):
     """Groups of rows that stay together are the folds, so that their boosters are known."""
     y, groups = Y[kind], np.arange(N) % 3
-    options = {"deterministic": None, "probabilities": "calibrated"}
+    options = {"probabilities": "calibrated"}
     model = make(library, **options).fit(X, y, groups=groups)
     alone = [
-        make(library, maximize=None, ensemble=None).fit(X[groups != k], y[groups != k])
+        make(library, maximize=None, solver="auto").fit(X[groups != k], y[groups != k])
         for k in range(3)
     ]
     expected = np.mean([raw_scores(one, X).astype(float) for one in alone], axis=0)
@@ -130,10 +136,10 @@ def test_folds_that_stop_early_differ_in_length(library):
 def test_what_has_no_folds_is_refused(library):
     y = Y["binary"]
     for name in ("train", "holdout"):
-        with pytest.raises(ValueError, match=rf"ensemble='folds'.*measure_on='{name}'"):
+        with pytest.raises(ValueError, match=rf"Reduction\(ensemble='folds'.*measure_on='{name}'"):
             make(library, measure_on=name).fit(X, y)
-    with pytest.raises(ValueError, match=r"ensemble must be one of.*'mean'"):
-        make(library, ensemble="mean").fit(X, y)
+    with pytest.raises(ValueError, match=r"ensemble of Reduction must be one of.*'mean'"):
+        make(library, solver=Reduction(ensemble="mean")).fit(X, y)
     for constraints in (None, [gc.fnr() <= 0.1]):
         with pytest.raises(ValueError, match=r"ensemble='folds'.*give maximize="):
             make(library, maximize=None, constraints=constraints).fit(X, y)

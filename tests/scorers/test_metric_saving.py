@@ -28,6 +28,7 @@ from gbm_constrained.metrics import (
 )
 from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.presets import Coverage
+from gbm_constrained.solvers import Reduction
 
 # A shift in the model, a shift beside it, rules beside it, one rule, a mixture, rules of groups.
 SCENARIOS = {
@@ -36,12 +37,13 @@ SCENARIOS = {
     "offsets": ("several", {"maximize": h_mean(), "constraints": [Coverage(within=0.005)]}),
     "beside": (
         "several",
-        {"maximize": h_mean(), "constraints": [Coverage(within=0.005)], "deterministic": True},
+        {"maximize": h_mean(), "constraints": [Coverage(within=0.005)],
+         "solver": Reduction(deterministic=True)},
     ),
     "mixture": (
         "several",
         {"maximize": min_recall(), "constraints": [Coverage(within=0.005)],
-         "deterministic": False},
+         "solver": Reduction(deterministic=False)},
     ),
     "groups": (
         "categories",
@@ -60,7 +62,7 @@ def fitted():
             X, y = table_of(kind, np.random.default_rng(3))
             if library == "xgboost" and kind == "categories":
                 options = {**options, "enable_categorical": True}
-            options = {"constraints": None, "n_folds": 2, **options}
+            options = {"constraints": None, "measure_on": gc.CrossFit(2), **options}
             found[library, scenario] = make(library, **options).fit(X, y), X, y
     return found
 
@@ -161,7 +163,7 @@ def test_training_does_not_continue_from_trees_without_their_rules(library, fitt
 def test_a_function_of_ones_own_is_left_out_with_a_warning(library, tmp_path):
     X, y = table_of("binary", np.random.default_rng(3))
     own = metric(lambda C: C[0, 0] + C[1, 1], kind="linear")
-    model = make(library, None, maximize=own, n_folds=2).fit(X, y)
+    model = make(library, None, maximize=own, measure_on=gc.CrossFit(2)).fit(X, y)
     with pytest.warns(UserWarning, match="does not keep maximize"):
         loaded = save_and_load(model, tmp_path)
     assert loaded.maximize is None
@@ -186,10 +188,10 @@ def test_notes_give_objectives_back(objective):
 
 @BOTH
 def test_parameters_survive_clone_and_set_params(library):
-    model = make(library, None, maximize=g_mean(), deterministic=True)
+    model = make(library, None, maximize=g_mean(), solver=Reduction(deterministic=True))
     copied = clone(model)
     assert copied.get_params()["maximize"] == g_mean()
-    assert copied.deterministic is True
+    assert copied.solver == Reduction(deterministic=True)
     copied.set_params(maximize=None, minimize="error_rate")
     assert (copied.maximize, copied.minimize) == (None, "error_rate")
     assert model.maximize == g_mean()
@@ -198,7 +200,7 @@ def test_parameters_survive_clone_and_set_params(library):
 @BOTH
 def test_a_search_scores_by_the_metric(library):
     X, y = table_of("several", np.random.default_rng(3))
-    model = make(library, None, maximize="g_mean", n_folds=2, n_estimators=5)
+    model = make(library, None, maximize="g_mean", measure_on=gc.CrossFit(2), n_estimators=5)
     search = GridSearchCV(model, {"maximize": ["g_mean", "min_recall"]}, cv=2).fit(X, y)
     best = search.best_estimator_
     recalls = recall_score(y, best.predict(X), average=None)
@@ -214,7 +216,7 @@ def test_native_files_of_stopped_boosters_decide_alike(library, tmp_path):
     X, y = table_of("binary", np.random.default_rng(5))
     model = make(
         library, None, maximize=g_mean(), n_estimators=60, early_stopping_rounds=3,
-        learning_rate=0.9, deterministic=True,
+        learning_rate=0.9, solver=Reduction(deterministic=True),
     )  # fmt: skip
     model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
     assert model.shift_.any()

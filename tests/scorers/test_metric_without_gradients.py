@@ -9,6 +9,7 @@ from scipy.special import expit
 from sklearn.model_selection import GridSearchCV
 
 from gbm_constrained import (
+    CrossFit,
     InfeasibleConstraintsError,
     auc,
     class_error,
@@ -20,6 +21,7 @@ from gbm_constrained import (
     tpr,
 )
 from gbm_constrained.metrics import g_mean
+from gbm_constrained.solvers import Reduction
 
 
 def log_loss_of_xgboost(y_true, margin):
@@ -58,7 +60,9 @@ HELD = np.arange(N) % 3 == 0
 
 def make(kind, constraints=None, **options):
     library, own = KINDS[kind]
-    return CLASSIFIERS[library](constraints=constraints, n_folds=3, **{**own, **options})
+    return CLASSIFIERS[library](
+        constraints=constraints, measure_on=CrossFit(3), **{**own, **options}
+    )
 
 
 def make_parent(kind):
@@ -127,8 +131,10 @@ def test_a_metric_is_maximised(kind):
 def test_a_function_without_weights_is_grown_at_none(kind):
     model = make(kind, maximize=g_mean()).fit(TABLE, RARE)
     assert set(model.metric_report_.oracle) == {"plug_in"}
-    refit = make(kind, maximize=g_mean(), oracle="refit")
-    with pytest.raises(ValueError, match=r"oracle='refit' grows boosters with weights .* takes n"):
+    refit = make(kind, maximize=g_mean(), solver=Reduction(oracle="refit"))
+    with pytest.raises(
+        ValueError, match=r"oracle='refit'\) grows boosters with weights .* takes n"
+    ):
         refit.fit(TABLE, RARE)
 
     def weighted(y_true, margin, sample_weight=None):

@@ -260,7 +260,7 @@ def test_every_parameter_of_lightgbms_core_is_known():
     ("wrong", "right"),
     [
         ("constraint", "constraints"), ("contraints", "constraints"), ("guarante", "guarantee"),
-        ("measured_on", "measure_on"), ("on_infeasable", "on_infeasible"), ("n_fold", "n_folds"),
+        ("measured_on", "measure_on"), ("on_infeasable", "on_infeasible"),
         ("constraints__bound", "constraints"), ("constraints__0__bound", "constraints"),
     ],
 )  # fmt: skip
@@ -269,7 +269,9 @@ def test_parameters_of_ours_that_are_misspelt(library, given, wrong, right):
     clf = OWN[library](**given, **{wrong: NEVER_BINDS}, **ALWAYS[library])
     with pytest.raises(TypeError, match=f"no parameter '{wrong}': did you mean {right}=?"):
         clf.fit(X, Y)
-    right_ones = OWN[library](**ALWAYS[library]).set_params(constraints=NEVER_BINDS, n_folds=2)
+    right_ones = OWN[library](**ALWAYS[library]).set_params(
+        constraints=NEVER_BINDS, measure_on=gc.CrossFit(2)
+    )
     assert hasattr(right_ones.fit(X, Y), "multipliers_")
 
 

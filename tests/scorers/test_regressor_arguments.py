@@ -28,7 +28,7 @@ from gbm_constrained.solvers import ABPP
 GAP = [gc.gap(gc.mean_prediction(), by="g") <= 0.8]
 NEVER_BINDS = [gc.mean_loss() <= 1e6]
 ALL = [(library, name) for library, names in OBJECTIVES.items() for name in names]
-SMALL = {"n_estimators": 20, "n_folds": 2}
+SMALL = {"n_estimators": 20, "measure_on": gc.CrossFit(2)}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,10 @@ def test_names_of_objectives_and_metrics_are_the_parents(library, given, metric,
     del more["verbose" if library == "lightgbm" else "eval_metric"]
     if library == "lightgbm":
         small["verbose"] = -1
-    plain, own = PARENTS[library](), REGRESSORS[library](constraints=NEVER_BINDS, n_folds=2)
+    plain, own = (
+        PARENTS[library](),
+        REGRESSORS[library](constraints=NEVER_BINDS, measure_on=gc.CrossFit(2)),
+    )
     for model in (plain, own):
         model.set_params(**small).fit(train.X, np.exp(train.y / 4), **more)
     expected, found = (next(iter(model.evals_result_.values())) for model in (plain, own))
@@ -158,7 +161,7 @@ def test_early_stopping_by_metric_constraints_or_both(library, on, train, held):
 @pytest.mark.parametrize("columns", [None, ["g", "amount"]])
 def test_what_an_evaluation_set_cannot_measure_is_measured_out_of_fold(library, columns, train):
     """It has one group, or neither groups nor amounts."""
-    small = {"n_estimators": 3, "n_folds": 2}
+    small = {"n_estimators": 3, "measure_on": gc.CrossFit(2)}
     rules = [
         gc.each(gc.mean_loss(), by="g") <= 0.4,
         gc.mean_loss(on={"g": 1}) <= 5.0,
@@ -226,7 +229,7 @@ def test_starting_scores_are_part_of_a_fit(library, train):
 def test_training_is_continued(library, train):
     first = fit(library, GAP, train, **SMALL)
     name = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]
-    model = fit(library, GAP, train, given={name: first}, **SMALL)
+    model = fit(library, GAP, train, given={name: first}, **{**SMALL, "measure_on": "train"})
     booster = model.get_booster() if library == "xgboost" else model.booster_
     rounds = booster.num_boosted_rounds() if library == "xgboost" else booster.num_trees()
     assert rounds == 40
@@ -286,12 +289,16 @@ def test_callbacks_see_the_constraints_and_end_training(library, train):
     ("options", "given", "rows"),
     [
         ({"measure_on": "holdout"}, {}, "holdout"),
-        ({"measure_on": "holdout", "holdout_fraction": 0.4}, {}, "holdout"),
-        ({"measure_on": "crossfit", "n_folds": 3}, {}, "out of fold"),
-        ({"cv": KFold(2)}, {}, "out of fold of KFold"),
-        ({"cv": GroupKFold(2)}, {"groups": np.arange(800) // 8}, "out of fold of GroupKFold"),
-        ({"n_folds": 2}, {"groups": np.arange(800) // 8}, "out of fold"),
-        ({"measure_on": "forward", "n_folds": 2}, {"time": np.arange(800)}, "later periods"),
+        ({"measure_on": gc.Holdout(0.4)}, {}, "holdout"),
+        ({"measure_on": gc.CrossFit(3)}, {}, "out of fold"),
+        ({"measure_on": KFold(2)}, {}, "out of fold of KFold"),
+        (
+            {"measure_on": GroupKFold(2)},
+            {"groups": np.arange(800) // 8},
+            "out of fold of GroupKFold",
+        ),
+        ({"measure_on": gc.CrossFit(2)}, {"groups": np.arange(800) // 8}, "out of fold"),
+        ({"measure_on": gc.Forward(2)}, {"time": np.arange(800)}, "later periods"),
     ],
     ids=str,
 )
@@ -312,7 +319,7 @@ def test_rules_are_taken_over_data_sets_with_and_without_targets(library, train,
         gc.mean_residual(on=gc.dataset("known")) <= 0.1,
     ]
     sets = {"moved": moved, "known": (held.X, held.y)}
-    model = fit(library, rules, train, given={"datasets": sets}, n_folds=2)
+    model = fit(library, rules, train, given={"datasets": sets}, measure_on=gc.CrossFit(2))
     f = model.predict(moved).astype(float)
     known = (held.y - model.predict(held.X)).mean()
     np.testing.assert_allclose(model.constraint_report_["train"], [f.mean(), known], atol=1e-5)
@@ -337,7 +344,7 @@ def test_rules_over_data_sets_that_pull_against_each_other(library, train, held)
     ]
     sets = {"moved": held.X + 0.5, "known": (held.X, held.y)}
     with pytest.warns(UserWarning, match="The constraints cost much of what the model explains"):
-        model = fit(library, rules, train, given={"datasets": sets}, n_folds=2)
+        model = fit(library, rules, train, given={"datasets": sets}, measure_on=gc.CrossFit(2))
     assert set(model.constraint_report_["verdict"]) <= {"met", "missed within sampling error"}
     constant = np.mean((train.y - train.y.mean()) ** 2) / 2
     assert model.cost_report_["loss"]["returned"] < 0.6 * constant
@@ -380,7 +387,7 @@ def test_tables_of_polars(library, train):
 @EACH
 @pytest.mark.parametrize("solver", ["abpp", "cbpr", ABPP(tau=2.0)], ids=str)
 def test_solvers_by_name_and_as_objects(library, solver, train):
-    model = fit(library, GAP, train, solver=solver, n_folds=2)
+    model = fit(library, GAP, train, solver=solver, measure_on=gc.CrossFit(2))
     assert model.constraint_report_["held_out"][0] <= 0.801
 
 

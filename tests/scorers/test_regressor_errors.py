@@ -205,9 +205,9 @@ def test_a_model_of_dart_is_not_continued():
     [
         ({"measure_on": "test"}, "measure_on must be one of"),
         ({"measure_on": "forward"}, "give fit time="),
-        ({"n_folds": 1}, "n_folds must be an integer >= 2"),
-        ({"cv": 3.5}, "cv must be a splitter"),
-        ({"holdout_fraction": 2}, "holdout_fraction must lie strictly between"),
+        ({"measure_on": gc.CrossFit(1)}, "n_folds of CrossFit must be an integer >= 2"),
+        ({"measure_on": 3.5}, "measure_on must be"),
+        ({"measure_on": gc.Holdout(2)}, "fraction of Holdout must lie strictly between"),
         ({"early_stopping_on": "loss"}, "early_stopping_on must be one of"),
         ({"early_stopping_on": "both"}, "early_stopping_on='both'"),
         ({"solver": "newton"}, "solver must be one of"),
@@ -218,7 +218,10 @@ def test_a_model_of_dart_is_not_continued():
         ({"tau": 1.0}, r"solver=ABPP\(tau=\.\.\.\)"),
         ({"maximize": "f1"}, "no parameter 'maximize', which is one of classifiers"),
         ({"guarantee": "high_probability"}, "values of a row may be as large as they like"),
-        ({"delta": 1.5}, "delta must lie strictly between 0 and 1"),
+        (
+            {"guarantee": gc.HighProbability(1.5)},
+            "delta of HighProbability must lie strictly between 0 and 1",
+        ),
         ({"group_thresholds": True}, "no parameter 'group_thresholds', which is one of"),
     ],
     ids=str,
@@ -284,7 +287,7 @@ def test_files_that_hold_no_regressor(library, tmp_path):
     model = other(n_estimators=2).fit(PROBLEM.X, PROBLEM.y)
     file = tmp_path / "model.json"
     (model.booster_ if library == "xgboost" else model).save_model(file)
-    fitted = fit(library, GAP, PROBLEM, n_estimators=4, n_folds=2)
+    fitted = fit(library, GAP, PROBLEM, n_estimators=4, measure_on=gc.CrossFit(2))
     before = fitted.predict(PROBLEM.X)
     with pytest.raises(ValueError, match="cannot be loaded"):
         fitted.load_model(file)

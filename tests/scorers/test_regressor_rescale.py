@@ -126,7 +126,7 @@ def test_scores_that_hold_a_base_margin_are_shifted_alone():
     problem = make_problem(400)
     start = 0.8 * problem.X[:, 0]
     rules = [gc.gap(gc.mean_prediction(), by="g") <= 0.3, gc.mean_residual() >= 0.4]
-    given, options = {"base_margin": start}, {"n_estimators": 6, "n_folds": 2}
+    given, options = {"base_margin": start}, {"n_estimators": 6, "measure_on": gc.CrossFit(2)}
     model = fit("xgboost", rules, problem, given=given, **options)
     assert fit("xgboost", rules, problem, **options).adjustment_["scale"] < 1.0
     assert model.adjustment_["scale"] == 1.0

@@ -99,7 +99,7 @@ def test_rules_are_met_on_fresh_rows(library, name, problems):
     """Training rows have a sampling error of their own, which is that of fewer rows."""
     objective, rule, function, kind = RULES[name]
     train, fresh = problems[objective in HAVE_LOG_LINK]
-    model = fit(library, [rule], train, objective, n_folds=2)
+    model = fit(library, [rule], train, objective, measure_on=gc.CrossFit(2))
     value, error = compare(kind, function(fresh.y, model.predict(fresh.X)), fresh.group)
     error *= np.sqrt(1 + fresh.y.size / train.y.size)
     excess = value - rule.bound if "<=" in str(rule) else rule.bound - value
@@ -138,7 +138,7 @@ def test_several_rules_of_unlike_functions_are_met_together(library, problems):
 def test_a_rule_that_no_model_can_meet_is_reported_as_missed(library, problems):
     train, _ = problems[False]
     with pytest.warns(gc.MissedConstraintsWarning, match=r"mean_loss\(squared\) <= 0.1"):
-        model = fit(library, [gc.mean_loss() <= 0.1], train, n_folds=2)
+        model = fit(library, [gc.mean_loss() <= 0.1], train, measure_on=gc.CrossFit(2))
     assert model.constraint_report_["verdict"].tolist() == ["missed"]
     assert model.constraint_report_["train"][0] < model.constraint_report_["held_out"][0]
 
@@ -204,7 +204,7 @@ def test_reports_take_means_by_weight(library, problems):
     train, _ = problems[False]
     weight = np.exp(train.X[:, 2])
     rules = [gc.mean_loss("squared") <= 5.0, gc.gap(gc.mean_prediction(), by="g") <= 0.9]
-    model = fit(library, rules, train, given={"sample_weight": weight}, n_folds=2)
+    model = fit(library, rules, train, given={"sample_weight": weight}, measure_on=gc.CrossFit(2))
     f = model.predict(train.X).astype(float)
     loss = np.average((train.y - f) ** 2, weights=weight)
     means = [np.average(f[train.group == g], weights=weight[train.group == g]) for g in (0, 1)]
@@ -216,7 +216,7 @@ PROBLEM = make_problem(900)
 LOSS = gc.mean_loss("absolute", range=(0, 20))
 ABOVE = [gc.share_above(0.8) <= 0.3]
 KILL = {"constraint_callbacks": [lambda state: pytest.fail("training has begun")]}
-OPTIONS = {"guarantee": "high_probability", "delta": 0.1, "n_estimators": 20}
+OPTIONS = {"guarantee": gc.HighProbability(delta=0.1), "n_estimators": 20}
 
 
 def certified(library, rules, problem=PROBLEM, **options):
@@ -249,7 +249,7 @@ def test_rows_set_aside_are_in_no_booster(library):
     changed.y[late] = 7.0
     never = [gc.share_above(1e6) <= 0.5]
     first, second = (
-        certified(library, never, problem, given={"time": time}, measure_on="forward", n_folds=2)
+        certified(library, never, problem, given={"time": time}, measure_on=gc.Forward(2))
         for problem in (PROBLEM, changed)
     )
     np.testing.assert_array_equal(first.predict(PROBLEM.X), second.predict(PROBLEM.X))
@@ -279,7 +279,7 @@ def test_weights_data_sets_and_evaluation_sets(library, tmp_path):
     model.save_model(tmp_path / "model.json")
     loaded = REGRESSORS[library]()
     loaded.load_model(tmp_path / "model.json")
-    assert loaded.get_params()["guarantee"] == "high_probability"
+    assert loaded.get_params()["guarantee__delta"] == 0.1
     assert loaded.constraints == rules_of_rows
     assert loaded.feasibility_.p_value == model.feasibility_.p_value
 
@@ -288,7 +288,7 @@ def test_weights_data_sets_and_evaluation_sets(library, tmp_path):
 def test_a_guarantee_that_is_not_given_is_named(library):
     rule = gc.mean_loss("absolute", range=(0, 6)) <= 0.8
     with pytest.warns(InfeasibleConstraintsWarning, match="Not certified: mean_loss") as caught:
-        model = certified(library, [rule], delta=0.3)
+        model = certified(library, [rule], guarantee=gc.HighProbability(0.3))
     text = str(caught[0].message)
     assert "Of the maps of the scores none passes on 180 unseen rows (certification)" in text
     assert "error" not in text.partition("The model returned")[2]
@@ -316,7 +316,7 @@ def test_a_guarantee_that_is_not_given_is_named(library):
         (ABOVE, {"measure_on": "train"}, "needs rows that the trees have not seen"),
         (
             [gc.share_above(0.8) <= 0.001], {},
-            "even the best predictions of the 180 rows that calibration_fraction=0.2 sets aside "
+            "even the best predictions of the 180 rows that fraction=0.2 sets aside "
             "leave a p-value of 0.84, above delta=0.1.",
         ),
         (

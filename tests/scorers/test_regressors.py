@@ -41,7 +41,7 @@ def compare_with_parent(
     given, options = given or {}, {"n_estimators": 25, **options}
     plain = PARENTS[library](**options_of(library, objective, **options))
     plain.fit(problem.X, problem.y, **given)
-    own = make(library, NEVER_BINDS, objective, measure_on=measure_on, n_folds=2, **options)
+    own = make(library, NEVER_BINDS, objective, measure_on=measure_on, **options)
     own.fit(problem.X, problem.y, **given)
     expected = plain.predict(problem.X)
     np.testing.assert_allclose(own.predict(problem.X), expected, rtol=tolerance, atol=tolerance)
@@ -52,7 +52,7 @@ def compare_with_parent(
 
 @EACH
 @pytest.mark.parametrize("objective", SMOOTH)
-@pytest.mark.parametrize("measure_on", ["train", "crossfit"])
+@pytest.mark.parametrize("measure_on", ["train", gc.CrossFit(2)])
 def test_a_rule_that_never_binds_leaves_the_parents_model(library, objective, measure_on):
     compare_with_parent(library, problem_of(objective), objective, measure_on=measure_on)
 
@@ -102,7 +102,7 @@ def test_no_rules_are_the_parents_fit(library):
 def test_the_plain_library_reads_the_file_and_predicts_the_same(library, objective, tmp_path):
     """Scale and shift are in the file, and so are reports, which the plain library ignores."""
     problem, fresh = problem_of(objective), problem_of(objective, 300, 7)
-    model = fit(library, GAP, problem, objective, n_estimators=20, n_folds=2)
+    model = fit(library, GAP, problem, objective, n_estimators=20, measure_on=gc.CrossFit(2))
     expected = model.predict(fresh.X)
     model.save_model(tmp_path / "model.json")
     if library == "xgboost":
@@ -130,7 +130,7 @@ def test_a_file_of_the_plain_library_is_loaded_without_reports(library, tmp_path
     problem = problem_of("squared")
     plain = PARENTS[library](**options_of(library, n_estimators=5)).fit(problem.X, problem.y)
     (plain if library == "xgboost" else plain.booster_).save_model(tmp_path / "m.json")
-    loaded = fit(library, GAP, problem, n_estimators=5, n_folds=2)
+    loaded = fit(library, GAP, problem, n_estimators=5, measure_on=gc.CrossFit(2))
     loaded.load_model(tmp_path / "m.json")
     np.testing.assert_allclose(
         loaded.predict(problem.X), plain.predict(problem.X), rtol=1e-6, atol=1e-6
@@ -151,7 +151,7 @@ def test_classifiers_and_regressors_do_not_load_each_others_files(library, tmp_p
 @EACH
 def test_pickles_and_clones(library):
     problem = problem_of("squared")
-    model = fit(library, GAP, problem, n_estimators=10, n_folds=2)
+    model = fit(library, GAP, problem, n_estimators=10, measure_on=gc.CrossFit(2))
     copied = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(copied.predict(problem.X), model.predict(problem.X))
     pd.testing.assert_frame_equal(copied.constraint_report_, model.constraint_report_)
@@ -166,7 +166,7 @@ def test_pickles_and_clones(library):
 def test_the_reports_say_what_the_model_predicts(library):
     problem = make_problem(1200)
     rules = [*GAP, gc.mean_loss("squared") <= 5.0]
-    model = fit(library, rules, problem, n_folds=2)
+    model = fit(library, rules, problem, measure_on=gc.CrossFit(2))
     predicted = model.predict(problem.X).astype(float)
     means = [predicted[problem.group == g].mean() for g in (0, 1)]
     train = model.constraint_report_["train"].to_numpy()

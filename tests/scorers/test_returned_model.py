@@ -289,7 +289,12 @@ class Marking(xgb.callback.TrainingCallback):
 )
 @pytest.mark.filterwarnings("ignore:group_thresholds=True lets the group")
 def test_what_callbacks_set_on_the_booster_stays(library, options):
-    options = {"n_estimators": 6, "n_folds": 2, "constraints": gc.fnr() <= 0.1, **options}
+    options = {
+        "n_estimators": 6,
+        "measure_on": gc.CrossFit(2),
+        "constraints": gc.fnr() <= 0.1,
+        **options,
+    }
     table = pd.DataFrame(X[TRAIN], columns=list("abcdef")).assign(g=(X[TRAIN, 0] > 0) * 1.0)
     y, given, stops = LABELS["binary"][TRAIN], {}, options.pop("early_stopping", None)
     if stops:  # Labels of others let early stopping keep the first round.

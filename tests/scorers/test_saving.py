@@ -34,7 +34,7 @@ SCENARIOS = {
     "calibrated several": {"probabilities": "calibrated"},
     "randomized": {"iterate": "randomized"},
     "costly": {"n_estimators": 4, "learning_rate": 0.05},
-    "guaranteed": {"guarantee": "high_probability", "calibration_fraction": 0.4},
+    "guaranteed": {"guarantee": gc.HighProbability(fraction=0.4)},
 }
 
 
@@ -203,7 +203,11 @@ def test_equal_fits_write_equal_files(model, tmp_path):
     X, y = table_of("binary", np.random.default_rng(3))
     written = []
     for name in ("one.json", "two.json"):
-        fitted = clone(model).set_params(n_estimators=3, n_jobs=1, n_folds=2).fit(X[:300], y[:300])
+        fitted = (
+            clone(model)
+            .set_params(n_estimators=3, n_jobs=1, measure_on=gc.CrossFit(2))
+            .fit(X[:300], y[:300])
+        )
         fitted.save_model(tmp_path / name)
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]

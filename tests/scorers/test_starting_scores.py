@@ -98,10 +98,10 @@ def test_lightgbm_mixture_of_prefixes():
         assert model.constraint_report_.train[j] == pytest.approx(found, abs=1e-9)
 
 
-@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
+@pytest.mark.parametrize("guarantee", [gc.Expected(0.4), gc.HighProbability(fraction=0.4)])
 def test_lightgbm_certifies_what_predict_decides(guarantee):
     y = LABELS["binary"]
-    model = make("lightgbm", [gc.fnr() <= 0.2], guarantee=guarantee, calibration_fraction=0.4)
+    model = make("lightgbm", [gc.fnr() <= 0.2], guarantee=guarantee)
     model.fit(X[TRAIN], y[TRAIN], init_score=START["binary"][TRAIN])
     assert errors(1, y[TEST], model.predict(X[TEST])) <= 0.25
 

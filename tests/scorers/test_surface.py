@@ -274,7 +274,9 @@ def test_attributes_are_the_parents(library, name, stopped):
 def test_arguments_by_position_are_taken_as_in_the_parent(constraints):
     """XGBoost warns of them, LightGBM does not."""
     parent = xgb.XGBClassifier(**ALWAYS["xgboost"])
-    own = gc.ConstrainedXGBClassifier(constraints=constraints, n_folds=2, **ALWAYS["xgboost"])
+    own = gc.ConstrainedXGBClassifier(
+        constraints=constraints, measure_on=gc.CrossFit(2), **ALWAYS["xgboost"]
+    )
     for model in (parent, own):
         with pytest.warns(FutureWarning, match="Pass `sample_weight, base_margin` as keyword"):
             assert model.fit(X, Y, WEIGHT, START) is model
@@ -285,7 +287,9 @@ def test_arguments_by_position_are_taken_as_in_the_parent(constraints):
             found.append(model.predict(X, True))
     np.testing.assert_allclose(*found, atol=1e-6)
     parent = lgb.LGBMClassifier(**ALWAYS["lightgbm"]).fit(X, Y, WEIGHT, START)
-    own = gc.ConstrainedLGBMClassifier(constraints=constraints, n_folds=2, **ALWAYS["lightgbm"])
+    own = gc.ConstrainedLGBMClassifier(
+        constraints=constraints, measure_on=gc.CrossFit(2), **ALWAYS["lightgbm"]
+    )
     assert_alike("lightgbm", own.fit(X, Y, WEIGHT, START), parent)
     np.testing.assert_allclose(own.predict(X, True), parent.predict(X, True), atol=1e-12)
 

@@ -213,9 +213,9 @@ def merge_texts(texts: Sequence[str]) -> str:
     categories = {text.rpartition(PANDAS)[2].strip() for text in texts}
     if len(categories) > 1:
         raise ValueError(
-            "ensemble='folds' merges boosters that number categories alike, and the rows of the "
-            "folds have other lists of categories: give each column one fixed list of categories "
-            "(pandas Categorical), or ensemble=None."
+            "Reduction(ensemble='folds') merges boosters that number categories alike, and the "
+            "rows of the folds have other lists of categories: give each column one fixed list "
+            "of categories (pandas Categorical), or Reduction(ensemble=None)."
         )
     heads, forests, rests = zip(*map(split_trees, texts), strict=True)
     total = sum(map(len, forests))

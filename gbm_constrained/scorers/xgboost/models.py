@@ -151,16 +151,17 @@ def merge_boosters(boosters: Sequence[xgb.Booster]) -> xgb.Booster:
     for name in map(find_kind, boosters):
         if name != "gbtree":
             raise ValueError(
-                f"ensemble='folds' divides the leaves of trees, and booster={name!r} has its own "
-                f"weights beside them: use booster='gbtree', or ensemble=None."
+                f"Reduction(ensemble='folds') divides the leaves of trees, and booster={name!r} "
+                f"has its own weights beside them: use booster='gbtree', or "
+                f"Reduction(ensemble=None)."
             )
     models = [read_model(booster) for booster in boosters]
     first, forests = models[0], [forest_of(model) for model in models]
     if len({bytes(ubjson.write(forest.get("cats"))) for forest in forests}) > 1:
         raise ValueError(
-            "ensemble='folds' merges boosters that number categories alike, and the rows of the "
-            "folds have other lists of categories: give each column one fixed list of categories "
-            "(pandas Categorical, polars Enum), or ensemble=None."
+            "Reduction(ensemble='folds') merges boosters that number categories alike, and the "
+            "rows of the folds have other lists of categories: give each column one fixed list "
+            "of categories (pandas Categorical, polars Enum), or Reduction(ensemble=None)."
         )
     for forest in forests:
         for tree in forest["trees"]:

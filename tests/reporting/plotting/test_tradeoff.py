@@ -140,7 +140,9 @@ def test_tradeoff_of_an_estimator_is_its_curve(data):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_tradeoff_of_several_constraints_has_a_line_for_each(data):
     X, y, *_ = data
-    model = gc.ConstrainedXGBClassifier(n_estimators=4, max_depth=2, n_jobs=1, n_folds=2)
+    model = gc.ConstrainedXGBClassifier(
+        n_estimators=4, max_depth=2, n_jobs=1, measure_on=gc.CrossFit(2)
+    )
     display = TradeoffDisplay.from_estimator(
         model, X, y, [0.5, 0.3], constraint=lambda b: [gc.fnr() <= b, gc.recall() >= 1 - b],
         verbose=False,
