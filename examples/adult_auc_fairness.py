@@ -24,8 +24,14 @@ common = {"n_estimators": 100, "learning_rate": 0.1, "n_jobs": 1}
 xgboost = {**common, "max_depth": 4, "enable_categorical": True}
 lightgbm = {**common, "num_leaves": 15, "verbose": -1}
 libraries = {
-    "XGBoost": (XGBClassifier(**xgboost), gc.ConstrainedXGBClassifier(**xgboost, n_folds=2)),
-    "LightGBM": (LGBMClassifier(**lightgbm), gc.ConstrainedLGBMClassifier(**lightgbm, n_folds=2)),
+    "XGBoost": (
+        XGBClassifier(**xgboost),
+        gc.ConstrainedXGBClassifier(**xgboost, measure_on=gc.CrossFit(2)),
+    ),
+    "LightGBM": (
+        LGBMClassifier(**lightgbm),
+        gc.ConstrainedLGBMClassifier(**lightgbm, measure_on=gc.CrossFit(2)),
+    ),
 }
 
 # %%
