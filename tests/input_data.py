@@ -75,4 +75,4 @@ def refuses(library, message, given=None, y=Y, rules=RULE, **options):
 
     given = {"constraint_callbacks": [started], **quiet(library), **(given or {})}
     with pytest.raises((TypeError, ValueError), match=message):
-        make(library, rules, measure_on="crossfit", **options).fit(X, y, **given)
+        make(library, rules, **options).fit(X, y, **given)

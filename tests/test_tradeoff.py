@@ -35,9 +35,8 @@ def data():
 
 
 def booster(of=gc.ConstrainedXGBClassifier, **options):
-    return of(
-        n_estimators=12, max_depth=2, measure_on=gc.CrossFit(2), n_jobs=1, verbosity=0, **options
-    )
+    options = {"measure_on": gc.CrossFit(2), **options}
+    return of(n_estimators=12, max_depth=2, n_jobs=1, verbosity=0, **options)
 
 
 @pytest.fixture(scope="module")

@@ -17,13 +17,9 @@ def make(library, constraints, **options):
             constraints=constraints, n_iterations=40, **options
         )
     size = {"xgboost": {"max_depth": 3}, "lightgbm": {"num_leaves": 7, "verbose": -1}}[library]
-    given = {
-        "n_estimators": ROUNDS,
-        "n_jobs": 1,
-        "measure_on": gc.CrossFit(FOLDS),
-        **size,
-        **options,
-    }
+    given = {"n_estimators": ROUNDS, "n_jobs": 1, "measure_on": "crossfit", **size, **options}
+    if given["measure_on"] == "crossfit":
+        given["measure_on"] = gc.CrossFit(FOLDS)
     return CLASSIFIERS[library](constraints=constraints, **given)
 
 
@@ -35,9 +31,8 @@ def split(data):
 def fit_at(library, data, constraints, measure_on, **given):
     """Fit with the constraints measured somewhere, and the last rows held out."""
     X, y, X_held, y_held = split(data)
-    where = "holdout" if measure_on == "watch" else measure_on
-    options = {"measure_on": gc.Holdout(0.3)} if measure_on == "holdout" else {}
+    where = {"watch": "holdout", "holdout": gc.Holdout(0.3)}.get(measure_on, measure_on)
     own = given.pop("options", {})
-    model = make(library, constraints, measure_on=where, **options, **own)
+    model = make(library, constraints, measure_on=where, **own)
     arguments = {**quiet(library), "eval_set": [(X_held, y_held)], **given}
     return model.fit(X, y, **arguments)

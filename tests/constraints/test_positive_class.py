@@ -132,7 +132,7 @@ def test_a_fit_is_that_of_the_named_rates(kind, library):
     label = 0 if library == "xgboost" else "fraud"
     constraint = RULES[kind][0]
     labelled = name_positive_class(constraint, label)
-    options = {} if library == "linear" else {"measure_on": "crossfit"}
+    options = {} if library == "linear" else {"measure_on": gc.CrossFit(2)}
     model, named = (
         fit(library, [constraint], label, **options),
         fit(library, [labelled], **options),

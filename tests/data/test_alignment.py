@@ -56,7 +56,10 @@ def other(values):
     return values.set_axis(range(N))
 
 
-def fit(library, rules=(RULE,), measure_on="crossfit", **given):
+TWO_FOLDS = gc.CrossFit(2)
+
+
+def fit(library, rules=(RULE,), measure_on=TWO_FOLDS, **given):
     given = {"X": X, "y": Y, "sensitive_features": SEX, **given}
     options = {} if library == "linear" else {"measure_on": measure_on}
     with warnings.catch_warnings():

@@ -36,7 +36,7 @@ def test_a_gap_on_adult_is_met_at_the_accuracy_of_the_sigmoid(library, split):
     for proxy in ("sigmoid", "ramp"):
         clf = CLASSIFIERS[library](
             constraints=[gc.gap(gc.selection_rate(), by="sex") <= 0.01],
-            solver=ABPP(proxy=proxy), measure_on="crossfit", **ROUNDS,
+            solver=ABPP(proxy=proxy), **ROUNDS,
         )  # fmt: skip
         clf.fit(X, y, sensitive_features={"sex": sex})
         decided = clf.predict(X_test)

@@ -106,7 +106,7 @@ CASES = {  # parameters, and arguments of fit
         f=GROUP.astype("category"))}),
     "schedule": ({}, {}),
     "stopping": (  # soon, for the labels are of other rows
-        {"learning_rate": 0.9, "n_estimators": 20, "measure_on": "crossfit"},
+        {"learning_rate": 0.9, "n_estimators": 20},
         {"eval_set": [(X[:200], Y[300:500])]},
     ),
     "several passes": (

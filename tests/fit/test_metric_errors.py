@@ -52,7 +52,8 @@ CASES = {
     "unknown name": ({"maximize": "gmean"}, ValueError,
                      "maximize='gmean': unknown metric gmean: did you mean g_mean"),
     "a function to call": (
-        {"minimize": BlackBox(lambda y, scores: 0.5)}, ValueError, "takes y with two classes",
+        {"minimize": BlackBox(lambda y, scores: 0.5), "measure_on": "auto"}, ValueError,
+        "takes y with two classes",
     ),
     "no metric": ({"maximize": 3}, TypeError, "maximize must be a metric such as g_mean"),
     "direction": ({"minimize": "h_mean"}, ValueError, "minimize=h_mean: larger .* use maximize="),
@@ -93,7 +94,7 @@ CASES = {
                          "solver must be one of"),
     "solver without metric": ({"solver": "columns"}, ValueError, "give maximize= or minimize="),
     "deterministic": ({"maximize": "g_mean", "solver": Reduction(deterministic=3)}, ValueError,
-                      "deterministic must be None, True or False, got 3"),
+                      r"deterministic of Reduction must be one of \[None, True, False\], got 3"),
     "ratio without a value": ({"maximize": gc.precision(1)}, ValueError,
                               "denominator of the ratio is 0.0 for a decision rule"),
     "guarantee": ({"maximize": "g_mean", "guarantee": "expected"}, ValueError,
@@ -125,8 +126,9 @@ def test_a_class_that_a_booster_would_not_know_is_refused(library, measure_on, w
     words = r"CrossFit\(n_folds=2\) holds out the only row of class 3.*: give more rows"
     if measure_on == "holdout":
         words = "g_mean has no value on the rows held out|holds out the only row of class 3"
+    given = {"measure_on": measure_on} if measure_on == "holdout" else {}
     with pytest.raises(ValueError, match=f"(?s){words}"):
-        make(library, maximize="g_mean", measure_on=measure_on).fit(X, y)
+        make(library, maximize="g_mean", **given).fit(X, y)
 
 
 @BOTH
@@ -137,7 +139,7 @@ def test_a_class_that_is_not_held_out_is_refused_with_a_remedy_that_works(librar
     words = r"g_mean has no value on the rows held out \(holdout\).*use measure_on='crossfit'\.$"
     with pytest.raises(ValueError, match=words):
         model.fit(X, y)
-    assert model.set_params(measure_on="crossfit").fit(X, y).classes_.size == 4
+    assert model.set_params(measure_on=gc.CrossFit(2)).fit(X, y).classes_.size == 4
 
 
 @BOTH

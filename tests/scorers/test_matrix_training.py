@@ -133,7 +133,7 @@ def test_a_matrix_in_memory_is_divided_as_the_rows_of_the_classifier(rows):
     given = {"constraints": RULES, "sensitive_features": {"g": g}, "measure_on": CrossFit(2)}
     found = train(PARAMS, dtrain, 4, **given)
     by_function = train(
-        PARAMS, dtrain, 4, **given, measure_on="auto",
+        PARAMS, dtrain, 4, **given,
         make_matrix=lambda mask: xgb.DMatrix(X[mask], **{k: v[mask] for k, v in info.items()}),
     )  # fmt: skip
     assert set(found.constraint_report_["rows"]) == {"out of fold, with base_margin"}
@@ -238,7 +238,7 @@ def test_groups_may_be_a_field_of_the_matrix(rows):
         ({"custom_metric": lambda a, b: a}, TypeError, "custom_metric= has no meaning"),
         ({"measure_on": "crossfit"}, ValueError, "this QuantileDMatrix cannot.*make_matrix="),
         ({"measure_on": "holdout"}, ValueError, "a matrix of them in evals"),
-        ({"measure_on": Holdout(0.2)}, ValueError, "fraction=0.2.* divides.*make_matrix="),
+        ({"measure_on": Holdout(0.2)}, ValueError, "fraction=0.2.* grows.*make_matrix="),
         ({"guarantee": "expected"}, ValueError, "guarantee='expected' sets rows aside"),
         ({"maximize": "g_mean"}, ValueError, "maximize='g_mean'.*ConstrainedXGBClassifier"),
         ({"iterat": "best"}, TypeError, "Did you mean iterate="),

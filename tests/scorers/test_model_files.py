@@ -30,7 +30,7 @@ from sklearn.exceptions import NotFittedError
 
 import gbm_constrained as gc
 from gbm_constrained.fit.fitted_report import FITTED_ATTRIBUTES
-from gbm_constrained.solvers import AutoSolver
+from gbm_constrained.solvers import AutoSolver, Reduction
 
 
 @pytest.fixture
@@ -499,3 +499,65 @@ def test_a_file_that_a_plain_library_wrote_anew_is_loaded(library, problem, fitt
     loaded = CLASSIFIERS[library]().load_model(path)
     assert loaded.constraints == (fitted.constraints if library == "xgboost" else None)
     np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+
+
+OLD = {  # Parameters of version 0.1, and those that have taken their place.
+    "folds": (
+        {"measure_on": "crossfit", "n_folds": 3}, {"measure_on": "CrossFit(n_folds=3)"},
+    ),
+    "folds by default": ({"measure_on": "crossfit", "n_folds": 4}, {"measure_on": "'crossfit'"}),
+    "folds of auto": ({"measure_on": "auto", "n_folds": 2}, {"measure_on": "CrossFit(n_folds=2)"}),
+    "periods": ({"measure_on": "forward", "n_folds": 2}, {"measure_on": "Forward(n_folds=2)"}),
+    "a share": (
+        {"measure_on": "holdout", "holdout_fraction": 0.3},
+        {"measure_on": "Holdout(fraction=0.3)"},
+    ),
+    "pairs": (
+        {"measure_on": "auto", "cv": [[[0, 1], [2, 3]]]}, {"measure_on": "[[[0, 1], [2, 3]]]"},
+    ),
+    "a certificate": (
+        {"guarantee": "high_probability", "delta": 0.1, "calibration_fraction": 0.3},
+        {"guarantee": "HighProbability(delta=0.1, fraction=0.3)"},
+    ),
+    "an expectation": (
+        {"guarantee": "expected", "calibration_fraction": 0.3},
+        {"guarantee": "Expected(fraction=0.3)"},
+    ),
+    "a search": (
+        {"maximize": "g_mean", "solver": "columns", "oracle": "refit", "deterministic": True},
+        {"solver": repr(Reduction("columns", oracle="refit", deterministic=True))},
+    ),
+    "merged folds": (
+        {"minimize": "error_rate", "ensemble": "folds"},
+        {"solver": repr(Reduction(ensemble="folds"))},
+    ),
+    "a search by default": ({"maximize": "g_mean"}, {"solver": "'auto'"}),
+    "no search": ({"oracle": "refit"}, {"solver": "'auto'"}),
+}  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("case", OLD)
+def test_parameters_of_version_0_1_are_put_into_their_objects(library, case, problem, tmp_path):
+    given, expected = OLD[case]
+    model, path = fit_small(library, problem), tmp_path / FILES[library]
+    model.save_model(path)
+    all_of_then = {
+        "n_folds": 4, "cv": None, "holdout_fraction": None, "delta": 0.05,
+        "calibration_fraction": 0.2, "deterministic": None, "ensemble": None, "oracle": "plug_in",
+    }  # fmt: skip
+    rewrite(path, library, within("parameters", **{**all_of_then, **given}))
+    loaded = CLASSIFIERS[library]().load_model(path)
+    assert_same_model(loaded, model, problem[0])
+    np.testing.assert_array_equal(loaded.predict(problem[0]), model.predict(problem[0]))
+    found = loaded.get_params()
+    assert not all_of_then.keys() & found.keys()
+    assert {name: repr(found[name]) for name in expected} == expected
+
+
+def test_the_parameter_deterministic_of_lightgbm_is_kept(problem, tmp_path):
+    model = fit_small("lightgbm", problem, deterministic=True)
+    loaded = save_and_load(model, tmp_path)
+    assert loaded.get_params()["deterministic"] is True
+    assert loaded.solver == "auto"
+    assert_same_model(loaded, model, problem[0])
