@@ -125,9 +125,10 @@ class SharedLightGBM(ConstrainedLGBMClassifier, _KeptFits):
 
 def make(library: str = "lightgbm", **options: Any) -> Any:
     """Make a classifier; those of LightGBM share boosters."""
+    options = {"measure_on": CrossFit(N_FOLDS), **options}
     if library == "xgboost":
-        return ConstrainedXGBClassifier(**XGBOOST, measure_on=CrossFit(N_FOLDS), **options)
-    return SharedLightGBM(**LIGHTGBM, measure_on=CrossFit(N_FOLDS), **options)
+        return ConstrainedXGBClassifier(**XGBOOST, **options)
+    return SharedLightGBM(**LIGHTGBM, **options)
 
 
 def forget_fits() -> None:

@@ -157,7 +157,8 @@ def print_metrics(path: Path, sets: Sequence[str], n: int, metrics: Sequence[str
 def measure_promise(name: str, how: str, split: int) -> dict[str, float]:
     """Fit with the H-mean, out of fold or on training rows."""
     X, X_test, y, y_test = split_rows(name, split)
-    fitted = make(maximize="h_mean", measure_on=how).fit(X, y)
+    options = {"measure_on": "train"} if how == "train" else {}
+    fitted = make(maximize="h_mean", **options).fit(X, y)
     report = fitted.metric_report_
     promised = (
         1.0 - report.loc[report["is_returned"], ["held_out", "train"]].bfill(axis=1).iloc[0, 0]

@@ -158,7 +158,7 @@ def fit_gap(library: str, data: str, rate: str, proxy: str, seed: int) -> dict[s
     split, bound = split_of(data, seed), GAPS[data, rate]
     rules = [gap(RATES[rate](), by="group") <= bound]
     started = time.perf_counter()
-    model = make(library, rules, measure_on="crossfit", solver=SOLVERS[proxy](),
+    model = make(library, rules, solver=SOLVERS[proxy](),
                  **ROUNDS, **DATA[data].tree)  # fmt: skip
     model.fit(split.X, split.y, sensitive_features={"group": split.groups})
     test = model.predict(split.X_test)
@@ -179,7 +179,7 @@ def fit_churn(library: str, proxy: str, seed: int) -> dict[str, float]:
     least = float(np.mean(deployed.predict(X)[y == 1]))
     started = time.perf_counter()
     model = make(library, [churn(to=deployed) <= CHURN, recall() >= least],
-                 measure_on="crossfit", solver=SOLVERS[proxy](),
+                 solver=SOLVERS[proxy](),
                  **ROUNDS, **DATA["default"].tree)  # fmt: skip
     model.fit(X, y)
     test, positive = model.predict(split.X_test), split.y_test == 1
