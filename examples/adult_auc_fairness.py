@@ -4,8 +4,7 @@ Fair rankings on Adult
 
 A score may be used to rank persons, without a threshold. This example bounds three differences
 between women and men that depend on the ranking alone: three bounds of each, and both libraries.
-The column ``sex`` is not a feature: training takes it as
-``sensitive_features``, and prediction needs no group.
+``sex`` is no feature: training takes it as ``sensitive_features``, and prediction needs no group.
 """
 
 import matplotlib.pyplot as plt
@@ -23,15 +22,10 @@ X, y, groups = adult.data.drop(columns="sex"), adult.target, adult.sensitive_fea
 common = {"n_estimators": 100, "learning_rate": 0.1, "n_jobs": 1}
 xgboost = {**common, "max_depth": 4, "enable_categorical": True}
 lightgbm = {**common, "num_leaves": 15, "verbose": -1}
+folds = {"measure_on": gc.CrossFit(n_folds=2)}
 libraries = {
-    "XGBoost": (
-        XGBClassifier(**xgboost),
-        gc.ConstrainedXGBClassifier(**xgboost, measure_on=gc.CrossFit(2)),
-    ),
-    "LightGBM": (
-        LGBMClassifier(**lightgbm),
-        gc.ConstrainedLGBMClassifier(**lightgbm, measure_on=gc.CrossFit(2)),
-    ),
+    "XGBoost": (XGBClassifier(**xgboost), gc.ConstrainedXGBClassifier(**xgboost, **folds)),
+    "LightGBM": (LGBMClassifier(**lightgbm), gc.ConstrainedLGBMClassifier(**lightgbm, **folds)),
 }
 
 # %%
