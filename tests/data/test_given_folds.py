@@ -105,7 +105,7 @@ def test_folds_that_measure_nothing_are_refused(cv, message):
 def test_what_is_no_splitter_is_refused(cv):
     is_iterator = not isinstance(cv, (int, bytes))
     with pytest.raises(
-        TypeError, match="give list" if is_iterator else re.escape("CrossFit(n_folds=3)")
+        TypeError, match="give a list" if is_iterator else re.escape("CrossFit(n_folds=3)")
     ):
         check_splitter(cv)
 
@@ -121,5 +121,5 @@ def test_classes_that_folds_lack_are_named():
     lacking = split([(np.arange(12), np.arange(12, 24))])
     with pytest.raises(ValueError, match="fold 0 of measure_on trains on no row of class 'yes'"):
         lacking.check_classes(codes, classes)
-    with pytest.raises(ValueError, match="cv holds out no row of class 'no'"):
+    with pytest.raises(ValueError, match="measure_on holds out no row of class 'no'"):
         split([(np.arange(13), np.arange(13, 24))]).check_classes(codes, classes)

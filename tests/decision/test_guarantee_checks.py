@@ -51,8 +51,10 @@ def test_rules_on_rows_that_are_all_set_aside(library, table):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_too_few_rows_are_refused_before_training(library, weighted, table, monkeypatch):
     """0.99 to the power of the positive rows that are set aside is more than delta."""
-    for module, name in ((xgb, "train"), (lgb, "train"), (xgb, "Booster"), (lgb, "Booster")):
-        monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("training started"))
+    for owner, name in (
+        (xgb, "train"), (lgb, "train"), (xgb.Booster, "__init__"), (lgb.Booster, "__init__"),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, lambda *a, **k: pytest.fail("training started"))
     y = table[1]["binary"]
     weight = {"sample_weight": np.full(y.size, 3.0)} if weighted else {}
     n = int(0.35 * (y == 1).sum())
