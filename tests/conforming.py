@@ -7,7 +7,6 @@ classes by name when they pickle, so that these live in a module.
 from __future__ import annotations
 
 import functools
-import inspect
 
 import lightgbm as lgb
 import numpy as np
@@ -72,43 +71,11 @@ class _TwoClasses:
         return tags
 
 
-def _accept_cv(parent):
-    """Make the ``__init__`` of a parent with one parameter more."""
-
-    def init(self, cv=None, **others):
-        parent.__init__(self, **others)
-        self.cv = cv
-
-    found = inspect.signature(parent.__init__)
-    cv = inspect.Parameter("cv", inspect.Parameter.KEYWORD_ONLY, default=None)
-    *own, others = found.parameters.values()
-    init.__signature__ = found.replace(parameters=[*own, cv, others])
-    return init
-
-
-class SplitXGB(xgb.XGBClassifier):
-    """The parent with a parameter `cv`, for which scikit-learn draws other rows of weights."""
-
-    __init__ = _accept_cv(xgb.XGBClassifier)
-
-    def get_xgb_params(self):
-        return {name: v for name, v in super().get_xgb_params().items() if name != "cv"}
-
-
-class SplitLGBM(lgb.LGBMClassifier):
-    """The parent with a parameter `cv`, as :class:`SplitXGB`."""
-
-    __init__ = _accept_cv(lgb.LGBMClassifier)
-
-    def _process_params(self, stage):
-        return {name: v for name, v in super()._process_params(stage).items() if name != "cv"}
-
-
-class BinaryXGB(_TwoClasses, SplitXGB):
+class BinaryXGB(_TwoClasses, xgb.XGBClassifier):
     """The parent on the data that the checks make for two classes."""
 
 
-class BinaryLGBM(_TwoClasses, SplitLGBM):
+class BinaryLGBM(_TwoClasses, lgb.LGBMClassifier):
     """The parent on the data that the checks make for two classes."""
 
 
@@ -151,7 +118,6 @@ PARENTS = {
     "logistic": LogisticRegression,
     "svm": LinearSVC,
 }
-SPLIT_PARENTS = PARENTS | {"xgboost": SplitXGB, "lightgbm": SplitLGBM}
 BINARY_PARENTS = {
     "xgboost": BinaryXGB,
     "lightgbm": BinaryLGBM,

@@ -14,6 +14,7 @@ from sklearn.metrics import recall_score, roc_auc_score
 
 from gbm_constrained.cli.model_files import open_model
 from gbm_constrained.metrics import parse_metric
+from gbm_constrained.solvers import Reduction
 
 
 def metrics_of(path="report.json"):
@@ -67,6 +68,25 @@ def test_rules_beside_a_model_are_those_of_the_file(library, run):
     assert audited.code in (0, 1)
     report = json.loads(Path("report.json").read_text())
     assert report["constraints"][0]["value"] == pytest.approx(rates.max() - rates.min())
+
+
+@BOTH
+def test_options_are_those_of_the_objects_of_parameters(library, run):
+    done = run.fit(library, "--maximize=g_mean", "--param=solver__oracle=refit", "--quiet")
+    assert done.code == 0, done.err
+    loaded = CLASSIFIERS[library]().load_model(MODEL[library])
+    assert loaded.solver == Reduction(oracle="refit")
+    assert "refit" in set(loaded.metric_report_["oracle"])
+    assert repr(loaded.measure_on) == "CrossFit(n_folds=2)"
+    done = run.fit(
+        library, "--constraint=fpr <= 0.3", "--guarantee=high_probability", "--delta=0.2",
+        "--param=guarantee__fraction=0.4", "--param=measure_on__n_folds=3", "--quiet",
+    )  # fmt: skip
+    assert done.code in (0, 1), done.err
+    loaded = CLASSIFIERS[library]().load_model(MODEL[library])
+    assert repr(loaded.measure_on) == "CrossFit(n_folds=3)"
+    assert repr(loaded.guarantee) == "HighProbability(delta=0.2, fraction=0.4)"
+    assert loaded.feasibility_.level == 0.2
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from conforming import (
     OPTIONS,
     OWN,
     PARENTS,
-    SPLIT_PARENTS,
     estimators,
     library_of,
 )
@@ -52,7 +51,7 @@ REASONS = {
 @functools.cache
 def failures_of_parent(library, binary):
     """Checks that the parent fails, and what they say."""
-    parent = (BINARY_PARENTS if binary else SPLIT_PARENTS)[library](**OPTIONS[library])
+    parent = (BINARY_PARENTS if binary else PARENTS)[library](**OPTIONS[library])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(parent, on_fail=None, on_skip=None)
