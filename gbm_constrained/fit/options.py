@@ -249,7 +249,7 @@ GUARANTEES: dict[str, Any] = {"expected": Expected, "high_probability": HighProb
 # Places of parameters that classifiers once had themselves.
 MOVED = {
     "n_folds": ("measure_on", "CrossFit(n_folds=...)"),
-    "cv": ("measure_on", "the splitter"),
+    "cv": ("measure_on", "KFold(...) or another splitter"),
     "holdout_fraction": ("measure_on", "Holdout(fraction=...)"),
     "delta": ("guarantee", "HighProbability(delta=...)"),
     "calibration_fraction": (

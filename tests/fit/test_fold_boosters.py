@@ -115,7 +115,7 @@ def test_boosters_on_parts_have_the_same_bins(library, conclusions):
     """Of features of many values: 8 bins are cut 7 times, and 4 boosters have the same cuts."""
     X = np.random.default_rng(0).normal(size=(600, 4))
     y = (X[:, 0] + X[:, 1] * X[:, 2] > 0.3).astype(int)
-    options = {"max_bin": 8, "n_estimators": 12, "measure_on": gc.CrossFit(4)}
+    options = {"max_bin": 8, "n_estimators": 12}
     make(library, [gc.error_rate() <= 1.0], measure_on="crossfit", **options).fit(X, y)
     cuts, alone = {}, {}
     for i, member in enumerate(conclusions[0].fit.measured.boosters.members):
