@@ -100,7 +100,7 @@ def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, ta
 
 
 @BOTH
-def test_a_share_of_the_rows_is_held_out_in_spite_of_an_evaluation_set(library, table, conclusions):
+def test_a_share_is_held_out_in_spite_of_an_evaluation_set(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     model = make(library, [gc.fnr() <= 0.1], measure_on=gc.Holdout(0.3))
     model.fit(X[200:], y[200:], eval_set=[(X[:200], y[:200])], **quiet(library))
