@@ -41,7 +41,7 @@ def best_recall(model, X, y, share):
 
 
 @BOTH
-@pytest.mark.parametrize("guarantee", ["high_probability", "expected"])
+@pytest.mark.parametrize("guarantee", [gc.HighProbability(0.1), gc.Expected()], ids=repr)
 def test_what_comes_first_is_guaranteed_and_what_follows_is_as_good_as_that_allows(
     library, guarantee
 ):
@@ -53,7 +53,7 @@ def test_what_comes_first_is_guaranteed_and_what_follows_is_as_good_as_that_allo
     assert report["given_up_for"].tolist() == ["", str(BUDGET)]
     assert "Not certified" not in str(found)
     n, k = 500, round(500 * report["held_out"][0])
-    if guarantee == "high_probability":
+    if isinstance(guarantee, gc.HighProbability):
         assert found.p_value <= found.level == 0.1
         assert found.p_value == pytest.approx(stats.binom.cdf(k, n, 0.1))
         assert stats.binom.cdf(k + 1, n, 0.1) > 0.1  # one more row would be too many
