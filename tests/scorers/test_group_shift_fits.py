@@ -143,7 +143,7 @@ def test_continued_training_needs_rows_that_choose_the_shifts(library):
     name, before = ("xgb_model", "get_booster") if library == "xgboost" else ("init_model", None)
     booster = getattr(first, before)() if before else first.booster_
     with pytest.raises(ValueError, match=r"group_shifts=True .* an evaluation set"):
-        make(library, RULE, **SMALL).fit(X, y, **{name: booster})
+        make(library, RULE, **{**SMALL, "measure_on": "auto"}).fit(X, y, **{name: booster})
 
 
 def test_classifiers_have_thresholds_and_no_shifts_of_groups():
