@@ -43,7 +43,7 @@ from gbm_constrained.fit.fitted_report import (
     warn,
     with_constraints,
 )
-from gbm_constrained.fit.metric_report import Interruptions, MetricMixin, NativeAdapter
+from gbm_constrained.fit.metric_report import MetricMixin, NativeAdapter
 from gbm_constrained.fit.metric_search import ConstrainedBoosters
 from gbm_constrained.fit.model_note import unchanged_on_error
 from gbm_constrained.fit.native_models import Merger
@@ -444,7 +444,6 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
         if options.constraints and not has_metric and (booster := adapter.without_gradients()):
             options, has_metric = options.without_multipliers(booster), True
         if has_metric:
-            interruptions = Interruptions(constraint_callbacks, time_limit, checkpoint)
 
             def make_boosters(limit: TimeLimit) -> ConstrainedBoosters:
                 adapter.check_parameters()
@@ -455,8 +454,10 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedFitAttribut
                 return ConstrainedBoosters(fit, adapter)
 
             self._fit_metric(
-                adapter, rows, options, sensitive_features_eval_set, adapter, interruptions,
-                make_boosters,
+                adapter, rows, options, sensitive_features_eval_set=sensitive_features_eval_set,
+                merger=adapter, make_boosters=make_boosters,
+                constraint_callbacks=constraint_callbacks, time_limit=time_limit,
+                checkpoint=checkpoint,
             )  # fmt: skip
             return
         options.check_ensemble()

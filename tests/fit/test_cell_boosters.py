@@ -147,8 +147,8 @@ def test_both_boosters_grow_in_step(data):
     label_factors, label_scale = calibrate_scores(X[:, 1], y, 2, None)
     np.testing.assert_array_equal(cells.label_factors, label_factors)
     assert cells.label_scale == label_scale
-    boosters.train_labels(path)
-    boosters.write_cells(path)
+    boosters.growth.train(boosters.stages_of_all(path, is_joint=False))
+    boosters.growth.write(boosters.stages_of_all(path, is_joint=True))
     assert [part.rounds for part in trained[12:]] == [2] * 6
     assert [part.is_joint for part in trained[12:]] == [False] * 3 + [True] * 3
 
