@@ -646,7 +646,13 @@ class BlackBoxFit:
         kept_back = self._n_left * self.plan.of_search + self.plan.of_report
         self.metric.budget.reserve(kept_back + self.plan.refinement)
         plain = np.append(model.start, np.zeros(self.n_offsets + 1))
-        space = self._make_space(model)
+        data, held = self.data, self.validation
+        sampled = data.rows.take(self._sample)
+        training = self._columns(model, take_rows(data.combined.X, self._sample), sampled)
+        validation = self._columns(model, held.X, held.rows)
+        space = LinearSpace(
+            training.matrix, validation.matrix, training.base, validation.base, sampled.weight
+        )
         (threshold, *with_offsets), shifts = self._post_shift(space, plain)
         candidates = [plain, *with_offsets]
         problem = BlackBoxProblem(space, self.surrogates, self._searched, self._of_validation)
@@ -726,14 +732,6 @@ class BlackBoxFit:
             tried += [*candidates, *(one.parameters for one in found.iterates)]
         losses = [self._choice(space.validation_scores(parameters)) for parameters in tried]
         return tried[int(np.argmin(losses))]
-
-    def _make_space(self, model: AdjustableModel) -> LinearSpace:
-        data, validation = self.data, self.validation
-        X = take_rows(data.combined.X, self._sample)
-        rows = data.rows.take(self._sample)
-        training = self._columns(model, X, rows)
-        held = self._columns(model, validation.X, validation.rows)
-        return LinearSpace(training.matrix, held.matrix, training.base, held.base, rows.weight)
 
     def _columns(self, model: AdjustableModel, X: Any, rows: Rows) -> ScoreColumns:
         groups = self.groups_of(rows) if self.n_offsets else None

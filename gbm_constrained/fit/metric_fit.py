@@ -38,7 +38,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import Fold, folds_of
+from gbm_constrained.decision.choose import match_positive_rate, rows_to_match
 from gbm_constrained.decision.rules import (
     OTHER_DATA,
     CellScores,
@@ -60,9 +61,8 @@ from gbm_constrained.fit.checkpoint import CheckpointFile
 from gbm_constrained.fit.metric_problem import (
     HeldOutProblem,
     MetricProblem,
-    check_denominator,
     check_folds,
-    check_function,
+    check_objective,
     costs_of_weights,
     spread_margin,
 )
@@ -86,14 +86,9 @@ from gbm_constrained.fit.options import OracleName, SolverOptions
 from gbm_constrained.fit.problem import HOLDOUT_FRACTION, LibrarySettings, has_many_rows
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.callables import check_convexity
-from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.reductions.methods import check_reduction
+from gbm_constrained.problem.compiler import JointCells, compile_constraints
 from gbm_constrained.reductions.mixtures import FEASIBLE, Solution
 from gbm_constrained.reductions.plug_in import CostSensitive, mean_costs, move_weights
-
-Move: TypeAlias = Callable[[Float, Float], Float]
-"""Given the weights of the joint cells in a stage, and the held-out probabilities after it, finds
-the weights of the next stage."""
 
 
 class FoldScores(NamedTuple):
@@ -229,7 +224,9 @@ class HeldOutBoosters:
         of_cells = weights if is_joint else self._of_labels(weights)[joint.labels]
         return np.asarray(multiply_weight(of_cells[joint.codes], amounts))
 
-    def grow_in_step(self, n_stages: int, move: Move) -> tuple[Float, Float]:
+    def grow_in_step(
+        self, n_stages: int, move: Callable[[Float, Float], Float]
+    ) -> tuple[Float, Float]:
         """Grow the boosters of all folds in step, with weights that move after each stage.
 
         Parameters
@@ -237,7 +234,8 @@ class HeldOutBoosters:
         n_stages : int
             Number of stages; the first one has weights of one.
         move : callable
-            Finds the weights of the next stage.
+            Given the weights of the joint cells in a stage, and the held-out probabilities after
+            it, finds the weights of the next stage.
 
         Returns
         -------
@@ -491,7 +489,10 @@ def search_decisions(
     # Each search knows the rules without one, so that what it finds is no worse on its rows.
     rules += [costs for decisions in simple for costs in decisions.costs]
     simple.append(search.by_probabilities(exact))
-    if search.weighs_classes and search.binds(rules):
+    # Constraints may be met by weights of the classes, which are one rule.
+    is_single = search.deterministic is not False and search.solver == "auto"
+    weighs_classes = is_single and search.has_baselines and search.held.problem.joint.are_labels
+    if weighs_classes and search.held.problem.constraints and search.binds(rules):
         known = [search.as_single(one, is_forced=True) for one in search.assess(simple)[0]]
         candidates, steps = optimise_weights(search, known)
         candidates = [replace(candidate, oracle=oracle) for candidate in candidates]
@@ -692,6 +693,8 @@ class MetricResult:
         """
         assert self.booster_set is not None
         of_set, log_factors = self.booster_set, np.log(self.factors)
+        problem, of_folds = boosters.fit.problem, of_set.grown[0]
+        matched = rows_to_match(problem.compiled, problem.cells)
 
         def moved(decisions: Decisions) -> Decisions:
             if decisions.oracle != of_set.oracle or self.factors.size > 2:
@@ -699,7 +702,11 @@ class MetricResult:
             shift = CostRule(decisions.costs[0], self.factors, scale=self.scale).as_shift()
             if shift is None:
                 return decisions
-            shift = boosters.transfer(of_set, shift, margin)
+            if matched is not None and not of_folds.compared and shift.any():
+                scores = of_folds.scores(of_set.rounds)
+                shift = np.asarray(
+                    match_positive_rate(scores, shift, margin, matched, problem.cells)
+                )
             weights = np.exp(self.scale * np.append(0.0, shift) + log_factors)
             return replace(decisions, costs=costs_of_weights(weights)[None])
 
@@ -746,9 +753,7 @@ class MetricFit:
         self.notifier = SearchNotifier([], library.n_rounds, 1) if notifier is None else notifier
         self.problem = MetricProblem.of(options, metric, arguments, library)
         self.options = self.problem.options
-        check_function(self.problem)
-        check_reduction(self.problem.loss.kind, options.solver)
-        check_denominator(self.problem)
+        check_objective(self.problem)
         self.are_log_odds = are_log_odds
         self.has_own_objective = metric is None
         self.oracle = choose_oracle(self.options.oracle, metric, library)
@@ -774,7 +779,12 @@ class MetricFit:
         has_others = len(problem.data.rows) > problem.data.y.size
         if has_others or problem.convex_bounds or problem.joint.are_labels:
             return False
-        return problem.is_metric_of_labels
+        # The metric must look at labels and decisions alone, and count rows.
+        rates = problem.metric.constraints
+        if any(one.amounts or one.data_sets or one.n_rows_held for one in rates):
+            return False
+        cells, _ = compile_constraints(rates, problem.data.rows, warning=None)
+        return JointCells.of(cells).are_labels
 
     def run(
         self,

@@ -46,7 +46,7 @@ from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.problem.compiler import Coefficients, JointCells, compile_constraints
 from gbm_constrained.problem.functionals import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_half
-from gbm_constrained.reductions.methods import ZeroDenominatorError
+from gbm_constrained.reductions.methods import ZeroDenominatorError, check_reduction
 from gbm_constrained.reductions.mixtures import Programme
 from gbm_constrained.reductions.plug_in import PlugIn, weigh_amounts
 from gbm_constrained.statistics.counts import functionals_of_weights
@@ -160,15 +160,6 @@ class MetricProblem:
         return cls(
             options, own, bound, data, factors, cells, compiled, joint, library.takes_weights
         )
-
-    @property
-    def is_metric_of_labels(self) -> bool:
-        """Whether the metric looks at labels and decisions alone, and counts rows."""
-        rates = self.metric.constraints
-        if any(one.amounts or one.data_sets or one.n_rows_held for one in rates):
-            return False
-        cells, _ = compile_constraints(rates, self.data.rows, warning=None)
-        return JointCells.of(cells).are_labels
 
     @property
     def in_objective(self) -> Bool:
@@ -395,54 +386,47 @@ class HeldOutProblem:
         return np.concatenate([linear, *(values[..., None] for values in convex)], axis=-1)
 
 
-def check_function(problem: MetricProblem) -> None:
-    """Try a user's function on confusion matrices of random decisions.
+def check_objective(problem: MetricProblem) -> None:
+    """Refuse a function that is not what it was declared to be, and a ratio without a value.
+
+    A user's function is tried on confusion matrices of random decisions, and a ratio where all
+    rows are decided alike. Constraints may exclude such decisions, and the search finds out
+    whether they do.
 
     Raises
     ------
     TypeError, ValueError
         If the function or its gradient is no finite number there, or the function is not of the
-        kind that it was declared to be.
-    """
-    bound = problem.metric
-    if not isinstance(bound.metric, FunctionMetric):
-        return
-    joint, random = problem.joint, np.random.RandomState(0)
-    k, shape = joint.n_classes, (len(joint), joint.n_classes)
-    # Few rows of a cell are outside of one class. A function that is not convex on a tenth of the
-    # pairs of points passes with a probability of 0.001, for check_convexity draws 64 pairs.
-    drawn = random.dirichlet(np.full(k, 1.0 / k), (32, len(joint)))
-    shares = np.concatenate([np.full((1, *shape), 1.0 / k), drawn])
-    points = _functionals_of(problem, shares)[:, problem.loss.at]
-    for u in points:
-        value = bound.function(u)
-        if not np.isfinite(value):
-            raise ValueError(
-                f"the value of {bound.metric} is {value} at the confusion matrix "
-                f"{np.round(u, 6).tolist()}: give metric(function, ...) one that is finite there."
-            )
-    bound.derivative(points[0])  # refuses a gradient that is not finite, or of another shape
-    check_convexity(bound, points)
-
-
-def check_denominator(problem: MetricProblem) -> None:
-    """Refuse a ratio that has no value where all rows are decided alike.
-
-    Constraints may exclude such decisions, and the search finds out whether they do.
-
-    Raises
-    ------
+        kind that it was declared to be, or the reduction does not optimise its kind.
     ZeroDenominatorError
         If there are no constraints, and the denominator of the ratio is zero for such decisions.
     """
-    if problem.loss.kind != "ratio" or problem.constraints:
-        return
-    n_classes = problem.joint.n_classes
-    alike = np.broadcast_to(np.eye(n_classes)[:, None], (n_classes, len(problem.joint), n_classes))
-    _, _, b, b0 = problem.loss.ratio()
-    least = float((_functionals_of(problem, alike) @ b + b0).min())
-    if least <= 0:
-        raise ZeroDenominatorError(least)
+    bound, joint = problem.metric, problem.joint
+    k, shape = joint.n_classes, (len(joint), joint.n_classes)
+    if isinstance(bound.metric, FunctionMetric):
+        random = np.random.RandomState(0)
+        # Few rows of a cell are outside of one class. A function that is not convex on a tenth of
+        # the pairs of points passes with a probability of 0.001, for check_convexity draws 64.
+        drawn = random.dirichlet(np.full(k, 1.0 / k), (32, len(joint)))
+        shares = np.concatenate([np.full((1, *shape), 1.0 / k), drawn])
+        points = _functionals_of(problem, shares)[:, problem.loss.at]
+        for u in points:
+            value = bound.function(u)
+            if not np.isfinite(value):
+                raise ValueError(
+                    f"the value of {bound.metric} is {value} at the confusion matrix "
+                    f"{np.round(u, 6).tolist()}: give metric(function, ...) one that is finite "
+                    f"there."
+                )
+        bound.derivative(points[0])  # refuses one that is not finite, or of another shape
+        check_convexity(bound, points)
+    check_reduction(problem.loss.kind, problem.options.solver)
+    if problem.loss.kind == "ratio" and not problem.constraints:
+        alike = np.broadcast_to(np.eye(k)[:, None], (k, *shape))
+        _, _, b, b0 = problem.loss.ratio()
+        least = float((_functionals_of(problem, alike) @ b + b0).min())
+        if least <= 0:
+            raise ZeroDenominatorError(least)
 
 
 def _functionals_of(problem: MetricProblem, shares: Float) -> Float:

@@ -292,13 +292,9 @@ def _tabulate_rules(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
     records = []
     for rule, probability in zip(result.rules, result.chosen.probability, strict=True):
         weights = rule.class_weights
-        of_classes = dict(
-            zip(
-                classes, np.full(len(classes), np.nan) if weights is None else weights, strict=True
-            )
-        )
-        records.append({"probability": probability, **{f"weight[{k}]": w for k, w in
-                                                       of_classes.items()}})  # fmt: skip
+        weights = np.full(len(classes), np.nan) if weights is None else weights
+        of_classes = {f"weight[{k}]": w for k, w in zip(classes, weights, strict=True)}
+        records.append({"probability": probability, **of_classes})
     return pd.DataFrame(records)
 
 
@@ -380,7 +376,14 @@ def _report_constraints(
         rates = functionals_of(held_compiled, of_cells)
         plain = PlainModel(of_plain[0].value, held_compiled.values(rates))
     multipliers = np.zeros(len(compiled))
-    accuracy, is_training = _accuracy(fit, result), result.source == TRAINING_ROWS
+    # The share of held-out rows that the decisions get right. Those of further data sets need not
+    # have labels.
+    inside, y = held.rows < problem.data.y.size, problem.data.y
+    labels = y[held.rows[inside]]
+    right = result.chosen.shares[inside][np.arange(labels.size), labels]
+    weight = None if held.weight is None else held.weight[inside]
+    accuracy = Estimate(float(np.average(right, weights=weight)), *UNKNOWN[1:])
+    is_training = result.source == TRAINING_ROWS
     estimator.unseen_accuracy_ = UNKNOWN if is_training else accuracy
     feasibility = Feasibility(
         conflict, tuple(results), tuple(few), (), 1.0 - float(accuracy),
@@ -490,16 +493,6 @@ def _find_conflict(
     ):
         return ()
     return tuple(compiled.constraints[j] for j in violated)
-
-
-def _accuracy(fit: MetricFit, result: MetricResult) -> Estimate:
-    """Estimate the share of held-out rows that the returned decisions get right."""
-    held, y = result.held, fit.problem.data.y
-    inside = held.rows < y.size  # Rows of further data sets need not have labels.
-    labels = y[held.rows[inside]]
-    right = result.chosen.shares[inside][np.arange(labels.size), labels]
-    value = float(np.average(right, weights=None if held.weight is None else held.weight[inside]))
-    return Estimate(value, *UNKNOWN[1:])
 
 
 class NativeAdapter(Protocol):

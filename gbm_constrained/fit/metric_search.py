@@ -30,15 +30,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.splits import Fold, parts_by_cell
 from gbm_constrained.decision.choose import (
     choose,
     choose_unbeaten,
     choose_with_room,
     find_at_a_price,
-    match_positive_rate,
-    rows_to_match,
 )
 from gbm_constrained.decision.groups import encode_groups
 from gbm_constrained.decision.rules import (
@@ -461,13 +459,6 @@ class MetricSearch:
                 best, best_loss = k, loss
         return best, best_loss
 
-    @property
-    def weighs_classes(self) -> bool:
-        """Whether constraints are met by weights of the classes, which are one rule."""
-        has_constraints = bool(self.held.problem.constraints) and self.has_baselines
-        is_single = self.deterministic is not False and self.solver == "auto"
-        return has_constraints and is_single and self.held.problem.joint.are_labels
-
     def solution_of(self, chosen: Decisions) -> Solution:
         """Describe decisions as a reduction describes what it finds."""
         counts = self.held.problem.joint.count_shares(
@@ -567,11 +558,6 @@ class BoosterSet:
         """Name of the boosters in reports."""
         return "multipliers" if self.grown[0].has_multipliers else "plug_in"
 
-    @property
-    def margin(self) -> Array:
-        """Scores of the held-out rows."""
-        return self.grown[0].held_margin(self.rounds)
-
 
 class ConstrainedBoosters:
     """Grows fold boosters as a fit without a metric does, and then the model of one set.
@@ -621,25 +607,6 @@ class ConstrainedBoosters:
         if self.fit.checkpoint is not None:
             self.fit.checkpoint.remove()
 
-    def transfer(self, chosen: BoosterSet, shift: Float, margin: Array) -> Float:
-        """Find the shift by which the model of all rows decides as many rows as the folds do.
-
-        Parameters
-        ----------
-        chosen : BoosterSet
-            The set of boosters that a shift was found for.
-        shift : ndarray
-            The shift.
-        margin : ndarray
-            Scores of all rows by the model.
-        """
-        boosters, cells = chosen.grown[0], self.fit.problem.cells
-        matched = rows_to_match(self.fit.problem.compiled, cells)
-        if boosters.compared or matched is None or not shift.any():
-            return shift
-        scores = boosters.scores(chosen.rounds)
-        return np.asarray(match_positive_rate(scores, shift, margin, matched, cells))
-
 
 def search_weights(
     boosters: BoosterSet,
@@ -672,7 +639,7 @@ def search_weights(
         Factors of the classes by which scores become probabilities, and that by which they become
         log-odds.
     """
-    problem, margin = held.problem, boosters.margin
+    problem, margin = held.problem, boosters.grown[0].held_margin(boosters.rounds)
     labels, k = problem.data.y[held.rows], problem.factors.size
     factors, scale = problem.factors, 1.0
     if boosters.grown[0].has_multipliers:  # Their scores are no log-odds of the labels.
