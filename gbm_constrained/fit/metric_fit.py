@@ -91,7 +91,7 @@ from gbm_constrained.reductions.mixtures import FEASIBLE, Solution
 from gbm_constrained.reductions.plug_in import CostSensitive, mean_costs, move_weights
 
 
-class FoldScores(NamedTuple):
+class LinkedScores(NamedTuple):
     """Scores by the boosters of all folds, of one kind, and how they become probabilities.
 
     Parameters
@@ -142,7 +142,7 @@ class HeldOutBoosters:
     folds: Sequence[Fold]
     source: str
     are_log_odds: bool = True
-    _grown: dict[tuple[bool, bytes], FoldScores] = field(
+    _grown: dict[tuple[bool, bytes], LinkedScores] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -280,7 +280,7 @@ class HeldOutBoosters:
             self._grown[kind, weights.tobytes()] = of_kind
         return weights, probabilities
 
-    def boosters(self, weights: Float | None = None, *, is_joint: bool) -> FoldScores:
+    def boosters(self, weights: Float | None = None, *, is_joint: bool) -> LinkedScores:
         """Grow the boosters of all folds, once for given weights.
 
         Parameters
@@ -306,20 +306,20 @@ class HeldOutBoosters:
         stages: tuple[int, ...] = (),
         *,
         is_joint: bool,
-    ) -> FoldScores:
+    ) -> LinkedScores:
         """Link the scores of boosters to probabilities."""
         link = self._link(margin, weights, is_joint=is_joint)
         merged = [model for model in models if model is not None] if self._merges else []
-        return FoldScores(margin, *link, merged, stages)
+        return LinkedScores(margin, *link, merged, stages)
 
-    def _probabilities(self, grown: Sequence[FoldScores]) -> Float:
+    def _probabilities(self, grown: Sequence[LinkedScores]) -> Float:
         """Compute the probabilities of the joint cells by the boosters of each kind."""
         if len(grown) == 1:
             return probabilities_of(grown[0].margin, grown[0].factors, grown[0].scale)
         margin = self._combination(grown).combine(*(one.margin for one in grown))
         return probabilities_of(margin, np.ones(len(self.problem.joint)))
 
-    def _combination(self, grown: Sequence[FoldScores]) -> CellScores:
+    def _combination(self, grown: Sequence[LinkedScores]) -> CellScores:
         """Say how the boosters of labels and of joint cells are combined."""
         labels, cells = grown
         return CellScores(
