@@ -47,7 +47,7 @@ from gbm_constrained.fit.fitted_report import (
     warn,
     with_constraints,
 )
-from gbm_constrained.fit.metric_report import Interruptions, MetricMixin, NativeAdapter
+from gbm_constrained.fit.metric_report import MetricMixin, NativeAdapter
 from gbm_constrained.fit.native_models import IsOver, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
     Iterate,
@@ -494,10 +494,12 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
         library = self._library_settings(sample_weight)
         if options.metric is not None:
-            ends = Interruptions(constraint_callbacks, time_limit)
             native = LogisticAdapter(self, super().fit, rows, library)
             options = replace(options, measure_on="crossfit")
-            self._fit_metric(native, rows, options, interruptions=ends)
+            self._fit_metric(
+                native, rows, options, constraint_callbacks=constraint_callbacks,
+                time_limit=time_limit,
+            )  # fmt: skip
             return self
         check_parameters(self)
         make_fit = functools.partial(
