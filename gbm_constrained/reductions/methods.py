@@ -41,6 +41,8 @@ all rules, re-weighted over the pool.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -156,6 +158,39 @@ def finish_convex(search: Search, tolerance: float) -> Solution:
     return search.finish(weight, "optimal" if is_optimal else "limit")
 
 
+def reduction(max_calls: int) -> Callable[[Callable[..., Solution]], Callable[..., Solution]]:
+    """Make a solver of programmes from a method that goes on from a feasible mixture.
+
+    The method takes the search, the tolerance and options of its own. A ratio may have no value
+    for the rules that phase 1 mixes, so that its method has to find the mixture itself.
+    """
+    most_calls = max_calls
+
+    def decorate(method: Callable[..., Solution]) -> Callable[..., Solution]:
+        @functools.wraps(method)
+        def solver(
+            programme: Programme,
+            oracle: Oracle,
+            max_calls: int = most_calls,
+            tolerance: float = TOLERANCE,
+            observe: Observe | None = None,
+            **settings: Any,
+        ) -> Solution:
+            search = Search(programme, oracle, max_calls, observe)
+            is_ratio = programme.objective.kind == "ratio"
+            if not is_ratio and (failure := find_feasible(search)):
+                return search.finish(search.find_best_mixture(), failure)
+            return method(search, tolerance, **settings)
+
+        common = inspect.signature(solver, follow_wrapped=False).parameters.values()
+        own = list(inspect.signature(method).parameters.values())[2:]
+        shown = [*list(common)[:4], *own, list(common)[4]]
+        solver.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        return solver
+
+    return decorate
+
+
 def minimise_over_columns(
     programme: Programme,
     search: Search,
@@ -219,14 +254,15 @@ def minimise_over_columns(
         is_smooth = is_new and float(found.cost @ u) + found.constant < found.value - inner
 
 
+@reduction(max_calls=300)
 def solve_by_columns(search: Search, tolerance: float) -> Solution:
     """Minimise a linear or convex objective by columns.
 
     Parameters
     ----------
-    search : Search
-        The pool.
-    tolerance : float
+    programme, oracle, max_calls, observe
+        As in :func:`solve`.
+    tolerance : float, default=1e-7
         Value minus bound at which the method ends.
 
     Returns
@@ -370,6 +406,7 @@ class SplitLagrangian:
 Levels: TypeAlias = Literal["dinkelbach", "halves"]
 
 
+@reduction(max_calls=300)
 def solve_by_bisection(
     search: Search, tolerance: float, levels: Levels = "dinkelbach"
 ) -> Solution:
@@ -377,9 +414,9 @@ def solve_by_bisection(
 
     Parameters
     ----------
-    search : Search
-        The pool.
-    tolerance : float
+    programme, oracle, max_calls, observe
+        As in :func:`solve`.
+    tolerance : float, default=1e-7
         Width of the bracket of the optimum at which the method ends.
     levels : {"dinkelbach", "halves"}, default="dinkelbach"
         The next level: the best value so far, or the middle of the bracket (the paper's).
@@ -515,14 +552,15 @@ class _Bracket:
 
 
 # Radius of the first ball. Theorem 14 asks for 2 L, Theorem 18 for 2 (L + (L + 1) / r).
+@reduction(max_calls=1000)
 def solve_by_ellipsoid(search: Search, tolerance: float, radius: float = 20.0) -> Solution:
     """Minimise a convex objective under convex constraints by the ellipsoid method.
 
     Parameters
     ----------
-    search : Search
-        The pool.
-    tolerance : float
+    programme, oracle, max_calls, observe
+        As in :func:`solve`.
+    tolerance : float, default=1e-7
         Distance of the dual value from its maximum at which the method ends.
     radius : float, default=20
         Radius of the first ball, which holds the multipliers of the optimum. Theorem 14 asks for
@@ -602,6 +640,7 @@ CALLS_PER_START = 20
 PENALTY = 10.0  # Weight zeta of the squared distance in Algorithm 5.
 
 
+@reduction(max_calls=500)
 def solve_by_frank_wolfe(
     search: Search, tolerance: float, step: StepRule = "line_search"
 ) -> Solution:
@@ -609,9 +648,9 @@ def solve_by_frank_wolfe(
 
     Parameters
     ----------
-    search : Search
-        The pool.
-    tolerance : float
+    programme, oracle, max_calls, observe
+        As in :func:`solve`.
+    tolerance : float, default=1e-7
         Frank-Wolfe gap at which the method ends.
     step : {"line_search", "open_loop"}, default="line_search"
         The exact step, or 2 / (t + 2), with the guarantee of the paper's Theorem 12.
@@ -818,6 +857,7 @@ STEPS = ((0.01, 0.1), (0.1, 0.1), (0.1, 0.01), (0.01, 0.01))
 MULTIPLIER_RADIUS = 1000.0
 
 
+@reduction(max_calls=5000)
 def solve_by_gradient_descent_ascent(
     search: Search, tolerance: float, steps: Sequence[tuple[float, float]] = STEPS
 ) -> Solution:
@@ -825,9 +865,9 @@ def solve_by_gradient_descent_ascent(
 
     Parameters
     ----------
-    search : Search
-        The pool.
-    tolerance : float
+    programme, oracle, max_calls, observe
+        As in :func:`solve`.
+    tolerance : float, default=1e-7
         Value minus bound that counts as optimal.
     steps : sequence of (float, float)
         Steps of xi and of the multipliers, each tried from the start.
@@ -912,13 +952,12 @@ CAPABLE: dict[ReductionName, tuple[frozenset[Kind], str]] = {
     "frank_wolfe": (frozenset({"linear", "smooth", "other"}), "needs a differentiable objective"),
     "bisection": (frozenset({"ratio"}), "needs a ratio of linear functions"),
 }
-# Each solver, and the calls of the oracle that it needs on small problems.
-SOLVERS: dict[ReductionName, tuple[Callable[..., Solution], int]] = {
-    "columns": (solve_by_columns, 300),
-    "frank_wolfe": (solve_by_frank_wolfe, 500),
-    "gda": (solve_by_gradient_descent_ascent, 5000),
-    "ellipsoid": (solve_by_ellipsoid, 1000),
-    "bisection": (solve_by_bisection, 300),
+SOLVERS: dict[ReductionName, Callable[..., Solution]] = {
+    "columns": solve_by_columns,
+    "frank_wolfe": solve_by_frank_wolfe,
+    "gda": solve_by_gradient_descent_ascent,
+    "ellipsoid": solve_by_ellipsoid,
+    "bisection": solve_by_bisection,
 }
 
 
@@ -992,11 +1031,8 @@ def solve(
         A mixture of rules, with a bound where the solver has one.
     """
     name = check_reduction(programme.objective.kind, solver)
-    method, enough = SOLVERS[name]
-    if max_calls is not None and max_calls < 2:
+    if max_calls is None:
+        return SOLVERS[name](programme, oracle, tolerance=tolerance, observe=observe, **settings)
+    if max_calls < 2:
         raise ValueError(f"max_calls={max_calls} finds no mixture; take at least 2")
-    search = Search(programme, oracle, enough if max_calls is None else max_calls, observe)
-    # A ratio may have no value for the rules that phase 1 mixes, which bisection checks before.
-    if name != "bisection" and (failure := find_feasible(search)):
-        return search.finish(search.find_best_mixture(), failure)
-    return method(search, tolerance, **settings)
+    return SOLVERS[name](programme, oracle, max_calls, tolerance, observe, **settings)
