@@ -56,7 +56,6 @@ from gbm_constrained.solvers.black_box import (
     BlackBoxProblem,
     CountedMetric,
     LinearSpace,
-    ParameterSpace,
     find_group_shifts,
     find_shift,
     minimize_black_box,
@@ -825,7 +824,7 @@ class BlackBoxFit:
             weights = np.ones(len(self._surrogates))
         return metric.bind_surrogates(rows, None).row_factors(weights)
 
-    def _post_shift(self, space: ParameterSpace, parameters: Float) -> tuple[Float, Float]:
+    def _post_shift(self, space: LinearSpace, parameters: Float) -> tuple[Float, Float]:
         """Find the best threshold, and shifts of groups from there."""
         shifted = parameters.copy()
         scores = space.validation_scores(parameters)
