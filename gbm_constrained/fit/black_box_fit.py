@@ -55,7 +55,6 @@ from gbm_constrained.solvers.black_box import (
     BlackBoxProblem,
     CountedMetric,
     LinearSpace,
-    ParameterSpace,
     find_group_shifts,
     find_shift,
     minimize_black_box,
@@ -693,7 +692,7 @@ class BlackBoxFit:
             weights = np.ones(len(self.surrogates))
         return metric.bind_surrogates(rows, None).row_factors(weights)
 
-    def _post_shift(self, space: ParameterSpace, parameters: Float) -> tuple[list[Float], Float]:
+    def _post_shift(self, space: LinearSpace, parameters: Float) -> tuple[list[Float], Float]:
         """Find the best threshold, and shifts of groups from there.
 
         Returns
