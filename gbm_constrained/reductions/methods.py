@@ -260,8 +260,14 @@ def solve_by_columns(search: Search, tolerance: float) -> Solution:
 
     Parameters
     ----------
-    programme, oracle, max_calls, observe
-        As in :func:`solve`.
+    programme : Programme
+        Objective and constraints, as of :func:`solve`.
+    oracle : Oracle
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Value minus bound at which the method ends.
 
@@ -414,8 +420,14 @@ def solve_by_bisection(
 
     Parameters
     ----------
-    programme, oracle, max_calls, observe
-        As in :func:`solve`.
+    programme : Programme
+        Objective and constraints, as of :func:`solve`.
+    oracle : Oracle
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Width of the bracket of the optimum at which the method ends.
     levels : {"dinkelbach", "halves"}, default="dinkelbach"
@@ -558,8 +570,14 @@ def solve_by_ellipsoid(search: Search, tolerance: float, radius: float = 20.0) -
 
     Parameters
     ----------
-    programme, oracle, max_calls, observe
-        As in :func:`solve`.
+    programme : Programme
+        Objective and constraints, as of :func:`solve`.
+    oracle : Oracle
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Distance of the dual value from its maximum at which the method ends.
     radius : float, default=20
@@ -648,8 +666,14 @@ def solve_by_frank_wolfe(
 
     Parameters
     ----------
-    programme, oracle, max_calls, observe
-        As in :func:`solve`.
+    programme : Programme
+        Objective and constraints, as of :func:`solve`.
+    oracle : Oracle
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Frank-Wolfe gap at which the method ends.
     step : {"line_search", "open_loop"}, default="line_search"
@@ -865,8 +889,14 @@ def solve_by_gradient_descent_ascent(
 
     Parameters
     ----------
-    programme, oracle, max_calls, observe
-        As in :func:`solve`.
+    programme : Programme
+        Objective and constraints, as of :func:`solve`.
+    oracle : Oracle
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Value minus bound that counts as optimal.
     steps : sequence of (float, float)
