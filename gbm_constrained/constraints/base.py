@@ -816,7 +816,13 @@ class Rate(Expression):
         )
 
     def restrict(self, *selectors: Any) -> Self:
-        """Return the same rate on the rows of further selectors, as ``on=`` reads them."""
+        """Return the same rate on the rows of further selectors.
+
+        Parameters
+        ----------
+        *selectors : label, dict, mask or tuple of these
+            Selectors, as ``on=`` of a rate takes them.
+        """
         more = [selector for part in selectors for selector in as_selectors(part)]
         return replace(
             self, terms=tuple((a, replace(t, on=(*t.on, *more))) for a, t in self.terms)
@@ -888,7 +894,7 @@ class Rate(Expression):
             text += f"{' - ' if constant < 0 else ' + '}{write_number(abs(constant))}"
         return text or "0"
 
-    def in_brackets(self, text: str) -> str:
+    def _in_brackets(self, text: str) -> str:
         """Put a text of the rate into brackets if it is that of a sum or a multiple."""
         is_term = len(self.terms) == 1 and self.terms[0][0] == 1.0 and not self.constant
         return text if is_term else f"({text})"
@@ -1021,7 +1027,7 @@ class Quotient(Expression):
     def to_python(self) -> str:
         """Write the division that makes the quotient, or the call of its function."""
         if self.name == _name_quotient(*self.rates):
-            return " / ".join(rate.in_brackets(rate.to_python()) for rate in self.rates)
+            return " / ".join(rate._in_brackets(rate.to_python()) for rate in self.rates)
         name = re.split(r"[(\[]", self.name)[0]
         normalize = "pred" if name == "confusion" else None
         return self.numerator.terms[0][1].to_python(name, normalize)
@@ -1069,4 +1075,4 @@ class Quotient(Expression):
 
 def _name_quotient(numerator: Rate, denominator: Rate) -> str:
     """Write a quotient of rates, sums and multiples in brackets."""
-    return " / ".join(rate.in_brackets(str(rate)) for rate in (numerator, denominator))
+    return " / ".join(rate._in_brackets(str(rate)) for rate in (numerator, denominator))

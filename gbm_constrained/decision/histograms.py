@@ -123,7 +123,6 @@ def with_no_shift(line: Candidates, positive: int) -> Candidates:
 
 
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below ROUNDING.
-ROWS_AT_ONCE = 64  # Rows of constraints measured at once: with BLOCK candidates they fit a cache.
 ENTRIES = 1 << 22  # Numbers in a table: 32 MB.
 MOST_BINS = 512  # Bins of a histogram, and of what a step splits bins into.
 

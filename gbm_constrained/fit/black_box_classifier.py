@@ -27,16 +27,13 @@ from gbm_constrained.fit.black_box_fit import (
     BlackBoxFit,
     BlackBoxOptions,
     BlackBoxResult,
-    Parameters,
     partition,
 )
 from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.metric_report import take_fit
 from gbm_constrained.fit.model_note import unchanged_on_error
 from gbm_constrained.fit.options import solver_parameter
-from gbm_constrained.metrics.black_box import BlackBox, MeasuredBlackBox
-
-HALF_WIDTH = float(norm.ppf(0.975))  # Of an interval of 95%, in standard errors.
+from gbm_constrained.metrics.black_box import BlackBox
 
 
 def report_black_box(
@@ -72,14 +69,37 @@ def _tabulate_models(
     measured.budget.reserve(0)
     measured.begin_report()
     direction = 1.0 if measured.called.is_maximized else -1.0
-    draws = _draw(fit)
-    values = {name: _measure(measured, of_model, draws) for name, of_model in scores.items()}
+    # Rows are drawn with replacement, as many of each label in each group as there are. A single
+    # row is the same in all draws, as if it did not vary: no draws are made then.
+    codes, random = partition(fit.evaluation.rows, fit.options).codes, np.random.RandomState(0)
+    strata = [np.flatnonzero(codes == code) for code in np.unique(codes)]
+    n_draws = 0 if min(rows.size for rows in strata) < 2 else fit.plan.replicates
+    draws = [
+        np.sort(np.concatenate([random.choice(rows, rows.size) for rows in strata]))
+        for _ in range(n_draws)
+    ]
+    values = {
+        name: np.array(
+            [
+                measured.measure(of_model),
+                *(measured.take(index).measure(of_model[index]) for index in draws),
+            ]
+        )
+        for name, of_model in scores.items()
+    }
+    constraints = fit.evaluated_constraints
     records = []
     for name, found in values.items():
         low, high = np.clip(_interval(found), *measured.bounds)
         gain = direction * (values[RETURNED] - found)
         gain_low, gain_high = _interval(gain)
+        verdict = "cannot be told"
+        if gain_low > 0.0:
+            verdict = "better"
+        elif gain_high < 0.0:
+            verdict = "worse"
         is_compared = name != RETURNED
+        violation = np.nan if constraints is None else constraints.violation(scores[name])
         records.append(
             {
                 "model": name,
@@ -89,58 +109,23 @@ def _tabulate_models(
                 "gain": gain[0] if is_compared else np.nan,
                 "gain_low": gain_low if is_compared else np.nan,
                 "gain_high": gain_high if is_compared else np.nan,
-                "verdict": _judge(gain_low, gain_high) if is_compared else "returned",
+                "verdict": verdict if is_compared else "returned",
                 "validation": fit.metric.from_loss(losses[name]),
-                "violation": _violation(fit, scores[name]),
+                "violation": violation,
             }
         )
     table = pd.DataFrame(records)
-    table["n_evaluation"] = len(fit.rows.evaluation)
-    table["n_validation"] = len(fit.rows.validation)
+    table["n_evaluation"] = len(fit.evaluation.rows)
+    table["n_validation"] = len(fit.validation.rows)
     return table.assign(calls=measured.calls)
 
 
-def _violation(fit: BlackBoxFit, scores: Float) -> float:
-    """Find the largest violation of a constraint on the rows of evidence; NaN without any."""
-    rules = fit.rules_of_evidence
-    return np.nan if rules is None else rules.violation(scores)
-
-
-def _draw(fit: BlackBoxFit) -> list[Codes]:
-    """Draw rows of evidence with replacement, as many of each label in each group as there are.
-
-    A single row is the same in all draws, as if it did not vary: no draws are made then.
-    """
-    rows, random = fit.rows.evaluation.rows, np.random.RandomState(0)
-    codes = partition(rows, fit.options).codes
-    strata = [np.flatnonzero(codes == code) for code in np.unique(codes)]
-    if min(rows.size for rows in strata) < 2:
-        return []
-    return [
-        np.sort(np.concatenate([random.choice(rows, rows.size) for rows in strata]))
-        for _ in range(fit.plan.replicates)
-    ]
-
-
-def _measure(measured: MeasuredBlackBox, scores: Float, draws: list[Codes]) -> Float:
-    """Call the function on all rows of evidence, and on each draw of them."""
-    replicates = [measured.take(index).measure(scores[index]) for index in draws]
-    return np.array([measured.measure(scores), *replicates])
-
-
 def _interval(values: Float) -> Float:
-    """Make an interval from a value and its replicates; NaN with fewer than two of these."""
+    """Make a 95% interval from a value and its replicates; NaN with fewer than two of these."""
     if values.size < 3:
         return np.full(2, np.nan)
-    width = HALF_WIDTH * float(np.std(values[1:], ddof=1))
+    width = float(norm.ppf(0.975)) * float(np.std(values[1:], ddof=1))
     return np.array([values[0] - width, values[0] + width])
-
-
-def _judge(gain_low: float, gain_high: float) -> str:
-    """Say whether the returned model is better than another one on the rows of evidence."""
-    if gain_low > 0.0:
-        return "better"
-    return "worse" if gain_high < 0.0 else "cannot be told"
 
 
 def _tabulate_iterations(fit: BlackBoxFit, result: BlackBoxResult) -> pd.DataFrame:
@@ -155,7 +140,7 @@ def _tabulate_iterations(fit: BlackBoxFit, result: BlackBoxResult) -> pd.DataFra
     for name in ("profile", "target", "gradient"):
         values = np.array([getattr(one, name) for one in iterates])
         shown = "surrogate" if name == "profile" else name
-        for k, surrogate in enumerate(fit.surrogate_names):
+        for k, surrogate in enumerate(fit.surrogates.names):
             described = surrogate.removeprefix("surrogate(").removesuffix(")").replace("'", "")
             columns[f"{shown}[{described}]"] = values[:, k]
     return pd.DataFrame(columns)
@@ -167,7 +152,7 @@ def _tabulate_parameters(
     """Tabulate the parameters of both models, the offsets of groups and what all scores get."""
     levels = fit.levels if fit.n_offsets else ()
     groups = [f"offset[{', '.join(map(str, level))}]" for level in levels]
-    after = pd.Series(result.parameters.vector, [*before.index, *groups, "intercept"])
+    after = pd.Series(result.parameters, [*before.index, *groups, "intercept"])
     return pd.DataFrame({"before": before.reindex(after.index, fill_value=0.0), "after": after})
 
 
@@ -223,15 +208,19 @@ class BlackBoxMixin:
         self, adapter: AdjustableAdapter, rows: FitArguments, metric: BlackBox
     ) -> None:
         """Train the library's own model, and minimise the metric over its parameters."""
-        options = BlackBoxOptions.of(self, metric)
+        options = BlackBoxOptions(self, metric)
         space = options.search.space
         adapter.check_adjustable(space)
         fit = BlackBoxFit(options, rows, self.random_state, takes_offsets=adapter.takes_offsets)
         with unchanged_on_error(self):
-            if fit.rows.kept is not None:
-                adapter.restrict(fit.rows.kept)
-            if options.constraints:
-                self._train_under_constraints(adapter, fit.rows.data.arguments)
+            if fit.kept is not None:
+                adapter.restrict(fit.kept)
+            if options.constraints:  # By multipliers, as without the black-box metric.
+                with preserve_random_state(self):
+                    other = clone(self)
+                other.set_params(maximize=None, minimize=None, **{solver_parameter(self): "auto"})
+                adapter.fit_constrained(other, fit.data.arguments)
+                take_fit(self, other)
             else:
                 adapter.fit_plain()
             remove_report(self)
@@ -240,19 +229,12 @@ class BlackBoxMixin:
             for _ in range(options.search.refits):
                 model, result = self._search_anew(adapter, fit, (model, result))
             before = pd.Series(model.start, list(model.names))
-            model.set_parameters(result.parameters.model, result.parameters.intercept)
-            self._keep_offsets(fit, model, result.parameters)
-            evidence = fit.rows.evaluation
+            end = -1 - fit.n_offsets
+            model.set_parameters(result.parameters[:end], float(result.parameters[-1]))
+            self._keep_offsets(fit, model, result.parameters[end:-1])
+            evidence = fit.evaluation
             scores = self.decision_scores(evidence.X, evidence.sensitive_features)
             report_black_box(self, fit, result, before, scores)
-
-    def _train_under_constraints(self, adapter: AdjustableAdapter, rows: FitArguments) -> None:
-        """Train by multipliers, as without the black-box metric."""
-        with preserve_random_state(self):
-            model = clone(self)
-        model.set_params(maximize=None, minimize=None, **{solver_parameter(self): "auto"})
-        adapter.fit_constrained(model, rows)
-        take_fit(self, model)
 
     def _search_anew(
         self,
@@ -272,16 +254,14 @@ class BlackBoxMixin:
         vars(self).update(before)
         return best
 
-    def _keep_offsets(
-        self, fit: BlackBoxFit, model: AdjustableModel, parameters: Parameters
-    ) -> None:
+    def _keep_offsets(self, fit: BlackBoxFit, model: AdjustableModel, values: Float) -> None:
         """Put the offsets of groups into the model, or beside it."""
-        if not parameters.offsets.any():
+        if not values.any():
             return
-        columns, rows = fit.options.metric.columns, fit.rows.data.rows
+        columns, rows = fit.options.metric.columns, fit.data.rows
         assert columns is not None
-        offsets = GroupOffsets(columns, fit.levels, parameters.offsets)
-        X, groups = fit.rows.data.combined.X, fit.groups_of(rows)
+        offsets = GroupOffsets(columns, fit.levels, values)
+        X, groups = fit.data.combined.X, fit.groups_of(rows)
         if _are_of_features(X, rows, offsets, groups):
             _, first = np.unique(groups, return_index=True)
             table = take_rows(X, first)

@@ -22,7 +22,7 @@ best thresholds, is therefore one more candidate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,7 +48,6 @@ from gbm_constrained.fit.options import read_measurement, solver_parameter
 from gbm_constrained.fit.problem import HOLDOUT_FRACTION
 from gbm_constrained.metrics.black_box import BlackBox, CallBudget, MeasuredBlackBox
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.black_box import (
     N_PASSES,
     AdaptiveResult,
@@ -56,27 +55,22 @@ from gbm_constrained.solvers.black_box import (
     BlackBoxProblem,
     CountedMetric,
     LinearSpace,
-    ParameterSpace,
     find_group_shifts,
     find_shift,
     minimize_black_box,
 )
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
-# One call in so many looks for the best threshold, one for thresholds of groups, and one is for
-# the intervals of the report.
-SHARE = 15
-# More thresholds follow the validation rows too closely. A standard error from as many replicates
-# of the bootstrap is known to a tenth.
-MOST_CALLS = 50
-THRESHOLDS_OF_GROUP = 10  # In each pass over the groups, for the same reason.
-LEAST_CALLS = 4  # A search for a threshold takes as many.
 N_REPORTED = 4  # Models in the report.
 
 
-@dataclass(frozen=True)
 class CallPlan:
-    """Numbers of calls for the parts of a fit; the search has those that are left.
+    """Numbers of calls for the parts of a fit.
+
+    One call in 15 looks for the best threshold, one for thresholds of groups, and one is for the
+    intervals of the report. More than 50 thresholds follow the validation rows too closely, as do
+    more than ten of a group in a pass; a standard error from 50 replicates of the bootstrap is
+    known to a tenth.
 
     Parameters
     ----------
@@ -88,56 +82,35 @@ class CallPlan:
         Number of searches that share the calls.
     n_compared : int
         Number of parameters that are compared anew after a search.
+
+    Attributes
+    ----------
+    thresholds, group_thresholds : int
+        Calls that look for the best threshold, and for those of all groups.
+    replicates : int
+        Replicates of the bootstrap for each reported model.
+    shifts : int
+        Calls that look for all thresholds, and compare the best one with none.
+    refinement : int
+        Calls after a search: shifts of the mean of its last iterates, and comparisons.
+    of_report : int
+        Calls on the rows of evidence.
+    of_search : int
+        Calls of a search, with its thresholds and its refinement.
     """
 
-    max_calls: int
-    n_groups: int
-    n_searches: int
-    n_compared: int
-
-    @property
-    def thresholds(self) -> int:
-        """Calls that look for the best threshold."""
-        return max(min(self.max_calls // SHARE, MOST_CALLS), LEAST_CALLS)
-
-    @property
-    def group_thresholds(self) -> int:
-        """Calls that look for the best threshold of each group."""
-        n_searches = N_PASSES * self.n_groups
-        if not n_searches:
-            return 0
-        asked = min(self.max_calls // SHARE // n_searches, THRESHOLDS_OF_GROUP)
-        return n_searches * max(asked, LEAST_CALLS)
-
-    @property
-    def replicates(self) -> int:
-        """Replicates of the bootstrap for each reported model."""
-        return min(self.max_calls // SHARE // N_REPORTED, MOST_CALLS)
-
-    @property
-    def shifts(self) -> int:
-        """Calls that look for all thresholds, and compare the best one with none."""
-        return self.thresholds + 1 + self.group_thresholds
-
-    @property
-    def refinement(self) -> int:
-        """Calls after a search: shifts of the mean of its last iterates, and comparisons."""
-        return self.n_compared + N_REPORTED + self.shifts
-
-    @property
-    def of_report(self) -> int:
-        """Calls on the rows of evidence."""
-        return N_REPORTED * (1 + self.replicates)
-
-    @property
-    def of_search(self) -> int:
-        """Calls of a search, with its thresholds and its refinement."""
+    def __init__(self, max_calls: int, n_groups: int, n_searches: int, n_compared: int) -> None:
+        share, most = max_calls // 15, 50
+        least = 4  # A search for a threshold takes as many calls.
+        self.thresholds = max(min(share, most), least)
+        n_passes = N_PASSES * n_groups
+        self.group_thresholds = n_passes * max(min(share // max(n_passes, 1), 10), least)
+        self.replicates = min(share // N_REPORTED, most)
+        self.shifts = self.thresholds + 1 + self.group_thresholds
+        self.refinement = n_compared + N_REPORTED + self.shifts
+        self.of_report = N_REPORTED * (1 + self.replicates)
         # Before training, the validation rows and those of evidence are tried twice each.
-        return (self.max_calls - 4 - self.of_report) // self.n_searches
-
-    def kept_back(self, n_searches: int) -> int:
-        """Count the calls that are left for so many further searches, and for the report."""
-        return n_searches * self.of_search + self.of_report
+        self.of_search = (max_calls - 4 - self.of_report) // n_searches
 
 
 PENALTY = 5.0
@@ -145,7 +118,7 @@ PENALTY = 5.0
 than those of bounds that a threshold can meet."""
 
 
-def check_rules(constraints: Sequence[Constraint]) -> None:
+def _check_constraints(constraints: Sequence[Constraint]) -> None:
     """Refuse constraints that are not about decisions on any rows.
 
     Raises
@@ -172,77 +145,66 @@ def check_rules(constraints: Sequence[Constraint]) -> None:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class Rules:
-    """Constraints on decisions about some rows.
+class DecisionConstraints:
+    """Constraints on decisions about some rows of two classes.
+
+    Credible rates of groups (:mod:`gbm_constrained.problem.linear_constraints`) choose the model.
 
     Parameters
     ----------
-    cells : Cells
-        Partition of the rows.
-    compiled : LinearConstraints
-        The constraints on these rows.
-    acting : LinearConstraints
-        The same by credible rates of groups
-        (:mod:`gbm_constrained.problem.linear_constraints`), which
-        choose the model.
+    constraints : sequence of Constraint
+        The constraints.
+    rows : Rows
+        The rows.
     """
 
-    cells: Cells
-    compiled: LinearConstraints
-    acting: LinearConstraints
+    def __init__(self, constraints: Sequence[Constraint], rows: Rows) -> None:
+        self._cells, self._compiled = compile_constraints(constraints, rows)
+        self._credible = self._compiled.make_credible(self._cells)
 
-    @classmethod
-    def of(cls, constraints: Sequence[Constraint], rows: Rows) -> Rules:
-        """Compile constraints on rows of two classes."""
-        cells, compiled = compile_constraints(constraints, rows)
-        return cls(cells, compiled, compiled.make_credible(cells))
-
-    def violation(self, scores: Float, *, acts: bool = False) -> float:
+    def violation(self, scores: Float, *, is_credible: bool = False) -> float:
         """Find by how much the decisions of scores exceed a bound at most; zero if they do not.
 
-        Rates of groups without rows count as within their bounds. Violations that act on a choice
-        are those of credible rates.
+        Rates of groups without rows count as within their bounds.
         """
-        compiled = self.acting if acts else self.compiled
-        counts = CellCounts.of(self.cells, (scores > 0.0).astype(np.intp))
+        compiled = self._credible if is_credible else self._compiled
+        counts = CellCounts.of(self._cells, (scores > 0.0).astype(np.intp))
         excess = compiled.rows_of(functionals_of(compiled, counts)) - compiled.b
         largest = float(np.nan_to_num(excess).max(initial=0.0))
         return largest if largest > ROUNDING else 0.0
 
 
-class RuledLoss:
-    """A black-box loss of models that must keep rules.
+class ConstrainedLoss:
+    """A black-box loss of models that must keep constraints.
 
     Parameters
     ----------
     metric : MeasuredBlackBox
         The metric on some rows.
-    rules : Rules
+    constraints : DecisionConstraints
         Constraints on the same rows.
     is_choice : bool
-        Whether a model that breaks a rule is worse than any that keeps all. A search needs a loss
-        that changes little with the scores, and has a price of the violation in its place.
+        Whether a model that violates a constraint is worse than any that keeps all. A search needs
+        a loss that changes little with the scores, and has a price of the violation in its place.
     """
 
-    def __init__(self, metric: MeasuredBlackBox, rules: Rules, *, is_choice: bool) -> None:
-        self._metric, self._rules, self._is_choice = metric, rules, is_choice
+    def __init__(
+        self, metric: MeasuredBlackBox, constraints: DecisionConstraints, *, is_choice: bool
+    ) -> None:
+        self._metric, self._constraints, self._is_choice = metric, constraints, is_choice
+        self.begin_iteration = metric.begin_iteration
 
     @property
     def calls_left(self) -> int:
         """Number of calls that are left."""
         return self._metric.calls_left
 
-    def begin_iteration(self, iteration: int) -> None:
-        """Note the iteration, which errors of the function name."""
-        self._metric.begin_iteration(iteration)
-
     def __call__(self, scores: Float) -> float:
         """Compute the loss of scores."""
-        violation = self._rules.violation(scores, acts=True)
+        violation = self._constraints.violation(scores, is_credible=True)
         if not violation:
             return self._metric(scores)
-        if self._is_choice:  # No call is needed to know that a threshold breaks a rule.
+        if self._is_choice:  # No call is needed to know that a threshold violates one.
             return 1.0 + violation
         return self._metric(scores) + PENALTY * violation
 
@@ -257,14 +219,18 @@ UNUSED: tuple[tuple[str, tuple[Any, ...]], ...] = (
 """Parameters without a meaning for a black-box metric, and the values that they may have."""
 
 
-@dataclass(frozen=True)
 class BlackBoxOptions:
-    """Parameters of a fit for a black-box metric.
+    """Parameters of a fit for a black-box metric, checked.
 
     Parameters
     ----------
+    estimator : classifier
+        The classifier whose parameters are read.
     metric : BlackBox
         The metric.
+
+    Attributes
+    ----------
     search : AdaptiveSurrogates
         Options of the search.
     holdout_fraction : float
@@ -273,26 +239,17 @@ class BlackBoxOptions:
         Positive class that the user named.
     constraints : tuple of Constraint
         Constraints on the decisions.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter has no meaning for a black-box metric, or is out of its range.
     """
 
-    metric: BlackBox
-    search: AdaptiveSurrogates
-    holdout_fraction: float
-    positive: Any
-    constraints: tuple[Constraint, ...]
-
-    @classmethod
-    def of(cls, estimator: Any, metric: BlackBox) -> BlackBoxOptions:
-        """Read and check the parameters of an estimator.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a parameter has no meaning for a black-box metric, or is out of its range.
-        """
+    def __init__(self, estimator: Any, metric: BlackBox) -> None:
         constraints = check_constraints(estimator.constraints)
         check_task(constraints, predicts_numbers=False)
-        check_rules(constraints)
+        _check_constraints(constraints)
         for name, fits in UNUSED:
             if (value := getattr(estimator, name, fits[0])) not in fits:
                 raise ValueError(
@@ -322,23 +279,16 @@ class BlackBoxOptions:
                 f"refits={solver.refits} grows a model without multipliers, and constraints= "
                 f"needs them: leave refits out."
             )
-        return cls(metric, solver, fraction, estimator.positive, constraints)
+        self.metric, self.search, self.holdout_fraction = metric, solver, fraction
+        self.positive, self.constraints = estimator.positive, constraints
 
-    def rules_on(self, rows: Rows) -> Rules | None:
+    def constraints_on(self, rows: Rows) -> DecisionConstraints | None:
         """Compile the constraints on some rows; None without constraints."""
         if not self.constraints:
             return None
-        return Rules.of(
+        return DecisionConstraints(
             resolve_positive_class(self.constraints, rows.classes, self.positive), rows
         )
-
-    def check_classes(self, classes: NDArray[np.generic]) -> None:
-        """Refuse a positive class whose scores the function is not called with."""
-        if self.positive is not None and self.positive != classes[-1]:
-            raise ValueError(
-                f"positive={self.positive!r}, and scores of {self.metric} are those of "
-                f"{classes[-1].item()!r}, the last of the sorted labels: leave positive= out."
-            )
 
 
 def refuse_arguments(metric: BlackBox, **given: Any) -> None:
@@ -404,10 +354,6 @@ class AdjustableModel(Protocol):
     """A trained model whose scores are linear in parameters."""
 
     @property
-    def takes_offsets(self) -> bool:
-        """Whether offsets of groups may be added to the scores."""
-
-    @property
     def names(self) -> Sequence[str]:
         """Names of the parameters."""
 
@@ -423,36 +369,6 @@ class AdjustableModel(Protocol):
 
     def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
         """Add offsets to the scores of groups of training rows inside of the model."""
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Parameters of a model, and what is added to its scores.
-
-    Parameters
-    ----------
-    model : ndarray of shape (n_parameters,)
-        Parameters of the model.
-    offsets : ndarray of shape (n_groups,)
-        Offset of the scores of each group.
-    intercept : float
-        What is added to the scores of all rows.
-    """
-
-    model: Float
-    offsets: Float
-    intercept: float
-
-    @classmethod
-    def split(cls, parameters: Float, n_groups: int) -> Parameters:
-        """Split a vector of all parameters."""
-        end = parameters.size - 1 - n_groups
-        return cls(parameters[:end], parameters[end:-1], float(parameters[-1]))
-
-    @property
-    def vector(self) -> Float:
-        """All parameters in one vector."""
-        return np.concatenate([self.model, self.offsets, [self.intercept]])
 
 
 def columns_beside(groups: Codes | None, n_groups: int, n_rows: int) -> Array:
@@ -477,70 +393,29 @@ def columns_beside(groups: Codes | None, n_groups: int, n_rows: int) -> Array:
     return columns
 
 
-EVALUATION_SHARE = 1.0 / 3.0  # Of the validation rows, where no rows of evidence are given.
 PARTS = ("X", "y", "sensitive_features", "sample_weight")
 
 
-@dataclass(frozen=True, eq=False)
-class GivenRows:
-    """Rows as they were given to ``fit``, beside the training rows.
+def read_rows(name: str, given: Any, X: Any) -> tuple[Any, ...]:
+    """Read a tuple (X, y), with sensitive features third and sample weights fourth.
 
-    Parameters
-    ----------
-    X : table
-        Features.
-    y : array-like of shape (n_samples,)
-        Labels.
-    sensitive_features : Series, DataFrame, dict of arrays or array-like, default=None
-        Columns that the function takes, or that make groups.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights, of functions that take weights.
-    remedy : str, keyword
-        How a column that is missing can be given, in messages.
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such tuple, or its columns are not those of the training rows `X`.
     """
-
-    X: Any
-    y: Any
-    sensitive_features: Any = None
-    sample_weight: Any = None
-    remedy: str = field(kw_only=True)
-
-    @classmethod
-    def read(cls, name: str, given: Any, X: Any) -> GivenRows:
-        """Read a tuple (X, y), with sensitive features third and sample weights fourth.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there is no such tuple, or its columns are not those of the training rows `X`.
-        """
-        if not isinstance(given, (tuple, list)) or not 2 <= len(given) <= len(PARTS):
-            length = f" of {len(given)}" if isinstance(given, (tuple, list)) else ""
-            raise TypeError(
-                f"{name} must be (X, y) or (X, y, sensitive_features), with sample_weight as a "
-                f"fourth element where it matters; got a {type(given).__name__}{length}."
-            )
-        check_pair(name, given[0], given[1], X, by_name=True)
-        return cls(*given, remedy=f"in {name}=(X, y, sensitive_features)")
-
-    def take(self, index: Codes) -> GivenRows:
-        """Take some of the rows."""
-        given = [getattr(self, name) for name in PARTS]
-        taken = (None if v is None else take_values(v, index) for v in given)
-        return GivenRows(*taken, remedy=self.remedy)
-
-    def encode(self, name: str, data: FitData) -> LabelledRows:
-        """Encode the rows like the training rows."""
-        rows = data.evaluation_rows(
-            name, self.X, self.y, self.sample_weight, self.sensitive_features, self.remedy
+    if not isinstance(given, (tuple, list)) or not 2 <= len(given) <= len(PARTS):
+        length = f" of {len(given)}" if isinstance(given, (tuple, list)) else ""
+        raise TypeError(
+            f"{name} must be (X, y) or (X, y, sensitive_features), with sample_weight as a "
+            f"fourth element where it matters; got a {type(given).__name__}{length}."
         )
-        aligned = {f"{part} of {name}": getattr(self, part) for part in PARTS}
-        data.alignment.check(aligned)
-        return LabelledRows(self.X, as_labels(self.y, name), self.sensitive_features, rows)
+    check_pair(name, given[0], given[1], X, by_name=True)
+    return *given, *[None] * (len(PARTS) - len(given))
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledRows:
+class RowsBeside:
     """Encoded rows beside the training rows.
 
     Parameters
@@ -560,82 +435,18 @@ class LabelledRows:
     sensitive_features: Any
     rows: Rows
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-@dataclass(frozen=True, eq=False)
-class BlackBoxRows:
-    """All rows of a fit for a black-box metric.
-
-    Parameters
-    ----------
-    data : FitData
-        Training rows.
-    validation : LabelledRows
-        Rows that gradients are estimated on, and that choose the model.
-    evaluation : LabelledRows
-        Rows of the report alone.
-    kept : ndarray of int or None
-        Positions of the training rows among those that were given; None if all are kept.
-    """
-
-    data: FitData
-    validation: LabelledRows
-    evaluation: LabelledRows
-    kept: Codes | None
-
     @classmethod
-    def of(
-        cls, options: BlackBoxOptions, arguments: FitArguments, random_state: Any
-    ) -> BlackBoxRows:
-        """Split the rows that were given.
+    def encode(cls, name: str, given: tuple[Any, ...], data: FitData, remedy: str) -> RowsBeside:
+        """Encode rows that were read like the training rows.
 
-        Parameters
-        ----------
-        options : BlackBoxOptions
-            Parameters of the fit.
-        arguments : FitArguments
-            Arguments of ``fit`` about rows.
-        random_state : int, RandomState or None
-            Source of randomness of the splits.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If rows do not fit together.
+        Where a column is missing, the message says by `remedy` how it can be given.
         """
-        data, kept = FitData.of(arguments, (), random_state), None
-        options.check_classes(data.classes)
-        if arguments.validation is None:
-            cells = partition(data.rows, options)
-            everyone = np.arange(len(data.rows))
-            held, kept = data.split(everyone, cells, options.holdout_fraction)
-            out = arguments.take(held)
-            given = GivenRows(*(getattr(out, part) for part in PARTS), remedy=data.rows.remedy)
-            data = FitData.of(arguments.take(kept), (), data.random_state)
-        else:
-            given = GivenRows.read("validation", arguments.validation, arguments.X)
-        if arguments.evaluation is None:
-            rows = given.encode("validation", data).rows
-            shares = [EVALUATION_SHARE, 1.0 - EVALUATION_SHARE]
-            parts = parts_by_cell(
-                np.arange(len(rows)), partition(rows, options), shares, data.random_state
-            )
-            further, given = (given.take(part) for part in parts)
-        else:
-            further = GivenRows.read("evaluation", arguments.evaluation, arguments.X)
-        validation, evaluation = (
-            part.encode(name, data)
-            for name, part in (("validation", given), ("evaluation", further))
+        X, y, sensitive_features, weight = given
+        rows = data.evaluation_rows(name, X, y, weight, sensitive_features, remedy)
+        data.alignment.check(
+            {f"{part} of {name}": values for part, values in zip(PARTS, given, strict=True)}
         )
-        for name, part in (("validation", validation), ("evaluation", evaluation)):
-            if not len(part):
-                raise ValueError(
-                    f"There are no {name} rows: give {name}=(X, y) with rows of both labels, or "
-                    f"more of the rows that they are taken from."
-                )
-        return cls(data, validation, evaluation, kept)
+        return cls(X, as_labels(y, name), sensitive_features, rows)
 
 
 def partition(rows: Rows, options: BlackBoxOptions) -> Cells:
@@ -645,9 +456,6 @@ def partition(rows: Rows, options: BlackBoxOptions) -> Cells:
 
 
 RETURNED = "this model"  # Its name in the report.
-SURROGATE_ROWS = 10_000
-"""Training rows that surrogates are means of: their mean has a standard error of a hundredth of
-the standard deviation of a loss, and projections take a time proportional to the rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -656,8 +464,8 @@ class BlackBoxResult:
 
     Parameters
     ----------
-    parameters : Parameters
-        Parameters of the returned model.
+    parameters : ndarray of shape (n_parameters + n_offsets + 1,)
+        Parameters of the returned model, offsets of groups, and what all scores get.
     search : AdaptiveResult
         The search on the validation rows.
     losses : dict from str to float
@@ -668,7 +476,7 @@ class BlackBoxResult:
         Loss of the returned model on the validation rows, with the constraints.
     """
 
-    parameters: Parameters
+    parameters: Float
     search: AdaptiveResult
     losses: dict[str, float]
     evaluated: dict[str, Float]
@@ -691,8 +499,12 @@ class BlackBoxFit:
 
     Attributes
     ----------
-    rows : BlackBoxRows
-        Rows of training, of choice and of evidence.
+    data : FitData
+        Training rows.
+    kept : ndarray of int or None
+        Positions of the training rows among those that were given; None if all are kept.
+    validation, evaluation : RowsBeside
+        Rows that gradients are estimated on and that choose the model, and rows of the report.
     levels : tuple of tuple
         Groups of the metric among the training rows.
     metric, reported : MeasuredBlackBox
@@ -710,13 +522,15 @@ class BlackBoxFit:
         takes_offsets: bool,
     ) -> None:
         self.options, metric, search = options, options.metric, options.search
-        self.rows = BlackBoxRows.of(options, arguments, random_state)
-        data, validation, evaluation = self.rows.data, self.rows.validation, self.rows.evaluation
+        self._divide(arguments, random_state)
+        data, validation, evaluation = self.data, self.validation, self.evaluation
         columns = metric.columns
         self.levels = () if columns is None else data.rows.attribute(columns).levels
         self.n_offsets = len(self.levels) if takes_offsets and search.offsets else 0
         self._sample = self._sample_rows()
-        self._surrogates = metric.bind_surrogates(data.rows.take(self._sample), len(validation))
+        self.surrogates = metric.bind_surrogates(
+            data.rows.take(self._sample), len(validation.rows)
+        )
         needs_cells = metric.called.takes_sensitive or search.estimator != "interpolation"
         self._of_validation = (
             metric.bind_validation(validation.rows, data.rows) if needs_cells else None
@@ -725,22 +539,22 @@ class BlackBoxFit:
         # offsets, and both starts; and what is returned is measured again.
         n_compared = 7 + (search.n_iterations + 1 if options.constraints else 0)
         self.plan = CallPlan(metric.max_calls, len(self.levels), 1 + search.refits, n_compared)
-        self._n_left = search.refits  # Searches after this one.
+        self._n_left = 1 + search.refits  # Searches still to come.
         budget = CallBudget(metric.max_calls)
         self.metric = metric.bind(validation.rows, validation.y, budget)
         self.reported = metric.bind(evaluation.rows, evaluation.y, budget)
-        self.rules_of_evidence = options.rules_on(evaluation.rows)
+        self.evaluated_constraints = options.constraints_on(evaluation.rows)
         self._choice: CountedMetric = self.metric
         self._searched: CountedMetric = self.metric
-        if (rules := options.rules_on(validation.rows)) is not None:
-            self._choice = RuledLoss(self.metric, rules, is_choice=True)
-            self._searched = RuledLoss(self.metric, rules, is_choice=False)
+        if (constraints := options.constraints_on(validation.rows)) is not None:
+            self._choice = ConstrainedLoss(self.metric, constraints, is_choice=True)
+            self._searched = ConstrainedLoss(self.metric, constraints, is_choice=False)
         n_candidates = 1 + bool(self.n_offsets)
         left = self.plan.of_search - self.plan.shifts - self.plan.refinement
-        search.check_effort(len(self._surrogates), left, n_candidates)
+        search.check_effort(len(self.surrogates), left, n_candidates)
         for measured, rows in ((self.metric, validation), (self.reported, evaluation)):
             # Decisions of both classes, as those of a model: what fails here fails later.
-            scores = np.random.RandomState(0).standard_normal(len(rows))
+            scores = np.random.RandomState(0).standard_normal(len(rows.rows))
             first, again = (measured.measure(scores) for _ in range(2))
             if first != again:
                 issue_warning(
@@ -750,19 +564,64 @@ class BlackBoxFit:
                 )
         data.alignment.warn()
 
-    def _sample_rows(self) -> Codes:
-        """Take rows for the surrogates, with a share of each label in each group."""
-        rows = self.rows.data.rows
-        everyone = np.arange(len(rows))
-        if len(rows) <= SURROGATE_ROWS:
-            return everyone
-        share, cells = SURROGATE_ROWS / len(rows), partition(rows, self.options)
-        return parts_by_cell(everyone, cells, [share, 1.0 - share], self.rows.data.random_state)[0]
+    def _divide(self, arguments: FitArguments, random_state: Any) -> None:
+        """Divide the rows that were given into rows of training, of choice and of evidence."""
+        options = self.options
+        self.data, self.kept = FitData.of(arguments, (), random_state), None
+        classes, remedies = self.data.classes, dict[str, str]()
+        for name in ("validation", "evaluation"):
+            remedies[name] = f"in {name}=(X, y, sensitive_features)"
+        if options.positive is not None and options.positive != classes[-1]:
+            raise ValueError(
+                f"positive={options.positive!r}, and scores of {options.metric} are those of "
+                f"{classes[-1].item()!r}, the last of the sorted labels: leave positive= out."
+            )
+        if arguments.validation is None:
+            cells = partition(self.data.rows, options)
+            everyone = np.arange(len(self.data.rows))
+            held, self.kept = self.data.split(everyone, cells, options.holdout_fraction)
+            out = arguments.take(held)
+            given = tuple(getattr(out, part) for part in PARTS)
+            remedies["validation"] = self.data.rows.remedy
+            self.data = FitData.of(arguments.take(self.kept), (), self.data.random_state)
+        else:
+            given = read_rows("validation", arguments.validation, arguments.X)
+        if arguments.evaluation is None:
+            remedies["evaluation"] = remedies["validation"]
+            rows = RowsBeside.encode("validation", given, self.data, remedies["validation"]).rows
+            parts = parts_by_cell(
+                np.arange(len(rows)), partition(rows, options), [1.0 / 3.0, 2.0 / 3.0],
+                self.data.random_state,
+            )  # fmt: skip
+            further, given = (
+                tuple(None if values is None else take_values(values, part) for values in given)
+                for part in parts
+            )
+        else:
+            further = read_rows("evaluation", arguments.evaluation, arguments.X)
+        self.validation, self.evaluation = (
+            RowsBeside.encode(name, part, self.data, remedies[name])
+            for name, part in (("validation", given), ("evaluation", further))
+        )
+        for name, part in (("validation", self.validation), ("evaluation", self.evaluation)):
+            if not len(part.rows):
+                raise ValueError(
+                    f"There are no {name} rows: give {name}=(X, y) with rows of both labels, or "
+                    f"more of the rows that they are taken from."
+                )
 
-    @property
-    def surrogate_names(self) -> tuple[str, ...]:
-        """Names of the surrogates."""
-        return self._surrogates.names
+    def _sample_rows(self) -> Codes:
+        """Take rows for the surrogates, with a share of each label in each group.
+
+        The mean of 10,000 rows has a standard error of a hundredth of the standard deviation of a
+        loss, and projections take a time proportional to the rows.
+        """
+        rows, n_sampled = self.data.rows, 10_000
+        everyone = np.arange(len(rows))
+        if len(rows) <= n_sampled:
+            return everyone
+        share, cells = n_sampled / len(rows), partition(rows, self.options)
+        return parts_by_cell(everyone, cells, [share, 1.0 - share], self.data.random_state)[0]
 
     def groups_of(self, rows: Rows) -> Codes:
         """Find the group of each row, counted from zero; one group without groups."""
@@ -783,33 +642,41 @@ class BlackBoxFit:
         -------
         BlackBoxResult
         """
-        kept_back = self.plan.kept_back(self._n_left)
-        self.metric.budget.reserve(kept_back + self.plan.refinement)
-        plain = Parameters(model.start, np.zeros(self.n_offsets), 0.0).vector
-        space, random = self._make_space(model), self.rows.data.random_state
-        threshold, shifts = self._post_shift(space, plain)
-        candidates = [plain]
-        if self.n_offsets:
-            candidates.append(self._with_offsets(threshold, shifts))
-        problem = BlackBoxProblem(space, self._surrogates, self._searched, self._of_validation)
-        search = self.options.search
-        found = minimize_black_box(problem, threshold, candidates, search, random)
-        self.metric.budget.reserve(kept_back)
         self._n_left -= 1
-        best = self._refine(space, found, candidates)
-        columns = self._columns(model, self.rows.evaluation.X, self.rows.evaluation.rows)
-        evidence = LinearSpace(columns.matrix, columns.matrix, columns.base, columns.base)
-        chosen, scores = (
-            self._score_reported(of_rows, rows.rows, (plain, threshold, best), shifts)
-            for of_rows, rows in (
-                (space, self.rows.validation),
-                (evidence, self.rows.evaluation),
-            )
+        kept_back = self._n_left * self.plan.of_search + self.plan.of_report
+        self.metric.budget.reserve(kept_back + self.plan.refinement)
+        plain = np.append(model.start, np.zeros(self.n_offsets + 1))
+        data, held = self.data, self.validation
+        sampled = data.rows.take(self._sample)
+        training = self._columns(model, take_rows(data.combined.X, self._sample), sampled)
+        validation = self._columns(model, held.X, held.rows)
+        space = LinearSpace(
+            training.matrix, validation.matrix, training.base, validation.base, sampled.weight
         )
+        (threshold, *with_offsets), shifts = self._post_shift(space, plain)
+        candidates = [plain, *with_offsets]
+        problem = BlackBoxProblem(space, self.surrogates, self._searched, self._of_validation)
+        found = minimize_black_box(
+            problem, threshold, candidates, self.options.search, self.data.random_state
+        )
+        self.metric.budget.reserve(kept_back)
+        best = self._refine(space, found, candidates)
+        columns = self._columns(model, self.evaluation.X, self.evaluation.rows)
+        evidence = LinearSpace(columns.matrix, columns.matrix, columns.base, columns.base)
+
+        def score(of_rows: LinearSpace, rows: Rows) -> dict[str, Float]:
+            of_threshold = of_rows.validation_scores(threshold)
+            scores = {"plain": of_rows.validation_scores(plain), "threshold": of_threshold}
+            if self.levels:
+                offsets = take_offsets(shifts, self.groups_of(rows))
+                scores["threshold per group"] = of_threshold + offsets
+            return {**scores, RETURNED: of_rows.validation_scores(best)}
+
+        chosen = score(space, self.validation.rows)
         losses = {name: self.metric(given) for name, given in chosen.items()}
         loss = self._choice(chosen[RETURNED])
-        parameters = Parameters.split(best, self.n_offsets)
-        return BlackBoxResult(parameters, found, losses, scores, loss)
+        evaluated = score(evidence, self.evaluation.rows)
+        return BlackBoxResult(best, found, losses, evaluated, loss)
 
     def row_factors(self, result: BlackBoxResult) -> Float:
         """Weigh the training rows as the last projections weigh their surrogates.
@@ -820,14 +687,22 @@ class BlackBoxFit:
         iterates = result.search.iterates[1:]
         tail = iterates[len(iterates) // 2 :]
         excess = [np.maximum(one.profile - one.target, 0.0) for one in tail]
-        rows, metric = self.rows.data.rows, self.options.metric
-        weights = np.mean(excess, axis=0) if tail else np.zeros(len(self._surrogates))
+        rows, metric = self.data.rows, self.options.metric
+        weights = np.mean(excess, axis=0) if tail else np.zeros(len(self.surrogates))
         if not weights.any():  # All targets were reached, or no step was made.
-            weights = np.ones(len(self._surrogates))
+            weights = np.ones(len(self.surrogates))
         return metric.bind_surrogates(rows, None).row_factors(weights)
 
-    def _post_shift(self, space: ParameterSpace, parameters: Float) -> tuple[Float, Float]:
-        """Find the best threshold, and shifts of groups from there."""
+    def _post_shift(self, space: LinearSpace, parameters: Float) -> tuple[list[Float], Float]:
+        """Find the best threshold, and shifts of groups from there.
+
+        Returns
+        -------
+        list of ndarray
+            Parameters with the threshold, and those with offsets of groups where models have them.
+        ndarray of shape (n_groups,)
+            The shifts.
+        """
         shifted = parameters.copy()
         scores = space.validation_scores(parameters)
         shift, value = find_shift(self._choice, scores, self.plan.thresholds)
@@ -835,17 +710,16 @@ class BlackBoxFit:
             shift, value = 0.0, unshifted
         shifted[-1] += shift
         if not self.levels:
-            return shifted, np.zeros(0)
-        groups, n_groups = self.groups_of(self.rows.validation.rows), len(self.levels)
+            return [shifted], np.zeros(0)
+        groups, n_groups = self.groups_of(self.validation.rows), len(self.levels)
         shifts, _ = find_group_shifts(
             self._choice, scores + shift, groups, n_groups, self.plan.group_thresholds, value
         )
-        return shifted, shifts
-
-    def _with_offsets(self, parameters: Float, shifts: Float) -> Float:
-        moved = parameters.copy()
+        if not self.n_offsets:
+            return [shifted], shifts
+        moved = shifted.copy()
         moved[-1 - self.n_offsets : -1] += shifts
-        return moved
+        return [shifted, moved], shifts
 
     def _refine(
         self, space: LinearSpace, found: AdaptiveResult, candidates: Sequence[Float]
@@ -853,32 +727,11 @@ class BlackBoxFit:
         """Choose among what was searched, the mean of the last iterates, and its shifts."""
         tail = found.iterates[len(found.iterates) // 2 :]
         mean = np.mean([one.parameters for one in tail], axis=0)
-        shifted, shifts = self._post_shift(space, mean)
-        tried: list[Float] = [found.parameters, mean, shifted]
-        if self.n_offsets:
-            tried.append(self._with_offsets(shifted, shifts))
+        tried: list[Float] = [found.parameters, mean, *self._post_shift(space, mean)[0]]
         if self.options.constraints:  # The search has compared models by another loss.
             tried += [*candidates, *(one.parameters for one in found.iterates)]
         losses = [self._choice(space.validation_scores(parameters)) for parameters in tried]
         return tried[int(np.argmin(losses))]
-
-    def _score_reported(
-        self, space: LinearSpace, rows: Rows, reported: tuple[Float, Float, Float], shifts: Float
-    ) -> dict[str, Float]:
-        """Score the rows of a space by the models of the report, the returned one last."""
-        plain, threshold, best = map(space.validation_scores, reported)
-        scores = {"plain": plain, "threshold": threshold}
-        if self.levels:
-            scores["threshold per group"] = threshold + take_offsets(shifts, self.groups_of(rows))
-        return {**scores, RETURNED: best}
-
-    def _make_space(self, model: AdjustableModel) -> LinearSpace:
-        data, validation = self.rows.data, self.rows.validation
-        X = take_rows(data.combined.X, self._sample)
-        rows = data.rows.take(self._sample)
-        training = self._columns(model, X, rows)
-        held = self._columns(model, validation.X, validation.rows)
-        return LinearSpace(training.matrix, held.matrix, training.base, held.base, rows.weight)
 
     def _columns(self, model: AdjustableModel, X: Any, rows: Rows) -> ScoreColumns:
         groups = self.groups_of(rows) if self.n_offsets else None

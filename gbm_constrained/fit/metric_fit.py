@@ -36,9 +36,9 @@ boosters of the pairs, so that prediction needs no groups.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import Fold, folds_of
+from gbm_constrained.decision.choose import match_positive_rate, rows_to_match
 from gbm_constrained.decision.rules import (
     OTHER_DATA,
     CellScores,
@@ -56,14 +57,12 @@ from gbm_constrained.decision.rules import (
 )
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.fit.callbacks import SearchNotifier, SearchWatch
-from gbm_constrained.fit.checkpoint import CheckpointFile, open_checkpoint
+from gbm_constrained.fit.checkpoint import CheckpointFile
 from gbm_constrained.fit.metric_problem import (
     HeldOutProblem,
     MetricProblem,
-    check_cells,
-    check_denominator,
     check_folds,
-    check_function,
+    check_objective,
     costs_of_weights,
     spread_margin,
 )
@@ -77,7 +76,6 @@ from gbm_constrained.fit.metric_search import (
 )
 from gbm_constrained.fit.native_models import (
     FitPart,
-    Merge,
     Merger,
     NativeGrowth,
     NativeModel,
@@ -87,19 +85,15 @@ from gbm_constrained.fit.native_models import (
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import HOLDOUT_FRACTION, LibrarySettings, has_many_rows
 from gbm_constrained.metrics.base import Metric
-from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.reductions.methods import check_reduction
+from gbm_constrained.metrics.callables import check_convexity
+from gbm_constrained.problem.compiler import JointCells, compile_constraints
 from gbm_constrained.reductions.mixtures import FEASIBLE, Solution
 from gbm_constrained.reductions.plug_in import CostSensitive, mean_costs, move_weights
 from gbm_constrained.solvers.base import OracleName
 
-Move: TypeAlias = Callable[[Float, Float], Float]
-"""Given the weights of the joint cells in a stage, and the held-out probabilities after it, finds
-the weights of the next stage."""
 
-
-class Grown(NamedTuple):
-    """Boosters of all folds, of one kind.
+class LinkedScores(NamedTuple):
+    """Scores by the boosters of all folds, of one kind, and how they become probabilities.
 
     Parameters
     ----------
@@ -149,7 +143,9 @@ class HeldOutBoosters:
     folds: Sequence[Fold]
     source: str
     are_log_odds: bool = True
-    _grown: dict[tuple[bool, bytes], Grown] = field(default_factory=dict, init=False, repr=False)
+    _grown: dict[tuple[bool, bytes], LinkedScores] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def is_joint(self) -> bool:
@@ -171,39 +167,30 @@ class HeldOutBoosters:
     @property
     def work(self) -> float:
         """Work of a round of the boosters of all folds."""
-        return sum(self._part(fold, None, is_joint=kind).work for kind, fold in self._members)
+        members = itertools.product(self._kinds, self.folds)
+        return sum(self._part(fold, None, is_joint=kind).work for kind, fold in members)
 
     @property
     def _kinds(self) -> tuple[bool, ...]:
         """Whether boosters learn the joint cells, for each kind of boosters."""
         return (False, True) if self.is_joint else (False,)
 
-    @property
-    def _everyone(self) -> Fold:
-        """The fold of a model of all rows, which holds none out."""
-        everyone = np.arange(len(self.problem.data.rows))
-        return Fold(everyone, everyone[:0])
-
-    @property
-    def _members(self) -> list[tuple[bool, Fold]]:
-        """Kind and fold of each booster."""
-        return list(itertools.product(self._kinds, self.folds))
-
     def plan(self) -> None:
         """Say how much work all boosters are, with the library's own on all rows."""
-        members = self._members
-        if not self._merges:
-            members += [(kind, self._everyone) for kind in self._kinds]
-        parts = [self._part(fold, None, is_joint=kind) for kind, fold in members]
-        self.growth.planned = sum(part.work for part in parts)
+        own = [] if self._merges else self._kinds
+        of_all = sum(self._part(None, None, is_joint=kind).work for kind in own)
+        self.growth.planned = self.work + of_all
 
-    def train_labels(self, weights: Float | None = None) -> NativeModel:
-        """Train the model of the labels on all rows."""
-        return self.growth.train(self._stages(weights, is_joint=False))
-
-    def write_cells(self, weights: Float | None = None) -> bytes:
-        """Train the model of the joint cells on all rows, and write it as the library does."""
-        return self.growth.write(self._stages(weights, is_joint=True))
+    def stages_of_all(self, weights: Float | None, *, is_joint: bool) -> list[PartRows]:
+        """List the stages in which the model of all rows is trained."""
+        if weights is None or weights.ndim == 1:
+            return [self._part(None, weights, is_joint=is_joint)]
+        stages = self._grown[is_joint, weights.tobytes()].stages
+        before = np.cumsum([0, *stages[:-1]]).tolist()
+        return [
+            replace(self._part(None, one, is_joint=is_joint), n_before=n, rounds=rounds)
+            for one, n, rounds in zip(weights, before, stages, strict=True)
+        ]
 
     def grow(self, weights: Float | None = None) -> Float:
         """Grow the boosters of all folds.
@@ -238,7 +225,9 @@ class HeldOutBoosters:
         of_cells = weights if is_joint else self._of_labels(weights)[joint.labels]
         return np.asarray(multiply_weight(of_cells[joint.codes], amounts))
 
-    def grow_in_step(self, n_stages: int, move: Move) -> tuple[Float, Float]:
+    def grow_in_step(
+        self, n_stages: int, move: Callable[[Float, Float], Float]
+    ) -> tuple[Float, Float]:
         """Grow the boosters of all folds in step, with weights that move after each stage.
 
         Parameters
@@ -246,7 +235,8 @@ class HeldOutBoosters:
         n_stages : int
             Number of stages; the first one has weights of one.
         move : callable
-            Finds the weights of the next stage.
+            Given the weights of the joint cells in a stage, and the held-out probabilities after
+            it, finds the weights of the next stage.
 
         Returns
         -------
@@ -265,10 +255,13 @@ class HeldOutBoosters:
             margins = {}
             for kind in self._kinds:
                 parts = [
-                    replace(part, start=model, n_before=done, rounds=rounds)
-                    for part, model in zip(
-                        self._parts(path[-1], is_joint=kind), models[kind], strict=True
+                    replace(
+                        self._part(fold, path[-1], is_joint=kind),
+                        start=model,
+                        n_before=done,
+                        rounds=rounds,
                     )
+                    for fold, model in zip(self.folds, models[kind], strict=True)
                 ]
                 is_kept = self._merges or done + rounds < growth.n_rounds
                 margins[kind], models[kind] = self._score(parts, is_kept=is_kept)
@@ -288,7 +281,7 @@ class HeldOutBoosters:
             self._grown[kind, weights.tobytes()] = of_kind
         return weights, probabilities
 
-    def boosters(self, weights: Float | None = None, *, is_joint: bool) -> Grown:
+    def boosters(self, weights: Float | None = None, *, is_joint: bool) -> LinkedScores:
         """Grow the boosters of all folds, once for given weights.
 
         Parameters
@@ -301,7 +294,7 @@ class HeldOutBoosters:
         """
         key = is_joint, b"" if weights is None else weights.tobytes()
         if key not in self._grown:
-            parts = self._parts(weights, is_joint=is_joint)
+            parts = [self._part(fold, weights, is_joint=is_joint) for fold in self.folds]
             margin, models = self._score(parts, is_kept=self._merges)
             self._grown[key] = self._grown_with(margin, models, weights, is_joint=is_joint)
         return self._grown[key]
@@ -314,20 +307,20 @@ class HeldOutBoosters:
         stages: tuple[int, ...] = (),
         *,
         is_joint: bool,
-    ) -> Grown:
+    ) -> LinkedScores:
         """Link the scores of boosters to probabilities."""
         link = self._link(margin, weights, is_joint=is_joint)
         merged = [model for model in models if model is not None] if self._merges else []
-        return Grown(margin, *link, merged, stages)
+        return LinkedScores(margin, *link, merged, stages)
 
-    def _probabilities(self, grown: Sequence[Grown]) -> Float:
+    def _probabilities(self, grown: Sequence[LinkedScores]) -> Float:
         """Compute the probabilities of the joint cells by the boosters of each kind."""
         if len(grown) == 1:
             return probabilities_of(grown[0].margin, grown[0].factors, grown[0].scale)
         margin = self._combination(grown).combine(*(one.margin for one in grown))
         return probabilities_of(margin, np.ones(len(self.problem.joint)))
 
-    def _combination(self, grown: Sequence[Grown]) -> CellScores:
+    def _combination(self, grown: Sequence[LinkedScores]) -> CellScores:
         """Say how the boosters of labels and of joint cells are combined."""
         labels, cells = grown
         return CellScores(
@@ -340,29 +333,27 @@ class HeldOutBoosters:
         """Whether boosters of the folds are merged into the model that decides."""
         return self.problem.options.ensemble is not None
 
-    def _stages(self, weights: Float | None, *, is_joint: bool) -> list[PartRows]:
-        """List the stages in which the model of all rows is trained."""
-        if weights is None or weights.ndim == 1:
-            return [self._part(self._everyone, weights, is_joint=is_joint)]
-        stages = self._grown[is_joint, weights.tobytes()].stages
-        before = [sum(stages[:i]) for i in range(len(stages))]
-        return [
-            replace(self._part(self._everyone, one, is_joint=is_joint), n_before=n, rounds=rounds)
-            for one, n, rounds in zip(weights, before, stages, strict=True)
-        ]
-
-    def _parts(self, weights: Float | None, *, is_joint: bool) -> list[PartRows]:
-        return [self._part(fold, weights, is_joint=is_joint) for fold in self.folds]
-
     def _score(
         self, parts: Sequence[PartRows], *, is_kept: bool
     ) -> tuple[Array, list[NativeModel | None]]:
-        """Score the held-out rows in order, each by a model that has not seen it."""
+        """Score the held-out rows in order, each by a model that has not seen it.
+
+        Raises
+        ------
+        ValueError
+            If a booster that is to be merged has not seen all joint cells.
+        """
         margins, models = [], []
         for fold, part in zip(self.folds, parts, strict=True):
             if part.is_joint:
                 known = np.unique(self.problem.joint.codes[part.rows])
-                check_cells(self.problem, known)
+                if self._merges and known.size < len(self.problem.joint):
+                    raise ValueError(
+                        f"Reduction(ensemble={self.problem.options.ensemble!r}) merges boosters "
+                        f"that know the same groups of each class, and one of the folds holds all "
+                        f"rows of a group of a class: use Reduction(ensemble=None), or a "
+                        f"min_group_size that merges small groups."
+                    )
             margin, model = self.growth.score(part, fold.held, is_kept=is_kept)
             if part.is_joint:
                 margin = spread_margin(margin, known, len(self.problem.joint))
@@ -371,13 +362,13 @@ class HeldOutBoosters:
         order = np.argsort(np.concatenate([fold.held for fold in self.folds]))
         return np.concatenate(margins)[order], models
 
-    def _part(self, fold: Fold, weights: Float | None, *, is_joint: bool) -> PartRows:
-        """Take the rows that a model is trained on.
+    def _part(self, fold: Fold | None, weights: Float | None, *, is_joint: bool) -> PartRows:
+        """Take the rows that a model is trained on, those of a fold or all.
 
         The objective of the labels leaves out the rows of further data sets.
         """
         data, joint = self.problem.data, self.problem.joint
-        rows = fold.training
+        rows = np.arange(len(data.rows)) if fold is None else fold.training
         if not is_joint:
             rows = rows[rows < data.y.size]
         target = None
@@ -421,21 +412,6 @@ class HeldOutBoosters:
 MAX_ROWS_OF_AUTO = 20_000
 """Rows beyond which "auto" tries no other oracle: boosters are then well calibrated, and grown at
 a high price. Of rows that count for amounts, few may hold most of the value."""
-N_STAGES = 3
-"""Stages of training. More of them find no better decisions, and each takes time to begin."""
-SHARE_OF_COSTS = 0.75  # In the weights of the next stage: those of the last are 15/16 costs.
-MAX_CALLS_OF_STAGE = 20
-"""Calls of the plug-in oracle after a stage: weights need costs to a few digits."""
-
-
-class Boosters(Protocol):
-    """Boosters that are grown at weights of the joint cells, and score held-out rows."""
-
-    def grow(self, weights: Float | None = None) -> Float:
-        """Grow boosters and compute the held-out probabilities of the joint cells."""
-
-    def grow_in_step(self, n_stages: int, move: Move) -> tuple[Float, Float]:
-        """Grow boosters in stages; return the weights of each, and the probabilities at last."""
 
 
 def choose_oracle(
@@ -508,16 +484,32 @@ def search_decisions(
 ) -> OracleResult:
     """Find rules on the probabilities of boosters, and choose between them and simple rules."""
     exact, rules = search.solve_by_probabilities()
-    search.check_kind(exact)
+    # What a user's function was said to be is tested on the points that were found.
+    at = search.held.problem.loss.at
+    check_convexity(search.held.problem.metric, np.asarray(exact.pool)[:, at])
     simple = search.baselines()
     # Each search knows the rules without one, so that what it finds is no worse on its rows.
     rules += [costs for decisions in simple for costs in decisions.costs]
-    if search.weighs_classes and search.binds(rules):
-        return _search_weights(oracle, search, weights, exact, simple)
+    simple.append(search.by_probabilities(exact))
+    # Constraints may be met by weights of the classes, which are one rule.
+    is_single = search.deterministic is not False and search.solver == "auto"
+    weighs_classes = is_single and search.has_baselines and search.held.problem.joint.are_labels
+    if weighs_classes and search.held.problem.constraints and search.binds(rules):
+        known = [search.as_single(one, is_forced=True) for one in search.assess(simple)[0]]
+        candidates, steps = optimise_weights(search, known)
+        candidates = [replace(candidate, oracle=oracle) for candidate in candidates]
+        chosen = candidates[search.choose(candidates)]
+        least = min(candidates, key=lambda one: one.violation)
+        if least.violation > FEASIBLE:
+            solution = replace(search.solution_of(least), status="infeasible")
+        else:
+            best = next(one for one in candidates if one.name == "optimised")
+            whole = search.of_rules("optimised", best.costs, best.probability)
+            solution = search.solution_of(search.assess([whole])[0][0])
+        solution = replace(solution, history=tuple(steps))
+        return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
     solution = search.solve(rules)
-    candidates, _ = search.assess(
-        [*simple, search.by_probabilities(exact), search.optimum("optimised", solution, rules)]
-    )
+    candidates, _ = search.assess([*simple, search.optimum("optimised", solution, rules)])
     if search.is_bound(solution):
         room = solution.violation + candidates[-1].errors
         relaxed = search.solve(rules, room=room)
@@ -531,112 +523,77 @@ def search_decisions(
     return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
 
 
-def _search_weights(
+def search_oracles(
     oracle: OracleName,
     search: MetricSearch,
-    weights: Float | None,
-    exact: Solution,
-    simple: list[Decisions],
-) -> OracleResult:
-    """Find weights of the classes, beginning at the best of other decisions."""
-    known, _ = search.assess([*simple, search.by_probabilities(exact)])
-    known = [search.as_single(one, is_forced=True) for one in known]
-    found, steps = optimise_weights(search, known)
-    candidates = [replace(one, oracle=oracle) for one in found]
-    chosen = candidates[search.choose(candidates)]
-    least = min(candidates, key=lambda one: one.violation)
-    if least.violation > FEASIBLE:
-        solution = replace(search.solution_of(least), status="infeasible")
-    else:
-        best = next(one for one in candidates if one.name == "optimised")
-        whole = search.of_rules("optimised", best.costs, best.probability)
-        solution = search.solution_of(search.assess([whole])[0][0])
-    solution = replace(solution, history=tuple(steps))
-    return OracleResult(oracle, search, weights, exact, solution, candidates, chosen)
-
-
-@dataclass(frozen=True, eq=False)
-class OracleSearch:
+    boosters: HeldOutBoosters,
+    *,
+    has_stages: bool,
+    has_time: Callable[[], bool] = lambda: True,
+) -> list[OracleResult]:
     """Find decisions with one oracle, or with the best of several.
 
     Parameters
     ----------
+    oracle : {"auto", "plug_in", "refit", "in_training"}
+        Name of the oracle.
     search : MetricSearch
         A search on the held-out rows, whose probabilities are replaced by those of boosters.
-    boosters : Boosters
+    boosters : HeldOutBoosters
         Grows boosters at given weights.
     has_stages : bool
         Whether boosters can be grown in stages.
     has_time : callable, default=True
         Whether there is time for boosters of all folds at other weights.
+
+    Returns
+    -------
+    list of OracleResult
+        What was tried, the one to return first.
     """
 
-    search: MetricSearch
-    boosters: Boosters
-    has_stages: bool
-    has_time: Callable[[], bool] = lambda: True
+    def search_on(probabilities: Float, **changes: Any) -> MetricSearch:
+        changes["oracle"] = replace(search.oracle, probabilities=probabilities)
+        return replace(search, **changes)
 
-    def run(self, oracle: OracleName) -> list[OracleResult]:
-        """Find decisions.
-
-        Parameters
-        ----------
-        oracle : {"auto", "plug_in", "refit", "in_training"}
-            Name of the oracle.
-
-        Returns
-        -------
-        list of OracleResult
-            What was tried, the one to return first.
-        """
-        if oracle == "in_training":
-            return [self._grow_in_training()]
-        plug_in = search_decisions("plug_in", self._search_on(self.boosters.grow()))
-        problem = self.search.held.problem
-        is_calibrated = len(problem.data.rows) > MAX_ROWS_OF_AUTO
-        has_many = is_calibrated and problem.relative_amounts is None
-        if oracle == "plug_in" or (oracle == "auto" and has_many) or not self.has_time():
-            return [plug_in]
-        if oracle == "refit":
-            return [self._refit(plug_in), plug_in]
-        other = self._grow_in_training() if self.has_stages else self._refit(plug_in)
-        is_better = _is_better(plug_in.search, plug_in.chosen, other.chosen)
-        return [other, plug_in] if is_better else [plug_in, other]
-
-    def _search_on(self, probabilities: Float) -> MetricSearch:
-        """Make the search on the probabilities of boosters."""
-        oracle = replace(self.search.oracle, probabilities=probabilities)
-        return replace(self.search, oracle=oracle)
-
-    def _refit(self, plug_in: OracleResult) -> OracleResult:
-        """Grow boosters at the costs of the plug-in optimum."""
-        start = plug_in.search.oracle
-        plain = CostSensitive(start, self.boosters.grow, np.ones(len(start.joint)))
-        refit = plain.grow_at(mean_costs(plug_in.exact))
-        search = replace(self.search, oracle=refit.oracle)
-        return search_decisions("refit", search, refit.weights)
-
-    def _grow_in_training(self) -> OracleResult:
+    def grow_in_training() -> OracleResult:
         """Grow boosters whose weights follow the costs of the optimum."""
-        mass = self.search.oracle.mass
 
         def move(weights: Float, probabilities: Float) -> Float:
-            search = self._search_on(probabilities)
-            # Nobody watches: what would end this search would end the one for decisions.
-            search = replace(search, max_calls=MAX_CALLS_OF_STAGE, watch=None)
-            found, _ = search.solve_by_probabilities()
-            return move_weights(weights, mean_costs(found), mass, SHARE_OF_COSTS)
+            # Nobody watches: what would end this search would end the one for decisions. Weights
+            # need costs to a few digits, which so many calls give. The weights of the last stage
+            # are 15/16 costs.
+            of_stage = search_on(probabilities, max_calls=20, watch=None)
+            found, _ = of_stage.solve_by_probabilities()
+            return move_weights(weights, mean_costs(found), search.oracle.mass, 0.75)
 
-        weights, probabilities = self.boosters.grow_in_step(N_STAGES, move)
-        return search_decisions("in_training", self._search_on(probabilities), weights)
+        # More stages find no better decisions, and each takes time to begin.
+        weights, probabilities = boosters.grow_in_step(3, move)
+        return search_decisions("in_training", search_on(probabilities), weights)
 
+    def refit(plug_in: OracleResult) -> OracleResult:
+        """Grow boosters at the costs of the plug-in optimum."""
+        start = plug_in.search.oracle
+        plain = CostSensitive(start, boosters.grow, np.ones(len(start.joint)))
+        grown = plain.grow_at(mean_costs(plug_in.exact))
+        return search_decisions("refit", replace(search, oracle=grown.oracle), grown.weights)
 
-def _is_better(search: MetricSearch, base: Decisions, other: Decisions) -> bool:
-    """Whether other decisions beat the base by more than one standard error."""
-    (base, other), replicates = search.assess([base, other])
-    gain = -search.held.problem.loss.sign * (replicates[1] - replicates[0])
-    is_feasible = other.violation <= max(base.violation, FEASIBLE)
-    return bool(is_feasible and gain.mean() > gain.std())
+    if oracle == "in_training":
+        return [grow_in_training()]
+    plug_in = search_decisions("plug_in", search_on(boosters.grow()))
+    problem = search.held.problem
+    has_many = len(problem.data.rows) > MAX_ROWS_OF_AUTO and problem.relative_amounts is None
+    if oracle == "plug_in" or (oracle == "auto" and has_many) or not has_time():
+        return [plug_in]
+    if oracle == "refit":
+        return [refit(plug_in), plug_in]
+    other = grow_in_training() if has_stages else refit(plug_in)
+    # The other must be better by more than one standard error.
+    (base, better), replicates = plug_in.search.assess([plug_in.chosen, other.chosen])
+    gain = -problem.loss.sign * (replicates[1] - replicates[0])
+    is_feasible = better.violation <= max(base.violation, FEASIBLE)
+    is_better = is_feasible and gain.mean() > gain.std()
+    return [other, plug_in] if is_better else [plug_in, other]
 
 
 @dataclass(frozen=True, eq=False)
@@ -738,6 +695,8 @@ class MetricResult:
         """
         assert self.booster_set is not None
         of_set, log_factors = self.booster_set, np.log(self.factors)
+        problem, of_folds = boosters.fit.problem, of_set.grown[0]
+        matched = rows_to_match(problem.compiled, problem.cells)
 
         def moved(decisions: Decisions) -> Decisions:
             if decisions.oracle != of_set.oracle or self.factors.size > 2:
@@ -745,7 +704,11 @@ class MetricResult:
             shift = CostRule(decisions.costs[0], self.factors, scale=self.scale).as_shift()
             if shift is None:
                 return decisions
-            shift = boosters.transfer(of_set, shift, margin)
+            if matched is not None and not of_folds.compared and shift.any():
+                scores = of_folds.scores(of_set.rounds)
+                shift = np.asarray(
+                    match_positive_rate(scores, shift, margin, matched, problem.cells)
+                )
             weights = np.exp(self.scale * np.append(0.0, shift) + log_factors)
             return replace(decisions, costs=costs_of_weights(weights)[None])
 
@@ -792,24 +755,11 @@ class MetricFit:
         self.notifier = SearchNotifier([], library.n_rounds, 1) if notifier is None else notifier
         self.problem = MetricProblem.of(options, metric, arguments, library)
         self.options = self.problem.options
-        check_function(self.problem)
-        check_reduction(self.problem.loss.kind, options.solver)
-        check_denominator(self.problem)
+        check_objective(self.problem)
         self.are_log_odds = are_log_odds
         self.has_own_objective = metric is None
         self.oracle = choose_oracle(self.options.oracle, metric, library)
         self.library = library
-
-    def save_to(self, path: Any, estimator: Any, arguments: Mapping[str, Any]) -> None:
-        """Save finished boosters to a file from now on, and resume from those in the file.
-
-        Parameters of the `estimator` and `arguments` of its ``fit`` must be those of the fit in
-        the file. With a `path` of None nothing is saved.
-        """
-        problem = self.problem
-        self.checkpoint = open_checkpoint(
-            path, estimator, problem.data.with_folds(arguments), problem.compiled, problem.cells
-        )
 
     @property
     def may_have_multipliers(self) -> bool:
@@ -831,7 +781,12 @@ class MetricFit:
         has_others = len(problem.data.rows) > problem.data.y.size
         if has_others or problem.convex_bounds or problem.joint.are_labels:
             return False
-        return problem.is_metric_of_labels
+        # The metric must look at labels and decisions alone, and count rows.
+        rates = problem.metric.constraints
+        if any(one.amounts or one.data_sets or one.n_rows_held for one in rates):
+            return False
+        cells, _ = compile_constraints(rates, problem.data.rows, warning=None)
+        return JointCells.of(cells).are_labels
 
     def run(
         self,
@@ -853,13 +808,13 @@ class MetricFit:
         if constrained is not None:
             return self._search_sets(constrained)
         problem, options = self.problem, self.options
-        merge = None if merger is None else merger.merge
         growth = NativeGrowth(fit_part, merger, self.notifier, self.checkpoint)
-        boosters = self._boosters(growth)
+        folds, source = self._folds()
+        boosters = HeldOutBoosters(problem, growth, folds, source, are_log_odds=self.are_log_odds)
         boosters.plan()
         held = self._hold_out(boosters.rows, boosters.source)
         if self.has_own_objective:
-            own = self._keep_decisions(boosters, held, merge)
+            own = self._keep_decisions(boosters, held, merger)
             if own is not None:
                 return own
         is_single = options.deterministic
@@ -871,12 +826,19 @@ class MetricFit:
             watch=self._watch(held, boosters.source, lambda: growth.reserved),
             **options.search_options,
         )  # fmt: skip
-        found = OracleSearch(
-            search, boosters, has_stages=self.library.without_stages is None,
+        found = search_oracles(
+            self.oracle, search, boosters, has_stages=self.library.without_stages is None,
             has_time=lambda: not search.is_over and growth.has_time_for(boosters.work),
-        ).run(self.oracle)  # fmt: skip
+        )  # fmt: skip
         best, weights = found[0], found[0].weights
-        cell_model, label_model = self._final_models(boosters, weights, merge)
+        cell_model = None  # A checkpoint keeps it, which is therefore made first.
+        if boosters.is_joint and options.ensemble is None:
+            cell_model = growth.write(boosters.stages_of_all(weights, is_joint=True))
+        elif boosters.is_joint:
+            assert merger is not None
+            models = boosters.boosters(weights, is_joint=True).models
+            cell_model = merger.merge(models).to_bytes()
+        label_model = self._label_model(boosters, weights, merger)
         row_factor = boosters.row_factor(weights) if label_model is None else None
         if row_factor is not None:
             row_factor = row_factor[: problem.data.y.size]
@@ -905,15 +867,14 @@ class MetricFit:
         parts = [np.searchsorted(held.rows, fold.held) for fold in of_folds]
         watch = self._watch(held, source, lambda: 0.0)
         found = [search_weights(one, held, parts, watch) for one in sets]
-        candidates = [candidate for result in found for candidate in result.candidates]
-        chosen = candidates[found[0].search.choose(candidates)]
+        candidates = [candidate for _, of_set, _, _ in found for candidate in of_set]
+        chosen = candidates[found[0][0].choose(candidates)]
         at = [one.oracle for one in sets].index(chosen.oracle)
-        search = found[at].search
-        solution = replace(search.solution_of(chosen), history=found[at].steps)
+        search, _, steps, (factors, scale) = found[at]
         result = MetricResult(
-            held, source, candidates, chosen, chosen.value, solution, np.nan,
-            None, None,
-            found[at].factors, found[at].scale, search=search, booster_set=sets[at],
+            held, source, candidates, chosen, chosen.value,
+            replace(search.solution_of(chosen), history=tuple(steps)), np.nan, None, None,
+            factors, scale, search=search, booster_set=sets[at],
         )  # fmt: skip
         return result.with_chosen(chosen)
 
@@ -982,7 +943,7 @@ class MetricFit:
         return SearchWatch(notifier, source, own, problem.loss.to_metric, reserved)
 
     def _keep_decisions(
-        self, boosters: HeldOutBoosters, held: HeldOutProblem, merge: Merge | None
+        self, boosters: HeldOutBoosters, held: HeldOutProblem, merger: Merger | None
     ) -> MetricResult | None:
         """Keep the decisions of the library's own boosters if they satisfy the constraints."""
         problem = self.problem
@@ -1003,79 +964,52 @@ class MetricFit:
         )
         return MetricResult(
             held, boosters.source, [kept], kept, kept.value, solution,
-            np.nan, None, self._label_model(boosters, None, merge), problem.factors,
+            np.nan, None, self._label_model(boosters, None, merger), problem.factors,
             decided=decisions,
         )  # fmt: skip
 
-    def _final_models(
-        self, boosters: HeldOutBoosters, weights: Float | None, merge: Merge | None
-    ) -> tuple[bytes | None, NativeModel | None]:
-        """Make the booster of the joint cells, and that of the labels if `fit` does not.
-
-        A checkpoint keeps the first one, which is therefore made first.
-        """
-        cell_model = None
-        if boosters.is_joint and self.options.ensemble is None:
-            cell_model = boosters.write_cells(weights)
-        elif boosters.is_joint:
-            assert merge is not None
-            cell_model = merge(boosters.boosters(weights, is_joint=True).models).to_bytes()
-        return cell_model, self._label_model(boosters, weights, merge)
-
     def _label_model(
-        self, boosters: HeldOutBoosters, weights: Float | None, merge: Merge | None
+        self, boosters: HeldOutBoosters, weights: Float | None, merger: Merger | None
     ) -> NativeModel | None:
         """Make the booster of the labels, if the library does not train it by itself."""
         if self.options.ensemble is None:
             is_moved = weights is not None and weights.ndim > 1
-            return boosters.train_labels(weights) if is_moved else None
-        assert merge is not None
-        return merge(boosters.boosters(weights, is_joint=False).models)
+            stages = boosters.stages_of_all(weights, is_joint=False) if is_moved else []
+            return boosters.growth.train(stages) if is_moved else None
+        assert merger is not None
+        return merger.merge(boosters.boosters(weights, is_joint=False).models)
 
     def _folds(self) -> tuple[Sequence[Fold], str]:
-        """Decide which rows are held out, and name them."""
-        problem = self.problem
-        given = problem.data.given_folds
-        if given is not None:
+        """Decide which rows are held out, each by another booster, and name them."""
+        problem, options = self.problem, self.options
+        everyone = np.arange(len(problem.data.rows))
+        if options.measure_on == "train":
+            if not self.library.has_few_parameters:
+                issue_warning(
+                    f"measure_on='train' optimises {problem.metric.metric} on decisions about "
+                    f"rows that the trees have learned, and promises more than new rows give: use "
+                    f"'crossfit' or 'holdout'.",
+                    "GC118",
+                )
+            return [Fold(everyone, everyone)], TRAINING_ROWS
+        folds: Sequence[Fold]
+        if (given := problem.data.given_folds) is not None:
             folds, source = given.folds, given.source
         else:
-            folds = folds_of(self._held_parts(), len(problem.data.rows))
+            is_holdout = options.measure_on == "holdout" or (
+                options.measure_on == "auto"
+                and not options.ensemble
+                and has_many_rows(
+                    problem.cells, problem.compiled, range(len(problem.compiled.parts))
+                )
+            )
+            if is_holdout:
+                share = options.holdout_fraction or HOLDOUT_FRACTION
+                held = problem.data.split(everyone, problem.cells, share)[:1]
+            else:
+                n = min(options.n_folds, everyone.size)
+                held = problem.data.split(everyone, problem.cells, 1.0 / n, n)
+            folds = folds_of(held, everyone.size)
             source = "out of fold" if len(folds) > 1 else "holdout"
         check_folds(problem, folds, source, self.library)
         return folds, source
-
-    def _boosters(self, growth: NativeGrowth) -> HeldOutBoosters:
-        """Make the boosters of the folds, or of all rows."""
-        problem = self.problem
-        if self.options.measure_on != "train":
-            return self._held_out(growth, *self._folds())
-        if not self.library.has_few_parameters:
-            issue_warning(
-                f"measure_on='train' optimises {problem.metric.metric} on decisions about rows "
-                f"that the trees have learned, and promises more than new rows give: use "
-                f"'crossfit' or 'holdout'.",
-                "GC118",
-            )
-        everyone = np.arange(len(problem.data.rows))
-        return self._held_out(growth, [Fold(everyone, everyone)], TRAINING_ROWS)
-
-    def _held_out(
-        self, growth: NativeGrowth, folds: Sequence[Fold], source: str
-    ) -> HeldOutBoosters:
-        return HeldOutBoosters(self.problem, growth, folds, source, are_log_odds=self.are_log_odds)
-
-    def _held_parts(self) -> list[Codes]:
-        """Split the rows into parts that are held out, each by another booster."""
-        problem, options = self.problem, self.options
-        everyone = np.arange(len(problem.data.rows))
-        every = range(len(problem.compiled.parts))
-        is_holdout = options.measure_on == "holdout" or (
-            options.measure_on == "auto"
-            and not options.ensemble
-            and has_many_rows(problem.cells, problem.compiled, every)
-        )
-        if is_holdout:
-            share = options.holdout_fraction or HOLDOUT_FRACTION
-            return problem.data.split(everyone, problem.cells, share)[:1]
-        n = min(options.n_folds, everyone.size)
-        return problem.data.split(everyone, problem.cells, 1.0 / n, n)

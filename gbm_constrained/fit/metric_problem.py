@@ -46,7 +46,7 @@ from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.problem.compiler import Coefficients, JointCells, compile_constraints
 from gbm_constrained.problem.functionals import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_half
-from gbm_constrained.reductions.methods import ZeroDenominatorError
+from gbm_constrained.reductions.methods import ZeroDenominatorError, check_reduction
 from gbm_constrained.reductions.mixtures import Programme
 from gbm_constrained.reductions.plug_in import PlugIn, weigh_amounts
 from gbm_constrained.statistics.counts import functionals_of_weights
@@ -162,15 +162,6 @@ class MetricProblem:
         )
 
     @property
-    def is_metric_of_labels(self) -> bool:
-        """Whether the metric looks at labels and decisions alone, and counts rows."""
-        rates = self.metric.constraints
-        if any(one.amounts or one.data_sets or one.n_rows_held for one in rates):
-            return False
-        cells, _ = compile_constraints(rates, self.data.rows, warning=None)
-        return JointCells.of(cells).are_labels
-
-    @property
     def in_objective(self) -> Bool:
         """Whether each joint cell holds training rows, rather than those of a further data set."""
         return np.asarray(self.cells.in_objective[self.joint.of_views[:, 0]])
@@ -191,25 +182,21 @@ class MetricProblem:
         )
         return weigh_amounts(costs, self.joint, self.data.rows.weight)
 
-    @property
-    def n_constraints(self) -> int:
-        """Number of the user's constraints that decisions can violate."""
-        return len(self.constraints)
-
     @cached_property
     def loss(self) -> MetricLoss:
-        """The loss as a function of all functionals, in their units."""
-        spans = self.compiled.spans[self.n_constraints :]
-        at = slice(spans[0].start, spans[-1].stop)
-        return MetricLoss(self.metric, at, self.compiled.constant.size, self._find_unit(at))
+        """The loss as a function of all functionals, in their units.
 
-    def _find_unit(self, at: slice) -> float:
-        """Find the largest size of a cost: searches must not depend on its currency."""
+        The unit of a metric is the largest size of a cost: searches must not depend on its
+        currency.
+        """
+        spans = self.compiled.spans[len(self.constraints) :]
+        at = slice(spans[0].start, spans[-1].stop)
         terms = [term for c in self.metric.constraints for term in c.terms]
-        if self.metric.kind != "linear" or not any(term.event.is_cost for term in terms):
-            return 1.0
-        parts = [part for of_one in self.compiled.terms[at] for part in of_one or ()]
-        return float(sum(abs(part.coefficient) for part in parts)) or 1.0
+        unit = 0.0
+        if self.metric.kind == "linear" and any(term.event.is_cost for term in terms):
+            parts = [part for of_one in self.compiled.terms[at] for part in of_one or ()]
+            unit = float(sum(abs(part.coefficient) for part in parts))
+        return MetricLoss(self.metric, at, self.compiled.constant.size, unit or 1.0)
 
     @property
     def units(self) -> Float:
@@ -358,7 +345,11 @@ class HeldOutProblem:
         compiled, bounds = self.compiled, self.problem.convex_bounds
         room = np.broadcast_to(room, len(compiled) + len(bounds))
         A = compiled.R.toarray()
-        low, high = self._box()
+        # Costs without bounds have those of these rows.
+        table, constant = self.coefficients.table, self.coefficients.constant
+        low, high = compiled.ranges_of_rates.T / self.problem.units
+        counts = self.problem.joint.totals(self.weight, self.rows).ravel()
+        least, most = (end(table, axis=2) @ counts + constant for end in (np.min, np.max))
         return Programme(
             self.problem.loss,
             A,
@@ -367,17 +358,9 @@ class HeldOutProblem:
                 replace(one, bound=one.bound + more)
                 for one, more in zip(bounds, room[len(compiled) :], strict=True)
             ],
-            low=low,
-            high=high,
+            low=np.where(np.isfinite(low), low, least),
+            high=np.where(np.isfinite(high), high, most),
         )
-
-    def _box(self) -> tuple[Float, Float]:
-        """Find the ends of each functional in its unit, of unbounded costs on these rows."""
-        table, constant = self.coefficients.table, self.coefficients.constant
-        low, high = self.compiled.ranges_of_rates.T / self.problem.units
-        counts = self.problem.joint.totals(self.weight, self.rows).ravel()
-        least, most = (end(table, axis=2) @ counts + constant for end in (np.min, np.max))
-        return np.where(np.isfinite(low), low, least), np.where(np.isfinite(high), high, most)
 
     def oracle(self, probabilities: Float) -> PlugIn:
         """Make the plug-in oracle, given the probability of each joint cell."""
@@ -403,65 +386,47 @@ class HeldOutProblem:
         return np.concatenate([linear, *(values[..., None] for values in convex)], axis=-1)
 
 
-N_PROBES = 32
-"""Random decisions that a user's function is tried on: a function that is not convex on a tenth of
-the pairs of points passes with a probability of 0.001, for check_convexity draws 64 pairs."""
+def check_objective(problem: MetricProblem) -> None:
+    """Refuse a function that is not what it was declared to be, and a ratio without a value.
 
-
-def check_function(problem: MetricProblem) -> None:
-    """Try a user's function on confusion matrices of random decisions.
+    A user's function is tried on confusion matrices of random decisions, and a ratio where all
+    rows are decided alike. Constraints may exclude such decisions, and the search finds out
+    whether they do.
 
     Raises
     ------
     TypeError, ValueError
         If the function or its gradient is no finite number there, or the function is not of the
-        kind that it was declared to be.
-    """
-    bound = problem.metric
-    if not isinstance(bound.metric, FunctionMetric):
-        return
-    points = _draw_points(problem)[:, problem.loss.at]
-    for u in points:
-        value = bound.function(u)
-        if not np.isfinite(value):
-            raise ValueError(
-                f"the value of {bound.metric} is {value} at the confusion matrix "
-                f"{np.round(u, 6).tolist()}: give metric(function, ...) one that is finite there."
-            )
-    bound.derivative(points[0])  # refuses a gradient that is not finite, or of another shape
-    check_convexity(bound, points)
-
-
-def check_denominator(problem: MetricProblem) -> None:
-    """Refuse a ratio that has no value where all rows are decided alike.
-
-    Constraints may exclude such decisions, and the search finds out whether they do.
-
-    Raises
-    ------
+        kind that it was declared to be, or the reduction does not optimise its kind.
     ZeroDenominatorError
         If there are no constraints, and the denominator of the ratio is zero for such decisions.
     """
-    if problem.loss.kind != "ratio" or problem.constraints:
-        return
-    n_classes = problem.joint.n_classes
-    alike = np.broadcast_to(np.eye(n_classes)[:, None], (n_classes, len(problem.joint), n_classes))
-    _, _, b, b0 = problem.loss.ratio()
-    least = float((_functionals_of(problem, alike) @ b + b0).min())
-    if least <= 0:
-        raise ZeroDenominatorError(least)
-
-
-def _draw_points(problem: MetricProblem) -> Float:
-    """Compute the functionals of random decisions; the first one decides all classes alike."""
-    joint = problem.joint
-    shape = len(joint), joint.n_classes
-    random = np.random.RandomState(0)
-    # Few rows of a cell are outside of one class.
-    each = np.full(joint.n_classes, 1.0 / joint.n_classes)
-    drawn = random.dirichlet(each, (N_PROBES, len(joint)))
-    shares = np.concatenate([np.full((1, *shape), 1.0 / joint.n_classes), drawn])
-    return _functionals_of(problem, shares)
+    bound, joint = problem.metric, problem.joint
+    k, shape = joint.n_classes, (len(joint), joint.n_classes)
+    if isinstance(bound.metric, FunctionMetric):
+        random = np.random.RandomState(0)
+        # Few rows of a cell are outside of one class. A function that is not convex on a tenth of
+        # the pairs of points passes with a probability of 0.001, for check_convexity draws 64.
+        drawn = random.dirichlet(np.full(k, 1.0 / k), (32, len(joint)))
+        shares = np.concatenate([np.full((1, *shape), 1.0 / k), drawn])
+        points = _functionals_of(problem, shares)[:, problem.loss.at]
+        for u in points:
+            value = bound.function(u)
+            if not np.isfinite(value):
+                raise ValueError(
+                    f"the value of {bound.metric} is {value} at the confusion matrix "
+                    f"{np.round(u, 6).tolist()}: give metric(function, ...) one that is finite "
+                    f"there."
+                )
+        bound.derivative(points[0])  # refuses one that is not finite, or of another shape
+        check_convexity(bound, points)
+    check_reduction(problem.loss.kind, problem.options.solver)
+    if problem.loss.kind == "ratio" and not problem.constraints:
+        alike = np.broadcast_to(np.eye(k)[:, None], (k, *shape))
+        _, _, b, b0 = problem.loss.ratio()
+        least = float((_functionals_of(problem, alike) @ b + b0).min())
+        if least <= 0:
+            raise ZeroDenominatorError(least)
 
 
 def _functionals_of(problem: MetricProblem, shares: Float) -> Float:
@@ -522,22 +487,6 @@ def check_folds(
     problem.on(np.sort(np.concatenate([fold.held for fold in folds]))).check(source)
 
 
-def check_cells(problem: MetricProblem, known: Codes) -> None:
-    """Refuse to merge boosters of other joint cells.
-
-    Raises
-    ------
-    ValueError
-        If a booster that is to be merged has not seen all cells.
-    """
-    if problem.options.ensemble is not None and known.size < len(problem.joint):
-        raise ValueError(
-            f"Reduction(ensemble={problem.options.ensemble!r}) merges boosters that know the same "
-            f"groups of each class, and one of the folds holds all rows of a group of a class: "
-            f"use Reduction(ensemble=None), or a min_group_size that merges small groups."
-        )
-
-
 def spread_margin(margin: Array, known: Codes, n_cells: int) -> Array:
     """Give scores the columns of all joint cells: minus infinity where a booster knows none.
 
@@ -558,9 +507,6 @@ def spread_margin(margin: Array, known: Codes, n_cells: int) -> Array:
     return found
 
 
-MAX_PASSES = 3  # Over the classes, of more than two.
-N_POINTS = 64
-"""Decisions along a line that are measured at once, and again between two of them."""
 SMALLEST_PROBABILITY = 1e-15  # Of a class, by whose logarithm weights are searched.
 
 
@@ -595,12 +541,6 @@ class WeightSearch:
         """Logarithms of the probabilities, shape (n_rows, n_classes)."""
         return np.log(np.maximum(self.oracle.probabilities, SMALLEST_PROBABILITY))
 
-    @cached_property
-    def of_decisions(self) -> Float:
-        """Functionals by joint cell and decision, (n_functionals, n_measures, n_cells, k)."""
-        joint, table = self.oracle.joint, self.oracle.coefficients.table
-        return table.reshape(len(table), len(joint.measures), len(joint), -1)
-
     def find(self, start: Float, errors: Float, groups: Codes | None = None) -> Float:
         """Find the weights of least merit, beginning at some.
 
@@ -621,7 +561,8 @@ class WeightSearch:
         members = [rows] if groups is None else [rows[groups == g] for g in np.unique(groups)]
         bias = np.tile(np.log(start / start.max()), (len(members), 1))
         classes = [1] if start.size == 2 else range(start.size)
-        for _ in range(1 if start.size == 2 and groups is None else MAX_PASSES):
+        n_passes = 1 if start.size == 2 and groups is None else 3
+        for _ in range(n_passes):
             before = bias.copy()
             for g, j in itertools.product(range(len(members)), classes):
                 u = self._move(bias, members, g, j, errors)
@@ -660,13 +601,17 @@ class WeightSearch:
             rows = cuts[points]
             return start + np.where(rows > 0, gained[:, rows - 1], 0.0).T
 
+        loss, units = self.held.problem.loss, self.held.problem.units
         low, high, best = 0, cuts.size - 1, now
+        n_points = 64  # Measured at once along the line, and again between two of them.
         while True:
-            points = np.unique(np.linspace(low, high, N_POINTS).astype(int))
+            points = np.unique(np.linspace(low, high, n_points).astype(int))
             points = np.append(best, points)
             u = measure(points)
-            best = int(points[self._choose(u, errors)])
-            step = -(-(high - low) // (N_POINTS - 1))
+            losses = np.array([loss.value(one) for one in u])
+            violations = self.held.violations(u * units)
+            best = int(points[choose(losses, violations, errors, **self.criterion)])
+            step = -(-(high - low) // (n_points - 1))
             if step <= 1:
                 break
             low, high = max(best - step, 0), min(best + step, cuts.size - 1)
@@ -678,16 +623,11 @@ class WeightSearch:
         """Change of each functional where a row is decided as a class, (n_functionals, n)."""
         oracle = self.oracle
         rows = oracle.rows[inside]
-        codes, table = oracle.joint.codes[rows], self.of_decisions
+        codes, table = oracle.joint.codes[rows], oracle.coefficients.table
+        table = table.reshape(len(table), len(oracle.joint.measures), len(oracle.joint), -1)
         measures = [None, *oracle.joint.amounts(rows)]
         gains = np.zeros((len(table), codes.size))
         for of_measure, amount in zip(np.moveaxis(table, 1, 0), measures, strict=True):
             change = (of_measure[:, :, [j]] - of_measure)[:, codes, other]
             gains += change if amount is None else amount * change
         return gains if oracle.weight is None else oracle.weight[inside] * gains
-
-    def _choose(self, u: Float, errors: Float) -> int:
-        loss = self.held.problem.loss
-        losses = np.array([loss.value(one) for one in u])
-        violations = self.held.violations(u * self.held.problem.units)
-        return choose(losses, violations, errors, **self.criterion)

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -54,6 +54,7 @@ from gbm_constrained.evaluation.verdicts import (
     rows_of_constraint,
 )
 from gbm_constrained.fit.callbacks import SearchNotifier, TimeLimit, check_callbacks
+from gbm_constrained.fit.checkpoint import open_checkpoint
 from gbm_constrained.fit.finalize import report_periods_of_metric
 from gbm_constrained.fit.fitted_report import remove_report, set_reports
 from gbm_constrained.fit.metric_fit import MetricFit, MetricResult
@@ -103,27 +104,12 @@ class EvaluationRows:
     start: Any = None
 
 
-@dataclass(frozen=True, eq=False)
-class EvaluationProblem:
-    """The metric and the constraints on an evaluation set, bound before training.
+EvaluationProblem: TypeAlias = tuple[EvaluationRows, HeldOutProblem | None]
+"""An evaluation set, and the metric and the constraints on it, bound before training.
 
-    There is no problem where a class has no rows in the set, or the metric is one of a further
-    data set or of amounts of the training rows: the metric then has no value.
-    """
-
-    given: EvaluationRows
-    held: HeldOutProblem | None
-
-    def assess(self, result: MetricResult, margin: MetricMargin) -> Decisions:
-        """Measure the returned decisions, with an interval by the bootstrap of rows."""
-        chosen, held = result.chosen, self.held
-        shares = result.shares(margin(self.given.X, self.given.start))
-        decisions = Decisions(chosen.name, chosen.costs, chosen.probability, shares)
-        if held is None or np.isnan(held.compiled.constant[held.problem.loss.at]).any():
-            return decisions  # A class or a group that the metric looks at has no rows.
-        nothing = held.oracle(np.empty((0, len(held.problem.joint))))
-        (found,), _ = MetricSearch(held, nothing).assess([decisions])
-        return found
+There is no problem where a class has no rows in the set, or the metric is one of a further data
+set or of amounts of the training rows: the metric then has no value.
+"""
 
 
 def bind_sets(
@@ -170,41 +156,8 @@ def bind_sets(
             remedy=OF_EVALUATION_SETS,
         )
         has_value = is_of_rows and np.bincount(codes, weight, classes.size).all()
-        found.append(EvaluationProblem(given, problem.elsewhere(rows) if has_value else None))
+        found.append((given, problem.elsewhere(rows) if has_value else None))
     return found
-
-
-def tabulate_sets(
-    report: pd.DataFrame,
-    result: MetricResult,
-    problems: Sequence[EvaluationProblem],
-    margin: MetricMargin,
-) -> pd.DataFrame:
-    """Add to the report on a metric one row for each evaluation set."""
-    records = []
-    for problem in problems:
-        found = problem.assess(result, margin)
-        records.append(
-            {
-                "metric": report["metric"].iloc[0],
-                "oracle": result.chosen.oracle,
-                "decisions": found.name,
-                "held_out": found.value,
-                "low": found.low,
-                "high": found.high,
-                "violation": found.violation,
-                "n_rules": len(found.costs),
-                "rows": problem.given.name,
-                "is_returned": True,
-            }
-        )
-    more = pd.DataFrame(records, columns=report.columns)
-    return pd.concat([report, more.astype(report.dtypes)], ignore_index=True)
-
-
-MAX_GAP = 1e-3
-"""Distance of a loss from its bound that is no matter: a tenth of the standard error of a rate of
-0.5 over 2,500 rows."""
 
 
 def report_metric(
@@ -233,8 +186,7 @@ def report_metric(
         The evaluation sets.
     """
     on_training = result.shares(of_training)
-    table = _tabulate_metric(fit, result, on_training)
-    estimator.metric_report_ = tabulate_sets(table, result, sets, margin)
+    estimator.metric_report_ = _tabulate_metric(fit, result, on_training, sets, margin)
     estimator.mixture_ = _tabulate_rules(fit, result)
     estimator.history_ = _tabulate_history(fit, result)
     estimator.achieved_rates_ = _tabulate_rates(fit, result)
@@ -260,7 +212,8 @@ def warn_of_metric(fit: MetricFit, result: MetricResult, feasibility: Feasibilit
     """
     found = result.exact
     is_early = found is not None and found.status == "limit" and not fit.notifier.is_search_over
-    if found is not None and is_early and found.value - found.bound > MAX_GAP:
+    # A tenth of the standard error of a rate of 0.5 over 2,500 rows is no matter.
+    if found is not None and is_early and found.value - found.bound > 1e-3:
         gap = (found.value - found.bound) * fit.problem.loss.unit
         issue_warning(
             f"solver={fit.options.solver!r} ended before the optimum of "
@@ -271,34 +224,46 @@ def warn_of_metric(fit: MetricFit, result: MetricResult, feasibility: Feasibilit
     feasibility.warn(raises=fit.options.on_infeasible == "raise")
 
 
-def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -> pd.DataFrame:
-    """Tabulate the metric of each candidate on held-out rows, and of the one returned."""
-    problem = fit.problem
-    chosen = result.chosen
+def _tabulate_metric(
+    fit: MetricFit,
+    result: MetricResult,
+    on_training: Float,
+    sets: Sequence[EvaluationProblem],
+    margin: MetricMargin,
+) -> pd.DataFrame:
+    """Tabulate the metric of each candidate on held-out rows, and of the one on each set."""
+    problem, chosen = fit.problem, result.chosen
     everyone = problem.on(np.arange(len(problem.data.rows)))
     counts = problem.joint.count_shares(on_training, problem.data.rows.weight)
     u = everyone.functionals(counts[None])[0]
     value = problem.metric.function(u[problem.loss.at])
+
+    def tabulate(rows: Sequence[tuple[Decisions, str, bool]]) -> pd.DataFrame:
+        records = [
+            {
+                "metric": str(problem.metric.metric),
+                "oracle": one.oracle,
+                "decisions": one.name,
+                "held_out": one.value,
+                "low": one.low,
+                "high": one.high,
+                "violation": one.violation,
+                "n_rules": len(one.costs),
+                "rows": source,
+                "is_returned": is_returned,
+            }
+            for one, source, is_returned in rows
+        ]
+        return pd.DataFrame(records)
+
     returned_as = (chosen.oracle, chosen.name)
     is_returned = [(one.oracle, one.name) == returned_as for one in result.candidates]
-    rows = [
-        (chosen if is_chosen else candidate, is_chosen)
-        for candidate, is_chosen in zip(result.candidates, is_returned, strict=True)
-    ]
-    table = pd.DataFrame(
-        {
-            "oracle": [candidate.oracle for candidate, _ in rows],
-            "decisions": [candidate.name for candidate, _ in rows],
-            "held_out": [candidate.value for candidate, _ in rows],
-            "low": [candidate.low for candidate, _ in rows],
-            "high": [candidate.high for candidate, _ in rows],
-            "violation": [candidate.violation for candidate, _ in rows],
-            "n_rules": [len(candidate.costs) for candidate, _ in rows],
-            "rows": result.source,
-            "is_returned": [is_chosen for _, is_chosen in rows],
-        }
+    table = tabulate(
+        [
+            (chosen if is_chosen else one, result.source, is_chosen)
+            for one, is_chosen in zip(result.candidates, is_returned, strict=True)
+        ]
     )
-    table.insert(0, "metric", str(problem.metric.metric))
     returned = table["is_returned"]
     table["train"] = np.where(returned, value, np.nan)
     if result.source == TRAINING_ROWS:
@@ -306,7 +271,19 @@ def _tabulate_metric(fit: MetricFit, result: MetricResult, on_training: Float) -
         table[["held_out", "low", "high"]] = np.nan
     table["bound"] = np.where(returned, result.bound, np.nan)
     table["mixture"] = np.where(returned, result.mixed_value, np.nan)
-    return table
+    of_sets = []
+    for given, held in sets:
+        shares = result.shares(margin(given.X, given.start))
+        found = Decisions(
+            chosen.name, chosen.costs, chosen.probability, shares, oracle=chosen.oracle
+        )
+        # Otherwise a class or a group that the metric looks at has no rows.
+        if held is not None and not np.isnan(held.compiled.constant[held.problem.loss.at]).any():
+            nothing = held.oracle(np.empty((0, len(held.problem.joint))))
+            (found,), _ = MetricSearch(held, nothing).assess([found])
+        of_sets.append((found, given.name, True))
+    more = tabulate(of_sets).reindex(columns=table.columns)
+    return pd.concat([table, more.astype(table.dtypes)], ignore_index=True)
 
 
 def _tabulate_rules(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
@@ -315,13 +292,9 @@ def _tabulate_rules(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
     records = []
     for rule, probability in zip(result.rules, result.chosen.probability, strict=True):
         weights = rule.class_weights
-        of_classes = dict(
-            zip(
-                classes, np.full(len(classes), np.nan) if weights is None else weights, strict=True
-            )
-        )
-        records.append({"probability": probability, **{f"weight[{k}]": w for k, w in
-                                                       of_classes.items()}})  # fmt: skip
+        weights = np.full(len(classes), np.nan) if weights is None else weights
+        of_classes = {f"weight[{k}]": w for k, w in zip(classes, weights, strict=True)}
+        records.append({"probability": probability, **of_classes})
     return pd.DataFrame(records)
 
 
@@ -393,13 +366,29 @@ def _report_constraints(
             left_out=held_compiled.left_out(j),
         )  # fmt: skip
         results.append(ConstraintResult(constraint, *estimate, n_rows, verdict))
+    # The plain model: the class of the largest probability by boosters without multipliers.
+    of_plain = [
+        one for one in result.candidates if (one.oracle, one.name) == ("plug_in", "argmax")
+    ]
+    plain = None
+    if of_plain:
+        of_cells = CellCounts.of_probabilities(held_cells, of_plain[0].shares)
+        rates = functionals_of(held_compiled, of_cells)
+        plain = PlainModel(of_plain[0].value, held_compiled.values(rates))
     multipliers = np.zeros(len(compiled))
-    accuracy, is_training = _accuracy(fit, result), result.source == TRAINING_ROWS
+    # The share of held-out rows that the decisions get right. Those of further data sets need not
+    # have labels.
+    inside, y = held.rows < problem.data.y.size, problem.data.y
+    labels = y[held.rows[inside]]
+    right = result.chosen.shares[inside][np.arange(labels.size), labels]
+    weight = None if held.weight is None else held.weight[inside]
+    accuracy = Estimate(float(np.average(right, weights=weight)), *UNKNOWN[1:])
+    is_training = result.source == TRAINING_ROWS
     estimator.unseen_accuracy_ = UNKNOWN if is_training else accuracy
     feasibility = Feasibility(
         conflict, tuple(results), tuple(few), (), 1.0 - float(accuracy),
         None, np.nan, np.nan, result.source, len(held.rows),
-        plain=_measure_plain(result, held_cells, held_compiled),
+        plain=plain,
     )  # fmt: skip
     feasibility = _add_costs(fit, result, feasibility)
     if (
@@ -418,18 +407,6 @@ def _report_constraints(
     )  # fmt: skip
     estimator.small_groups_ = small_groups_frame(compiled)
     return feasibility
-
-
-def _measure_plain(
-    result: MetricResult, cells: Cells, compiled: LinearConstraints
-) -> PlainModel | None:
-    """Measure the class of the largest probability by boosters without multipliers or weights."""
-    names = [(one.oracle, one.name) for one in result.candidates]
-    if ("plug_in", "argmax") not in names:
-        return None
-    plain = result.candidates[names.index(("plug_in", "argmax"))]
-    counts = CellCounts.of_probabilities(cells, plain.shares)
-    return PlainModel(plain.value, compiled.values(functionals_of(compiled, counts)))
 
 
 def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -> Feasibility:
@@ -518,16 +495,6 @@ def _find_conflict(
     return tuple(compiled.constraints[j] for j in violated)
 
 
-def _accuracy(fit: MetricFit, result: MetricResult) -> Estimate:
-    """Estimate the share of held-out rows that the returned decisions get right."""
-    held, y = result.held, fit.problem.data.y
-    inside = held.rows < y.size  # Rows of further data sets need not have labels.
-    labels = y[held.rows[inside]]
-    right = result.chosen.shares[inside][np.arange(labels.size), labels]
-    value = float(np.average(right, weights=None if held.weight is None else held.weight[inside]))
-    return Estimate(value, *UNKNOWN[1:])
-
-
 class NativeAdapter(Protocol):
     """What a fit that leaves training to the library knows of the library."""
 
@@ -576,25 +543,6 @@ class NativeAdapter(Protocol):
 
     def add_to_margin(self, shift: Array) -> None:
         """Add to all scores that the trained model predicts."""
-
-
-@dataclass(frozen=True)
-class Interruptions:
-    """Arguments of ``fit`` about what may end it, and about going on afterwards.
-
-    Parameters
-    ----------
-    constraint_callbacks : sequence of callable, default=None
-        Notified before each call of the oracle.
-    time_limit : float, default=None
-        Seconds after which training and the search end.
-    checkpoint : str or path-like, default=None
-        File that finished boosters are saved to.
-    """
-
-    constraint_callbacks: Any = None
-    time_limit: Any = None
-    checkpoint: Any = None
 
 
 def clone_plain(model: Any) -> Any:
@@ -660,15 +608,37 @@ class MetricMixin:
         adapter: NativeAdapter,
         rows: FitArguments,
         options: SolverOptions,
+        *,
         sensitive_features_eval_set: Any = None,
         merger: Merger | None = None,
-        interruptions: Interruptions = Interruptions(),
         make_boosters: Callable[[TimeLimit], ConstrainedBoosters] | None = None,
+        constraint_callbacks: Any = None,
+        time_limit: float | None = None,
+        checkpoint: Any = None,
     ) -> None:
-        """Fit with a metric of the confusion matrix, or the error rate, as the objective."""
-        limit = TimeLimit(interruptions.time_limit)  # Its time begins here.
+        """Fit with a metric of the confusion matrix, or the error rate, as the objective.
+
+        Parameters
+        ----------
+        adapter : NativeAdapter
+            Drives the library.
+        rows : FitArguments
+            The rows that the user gave.
+        options : SolverOptions
+            The constructor's parameters.
+        sensitive_features_eval_set : list, default=None
+            Sensitive features of each evaluation set.
+        merger : Merger, default=None
+            Merges the boosters of the folds, and restores them from the checkpoint.
+        make_boosters : callable, default=None
+            Makes the boosters of a fit without a metric, within a time limit.
+        constraint_callbacks, time_limit, checkpoint
+            As ``fit`` was given them: what is notified before each call of the oracle, seconds
+            after which training and the search end, and the file of finished boosters.
+        """
+        limit = TimeLimit(time_limit)  # Its time begins here.
         settings = adapter.settings()
-        callbacks = check_callbacks(interruptions.constraint_callbacks)
+        callbacks = check_callbacks(constraint_callbacks)
         notifier = SearchNotifier(
             callbacks, settings.n_rounds, 1, limit, settings.unit,
             learning_rate=settings.learning_rate,
@@ -690,7 +660,10 @@ class MetricMixin:
             fit.problem.data.alignment.warn()
             arguments = {**adapter.given(), **rows.by_name()}
             arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
-            fit.save_to(interruptions.checkpoint, self, arguments)
+            data, compiled = fit.problem.data, fit.problem.compiled
+            fit.checkpoint = open_checkpoint(
+                checkpoint, self, data.with_folds(arguments), compiled, fit.problem.cells
+            )
         with unchanged_on_error(self):
             result = fit.run(adapter.fit_part, merger, boosters)
             if boosters is not None:

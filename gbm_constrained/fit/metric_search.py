@@ -30,15 +30,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained._typing import Codes, Float
 from gbm_constrained.data.splits import Fold, parts_by_cell
 from gbm_constrained.decision.choose import (
     choose,
     choose_unbeaten,
     choose_with_room,
     find_at_a_price,
-    match_positive_rate,
-    rows_to_match,
 )
 from gbm_constrained.decision.groups import encode_groups
 from gbm_constrained.decision.rules import (
@@ -58,7 +56,6 @@ from gbm_constrained.fit.metric_problem import (
     WeightSearch,
     costs_of_weights,
 )
-from gbm_constrained.metrics.callables import check_convexity
 from gbm_constrained.problem.linear_constraints import is_priced, violation_weights
 from gbm_constrained.reductions.methods import ZeroDenominatorError, mix_rules, solve
 from gbm_constrained.reductions.mixtures import (
@@ -79,17 +76,10 @@ from gbm_constrained.reductions.plug_in import (
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.influence import RowGroups
 
-N_PARTS = 5  # Parts of the held-out rows in cross-fitting.
 MAX_CROSS_FITTED_ROWS = 100_000
 """Held-out rows beyond which optimised decisions are assessed by the rows that chose them: with
 fewer than 50 parameters their optimism is below a tenth of a standard error."""
-MAX_REFINEMENTS, MAX_FREE_REFINEMENTS = 3, 1
-"""Searches again, with the rules between those of the mixture found: where a constraint binds, and
-elsewhere. There a second one gains on the rows that choose the rules, and not on others."""
 MIN_GAIN = 1e-5  # Loss that counts by labels must gain: far below any sampling error.
-MAX_LOSS_IN_ERRORS = 0.25
-"""Standard errors of the metric that one rule may lose against the mixture to stand for it."""
-INTERVAL = (2.5, 97.5)  # Percentiles of the interval.
 
 Rules: TypeAlias = tuple[Float, Float]  # Costs of several rules, and the probability of each.
 
@@ -248,7 +238,9 @@ class MetricSearch:
 
         found = search()
         is_bound = np.max(programme.constraints(found.u), initial=-np.inf) > -MIN_GAIN
-        for _ in range(MAX_REFINEMENTS if is_bound else MAX_FREE_REFINEMENTS):
+        # Where no constraint binds, a second search with the rules between those of the mixture
+        # gains on the rows that choose the rules, and not on others.
+        for _ in range(3 if is_bound else 1):
             if self.is_over:
                 break
             more, of_more = list_rules_between(oracle, found.rules)
@@ -310,7 +302,7 @@ class MetricSearch:
             "argmax": is_wrong.astype(np.float64),
             "prior": is_wrong * (per_share / per_share.max())[joint.labels][:, None],
         }
-        found = [self._of_rule(name, costs) for name, costs in rules.items()]
+        found = [self.of_rules(name, costs[None]) for name, costs in rules.items()]
         of_plain = self.held.violations(self.oracle.functionals(rules["argmax"]))
         if of_plain.max(initial=0.0) <= FEASIBLE:
             return found
@@ -330,11 +322,9 @@ class MetricSearch:
         costs = (inside[:, None] & ~of_label) * weight[joint.labels][:, None]
         return costs[None], np.ones(1)
 
-    def _of_rule(self, name: str, costs: Float) -> Decisions:
-        return self.of_rules(name, costs[None], np.ones(1))
-
-    def of_rules(self, name: str, costs: Float, probability: Float) -> Decisions:
-        """Decide on the held-out rows by rules."""
+    def of_rules(self, name: str, costs: Float, probability: Float | None = None) -> Decisions:
+        """Decide on the held-out rows by rules, by default by a single one."""
+        probability = np.ones(1) if probability is None else probability
         shares = mixture_shares(
             [self.oracle.decide(one) for one in costs], probability, costs.shape[2]
         )
@@ -368,8 +358,12 @@ class MetricSearch:
         n, found = len(self.held.rows), replace(found, is_chosen=True)
         if n > MAX_CROSS_FITTED_ROWS:
             return found
-        shares = found.shares.copy()
-        for part in self.parts or self._parts(n):
+        shares, parts = found.shares.copy(), self.parts
+        if not parts:
+            random = np.random.RandomState(0)
+            parts = parts_by_cell(np.arange(n), self.held.cells, [0.2] * 5, random)
+            parts = [part for part in parts if part.size]
+        for part in parts:
             rest = np.setdiff1d(np.arange(n), part, assume_unique=True)
             others = self.held.take(rest)
             if np.isnan(others.compiled.constant[self.held.problem.loss.at]).any():
@@ -379,13 +373,6 @@ class MetricSearch:
                 [self.oracle.decide(one)[part] for one in costs], probability, shares.shape[1]
             )
         return replace(found, shares=shares)
-
-    def _parts(self, n: int) -> list[Codes]:
-        """Split the held-out rows by cell."""
-        parts = parts_by_cell(
-            np.arange(n), self.held.cells, [1.0 / N_PARTS] * N_PARTS, np.random.RandomState(0)
-        )
-        return [part for part in parts if part.size]
 
     def assess(self, candidates: list[Decisions]) -> tuple[list[Decisions], Float]:
         """Measure candidates on the held-out rows, with intervals by one bootstrap.
@@ -408,7 +395,7 @@ class MetricSearch:
         found, replicates = [], []
         for candidate, u in zip(candidates, self._resample(candidates), strict=True):
             values = np.array([metric(one) for one in u[:, at]])
-            value, interval = values[0], np.nanpercentile(values[1:], INTERVAL)
+            value, interval = values[0], np.nanpercentile(values[1:], (2.5, 97.5))
             if candidate.is_chosen:
                 tangent = (u[1:, at] - u[0, at]) @ held.problem.metric.derivative(u[0, at])
                 value = value + np.nanmean(values[1:] - value - tangent)
@@ -434,7 +421,13 @@ class MetricSearch:
     def _resample(self, candidates: Sequence[Decisions]) -> Iterator[Float]:
         """Compute the functionals of candidates on the rows, and after it on resampled rows."""
         held, joint = self.held, self.held.problem.joint
-        levels, codes = zip(*(_number_rows(c.shares) for c in candidates), strict=True)
+        levels, codes = [], []
+        for shares in (candidate.shares for candidate in candidates):
+            # Different rows are told apart by their products with random numbers, sorted fast.
+            key = shares @ np.random.RandomState(0).uniform(1.0, 2.0, shares.shape[1])
+            _, first, of_level = np.unique(key, return_index=True, return_inverse=True)
+            levels.append(shares[first])
+            codes.append(np.ravel(of_level))
         cells = joint.codes[held.rows]
         groups = RowGroups.of(cells, np.array(codes), held.weight, joint.amounts(held.rows))
         weights = np.vstack([groups.weight, groups.resample()])
@@ -466,13 +459,6 @@ class MetricSearch:
                 best, best_loss = k, loss
         return best, best_loss
 
-    @property
-    def weighs_classes(self) -> bool:
-        """Whether constraints are met by weights of the classes, which are one rule."""
-        has_constraints = self.held.problem.n_constraints > 0 and self.has_baselines
-        is_single = self.deterministic is not False and self.solver == "auto"
-        return has_constraints and is_single and self.held.problem.joint.are_labels
-
     def solution_of(self, chosen: Decisions) -> Solution:
         """Describe decisions as a reduction describes what it finds."""
         counts = self.held.problem.joint.count_shares(
@@ -492,11 +478,6 @@ class MetricSearch:
         weights = [*violation_weights(compiled), *(bound.weight for bound in bounds)]
         is_strict = [*~is_priced(compiled), *(True for _ in bounds)]
         return {"weights": np.array(weights), "is_strict": np.array(is_strict, dtype=bool)}
-
-    def check_kind(self, solution: Solution) -> None:
-        """Test what a user's function was said to be, on the points that were found."""
-        at = self.held.problem.loss.at
-        check_convexity(self.held.problem.metric, np.asarray(solution.pool)[:, at])
 
     def as_single(self, chosen: Decisions, *, is_forced: bool) -> Decisions:
         """Put one rule in the place of a mixture, if it may stand for it.
@@ -529,7 +510,7 @@ class MetricSearch:
             if not np.isfinite(losses[best]):
                 return chosen
         pair = [
-            self._of_rule(chosen.name, pool[best]),
+            self.of_rules(chosen.name, pool[best][None]),
             self.of_rules(chosen.name, chosen.costs, chosen.probability),
         ]
         (one, mixture), _ = self.assess([replace(rules, is_chosen=True) for rules in pair])
@@ -538,7 +519,7 @@ class MetricSearch:
             loss.sign * (chosen.value + one.value - mixture.value), loss.sign * one.value
         )
         error = (chosen.high - chosen.low) / (2 * 1.96)
-        if not is_forced and loss.sign * (moved - chosen.value) > MAX_LOSS_IN_ERRORS * error:
+        if not is_forced and loss.sign * (moved - chosen.value) > 0.25 * error:
             return chosen
         return replace(
             one,
@@ -549,14 +530,6 @@ class MetricSearch:
             oracle=chosen.oracle,
             mixed_value=chosen.value,
         )
-
-
-def _number_rows(shares: Float) -> tuple[Float, Codes]:
-    """List the different rows of a table, and number each row by the one that it equals."""
-    # Rows are told apart by their products with random numbers, which are sorted fast.
-    key = shares @ np.random.RandomState(0).uniform(1.0, 2.0, shares.shape[1])
-    _, first, codes = np.unique(key, return_index=True, return_inverse=True)
-    return shares[first], np.ravel(codes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -584,11 +557,6 @@ class BoosterSet:
     def oracle(self) -> str:
         """Name of the boosters in reports."""
         return "multipliers" if self.grown[0].has_multipliers else "plug_in"
-
-    @property
-    def margin(self) -> Array:
-        """Scores of the held-out rows."""
-        return self.grown[0].held_margin(self.rounds)
 
 
 class ConstrainedBoosters:
@@ -620,15 +588,15 @@ class ConstrainedBoosters:
             self._growth = FoldGrowth(self.fit, self.adapter.make_factory(), folds, source)
             best, plain = self._growth.find_best(), self._growth.plain_boosters
         sets = [best] if plain is None or plain[0] is best[0] else [best, plain]
-        return [self._decide(one) for one in sets]
-
-    def _decide(self, grown: Grown) -> BoosterSet:
-        """Decide as a fit without a metric does before it has trained its model."""
-        boosters, held_out = grown
-        choice = choose_by_held_out(grown, self.fit.options)
-        margin = boosters.held_margin(choice.rounds)
-        choice, decisions = choose_with_room(held_out.credible, margin, choice)
-        return BoosterSet(grown, choice.rounds, choice.shift, decisions)
+        found = []
+        for grown in sets:
+            boosters, held_out = grown
+            # As a fit without a metric decides before it has trained its model.
+            choice = choose_by_held_out(grown, self.fit.options)
+            margin = boosters.held_margin(choice.rounds)
+            choice, decisions = choose_with_room(held_out.credible, margin, choice)
+            found.append(BoosterSet(grown, choice.rounds, choice.shift, decisions))
+        return found
 
     def train(self, chosen: BoosterSet) -> None:
         """Train the model of all rows as a set of boosters was grown."""
@@ -639,57 +607,13 @@ class ConstrainedBoosters:
         if self.fit.checkpoint is not None:
             self.fit.checkpoint.remove()
 
-    def transfer(self, chosen: BoosterSet, shift: Float, margin: Array) -> Float:
-        """Find the shift by which the model of all rows decides as many rows as the folds do.
-
-        Parameters
-        ----------
-        chosen : BoosterSet
-            The set of boosters that a shift was found for.
-        shift : ndarray
-            The shift.
-        margin : ndarray
-            Scores of all rows by the model.
-        """
-        boosters, cells = chosen.grown[0], self.fit.problem.cells
-        matched = rows_to_match(self.fit.problem.compiled, cells)
-        if boosters.compared or matched is None or not shift.any():
-            return shift
-        scores = boosters.scores(chosen.rounds)
-        return np.asarray(match_positive_rate(scores, shift, margin, matched, cells))
-
-
-@dataclass(frozen=True, eq=False)
-class SetResult:
-    """Decisions that were found on the scores of one set of boosters.
-
-    Parameters
-    ----------
-    search : MetricSearch
-        Measures decisions on these scores.
-    candidates : list of Decisions
-        The decisions, measured.
-    factors : ndarray of shape (n_classes,)
-        Factor of each class by which scores become probabilities.
-    scale : float
-        Factor by which scores become log-odds.
-    steps : tuple of Step
-        What the search for weights reached on the way.
-    """
-
-    search: MetricSearch
-    candidates: list[Decisions]
-    factors: Float
-    scale: float
-    steps: tuple[Step, ...]
-
 
 def search_weights(
     boosters: BoosterSet,
     held: HeldOutProblem,
     parts: Sequence[Codes],
     watch: SearchWatch | None = None,
-) -> SetResult:
+) -> tuple[MetricSearch, list[Decisions], list[Step], tuple[Float, float]]:
     """Find decisions on the scores of one set of boosters, and measure them.
 
     Parameters
@@ -702,8 +626,20 @@ def search_weights(
         Positions of the held-out rows of each booster, if there are several.
     watch : SearchWatch, default=None
         Notifies callbacks, and may end the search.
+
+    Returns
+    -------
+    search : MetricSearch
+        Measures decisions on these scores.
+    candidates : list of Decisions
+        The decisions, measured.
+    steps : list of Step
+        What the search for weights reached on the way.
+    link : tuple of ndarray of shape (n_classes,) and float
+        Factors of the classes by which scores become probabilities, and that by which they become
+        log-odds.
     """
-    problem, margin = held.problem, boosters.margin
+    problem, margin = held.problem, boosters.grown[0].held_margin(boosters.rounds)
     labels, k = problem.data.y[held.rows], problem.factors.size
     factors, scale = problem.factors, 1.0
     if boosters.grown[0].has_multipliers:  # Their scores are no log-odds of the labels.
@@ -712,7 +648,7 @@ def search_weights(
     search = MetricSearch(held, oracle, parts=parts, watch=watch)
 
     def decide(name: str, weights: Float) -> Decisions:
-        return search.of_rules(name, costs_of_weights(weights)[None], np.ones(1))
+        return search.of_rules(name, costs_of_weights(weights)[None])
 
     shift = np.append(0.0, boosters.shift) if k == 2 else boosters.shift
     of_default = np.exp(scale * (shift - shift.max()) + np.log(factors))
@@ -725,7 +661,7 @@ def search_weights(
     known, _ = search.assess(known)
     found, steps = optimise_weights(search, known)
     candidates = [replace(one, oracle=boosters.oracle) for one in found]
-    return SetResult(search, candidates, factors, scale, tuple(steps))
+    return search, candidates, steps, (factors, scale)
 
 
 def optimise_weights(
@@ -750,11 +686,12 @@ def optimise_weights(
     watch, loss = search.watch, search.held.problem.loss
     errors = known[0].errors
     # By all rows, since parts of them are drawn by their order.
-    weighing = [one.costs[0] for one in known if is_by_weights(one)]
+    weighing = [one.costs[0] for one in known if weights_of(one.costs[0]) is not None]
     u = np.array([search.oracle.functionals(costs) for costs in weighing])
     losses, violations = np.array([loss.value(one) for one in u]), search.held.violations(u)
     best = choose(losses, violations, errors, **search.criterion)
     start = weights_of(weighing[best])
+    assert start is not None
     steps, begun = list[Step](), time.perf_counter()
     rooms = {"optimised": np.zeros_like(errors), "relaxed": errors}
     if not search.criterion["is_strict"].any():
@@ -784,11 +721,6 @@ def optimise_weights(
     return [*known, *search.assess(found)[0]], steps
 
 
-def is_by_weights(decisions: Decisions) -> bool:
-    """Whether the class of the largest weighted probability is decided."""
-    return CostRule(decisions.costs[0], np.ones(len(decisions.costs[0]))).class_weights is not None
-
-
 def measure_groups(search: MetricSearch, chosen: Decisions) -> float:
     """Measure the loss of the best weights of each group that keep the constraints as well.
 
@@ -807,8 +739,9 @@ def measure_groups(search: MetricSearch, chosen: Decisions) -> float:
     held, oracle = search.held, search.oracle
     groups = encode_groups(held.cells)
     of_rows = WeightSearch(held, oracle, search.criterion)
-    allowed = np.maximum(chosen.violations, 0.0)
-    weights = of_rows.find(weights_of(chosen.costs[0]), allowed, groups)
+    allowed, start = np.maximum(chosen.violations, 0.0), weights_of(chosen.costs[0])
+    assert start is not None
+    weights = of_rows.find(start, allowed, groups)
     members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
     u = oracle.functionals_of(of_rows.decide(np.log(weights), members))
     violation = held.violations(u * held.problem.units).max(initial=0.0)
@@ -816,8 +749,6 @@ def measure_groups(search: MetricSearch, chosen: Decisions) -> float:
     return held.problem.loss.value(u) if is_kept else np.nan
 
 
-def weights_of(costs: Float) -> Float:
-    """Find the weights of the classes of a rule that has them."""
-    weights = CostRule(costs, np.ones(len(costs))).class_weights
-    assert weights is not None
-    return weights
+def weights_of(costs: Float) -> Float | None:
+    """Find the weights of the classes of a rule; None if it is not of the largest weighted one."""
+    return CostRule(costs, np.ones(len(costs))).class_weights

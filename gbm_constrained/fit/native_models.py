@@ -45,13 +45,6 @@ class NativeModel(Protocol):
         """Write the model as the library does."""
 
 
-class SavedModel(NativeModel, Protocol):
-    """A model that a checkpoint can hold."""
-
-    def state(self) -> State:
-        """Give what :meth:`Merger.restore` needs."""
-
-
 @dataclass(frozen=True, eq=False)
 class PartRows:
     """Rows that a model is trained on, and what it is to learn.
@@ -120,8 +113,6 @@ def multiply_weight(weight: Any, factor: Float | None) -> Any:
 
 FitPart: TypeAlias = Callable[[PartRows], NativeModel]
 """Trains the library's own model on some of the rows."""
-Merge: TypeAlias = Callable[[Sequence[Any]], NativeModel]
-"""Merges models into one whose raw score is the mean of theirs."""
 
 
 class Merger(Protocol):
@@ -135,11 +126,6 @@ class Merger(Protocol):
 
     def take(self, model: Any) -> None:
         """Make a model of ``fit_part`` that of the classifier, as ``fit`` would."""
-
-
-SEARCH_SHARE = 0.2
-"""Time of the search for decisions, as a share of the boosters' own: at most 0.15 on the data sets
-of the evidence page."""
 
 
 class NativeGrowth:
@@ -176,6 +162,15 @@ class NativeGrowth:
         self._is_settled = False
 
     @property
+    def _planned_with_search(self) -> float:
+        """Work of a round of all planned boosters, with a share for the search for decisions.
+
+        The search takes at most 0.15 of the boosters' own time on the data sets of the evidence
+        page.
+        """
+        return 1.2 * self.planned
+
+    @property
     def n_rounds(self) -> int:
         """Boosting rounds of each booster; fewer once the time limit has settled them."""
         return self.notifier.n_rounds
@@ -206,7 +201,7 @@ class NativeGrowth:
         margin = trained.margin(take_rows(part.combined.X, held), held)
         state = {"margin": margin}
         if is_kept and self.file is not None:
-            state["model"] = cast(SavedModel, trained).state()
+            state["model"] = cast(Any, trained).state()  # which only libraries with a merger have
         self._save(key, part, state, time.perf_counter() - begun)
         return margin, trained if is_kept else None
 
@@ -236,8 +231,7 @@ class NativeGrowth:
         """
         notifier = self.notifier
         if not (self._is_settled or notifier.is_stopped or notifier.limit.seconds is None):
-            per_round = (1.0 + SEARCH_SHARE) * self.planned
-            pace = self._seconds / self._done
+            per_round, pace = self._planned_with_search, self._seconds / self._done
 
             def has_time(n: int) -> bool:
                 return notifier.limit.has_time_for((n * per_round - self._done) * pace)
@@ -295,7 +289,7 @@ class NativeGrowth:
             return None
         if self._done:
             return notifier.is_over
-        others = max((1.0 + SEARCH_SHARE) * self.planned - part.work, 0.0)
+        others = max(self._planned_with_search - part.work, 0.0)
         clock = MeasuringClock(notifier.limit, others / part.work, 1)
 
         def is_over(rounds: int) -> bool:

@@ -438,9 +438,6 @@ def _rank(found: Measured) -> tuple[int, float, float]:
     return int((~found.is_known).sum()), violation, -np.nan_to_num(found.auc)
 
 
-MAX_GAP = 0.05  # Gap to the optimum, a tenth of the objective of equal scores, that is named.
-
-
 def unit_of(parameters: Any) -> float:
     """Find what the objective and the limits are divided by, ``2 c1 c2^2``.
 
@@ -560,7 +557,8 @@ def warn_of_no_progress(
     if (values > surrogate.limits)[1:].any():  # The constraints are missed, which is named.
         return
     reached, least = values[0], _solve_exactly(problem, *rows).level
-    if reached - least > MAX_GAP:
+    # Gap to the optimum, a tenth of the objective of equal scores, that is named.
+    if reached - least > 0.05:
         unit = unit_of(parameters)
         issue_warning(
             f"The level-set search made no progress: its one level has a surrogate objective of "

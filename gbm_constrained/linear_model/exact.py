@@ -254,13 +254,6 @@ class ProximalSubproblem:
 
 WIDEST, NARROWEST = 1e-3, 1e-6  # Widths of rounded kinks, in deviations of the targets.
 NARROWER = 10.0  # Factor between widths, and the least one between moves at one width.
-SMALLER = 0.1  # Factor by which Newton steps lower a gradient before slopes move.
-AT_KINK = 1e-9  # Distance from a kink that counts as none, in deviations of the targets.
-MAX_MOVES = 60  # Largest number of moves of the slopes.
-MAX_STEPS = 50  # Largest number of Newton steps between two of them.
-ROUNDED = 1e4  # Factor on the smallest gradient, up to which rounding may be all that is left.
-RIDGE = 1e-14  # Share of its mean diagonal that is added to a Hessian, which may be singular.
-MAX_TRIALS = 30  # Largest number of step lengths that are tried.
 
 
 class _Step(NamedTuple):
@@ -310,13 +303,15 @@ class NewtonSolver:
         point = _Step(
             np.zeros(problem.shape[0]), problem.start, self.learner.margin(problem.start)
         )
-        for _ in range(MAX_MOVES):
+        # Largest number of moves of the slopes.
+        for _ in range(60):
             point, is_minimiser = self._take_steps(problem, point, width)
             residual = (rows.targets - point.margin) / (width * rows.scale)
             moved = np.where(has_kink, np.clip(self.slopes + residual, -1.0, 1.0), self.slopes)
             distance = width * float(np.abs(moved - self.slopes).max())
             self.slopes = moved
-            if is_minimiser and distance <= AT_KINK:
+            # Distance from a kink that counts as none, in deviations of the targets.
+            if is_minimiser and distance <= 1e-9:
                 break
             if distance > before / NARROWER:
                 width = max(width / NARROWER, NARROWEST)
@@ -328,15 +323,20 @@ class NewtonSolver:
     ) -> tuple[_Step, bool]:
         """Take Newton steps until the gradient is small; return whether it vanished."""
         at = self._slopes_at(problem, point, width)
-        enough = max(self.small, SMALLER * at.norm)
-        for _ in range(MAX_STEPS):
+        # Factor by which Newton steps lower a gradient before slopes move.
+        enough = max(self.small, 0.1 * at.norm)
+        # Largest number of Newton steps between two of them.
+        for _ in range(50):
             if at.norm <= enough:
                 break
-            direction = self._direction(at)
+            z = -linalg.solve(self._hessian(at.curvature), at.gradient, assume_a="pos")
+            x = self.learner.coordinates @ z
+            direction = _Step(z, x, self.learner.scores @ x)
             length = self._find_length(problem, point, direction, width, at)
             moved = point.plus(length, direction)
             there = self._slopes_at(problem, moved, width)
-            if there.norm >= at.norm and at.norm <= ROUNDED * self.small:
+            # Factor on the smallest gradient, up to which rounding may be all that is left.
+            if there.norm >= at.norm and at.norm <= 1e4 * self.small:
                 return point, True
             point, at = moved, there
         return point, at.norm <= self.small
@@ -355,11 +355,6 @@ class NewtonSolver:
         rounded = SmoothRegressionPoint(self.rows, margin, width, self.slopes)
         return rounded.gradient(problem.multipliers, problem.centre, problem.in_scores)
 
-    def _direction(self, at: _Slopes) -> _Step:
-        z = -linalg.solve(self._hessian(at.curvature), at.gradient, assume_a="pos")
-        x = self.learner.coordinates @ z
-        return _Step(z, x, self.learner.scores @ x)
-
     def _find_length(
         self,
         problem: ProximalSubproblem,
@@ -371,7 +366,8 @@ class NewtonSolver:
         """Find a step length at which the slope along a direction has nearly vanished."""
         start = float(direction.z @ at.gradient)
         low, high, length = (0.0, start), (np.inf, np.nan), 1.0
-        for _ in range(MAX_TRIALS):
+        # Largest number of step lengths that are tried.
+        for _ in range(30):
             moved = point.margin + length * direction.margin
             rows, _ = self._derive(problem, moved, width)
             ridge = self.learner.ridge * (point.x + length * direction.x)
@@ -398,7 +394,8 @@ class NewtonSolver:
         moment = least * self.moment + np.diag(learner.ridge)
         moment += learner.second_moment(learner.weight_by_root(more[bent], bent))
         found = np.asarray(learner.coordinates.T @ moment @ learner.coordinates)
-        added = RIDGE * max(float(np.trace(found)) / len(found), np.finfo(float).tiny)
+        # Share of its mean diagonal that is added to a Hessian, which may be singular.
+        added = 1e-14 * max(float(np.trace(found)) / len(found), np.finfo(float).tiny)
         return found + added * np.eye(len(found))
 
     @cached_property
@@ -868,7 +865,7 @@ class IterateChoice:
             weights = solution.average_weights
             self.residual = max(self.residual, self._residual_of_average(solution))
             self.converged &= self.residual <= self.tol
-        self._last = weights, n
+        self._last, self.solution = (weights, n), solution
         if self.ergodic or not self.has_rates:
             return
         worst = float((self.violations(weights) / self.units).max(initial=0.0))
@@ -888,6 +885,37 @@ class IterateChoice:
         y = solution.average_multipliers * self.units / of_objective
         return float(np.abs(np.maximum(g / self.units, -y)).max(initial=0.0))
 
+    def warn(self, notifier: CallbackNotifier, n_iterations: int) -> bool:
+        """Warn where the solver has not converged; return whether a constraint was named."""
+        stopped = f"The solver stopped after n_iterations={n_iterations}"
+        more = "increase n_iterations"
+        if notifier.is_out_of_time:
+            stopped, more = f"The solver stopped at {notifier.limit}", "increase time_limit"
+        remedy = f"{more}, scale the features, or relax constraints that cannot all"
+        if not self.has_rates:
+            if not self.converged:
+                what = "an average whose residual is" if self.ergodic else "a residual of"
+                issue_warning(
+                    f"{stopped} with {what} {self.residual:.1e} > tol={self.tol}: {remedy} be "
+                    f"met.",
+                    "GC304",
+                )
+            return False
+        violations = self.violations(self.find_best()[0])
+        if violations.any():
+            worst = int((violations / self.units).argmax())
+            constraint = self.learner.lagrangian.constraints.rows[worst]
+            if self.ergodic:
+                found, remedy = "the average of all iterates", f"use iterate='last', {remedy}"
+            else:
+                found = "no iterate met the constraints. The one that is returned"
+            issue_warning(
+                f"{stopped}, and {found} violates {constraint} by {violations[worst]:.3g} on the "
+                f"training rows: {remedy} be met.",
+                "GC107",
+            )
+        return bool(violations.any())
+
     def find_best(self) -> tuple[Float, int]:
         """Find the weights of the returned model, and the number of iterations up to them."""
         if self._best is None or self._is_met:
@@ -896,28 +924,54 @@ class IterateChoice:
 
 
 def follow_iterates(
-    fit: ConstrainedFit, learner: LinearLearner, start: Float, n_iterations: int, tol: float
-) -> tuple[IterateChoice, Solution]:
-    """Iterate from a start until the solution has converged, or a callback stops.
+    model: Any,
+    fit: ConstrainedFit,
+    coefficients: Float,
+    make_fit: Callable[[SolverOptions], ConstrainedFit],
+    options: SolverOptions,
+) -> tuple[ConstrainedFit, IterateChoice, bool]:
+    """Iterate until the solution has converged, or a callback stops, and warn where it has not.
+
+    CBPR starts from a feasible model. Where "auto" finds none, ABPP takes its place.
 
     Parameters
     ----------
+    model : ConstrainedLogisticRegression or ConstrainedRidge
+        The estimator.
     fit : ConstrainedFit
-        The fit, whose solver moves the multipliers.
-    learner : LinearLearner
-        The learner.
-    start : ndarray like ``learner.shape``
-        Weights to start from.
-    n_iterations : int
-        Most iterations.
-    tol : float
-        Residual at which the solution has converged.
+        Its fit, whose solver moves the multipliers.
+    coefficients : ndarray of shape (n_rows, n_weights)
+        Coefficients of an unconstrained solution, the intercepts last.
+    make_fit : callable
+        Makes the fit of other options.
+    options : SolverOptions
+        Options of the estimator.
+
+    Returns
+    -------
+    fit : ConstrainedFit
+        The fit, that of ABPP where no start is feasible for CBPR.
+    iterates : IterateChoice
+        The iterates, among them the one that is returned.
+    is_named : bool
+        Whether a warning has named a violated constraint.
     """
+    learner, start = _make_learner(model, fit), coefficients.T
+    start = start.reshape(learner.shape)
+    if isinstance(fit.solver, CBPRSolver):
+        feasible = find_feasible_start(learner, start, fit, model.n_iterations, model.tol)
+        if feasible is not None:
+            start = feasible
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # The first fit has issued its warnings.
+                fit = make_fit(options.with_abpp())
+                fit.measure()
+            learner = _make_learner(model, fit)
     assert isinstance(fit.solver, OuterLoop)
-    method = fit.options.method
+    method, notifier = fit.options.method, fit.notifier
     adaptive = method.sigma is None and method.outlier_clip is None
-    iterates = IterateChoice(learner, fit.options, tol)
-    notifier = fit.notifier
+    iterates = IterateChoice(learner, fit.options, model.tol)
     notifier.is_training_over(0)  # The call starts the clock of the time limit.
 
     def is_over(n_iterations: int) -> bool:
@@ -925,49 +979,15 @@ def follow_iterates(
 
     try:
         for solution in learner.path(
-            n_iterations, tol, start, fit.solver, adaptive=adaptive, is_over=is_over
+            model.n_iterations, model.tol, start, fit.solver, adaptive=adaptive, is_over=is_over
         ):
             iterates.add(solution)
             if iterates.converged:
                 break
     finally:
         fit.hide_progress()
-    return iterates, solution
-
-
-def warn_of_convergence(
-    choice: IterateChoice, weights: Float, notifier: CallbackNotifier, n_iterations: int
-) -> bool:
-    """Warn where the solver has not converged; return whether a violated constraint was named."""
-    stopped = f"The solver stopped after n_iterations={n_iterations}"
-    more = "increase n_iterations"
-    if notifier.is_out_of_time:
-        stopped, more = f"The solver stopped at {notifier.limit}", "increase time_limit"
-    remedy = f"{more}, scale the features, or relax constraints that cannot all"
-    if not choice.has_rates and not choice.converged:
-        what = "an average whose residual is" if choice.ergodic else "a residual of"
-        issue_warning(
-            f"{stopped} with {what} {choice.residual:.1e} > tol={choice.tol}: {remedy} be met.",
-            "GC304",
-        )
-    violations = choice.violations(weights)
-    is_missed = bool(choice.has_rates and violations.any())
-    if is_missed:
-        worst = int((violations / choice.units).argmax())
-        constraint = choice.learner.lagrangian.constraints.rows[worst]
-        if choice.ergodic:
-            found, remedy = "the average of all iterates", f"use iterate='last', {remedy}"
-        else:
-            found = "no iterate met the constraints. The one that is returned"
-        issue_warning(
-            f"{stopped}, and {found} violates {constraint} by {violations[worst]:.3g} on the "
-            f"training rows: {remedy} be met.",
-            "GC107",
-        )
-    return is_missed
-
-
-N_SHARES = 40  # Number of models that are tried on the way to a constant one.
+    may_miss = notifier.is_out_of_time or not notifier.is_stopped
+    return fit, iterates, may_miss and iterates.warn(notifier, model.n_iterations)
 
 
 def find_feasible_start(
@@ -981,7 +1001,8 @@ def find_feasible_start(
     prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
     if learner.fit_intercept:
         prior[-1] = lagrangian.constants.constant_scores
-    for share in np.linspace(1.0, 0.0, N_SHARES + 1):
+    # Number of models that are tried on the way to a constant one.
+    for share in np.linspace(1.0, 0.0, 40 + 1):
         for constant in (prior, uniform):
             weights = share * start + (1.0 - share) * constant
             if learner.violations(weights).max() <= FEASIBLE:
@@ -1010,42 +1031,6 @@ def find_feasible_start(
         f"as coef_ and intercept_ with warm_start=True, relax the bound, or use "
         f"constraint_solver='abpp', which starts anywhere."
     )
-
-
-def choose_start(
-    model: Any,
-    fit: ConstrainedFit,
-    coefficients: Float,
-    make_fit: Callable[[SolverOptions], ConstrainedFit],
-    options: SolverOptions,
-) -> tuple[ConstrainedFit, LinearLearner, Float]:
-    """Find the weights that the solver starts from, ABPP's where none is feasible for CBPR.
-
-    Parameters
-    ----------
-    model : ConstrainedLogisticRegression or ConstrainedRidge
-        The estimator.
-    fit : ConstrainedFit
-        Its fit.
-    coefficients : ndarray of shape (n_rows, n_weights)
-        Coefficients of an unconstrained solution, the intercepts last.
-    make_fit : callable
-        Makes the fit of other options.
-    options : SolverOptions
-        Options of the estimator.
-    """
-    learner = _make_learner(model, fit)
-    start = coefficients.T.reshape(learner.shape)
-    if not isinstance(fit.solver, CBPRSolver):
-        return fit, learner, start
-    feasible = find_feasible_start(learner, start, fit, model.n_iterations, model.tol)
-    if feasible is not None:
-        return fit, learner, feasible
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # The first fit has issued its warnings.
-        fit = make_fit(options.with_abpp())
-        fit.measure()
-    return fit, _make_learner(model, fit), start
 
 
 def _make_learner(model: Any, fit: ConstrainedFit) -> LinearLearner:

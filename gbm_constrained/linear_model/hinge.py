@@ -49,7 +49,7 @@ from scipy.optimize import brentq
 from scipy.sparse.linalg import LinearOperator, cg
 
 from gbm_constrained._findings import issue_warning
-from gbm_constrained._typing import Array, Bool, Float
+from gbm_constrained._typing import Array, Float
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.solvers.base import Record
@@ -63,15 +63,7 @@ from gbm_constrained.solvers.dataset_rates import (
     rate_problem_of,
 )
 
-FIRST_WIDTH = 0.6  # Above 1/2, so that at scores of zero every row is within it of both kinks.
-WARM_WIDTH = 0.05  # First width from coefficients of a similar problem.
-LEAST_WIDTH = 1e-12
-SHRINKAGE = (0.1, 0.3)  # Least and largest factor of the width from one to the next.
-NEGLIGIBLE = 0.1  # Share of the gap of smoothing that an inexact minimum may add to it.
 MAX_STEPS = 1000  # Newton steps; about a hundred reach a gap of 1e-6.
-MAX_STEPS_OF_WIDTH = 25
-MAX_DENSE = 2000  # Largest number of features whose Hessian is a dense matrix.
-BLOCK_ENTRIES = 2**20  # Entries of X that are copied at a time for the Hessian.
 
 
 class HingeSolution(NamedTuple):
@@ -129,7 +121,7 @@ class HingeCosts:
 
     def curvature(self, z: Float, width: float) -> Float:
         """Compute the second derivatives of the smooth losses at scores z."""
-        up, down = _within(0.5 + z, width), _within(0.5 - z, width)
+        up, down = np.abs(0.5 + z) < width, np.abs(0.5 - z) < width
         return (self.positive * up + self.negative * down) / (2 * width)
 
     def cost_of_smoothing(self, z: Float, width: float) -> float:
@@ -141,10 +133,6 @@ class HingeCosts:
 
 def _huber_slope(t: Float, width: float) -> Float:
     return np.clip(0.5 + t / (2 * width), 0.0, 1.0)
-
-
-def _within(t: Float, width: float) -> Bool:
-    return np.asarray(np.abs(t) < width)
 
 
 class WeightedSVM:
@@ -214,12 +202,14 @@ class WeightedSVM:
             If the gap is not reached, because it is below the precision of doubles on these
             features.
         """
-        costs = HingeCosts(*(self._check(*given) for given in _named(positive, negative)))
+        costs = HingeCosts(
+            *(self._check(*given) for given in (("positive", positive), ("negative", negative)))
+        )
         if not gap > 0:
             raise ValueError(f"gap must be a positive number, got {gap!r}.")
         newton, width = self._begin(costs, start)
         best = None
-        while newton.n_steps < MAX_STEPS and width > LEAST_WIDTH:
+        while newton.n_steps < MAX_STEPS and width > 1e-12:
             if not newton.minimize(width, gap):  # The minima of the two widths are too far apart.
                 width = newton.return_to_last_minimum(width)
                 continue
@@ -227,7 +217,8 @@ class WeightedSVM:
             best = found if best is None else _tighten(best, found)
             if best.gap <= gap:
                 return best
-            width = newton.extrapolate(width, np.clip(0.5 * gap / found.gap, *SHRINKAGE))
+            # Least and largest factor of the width from one to the next.
+            width = newton.extrapolate(width, np.clip(0.5 * gap / found.gap, 0.1, 0.3))
         reached = np.inf if best is None else best.gap
         raise RuntimeError(
             f"the duality gap of the SVM is {reached:.3g} after {newton.n_steps} Newton steps, "
@@ -240,8 +231,10 @@ class WeightedSVM:
         if start is not None:
             given = _Newton(self, costs, start)
             if given.value() < newton.value():
-                return given, WARM_WIDTH
-        return newton, FIRST_WIDTH
+                # First width from coefficients of a similar problem.
+                return given, 0.05
+        # Above 1/2, so that at scores of zero every row is within it of both kinks.
+        return newton, 0.6
 
     def _check(self, name: str, cost: Float) -> Float:
         cost = np.asarray(cost, dtype=np.float64)
@@ -291,12 +284,9 @@ class WeightedSVM:
 
     def _blocks(self, rows: Array) -> Iterator[Array]:
         entries = self.X.nnz if self._is_sparse else self.X.size
-        size = max(1, int(BLOCK_ENTRIES * self.n_samples / max(entries, 1)))
+        # Entries of X that are copied at a time for the Hessian.
+        size = max(1, int(2**20 * self.n_samples / max(entries, 1)))
         return (rows[i : i + size] for i in range(0, rows.size, size))
-
-
-def _named(positive: Float, negative: Float) -> tuple[tuple[str, Float], ...]:
-    return ("positive", positive), ("negative", negative)
 
 
 def _tighten(best: HingeSolution, found: HingeSolution) -> HingeSolution:
@@ -348,10 +338,11 @@ class _Newton:
 
         It is exact enough where it adds little to the gap that smoothing makes.
         """
-        for _ in range(MAX_STEPS_OF_WIDTH):
+        for _ in range(25):
             gradient = self.svm.gradient(self.coefficients, self.costs.slopes(self.z, width))
             lost = gradient[:-1] @ gradient[:-1] / (2 * self.svm.l2) + abs(gradient[-1])
-            if lost <= NEGLIGIBLE * max(self.costs.cost_of_smoothing(self.z, width), gap):
+            # Share of the gap of smoothing that an inexact minimum may add to it.
+            if lost <= 0.1 * max(self.costs.cost_of_smoothing(self.z, width), gap):
                 return True
             if not self._step(gradient, width):
                 return False
@@ -391,8 +382,17 @@ class _Newton:
         """
         curvature = self.costs.curvature(self.z, width)
         least = max(abs(gradient[-1]), np.finfo(float).tiny)
-        if self.svm.n_features > MAX_DENSE:
-            return self._conjugate_gradients(gradient, curvature, least)
+        # Largest number of features whose Hessian is a dense matrix.
+        if self.svm.n_features > 2000:
+            extra = max(least - curvature.sum(), 0.0)
+            svm = self.svm
+
+            def product(u: Float) -> Float:
+                rows = curvature * svm.scores(u)
+                return np.append(svm.l2 * u[:-1] + svm.X.T @ rows, rows.sum() + extra * u[-1])
+
+            operator = LinearOperator((gradient.size, gradient.size), product, dtype=np.float64)
+            return np.asarray(cg(operator, -gradient, rtol=1e-3)[0])
         H = self.svm.hessian(curvature)
         H[-1, -1] = max(H[-1, -1], least)
         scale = 1 / np.sqrt(H.diagonal())
@@ -407,17 +407,6 @@ class _Newton:
                 ridge *= 100.0  # From a ridge of one on, H is dominated by its diagonal.
         return np.asarray(-scale * cho_solve(factor, scale * gradient))
 
-    def _conjugate_gradients(self, gradient: Float, curvature: Float, least: float) -> Float:
-        extra = max(least - curvature.sum(), 0.0)
-        svm = self.svm
-
-        def product(u: Float) -> Float:
-            rows = curvature * svm.scores(u)
-            return np.append(svm.l2 * u[:-1] + svm.X.T @ rows, rows.sum() + extra * u[-1])
-
-        H = LinearOperator((gradient.size, gradient.size), product, dtype=np.float64)
-        return np.asarray(cg(H, -gradient, rtol=1e-3)[0])
-
 
 def _balance(slopes: Float) -> Float:
     """Shrink the larger of the positive and negative slopes, so that all sum to zero."""
@@ -425,9 +414,6 @@ def _balance(slopes: Float) -> Float:
     if up > down:
         return np.where(slopes > 0, slopes * (down / up), slopes)
     return np.where(slopes < 0, slopes * (up / down), slopes) if down > 0 else slopes
-
-
-FAR = 0.01  # Progress of a last step, relative to the objective, that leaves much to gain.
 
 
 class RampFit:
@@ -501,7 +487,8 @@ class RampFit:
             )
         progress, n = last.objective - step.objective, len(steps) - 1
         is_short = n == self.method.max_iter and not self.fit.notifier.is_stopped
-        if is_short and progress > FAR * abs(step.objective):
+        # Progress of a last step, relative to the objective, that leaves much to gain.
+        if is_short and progress > 0.01 * abs(step.objective):
             issue_warning(
                 f"The last of n_iterations={n} steps still lowered the objective by "
                 f"{progress:.2g} to {step.objective:.3g}: raise n_iterations.",

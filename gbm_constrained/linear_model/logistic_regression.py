@@ -47,7 +47,7 @@ from gbm_constrained.fit.fitted_report import (
     warn,
     with_constraints,
 )
-from gbm_constrained.fit.metric_report import Interruptions, MetricMixin, NativeAdapter
+from gbm_constrained.fit.metric_report import MetricMixin, NativeAdapter
 from gbm_constrained.fit.native_models import IsOver, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
     Iterate,
@@ -63,7 +63,7 @@ from gbm_constrained.linear_model.base import (
     find_class_factor,
     read_options,
 )
-from gbm_constrained.linear_model.exact import choose_start, follow_iterates, warn_of_convergence
+from gbm_constrained.linear_model.exact import follow_iterates
 from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.base import SolverMethod
@@ -124,8 +124,10 @@ class LinearParameters:
         raise NotImplementedError("A linear model takes no offsets of groups.")
 
 
-class LogisticBlackBoxAdapter:
-    """``AdjustableAdapter`` of one ``fit`` of a logistic regression.
+class LogisticAdapter(NativeAdapter):
+    """Arguments of one ``fit``, and how it is left to scikit-learn.
+
+    It is an ``AdjustableAdapter`` as well, whose parameters are the coefficients.
 
     Parameters
     ----------
@@ -135,13 +137,25 @@ class LogisticBlackBoxAdapter:
         The parent's own ``fit``.
     rows : FitArguments
         The training rows.
+    settings : LibrarySettings
+        What a fit must know of the parameters.
     """
 
     takes_offsets: ClassVar[bool] = False
 
-    def __init__(self, model: Any, native: Callable[..., Any], rows: FitArguments) -> None:
-        self.model, self.native = model, native
+    def __init__(
+        self,
+        model: Any,
+        native: Callable[..., Any],
+        rows: FitArguments,
+        settings: LibrarySettings,
+    ) -> None:
+        self.model, self.native, self._settings = model, native, settings
         self.X, self.y, self.sample_weight = rows.X, rows.y, rows.sample_weight
+
+    def settings(self) -> LibrarySettings:
+        """Say what a fit must know of the parameters."""
+        return self._settings
 
     def check_adjustable(self, space: str) -> None:
         """Refuse spaces of a booster."""
@@ -157,10 +171,6 @@ class LogisticBlackBoxAdapter:
         if self.sample_weight is not None:
             self.sample_weight = take_rows(self.sample_weight, rows)
 
-    def fit_plain(self, factor: Float | None = None) -> None:
-        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
-        self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
-
     def fit_constrained(self, model: Any, rows: FitArguments) -> None:
         """Fit another classifier under its constraints, with the arguments of this fit."""
         model.fit(self.X, self.y, self.sample_weight, sensitive_features=rows.sensitive_features)
@@ -168,36 +178,6 @@ class LogisticBlackBoxAdapter:
     def adjustable(self, space: str) -> LinearParameters:
         """Give access to the coefficients."""
         return LinearParameters(self.model, self.X, self.sample_weight)
-
-
-class LogisticAdapter(NativeAdapter):
-    """Arguments of one ``fit``, and how it is left to scikit-learn.
-
-    Parameters
-    ----------
-    model : LogisticRegression
-        The classifier.
-    native : callable
-        The parent's own ``fit``.
-    rows : FitArguments
-        The training rows.
-    settings : LibrarySettings
-        What a fit must know of the parameters.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        native: Callable[..., Any],
-        rows: FitArguments,
-        settings: LibrarySettings,
-    ) -> None:
-        self.model, self.native, self._settings = model, native, settings
-        self.X, self.y, self.sample_weight = rows.X, rows.y, rows.sample_weight
-
-    def settings(self) -> LibrarySettings:
-        """Say what a fit must know of the parameters."""
-        return self._settings
 
     def check_rows(self, combined: CombinedRows) -> None:
         """Accept further rows, for no other argument has one value for each row."""
@@ -254,13 +234,6 @@ class LogisticModel:
         file = io.BytesIO()
         np.savez(file, coef=self.model.coef_, intercept=self.model.intercept_)
         return file.getvalue()
-
-
-def linear_margin(X: Any, model: bytes) -> Array:
-    """Score validated rows by the coefficients that :meth:`LogisticModel.to_bytes` has written."""
-    with np.load(io.BytesIO(model)) as saved:
-        scores = safe_sparse_dot(X, saved["coef"].T, dense_output=True) + saved["intercept"]
-    return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
 
 # scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
@@ -460,6 +433,18 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             Seconds after which the iterations end, or with a metric the search for decisions. The
             best so far is returned, which ``stopping_message_`` and a warning say.
         """
+        library = LibrarySettings(
+            1.0,
+            self.n_iterations,
+            objective_factor=lambda classes, y: find_class_factor(
+                self.class_weight, classes, y, sample_weight
+            ),
+            unit="iterations",
+            is_lazy=False,
+            has_few_parameters=True,
+            has_measure_on=False,
+            without_stages="a linear model, which has no rounds,",
+        )
         if (black_box := read_black_box(self.maximize, self.minimize)) is not None:
             refuse_arguments(
                 black_box,
@@ -471,7 +456,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             rows = FitArguments(
                 X, y, sample_weight, sensitive_features, None, None, validation, evaluation
             )
-            adapter = LogisticBlackBoxAdapter(self, super().fit, rows)
+            adapter = LogisticAdapter(self, super().fit, rows, library)
             self._fit_black_box(adapter, rows, black_box)
             return self
         refuse_rows(validation, evaluation)
@@ -483,12 +468,13 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             return self
         sample_weight = check_rows(X, y, sample_weight)
         rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
-        library = self._library_settings(sample_weight)
         if options.metric is not None:
-            ends = Interruptions(constraint_callbacks, time_limit)
             native = LogisticAdapter(self, super().fit, rows, library)
             options = replace(options, measure_on="crossfit")
-            self._fit_metric(native, rows, options, interruptions=ends)
+            self._fit_metric(
+                native, rows, options, constraint_callbacks=constraint_callbacks,
+                time_limit=time_limit,
+            )  # fmt: skip
             return self
         check_parameters(self)
         make_fit = functools.partial(
@@ -504,15 +490,15 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         fit.data.alignment.warn()
         with saving.unchanged_on_error(self):
             given = self._coefficients() if self.warm_start and hasattr(self, "coef_") else None
-            unconstrained = self._fit_unconstrained(X, y, sample_weight)
+            # Fit the parent, and stack its coefficients.
+            with warnings.catch_warnings():  # The start of ABPP need not be exact.
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                super().fit(X, y, sample_weight)
+            unconstrained = self._coefficients()
             start = unconstrained if given is None else given
-            fit, learner, start = choose_start(self, fit, start, make_fit, options)
-            iterates, solution = follow_iterates(fit, learner, start, self.n_iterations, self.tol)
+            fit, iterates, is_named = follow_iterates(self, fit, start, make_fit, options)
+            learner, solution = iterates.learner, iterates.solution
             weights, n_iterations = iterates.find_best()
-            may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
-            is_named = may_miss and warn_of_convergence(
-                iterates, weights, fit.notifier, self.n_iterations
-            )
             compares_pairs = (
                 fit.problem.compiled.has_tables.any() and learner.margin_shape[1:] == ()
             )
@@ -553,34 +539,16 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
 
     def _cell_margin(self, X: Any, model: bytes) -> Array:
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return linear_margin(X, model)
+        # Score validated rows by the coefficients that :meth:`LogisticModel.to_bytes` has written.
+        with np.load(io.BytesIO(model)) as saved:
+            scores = safe_sparse_dot(X, saved["coef"].T, dense_output=True) + saved["intercept"]
+        return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
     def _repr_html_inner(self) -> str:
         return html_of(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
-
-    def _library_settings(self, sample_weight: Any) -> LibrarySettings:
-        return LibrarySettings(
-            1.0,
-            self.n_iterations,
-            objective_factor=lambda classes, y: find_class_factor(
-                self.class_weight, classes, y, sample_weight
-            ),
-            unit="iterations",
-            is_lazy=False,  # Data that a line separates have no unconstrained optimum.
-            has_few_parameters=True,
-            has_measure_on=False,
-            without_stages="a linear model, which has no rounds,",
-        )
-
-    def _fit_unconstrained(self, X: Any, y: Any, sample_weight: Any) -> Float:
-        """Fit the parent, and stack its coefficients."""
-        with warnings.catch_warnings():  # The start of ABPP need not be exact.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            super().fit(X, y, sample_weight)
-        return self._coefficients()
 
     def _l2(self, total_weight: float) -> float:
         """Find the penalty of the objective, which is a mean over rows."""

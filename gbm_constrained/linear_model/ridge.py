@@ -43,7 +43,7 @@ from gbm_constrained.fit.options import (
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.fit.regression import RegressionFit, describe_regressor, report_regressor
 from gbm_constrained.linear_model.base import document_fit
-from gbm_constrained.linear_model.exact import choose_start, follow_iterates, warn_of_convergence
+from gbm_constrained.linear_model.exact import follow_iterates
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.losses import RegressionObjective, curvature_range
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
@@ -320,14 +320,9 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         constraint.
         """
         own = self._coefficients()
-        chosen = choose_start(self, fit, own, make_fit, options)
-        fit, learner, start = cast(RegressionFit, chosen[0]), *chosen[1:]
-        iterates, solution = follow_iterates(fit, learner, start, self.n_iterations, self.tol)
+        followed, iterates, is_named = follow_iterates(self, fit, own, make_fit, options)
+        fit, learner = cast(RegressionFit, followed), iterates.learner
         weights, n_iterations = iterates.find_best()
-        may_miss = fit.notifier.is_out_of_time or not fit.notifier.is_stopped
-        is_named = may_miss and warn_of_convergence(
-            iterates, weights, fit.notifier, self.n_iterations
-        )
         rows, plain = fit.training_rows(), own.T.reshape(learner.shape)
         if options.constraints:
             rows.plain_score = learner.margin(plain)
@@ -340,7 +335,7 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         coef, intercept = learner.coefficients(weights)
         self.coef_ = coef.ravel()
         self.intercept_ = float(intercept[0]) if self.fit_intercept else 0.0
-        self.n_iter_ = np.array([len(solution.history)], dtype=np.int32)
+        self.n_iter_ = np.array([len(iterates.solution.history)], dtype=np.int32)
         return fit, model, is_named
 
     def _l2(self, total_weight: float) -> float:

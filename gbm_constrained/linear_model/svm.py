@@ -248,7 +248,17 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         fit = ConstrainedFit(
             SolverOptions(constraints, self.positive, method=ABPP(rounds_per_iteration=1)),
             FitArguments(X, y, sample_weight, sensitive_features, datasets),
-            self._library_settings(sample_weight),
+            LibrarySettings(
+                1.0,
+                self.n_iterations,
+                objective_factor=lambda classes, y: find_class_factor(
+                    self.class_weight, classes, y, sample_weight
+                ),
+                unit="iterations",
+                is_lazy=False,
+                has_few_parameters=True,
+                has_measure_on=False,
+            ),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
@@ -310,19 +320,6 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
-
-    def _library_settings(self, sample_weight: Any) -> LibrarySettings:
-        return LibrarySettings(
-            1.0,
-            self.n_iterations,
-            objective_factor=lambda classes, y: find_class_factor(
-                self.class_weight, classes, y, sample_weight
-            ),
-            unit="iterations",
-            is_lazy=False,
-            has_few_parameters=True,
-            has_measure_on=False,
-        )
 
     def _method(self, limit: TimeLimit) -> MajorizationMinimization:
         search = CuttingPlane(

@@ -41,6 +41,8 @@ all rules, re-weighted over the pool.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -58,15 +60,12 @@ from gbm_constrained.reductions.mixtures import (
     Kind,
     LinearObjective,
     Master,
-    MasterPoint,
     Observe,
     Oracle,
     Programme,
-    RatioObjective,
     Search,
     Solution,
     Status,
-    find_best_mixture,
     make_cut,
     make_level,
     reduce_support,
@@ -76,15 +75,9 @@ from gbm_constrained.solvers.base import ReductionName
 
 # Inner cuts are added until they miss the objective by this share of what is left to gain.
 INNER_SHARE = 0.1
-# First tolerance of the inner cuts: losses lie between 0 and 1.
-MAX_INNER = 1e-3
 # Share of the multipliers of the best bound in the next cost: those of the master jump from one
 # call to the next (Wentges, "Weighted Dantzig-Wolfe decomposition", 1997).
 SMOOTHING = 0.5
-# Share of the tolerance that the inner cuts may miss at the end.
-LAST_SHARE = 0.01
-# What a linear programme with 1e-10 as tolerance can tell apart.
-MIN_INNER = 1e-9
 
 
 class Columns(NamedTuple):
@@ -98,44 +91,31 @@ class Columns(NamedTuple):
     constant: float
 
 
-def find_last_inner(tolerance: float) -> float:
-    """Find what the inner cuts may miss at the end, given the tolerance of value minus bound."""
-    return max(LAST_SHARE * tolerance, MIN_INNER)
-
-
-def start_pool(search: Search) -> None:
-    """Call the oracle at the gradient in the middle of the box, if the pool is empty.
-
-    For means of recalls this is the balanced rule, where no recall is zero.
-    """
-    if not search.rules:
-        programme = search.programme
-        gradient = np.asarray(programme.objective.gradient(programme.middle), dtype=float)
-        _, u = search.call(gradient)
-        search.note(u)
-
-
 def find_feasible(search: Search) -> Status | None:
     """Add rules until a mixture of the pool meets the constraints, or none can (phase 1).
 
-    Parameters
-    ----------
-    search : Search
-        The pool.
+    The first rule is the one of least cost by the gradient in the middle of the box. For means of
+    recalls this is the balanced rule, where no recall is zero.
 
     Returns
     -------
     {"infeasible", "limit"} or None
         None where a mixture is feasible; ``"limit"`` where the calls ended before either is known.
     """
-    start_pool(search)
-    master = Master(search.programme, search.constraint_cuts)
+    programme = search.programme
+    if not search.rules:
+        search.note(search.call(programme.objective.gradient(programme.middle))[1])
+    master = Master(programme, search.constraint_cuts)
     bound = 0.0
     while True:
         n = len(search.rules)
         point = master.find_least_violation(search.points)
-        u = search.points.mean(axis=0) if point is None else point.u
-        cost = find_descent(search.programme, u) if point is None else point.cost
+        if point is None:  # Descend the constraints that are infinite for all mixtures.
+            u = search.points.mean(axis=0)
+            infinite = [phi for phi in programme.convex if not np.isfinite(phi.value(u))]
+            cost = sum((phi.gradient(u) for phi in infinite), np.zeros(programme.size))
+        else:
+            u, cost = point.u, point.cost
         search.note(u)
         if point is not None and point.model <= FEASIBLE:
             return None
@@ -151,23 +131,6 @@ def find_feasible(search: Search) -> Status | None:
             return "infeasible"
 
 
-def find_descent(programme: Programme, u: Float) -> Float:
-    """Sum the gradients of the convex constraints that are infinite at u."""
-    infinite = [phi for phi in programme.convex if not np.isfinite(phi.value(u))]
-    total = sum((phi.gradient(u) for phi in infinite), np.zeros(programme.size))
-    return np.asarray(total, dtype=float)
-
-
-def finish_early(search: Search, status: Status) -> Solution:
-    """Make the solution of a programme without a feasible mixture: the least infeasible one."""
-    return search.finish(find_mixture(search), status)
-
-
-def find_mixture(search: Search, start: Float | None = None) -> Float:
-    """Find the best mixture of the pool."""
-    return find_best_mixture(search.programme, search.points, start, search.constraint_cuts)
-
-
 def mix_rules(
     programme: Programme, oracle: Oracle, rules: Sequence[Any], points: Sequence[Float]
 ) -> Solution:
@@ -175,7 +138,7 @@ def mix_rules(
     search = Search(programme, oracle, 0)
     for rule, u in zip(rules, points, strict=True):
         search.add(rule, u)
-    return search.finish(find_mixture(search), "limit")
+    return search.finish(search.find_best_mixture(), "limit")
 
 
 def finish_convex(search: Search, tolerance: float) -> Solution:
@@ -184,9 +147,9 @@ def finish_convex(search: Search, tolerance: float) -> Solution:
     One more call of the oracle, at the multipliers of that mixture, gives the bound.
     """
     programme = search.programme
-    point = _optimise(
-        Master(programme, search.constraint_cuts), search.points, find_last_inner(tolerance)
-    )
+    master = Master(programme, search.constraint_cuts)
+    # What a linear programme with 1e-10 as tolerance can tell apart is enough.
+    point = master.optimise_feasible(search.points, max(0.01 * tolerance, 1e-9))
     if not search.is_exhausted:
         _, u = search.call(point.cost)
         search.note(point.u, float(point.cost @ u) + point.constant)
@@ -195,13 +158,37 @@ def finish_convex(search: Search, tolerance: float) -> Solution:
     return search.finish(weight, "optimal" if is_optimal else "limit")
 
 
-def _optimise(master: Master, points: Float, tolerance: float) -> MasterPoint:
-    """Find the best mixture of a pool that has a feasible one, up to rounding."""
-    for slack in (0.0, FEASIBLE / 2, FEASIBLE):
-        point = master.optimise(points, tolerance, slack)
-        if point is not None:
-            return point
-    raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
+def reduction(max_calls: int) -> Callable[[Callable[..., Solution]], Callable[..., Solution]]:
+    """Make a solver of programmes from a method that goes on from a feasible mixture.
+
+    The method takes the search, the tolerance and options of its own. A ratio may have no value
+    for the rules that phase 1 mixes, so that its method has to find the mixture itself.
+    """
+    most_calls = max_calls
+
+    def decorate(method: Callable[..., Solution]) -> Callable[..., Solution]:
+        @functools.wraps(method)
+        def solver(
+            programme: Programme,
+            oracle: Oracle,
+            max_calls: int = most_calls,
+            tolerance: float = TOLERANCE,
+            observe: Observe | None = None,
+            **settings: Any,
+        ) -> Solution:
+            search = Search(programme, oracle, max_calls, observe)
+            is_ratio = programme.objective.kind == "ratio"
+            if not is_ratio and (failure := find_feasible(search)):
+                return search.finish(search.find_best_mixture(), failure)
+            return method(search, tolerance, **settings)
+
+        common = inspect.signature(solver, follow_wrapped=False).parameters.values()
+        own = list(inspect.signature(method).parameters.values())[2:]
+        shown = [*list(common)[:4], *own, list(common)[4]]
+        solver.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        return solver
+
+    return decorate
 
 
 def minimise_over_columns(
@@ -232,10 +219,11 @@ def minimise_over_columns(
         The best mixture.
     """
     master, bound = Master(programme, search.constraint_cuts), -np.inf
-    inner, least = MAX_INNER, find_last_inner(tolerance)
+    # First tolerance of the inner cuts: losses lie between 0 and 1.
+    inner, least = 1e-3, max(0.01 * tolerance, 1e-9)
 
     def optimise(tolerance: float) -> Columns:
-        point = _optimise(master, search.points, tolerance)
+        point = master.optimise_feasible(search.points, tolerance)
         value = programme.objective.value(point.u)
         return Columns(point.weight, point.u, value, bound, point.cost, point.constant)
 
@@ -266,48 +254,36 @@ def minimise_over_columns(
         is_smooth = is_new and float(found.cost @ u) + found.constant < found.value - inner
 
 
-def solve_by_columns(
-    programme: Programme,
-    oracle: Oracle,
-    max_calls: int = 300,
-    tolerance: float = TOLERANCE,
-    observe: Observe | None = None,
-) -> Solution:
+@reduction(max_calls=300)
+def solve_by_columns(search: Search, tolerance: float) -> Solution:
     """Minimise a linear or convex objective by columns.
 
     Parameters
     ----------
     programme : Programme
-        Objective of kind ``"linear"``, ``"smooth"`` or ``"convex"``, and constraints.
+        Objective and constraints, as of :func:`solve`.
     oracle : Oracle
-        Where rules come from.
-    max_calls : int, default=300
-        Calls of the oracle.
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Value minus bound at which the method ends.
-    observe : callable, default=None
-        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
 
     Returns
     -------
     Solution
         The mixture, with a bound.
     """
-    search = Search(programme, oracle, max_calls, observe)
-    if failure := find_feasible(search):
-        return finish_early(search, failure)
-    found = minimise_over_columns(programme, search, tolerance, note=search.note)
+    found = minimise_over_columns(search.programme, search, tolerance, note=search.note)
     status: Status = "optimal" if found.value - search.bound <= tolerance else "limit"
     weight = reduce_support(found.weight, search.points[: len(found.weight)])
     return search.finish(weight, status)
 
 
-# A constraint that is infinite at xi counts as violated by this much.
-MAX_VIOLATION = 10.0
 # Cuts of one inner programme, and those of each function that are kept for the next ones.
 MAX_INNER_CUTS = 100
-# Share of the box next to its faces that the descent leaves out at first.
-INSET = 1e-3
 # Least gap of the inner programme. Supergradients are exact up to it, and bounds take it off.
 INNER_TOLERANCE = 1e-6
 
@@ -328,7 +304,8 @@ class SplitLagrangian:
 
     def constraints(self, xi: Float) -> Float:
         """Left-hand minus right-hand sides at xi, cut off where they are infinite."""
-        return np.minimum(self.programme.constraints(xi), MAX_VIOLATION)
+        # A constraint that is infinite at xi counts as violated by this much.
+        return np.minimum(self.programme.constraints(xi), 10.0)
 
     def value(self, xi: Float, joint: Float, mu: Float) -> float:
         """Value at xi."""
@@ -358,7 +335,8 @@ class SplitLagrangian:
         xi, is_smooth = self.programme.middle, self.programme.objective.kind == "smooth"
         # The harmonic mean of recalls is zero where one is, and so are its slopes by the others: a
         # descent that steps on such a face of the box stays there.
-        for inset in (INSET, 0.0) if is_smooth else ():
+        # Share of the box next to its faces that the descent leaves out at first.
+        for inset in (1e-3, 0.0) if is_smooth else ():
             xi, bound = self._descend(xi, joint, mu, inset)
             if self.value(xi, joint, mu) - bound <= tolerance:
                 return xi, bound
@@ -434,51 +412,47 @@ class SplitLagrangian:
 Levels: TypeAlias = Literal["dinkelbach", "halves"]
 
 
+@reduction(max_calls=300)
 def solve_by_bisection(
-    programme: Programme,
-    oracle: Oracle,
-    max_calls: int = 300,
-    tolerance: float = TOLERANCE,
-    levels: Levels = "dinkelbach",
-    observe: Observe | None = None,
+    search: Search, tolerance: float, levels: Levels = "dinkelbach"
 ) -> Solution:
     """Minimise a ratio of linear functions.
 
     Parameters
     ----------
     programme : Programme
-        Objective of kind ``"ratio"``, and constraints.
+        Objective and constraints, as of :func:`solve`.
     oracle : Oracle
-        Where rules come from.
-    max_calls : int, default=300
-        Calls of the oracle.
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Width of the bracket of the optimum at which the method ends.
     levels : {"dinkelbach", "halves"}, default="dinkelbach"
         The next level: the best value so far, or the middle of the bracket (the paper's).
-    observe : callable, default=None
-        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
 
     Returns
     -------
     Solution
         The mixture; one rule where there are no constraints. Its bound is the bracket's lower end.
     """
-    search = Search(programme, oracle, max_calls, observe)
+    programme = search.programme
     least_denominator = find_least_denominator(search)
     if failure := find_feasible(search):
-        return finish_early(search, failure)
+        return search.finish(search.find_best_mixture(), failure)
     if least_denominator <= 0.0:
         least_denominator = find_least_feasible_denominator(search)
         if search.is_exhausted:
-            return finish_early(search, "limit")
-    bracket = _Bracket(search, find_mixture(search), least_denominator)
+            return search.finish(search.find_best_mixture(), "limit")
+    bracket = _Bracket(search, search.find_best_mixture(), least_denominator)
     while bracket.width > tolerance and not search.is_exhausted:
         before = bracket.low, bracket.high
         bracket.test_level(bracket.high if levels == "dinkelbach" else bracket.middle, tolerance)
         if levels == "dinkelbach" and before == (bracket.low, bracket.high):
             break
-    weight = find_mixture(search)
+    weight = search.find_best_mixture()
     if programme.objective.value(weight @ search.points) > bracket.high:
         weight = bracket.weight
     return search.finish(weight, "optimal" if bracket.width <= tolerance else "limit")
@@ -531,8 +505,7 @@ def find_least_feasible_denominator(search: Search) -> float:
 
 
 def _denominator_of(programme: Programme) -> LinearObjective:
-    objective = programme.objective
-    assert isinstance(objective, RatioObjective)
+    objective: Any = programme.objective
     _, _, b, b0 = objective.ratio()
     return LinearObjective(np.asarray(b, dtype=float), float(b0))
 
@@ -591,50 +564,38 @@ class _Bracket:
 
 
 # Radius of the first ball. Theorem 14 asks for 2 L, Theorem 18 for 2 (L + (L + 1) / r).
-RADIUS = 20.0
-# Cuts back to the ball and to mu >= 0 call no oracle; this many of them for each call are enough.
-CUTS_PER_CALL = 10
-# The inner programme is solved to this share of the dual gap before it.
-INNER_GAP_SHARE = 1e-3
-
-
-def solve_by_ellipsoid(
-    programme: Programme,
-    oracle: Oracle,
-    max_calls: int = 1000,
-    tolerance: float = TOLERANCE,
-    radius: float = RADIUS,
-    observe: Observe | None = None,
-) -> Solution:
+@reduction(max_calls=1000)
+def solve_by_ellipsoid(search: Search, tolerance: float, radius: float = 20.0) -> Solution:
     """Minimise a convex objective under convex constraints by the ellipsoid method.
 
     Parameters
     ----------
     programme : Programme
-        Objective of kind ``"linear"``, ``"smooth"`` or ``"convex"``, and constraints.
+        Objective and constraints, as of :func:`solve`.
     oracle : Oracle
-        Where rules come from.
-    max_calls : int, default=1000
-        Calls of the oracle.
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Distance of the dual value from its maximum at which the method ends.
     radius : float, default=20
-        Radius of the first ball, which holds the multipliers of the optimum.
-    observe : callable, default=None
-        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
+        Radius of the first ball, which holds the multipliers of the optimum. Theorem 14 asks for
+        2 L, and Theorem 18 for 2 (L + (L + 1) / r).
 
     Returns
     -------
     Solution
         The best mixture of all rules found.
     """
-    search = Search(programme, oracle, max_calls, observe)
-    if failure := find_feasible(search):
-        return finish_early(search, failure)
+    programme = search.programme
     d, m = programme.size, programme.n_constraints
     lagrangian = SplitLagrangian(programme)
     centre, shape, gap = np.zeros(d + m), radius**2 * np.eye(d + m), radius
-    for _ in range(CUTS_PER_CALL * max_calls):
+    # Cuts back to the ball and to mu >= 0 call no oracle; this many of them for each call are
+    # enough.
+    for _ in range(10 * search.max_calls):
         if search.n_left <= 1:
             break
         joint, mu = centre[:d], centre[d:]
@@ -644,7 +605,8 @@ def solve_by_ellipsoid(
             ascent = np.append(np.zeros(d), np.maximum(-mu, 0.0))
         else:
             _, u = search.call(joint)
-            xi, bound = lagrangian.minimise(joint, mu, max(INNER_GAP_SHARE * gap, INNER_TOLERANCE))
+            # The inner programme is solved to this share of the dual gap before it.
+            xi, bound = lagrangian.minimise(joint, mu, max(1e-3 * gap, INNER_TOLERANCE))
             ascent = np.append(u - xi, lagrangian.constraints(xi))
             search.note(u, float(joint @ u) + bound)
             # By concavity, f* - f(centre) is at most the ascent along the longest chord.
@@ -691,52 +653,41 @@ def cut_ellipsoid(shape: Float, centre: Float, ascent: Float) -> tuple[Float, Fl
 
 StepRule: TypeAlias = Literal["line_search", "open_loop"]
 
-# Starts of an objective that is not convex; the first one is the balanced rule.
-N_STARTS = 5
 # Calls of one start before its mixture is re-weighted over the whole pool.
 CALLS_PER_START = 20
-# Steps of the multipliers of Algorithm 5, by thirds of the calls (the paper's Section 8).
-SPLIT_STEPS = (0.5, 0.1, 0.001)
 PENALTY = 10.0  # Weight zeta of the squared distance in Algorithm 5.
 
 
+@reduction(max_calls=500)
 def solve_by_frank_wolfe(
-    programme: Programme,
-    oracle: Oracle,
-    max_calls: int = 500,
-    tolerance: float = TOLERANCE,
-    step: StepRule = "line_search",
-    observe: Observe | None = None,
+    search: Search, tolerance: float, step: StepRule = "line_search"
 ) -> Solution:
     """Minimise a smooth or any differentiable objective by Frank-Wolfe.
 
     Parameters
     ----------
     programme : Programme
-        Objective of kind ``"linear"``, ``"smooth"`` or ``"other"``. Algorithm 5 meets the
-        constraints of a convex objective, the linear programme of each step those of the others.
+        Objective and constraints, as of :func:`solve`.
     oracle : Oracle
-        Where rules come from.
-    max_calls : int, default=500
-        Calls of the oracle, of all starts together.
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Frank-Wolfe gap at which the method ends.
     step : {"line_search", "open_loop"}, default="line_search"
         The exact step, or 2 / (t + 2), with the guarantee of the paper's Theorem 12.
-    observe : callable, default=None
-        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
 
     Returns
     -------
     Solution
         The best mixture of all rules found. Its status is ``"local"`` for kind ``"other"``.
     """
-    if programme.objective.kind == "other":
-        return _solve_from_several_starts(Search(programme, oracle, max_calls, observe), tolerance)
-    if programme.n_constraints:
-        return solve_by_split_frank_wolfe(programme, oracle, max_calls, tolerance, step, observe)
-    search = Search(programme, oracle, max_calls, observe)
-    find_feasible(search)
+    if search.programme.objective.kind == "other":
+        return _solve_from_several_starts(search, tolerance)
+    if search.programme.n_constraints:
+        return solve_by_split_frank_wolfe(search, tolerance, step)
     run_frank_wolfe(search, np.array([1.0]), search.n_left - 1, tolerance, step)
     return finish_convex(search, tolerance)
 
@@ -803,8 +754,6 @@ def _find_target(search: Search, slope: Float, tolerance: float) -> tuple[Float,
 def _solve_from_several_starts(search: Search, tolerance: float) -> Solution:
     """Find a stationary point of an objective that is not convex."""
     programme = search.programme
-    if failure := find_feasible(search):
-        return finish_early(search, failure)
     ends: list[Float] = []
     for slope in _draw_slopes(programme):
         if search.n_left <= 1:
@@ -814,7 +763,7 @@ def _solve_from_several_starts(search: Search, tolerance: float) -> Solution:
         n_calls = min(CALLS_PER_START, search.n_left)
         ends.append(run_frank_wolfe(search, start, n_calls, tolerance, "line_search")[0])
     points = search.points
-    ends = [find_mixture(search, end) for end in ends] or [find_mixture(search)]
+    ends = [search.find_best_mixture(end) for end in ends] or [search.find_best_mixture()]
     weight = min(ends, key=lambda end: programme.objective.value(end @ points))
     gap, value, before = np.inf, programme.objective.value(weight @ points), np.inf
     while gap > tolerance and value < before and not search.is_exhausted:
@@ -822,7 +771,7 @@ def _solve_from_several_starts(search: Search, tolerance: float) -> Solution:
         weight, gap = run_frank_wolfe(
             search, weight, min(CALLS_PER_START, search.n_left), tolerance, "line_search"
         )
-        weight = find_mixture(search, weight)
+        weight = search.find_best_mixture(weight)
         value = programme.objective.value(weight @ search.points)
     return search.finish(weight, "local" if gap <= tolerance else "limit")
 
@@ -831,31 +780,29 @@ def _draw_slopes(programme: Programme) -> list[Float]:
     """Take gradients at the middle of the box and at random points, one for each start."""
     rng = np.random.default_rng(0)
     at = [programme.middle]
-    at += [rng.uniform(programme.low, programme.high) for _ in range(N_STARTS - 1)]
+    # Starts of an objective that is not convex; the first one is the balanced rule.
+    at += [rng.uniform(programme.low, programme.high) for _ in range(5 - 1)]
     return [np.asarray(programme.objective.gradient(u), dtype=float) for u in at]
 
 
 def solve_by_split_frank_wolfe(
-    programme: Programme,
-    oracle: Oracle,
-    max_calls: int = 10_000,
-    tolerance: float = TOLERANCE,
-    step: StepRule = "open_loop",
-    observe: Observe | None = None,
+    search: Search, tolerance: float, step: StepRule = "open_loop"
 ) -> Solution:
     r"""Minimise a smooth convex objective under constraints (Algorithm 5, SplitFW).
 
     Achievable u and feasible f are moved towards each other on
 
-    .. math:: \psi(u) + \psi(f) + \lambda^T (u - f) + \tfrac{\zeta}{2} \lVert u - f \rVert^2 .
+    .. math:: \\psi(u) + \\psi(f) + \\lambda^T (u - f) + \tfrac{\\zeta}{2} \\lVert u - f \rVert^2 .
 
-    The multipliers take the step :math:`\eta` that the paper's experiments use, by thirds of the
-    calls. Algorithm 5 prints :math:`\eta / t`, which leaves u and f apart.
+    The multipliers take the step :math:`\\eta` that the paper's experiments use, by thirds of the
+    calls. Algorithm 5 prints :math:`\\eta / t`, which leaves u and f apart.
 
     Parameters
     ----------
-    programme, oracle, max_calls, tolerance, observe
-        As in :func:`solve_by_frank_wolfe`.
+    search : Search
+        The pool.
+    tolerance : float
+        Value minus bound at which the method ends.
     step : {"line_search", "open_loop"}, default="open_loop"
         The step along both segments.
 
@@ -864,15 +811,14 @@ def solve_by_split_frank_wolfe(
     Solution
         The best mixture of all rules found.
     """
-    search = Search(programme, oracle, max_calls, observe)
-    if failure := find_feasible(search):
-        return finish_early(search, failure)
-    u = find_mixture(search) @ search.points
+    programme = search.programme
+    u = search.find_best_mixture() @ search.points
     state = _Split(programme, u)
     for t in range(n_steps := search.n_left - 1):
         if search.n_left <= 1:
             break
-        eta = SPLIT_STEPS[min(3 * t // n_steps, 2)]
+        # Steps of the multipliers of Algorithm 5, by thirds of the calls (the paper's Section 8).
+        eta = (0.5, 0.1, 0.001)[min(3 * t // n_steps, 2)]
         _, v = search.call(state.slope)
         bound = state.move(v, 2 / (t + 2) if step == "open_loop" else None)
         state.multipliers += eta * (state.u - state.f)
@@ -931,47 +877,36 @@ class _Split:
 # Steps of xi and of the multipliers: the grid of Section 8 of the paper without 0.001, which is
 # too short to arrive in thousands of calls.
 STEPS = ((0.01, 0.1), (0.1, 0.1), (0.1, 0.01), (0.01, 0.01))
-# Largest multiplier at the start: a tenth of the losses' range.
-START = 0.1
-# Points at which the first gradient is averaged: enough to name every class of dozens.
-N_START_POINTS = 200
 # Balls of the multipliers. Lemma 33 asks for L (1 + 1 / r), with L below n and slack r above 0.01.
 MULTIPLIER_RADIUS = 1000.0
 
 
+@reduction(max_calls=5000)
 def solve_by_gradient_descent_ascent(
-    programme: Programme,
-    oracle: Oracle,
-    max_calls: int = 5000,
-    tolerance: float = TOLERANCE,
-    steps: Sequence[tuple[float, float]] = STEPS,
-    observe: Observe | None = None,
+    search: Search, tolerance: float, steps: Sequence[tuple[float, float]] = STEPS
 ) -> Solution:
     """Minimise a convex objective under convex constraints by gradient descent and ascent.
 
     Parameters
     ----------
     programme : Programme
-        Objective of kind ``"linear"``, ``"smooth"`` or ``"convex"``, and constraints.
+        Objective and constraints, as of :func:`solve`.
     oracle : Oracle
-        Where rules come from.
-    max_calls : int, default=5000
-        Calls of the oracle, divided among the steps.
+        Cost-sensitive oracle, as of :func:`solve`.
+    max_calls : int
+        Most calls of the oracle.
+    observe : callable, default=None
+        Observer of the calls, as of :func:`solve`.
     tolerance : float, default=1e-7
         Value minus bound that counts as optimal.
     steps : sequence of (float, float)
         Steps of xi and of the multipliers, each tried from the start.
-    observe : callable, default=None
-        As in :class:`~gbm_constrained.reductions.mixtures.Search`.
 
     Returns
     -------
     Solution
         The best mixture of all rules found. The history has the averages of each pair of steps.
     """
-    search = Search(programme, oracle, max_calls, observe)
-    if failure := find_feasible(search):
-        return finish_early(search, failure)
     n_calls = max((search.n_left - 1) // len(steps), 1)
     for descent, ascent in steps:
         _run(search, n_calls, descent, ascent)
@@ -1006,10 +941,12 @@ def _start_multipliers(programme: Programme) -> Float:
     One subgradient of a worst recall would name one class, which the average would remember.
     """
     rng = np.random.default_rng(0)
-    points = rng.uniform(programme.low, programme.high, (N_START_POINTS, programme.size))
+    # Points at which the first gradient is averaged: enough to name every class of dozens.
+    points = rng.uniform(programme.low, programme.high, (200, programme.size))
     mean = np.mean([programme.objective.gradient(u) for u in points], axis=0)
     largest = np.abs(mean).max(initial=0.0)
-    return np.asarray(START * mean / largest if largest > 0 else mean, dtype=float)
+    # Largest multiplier at the start: a tenth of the losses' range.
+    return np.asarray(0.1 * mean / largest if largest > 0 else mean, dtype=float)
 
 
 def project_on_ball(x: Float, radius: float) -> Float:
@@ -1128,4 +1065,4 @@ def solve(
         return SOLVERS[name](programme, oracle, tolerance=tolerance, observe=observe, **settings)
     if max_calls < 2:
         raise ValueError(f"max_calls={max_calls} finds no mixture; take at least 2")
-    return SOLVERS[name](programme, oracle, max_calls, tolerance, observe=observe, **settings)
+    return SOLVERS[name](programme, oracle, max_calls, tolerance, observe, **settings)

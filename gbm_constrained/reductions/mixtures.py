@@ -42,7 +42,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
@@ -69,33 +69,20 @@ class ConvexFunction(Protocol):
         """Subgradient at u; where the value is infinite, the negative of any descent direction."""
 
 
-class Objective(Protocol):
-    """A function of u, as a loss to be minimised.
+class Objective(ConvexFunction, Protocol):
+    """A function of u, as a loss to be minimised, that is convex if its kind says so.
 
     Attributes
     ----------
     kind : {"linear", "smooth", "convex", "ratio", "other"}
         ``"smooth"`` is convex and differentiable; ``"convex"`` may have kinks; ``"ratio"`` is a
-        ratio of linear functions; nothing is known of ``"other"``.
+        ratio of linear functions, whose coefficients :math:`a, a_0, b, b_0` the method ``ratio``
+        gives; nothing is known of ``"other"``.
     """
 
     @property
     def kind(self) -> Kind:
         """What is known of the function."""
-
-    def value(self, u: Float) -> float:
-        """Value at u."""
-
-    def gradient(self, u: Float) -> Float:
-        """Gradient at u, or a subgradient where the function is not differentiable."""
-
-
-@runtime_checkable
-class RatioObjective(Protocol):
-    """An objective of kind ``"ratio"``."""
-
-    def ratio(self) -> tuple[Float, float, Float, float]:
-        r"""Coefficients :math:`a, a_0, b, b_0` of :math:`(a^T u + a_0) / (b^T u + b_0)`."""
 
 
 class Oracle(Protocol):
@@ -116,24 +103,6 @@ class Oracle(Protocol):
         u : ndarray of shape (d,)
             Functionals of the rule.
         """
-
-
-@runtime_checkable
-class KnowingOracle(Oracle, Protocol):
-    """An oracle that knows rules from earlier searches.
-
-    Attributes
-    ----------
-    start : sequence of (object, ndarray of shape (d,))
-        Rules that a search starts with, and their u.
-    """
-
-    @property
-    def start(self) -> Sequence[tuple[Any, Float]]:
-        """Rules that a search starts with, and their u."""
-
-    def list_cheapest(self, cost: Float) -> list[tuple[Any, Float]]:
-        """List known rules of small :math:`cost^T u`, and their u."""
 
 
 @dataclass(frozen=True)
@@ -391,12 +360,8 @@ def polish(programme: Programme, points: Float, weight: Float, slack: float) -> 
     return new if is_feasible and (is_better or not was_feasible) else weight
 
 
-# Rules that join the mixture in one step: each step costs one search for probabilities.
-N_NEW = 3
 # Probability of all of them, where that search starts.
 START = 1e-3
-# Steps until a mixture of some ten rules is found are about five.
-MAX_SIMPLICIAL_STEPS = 30
 # Steeper objectives are near a point where they have no gradient.
 MAX_SLOPE = 1e4
 
@@ -431,7 +396,8 @@ def mix_smoothly(
         start = np.eye(1, len(points), int((points @ slope).argmin()))[0]
     weight = np.append(start, np.zeros(len(points) - len(start)))
     best, least, gap = weight, np.inf, np.inf
-    for _ in range(MAX_SIMPLICIAL_STEPS):
+    # Steps until a mixture of some ten rules is found are about five.
+    for _ in range(30):
         u = weight @ points
         value, slope = objective.value(u), np.asarray(objective.gradient(u), dtype=float)
         if not value < least:
@@ -441,7 +407,8 @@ def mix_smoothly(
         if gap <= tolerance or not np.abs(slope).max() <= MAX_SLOPE:
             break
         new = np.zeros_like(weight)
-        new[np.argsort(-gains, kind="stable")[:N_NEW]] = 1.0
+        # Rules that join the mixture in one step: each step costs one search for probabilities.
+        new[np.argsort(-gains, kind="stable")[:3]] = 1.0
         new *= gains > 0.0
         mixed = (1.0 - START) * weight + START * new / new.sum()
         weight = polish(programme, points, mixed, 0.0)
@@ -453,8 +420,6 @@ def mix_smoothly(
 CUT_STEPS = np.append(0.0, 2.0 ** -np.arange(30, -1, -1.0))
 # Kelley's method adds about ten cuts for each dimension of curvature; d is below 100.
 MAX_CUTS = 1000
-# Rules of a pool at which a function with kinks is cut at first: their linear pieces often differ.
-MAX_PIECES = 20
 # Share of a violation that a cut away from the violating point must take off that point.
 DEEP = 0.1
 # Probability of rules that are new to a mixture, where its improvement starts.
@@ -539,11 +504,21 @@ class Master:
                 return mixed
         return self._cut_objective(points, tolerance, slack)
 
+    def optimise_feasible(self, points: Float, tolerance: float) -> MasterPoint:
+        """Find the best mixture of a pool that has a feasible one, up to rounding."""
+        for slack in (0.0, FEASIBLE / 2, FEASIBLE):
+            point = self.optimise(points, tolerance, slack)
+            if point is not None:
+                return point
+        raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
+
     def _cut_objective(self, points: Float, tolerance: float, slack: float) -> MasterPoint | None:
         """Add cuts until the model is exact enough, and no convex constraint is exceeded."""
         objective = self.programme.objective
         if not self._cuts:
-            pieces = points[:MAX_PIECES] if objective.kind == "convex" else points[:0]
+            # Rules of a pool at which a function with kinks is cut at first: their linear pieces
+            # often differ.
+            pieces = points[:20] if objective.kind == "convex" else points[:0]
             for u in (points.mean(axis=0), *pieces):
                 self._add_cut(u, points)
         best: MasterPoint | None = None
@@ -846,17 +821,10 @@ def reduce_support(weight: Float, points: Float) -> Float:
     return np.asarray(few / few.sum(), dtype=float)
 
 
-def make_level(objective: Objective, gamma: float) -> LinearObjective:
+def make_level(objective: Any, gamma: float) -> LinearObjective:
     r"""Make :math:`(a - \gamma b)^T u + a_0 - \gamma b_0`, whose sign is that of psi - gamma."""
-    assert isinstance(objective, RatioObjective)
     a, a0, b, b0 = objective.ratio()
     return LinearObjective(np.asarray(a - gamma * b, dtype=float), float(a0 - gamma * b0))
-
-
-# Weights of a vertex of a linear programme are zero or far above this.
-MIN_PROBABILITY = 1e-12
-# Two rules whose functionals agree in this many digits are one rule.
-DIGITS = 12
 
 
 class Search:
@@ -867,7 +835,8 @@ class Search:
     programme : Programme
         What is minimised.
     oracle : Oracle
-        Where rules come from. Cheap rules that a :class:`KnowingOracle` knows join the pool.
+        Where rules come from. The search starts with its rules ``start``, if it has some, and
+        what its ``list_cheapest`` finds among rules of earlier searches joins the pool.
     max_calls : int
         Calls after which :attr:`is_exhausted` is true.
     observe : callable, default=None
@@ -893,9 +862,8 @@ class Search:
         self._points: list[Float] = []
         self._index: dict[bytes, int] = {}
         self._start = time.perf_counter()
-        if isinstance(oracle, KnowingOracle):
-            for rule, u in oracle.start:
-                self.add(rule, u)
+        for rule, u in getattr(oracle, "start", ()):
+            self.add(rule, u)
 
     @property
     def points(self) -> Float:
@@ -925,28 +893,28 @@ class Search:
             cost = np.where(np.isinf(cost), np.sign(cost), 0.0)
         elif largest > 0:
             cost = cost / largest  # Only the direction counts.
-        if self._is_last_call():
+        # Show the current mixture, if there is one, and ask whether the search is over.
+        if (
+            self._observe is not None
+            and self._u is not None
+            and self._observe(self._step, self._u)
+        ):
             self.max_calls = min(self.max_calls, len(self.history) + 1)
         rule, u = self._oracle.minimise(cost)
         u = np.asarray(u, dtype=float)
         position = self.add(rule, u)
-        if isinstance(self._oracle, KnowingOracle):
+        if hasattr(self._oracle, "list_cheapest"):
             for known, of_known in self._oracle.list_cheapest(cost):
                 self.add(known, of_known)
         self._step = replace(self._step, seconds=time.perf_counter() - self._start)
         self.history.append(self._step)
         return position, u
 
-    def _is_last_call(self) -> bool:
-        """Show the current mixture, if there is one, and ask whether the search is over."""
-        if self._observe is None or self._u is None:
-            return False
-        return self._observe(self._step, self._u)
-
     def add(self, rule: Any, u: Float) -> int:
         """Add a rule to the pool unless the pool has it, and give its position."""
         # Adding zero makes -0.0 and 0.0 the same bytes.
-        key = (np.round(u, DIGITS) + 0.0).tobytes()
+        # Two rules whose functionals agree in this many digits are one rule.
+        key = (np.round(u, 12) + 0.0).tobytes()
         if key not in self._index:
             self._index[key] = len(self._points)
             self.rules.append(rule)
@@ -966,9 +934,14 @@ class Search:
         if self.history:
             self.history[-1] = self._step
 
+    def find_best_mixture(self, start: Float | None = None) -> Float:
+        """Find the best mixture of the pool, by a descent from `start` for kind ``"other"``."""
+        return find_best_mixture(self.programme, self.points, start, self.constraint_cuts)
+
     def finish(self, weight: Float, status: Status) -> Solution:
         """Make the solution of a mixture of the pool, `weight` of shape (n,) or shorter."""
-        chosen = np.flatnonzero(weight > MIN_PROBABILITY)
+        # Weights of a vertex of a linear programme are zero or far above this.
+        chosen = np.flatnonzero(weight > 1e-12)
         probability = weight[chosen] / weight[chosen].sum()
         points = self.points
         u = probability @ points[chosen]
@@ -983,12 +956,6 @@ class Search:
             history=tuple(self.history),
             pool=points,
         )
-
-
-# Points of F only lead achievable points, which are re-weighted exactly at the end.
-VIOLATION = 1e-6
-# Cuts of the convex constraints that are kept for the next cost: the last ones are near.
-MAX_KEPT = 100
 
 
 class ConstraintSet:
@@ -1016,14 +983,17 @@ class ConstraintSet:
             u = self._solve(cost)
             added = False
             for phi in programme.convex:
-                if phi.value(u) > VIOLATION:
+                # Points of F only lead achievable points, which are re-weighted exactly at the
+                # end.
+                if phi.value(u) > 1e-6:
                     cut = make_cut(phi, u, self._centres)
                     if cut is not None and cut.slope @ u + cut.offset > 0:
                         self._cuts.append(cut)
                         added = True
             if not added:
                 break
-        del self._cuts[:-MAX_KEPT]
+        # Cuts of the convex constraints that are kept for the next cost: the last ones are near.
+        del self._cuts[:-100]
         return u
 
     def _solve(self, cost: Float) -> Float:

@@ -66,8 +66,6 @@ from gbm_constrained.decision.rules import decide_by_costs
 from gbm_constrained.problem.compiler import Coefficients, JointCells
 from gbm_constrained.reductions.mixtures import Solution
 
-N_CHEAPEST = 20  # Known rules that join the pool of a search with each answer.
-
 
 @dataclass(frozen=True, eq=False)
 class PlugIn:
@@ -226,7 +224,8 @@ class PooledOracle:
         if not len(self.rules):
             return []
         known = self.points @ cost
-        cheapest = np.argsort(known, kind="stable")[:N_CHEAPEST]
+        # Known rules that join the pool of a search with each answer.
+        cheapest = np.argsort(known, kind="stable")[:20]
         return [(self.rules[i], self.points[i]) for i in cheapest]
 
 
@@ -380,10 +379,6 @@ class CostSensitive:
         return self.grow_at(costs).oracle.minimise(cost)
 
 
-MAX_PASSES = 3  # Over the classes: later ones gain less than what other rows would lose.
-MIN_GAIN = 1e-9  # Of the loss of all rows, below which it is rounding.
-
-
 def improve_rule(oracle: PlugIn, costs: Float, cost: Float) -> Float:
     """Lower the cost of a rule, counted by the labels of the oracle's rows.
 
@@ -402,7 +397,8 @@ def improve_rule(oracle: PlugIn, costs: Float, cost: Float) -> Float:
         A rule that costs no more; `costs` itself where no price of one class lowers the cost.
     """
     of_rows = oracle.costs_of_rows(cost)
-    for _ in range(MAX_PASSES):
+    # Over the classes: later ones gain less than what other rows would lose.
+    for _ in range(3):
         before = costs
         for j in range(oracle.joint.n_classes):
             costs = _price_class(oracle, costs, of_rows, j)
@@ -431,7 +427,8 @@ def _price_class(oracle: PlugIn, costs: Float, of_rows: Float, j: int) -> Float:
     low, high = np.maximum(ends[:-1], least), ends[1:]
     is_possible = np.isfinite(low) & np.isfinite(high) & (low < high)
     best = int(np.where(is_possible, total, -np.inf).argmax())
-    if not total[best] > total[now] + MIN_GAIN * np.abs(of_rows).sum() or not is_possible[best]:
+    # Of the loss of all rows, below which it is rounding.
+    if not total[best] > total[now] + 1e-9 * np.abs(of_rows).sum() or not is_possible[best]:
         return costs
     priced = costs.copy()
     priced[np.ix_(is_class, np.arange(costs.shape[1]) != j)] += (low[best] + high[best]) / 2
@@ -445,7 +442,6 @@ def _least_price(costs: Float, j: int) -> float:
 
 
 MAX_SEGMENT_RULES = 100  # Rules between several, all together.
-MIN_SEGMENT_RULES = 10  # Rules between each two of them, where these are many.
 
 
 class _Rule(NamedTuple):
@@ -462,7 +458,8 @@ def list_rules_between(oracle: PlugIn, rules: Sequence[Float]) -> tuple[list[Flo
     points: list[Float] = []
     decided = [_Rule(costs, oracle.probabilities @ costs, oracle.decide(costs)) for costs in rules]
     pairs = list(combinations(decided, 2))
-    n_rules = max(MAX_SEGMENT_RULES // max(len(pairs), 1), MIN_SEGMENT_RULES)
+    # Rules between each two of them, where these are many.
+    n_rules = max(MAX_SEGMENT_RULES // max(len(pairs), 1), 10)
     for first, second in pairs:
         between, of_between = _list_rules_on_segment(oracle, first, second, n_rules)
         found += between

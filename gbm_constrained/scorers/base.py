@@ -54,7 +54,6 @@ from gbm_constrained.fit.fitted_report import (
 )
 from gbm_constrained.fit.metric_report import (
     EvaluationRows,
-    Interruptions,
     MetricMixin,
     NativeAdapter,
     clone_plain,
@@ -764,10 +763,12 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
                 adapter,
                 rows,
                 options,
-                own.sensitive_features_eval_set,
-                adapter,
-                Interruptions(own.constraint_callbacks, own.time_limit, own.checkpoint),
-                make_boosters,
+                sensitive_features_eval_set=own.sensitive_features_eval_set,
+                merger=adapter,
+                make_boosters=make_boosters,
+                constraint_callbacks=own.constraint_callbacks,
+                time_limit=own.time_limit,
+                checkpoint=own.checkpoint,
             )
             return
         if not options.constraints:

@@ -75,25 +75,6 @@ class ScoreUnit:
         return np.asarray(self.spread * solve_triangular(self.root, gradient, lower=True))
 
 
-class ParameterSpace(Protocol):
-    """Parameters of a model whose structure is frozen."""
-
-    def training_scores(self, parameters: Float) -> Float:
-        """Compute the scores of the training rows."""
-
-    def validation_scores(self, parameters: Float) -> Float:
-        """Compute the scores of the validation rows."""
-
-    def pull_back(self, gradient: Float) -> Float:
-        """Turn a gradient in the scores of the training rows into one in the parameters."""
-
-    def perturbation_scale(self, parameters: Float) -> float:
-        """Find the size of a change of one parameter that ``sigma`` is in units of."""
-
-    def score_unit(self, parameters: Float) -> ScoreUnit:
-        """Find the units in which steps change the scores by their standard deviation."""
-
-
 class Surrogates(Protocol):
     """Surrogates as functions of the scores of some rows."""
 
@@ -235,7 +216,7 @@ class BlackBoxProblem:
 
     Parameters
     ----------
-    space : ParameterSpace
+    space : LinearSpace
         Parameters.
     surrogates : Surrogates
         Surrogates on the training rows, K of them.
@@ -245,7 +226,7 @@ class BlackBoxProblem:
         The same surrogates on the validation rows, for estimators that shift scores.
     """
 
-    space: ParameterSpace
+    space: LinearSpace
     surrogates: Surrogates
     metric: CountedMetric
     validation_surrogates: Surrogates | None = None
@@ -260,8 +241,6 @@ class BlackBoxProblem:
 
 
 EstimatorName: TypeAlias = Literal["interpolation", "finite_differences", "two_step"]
-RANK_TOLERANCE = 1e-10  # Singular values below this share of the largest one count as zero.
-LOADING_TOLERANCE = 1e-6  # Least part of a surrogate in a combination that does not vary.
 MOST_REDRAWS = 100  # Draws of one target; sigma is far too large if all are out of range.
 
 
@@ -350,11 +329,13 @@ def solve_least_norm(differences: Float, losses: Float) -> tuple[Float, Bool]:
         Columns that are part of a combination that does not vary.
     """
     left, sizes, right = np.linalg.svd(differences, full_matrices=False)
-    varies = sizes > RANK_TOLERANCE * sizes.max()
+    # Singular values below this share of the largest one count as zero.
+    varies = sizes > 1e-10 * sizes.max()
     left, sizes, right = left[:, varies], sizes[varies], right[varies]
     solution = right.T @ (left.T @ losses / sizes)
     lost = 1.0 - np.square(right).sum(axis=0)
-    return solution, lost > LOADING_TOLERANCE**2
+    # Least part of a surrogate in a combination that does not vary.
+    return solution, lost > 1e-6**2
 
 
 def difference(
@@ -442,12 +423,7 @@ def count_calls(estimator: EstimatorName, n_perturbations: int) -> int:
     return n_perturbations + 1 if estimator == "finite_differences" else 2 * n_perturbations
 
 
-MOST_STEPS = 200
-MOST_SHRINKS = 4  # Of the proximal weight, each to a tenth.
-MEMORY = 20  # Pairs of L-BFGS; few of them cost many steps where surrogates compete.
 ACCURACY = 0.05  # Largest share of the decrease of Q that may be left.
-ROUNDING = 1e-10  # Share of Q that rounding leaves.
-STALLED = 1e-11  # Share of the objective that a step of L-BFGS gains at least.
 
 
 class Projection(NamedTuple):
@@ -538,14 +514,18 @@ def project(
 
     def is_accurate(at: Float) -> bool:
         decrease = max(at_centre - value, 0.0)
-        return bound(at) <= ACCURACY * decrease + ROUNDING * at_centre
+        # Share of Q that rounding leaves.
+        return bound(at) <= ACCURACY * decrease + 1e-10 * at_centre
 
     def end_if_accurate(at: Float) -> None:  # The last point that was tried is the new iterate.
         if is_accurate(at):
             raise StopIteration
 
-    options: Any = {"gtol": 0.0, "ftol": STALLED, "maxiter": MOST_STEPS, "maxcor": MEMORY}
-    for weight in proximal_weight * 0.1 ** np.arange(MOST_SHRINKS + 1):
+    # Pairs of L-BFGS; few of them cost many steps where surrogates compete.
+    # Share of the objective that a step of L-BFGS gains at least.
+    options: Any = {"gtol": 0.0, "ftol": 1e-11, "maxiter": 200, "maxcor": 20}
+    # Of the proximal weight, each to a tenth.
+    for weight in proximal_weight * 0.1 ** np.arange(4 + 1):
         # The types of SciPy know no objective that returns its gradient as well.
         step = minimize(
             cast(Any, objective), step, args=(weight,), jac=True, method="L-BFGS-B",
@@ -730,16 +710,6 @@ class AdaptiveSurrogates:
         check_integer("n_perturbations", self.n_perturbations, 1)
         check_integer("refits", self.refits, 0)
         check_choice("estimator", self.estimator, list(ESTIMATORS))
-        self._check_space()
-        for name in ("step_size", "sigma", "second_sigma", "proximal_weight", "lipschitz"):
-            value: Any = getattr(self, name)
-            may_be_none = name in ("second_sigma", "lipschitz")
-            if value is None and may_be_none:
-                continue
-            if not is_finite_number(value) or value <= 0.0:
-                raise ValueError(f"{name} must be a number above 0, got {value!r}.")
-
-    def _check_space(self) -> None:
         space: str = self.space
         if space == "scores":
             raise ValueError(
@@ -751,6 +721,13 @@ class AdaptiveSurrogates:
         for name in ("offsets", "is_clipped"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}.")
+        for name in ("step_size", "sigma", "second_sigma", "proximal_weight", "lipschitz"):
+            value: Any = getattr(self, name)
+            may_be_none = name in ("second_sigma", "lipschitz")
+            if value is None and may_be_none:
+                continue
+            if not is_finite_number(value) or value <= 0.0:
+                raise ValueError(f"{name} must be a number above 0, got {value!r}.")
 
     def check_effort(self, n_surrogates: int, calls_left: int, n_candidates: int) -> None:
         """Refuse a search that ends before its first estimate.
@@ -924,8 +901,12 @@ class _Descent:
         estimate = self._estimate(current.parameters)
         if estimate is None:
             return None
-        gradient = self._restrict(estimate.gradient)
-        options = self.options
+        options, gradient = self.options, estimate.gradient
+        if options.lipschitz is not None:
+            largest = 2.0 * np.sqrt(gradient.size) * options.lipschitz
+            gradient = gradient * (np.linalg.norm(gradient) <= largest)
+        if options.is_clipped:
+            gradient = np.maximum(gradient, 0.0)
         target = current.profile - options.step_size * gradient
         parameters, accuracy = project(
             self.problem, current.parameters, target, options.proximal_weight
@@ -953,7 +934,16 @@ class _Descent:
                 break
             estimate = estimator(self.problem, parameters, by, self.random)
             if not estimate.is_flat:
-                self._warn_of_rank(estimate)
+                if estimate.moves_together.any() and not self.has_warned:
+                    self.has_warned = True
+                    known = self.problem.surrogates.names
+                    names = [known[k] for k in np.flatnonzero(estimate.moves_together).tolist()]
+                    issue_warning(
+                        f"No perturbation tells the surrogates {join_truncated(names)} apart, so "
+                        f"that their weights are the smallest ones that explain the metric. Leave "
+                        f"out one of them, or raise sigma.",
+                        "GC305",
+                    )
                 return estimate
             by = replace(by, sigma=2.0 * by.sigma, second_sigma=2.0 * by.second_sigma)
         issue_warning(
@@ -963,24 +953,3 @@ class _Descent:
             "GC306",
         )
         return None
-
-    def _restrict(self, gradient: Float) -> Float:
-        """Apply the options that truncate and clip an estimate."""
-        lipschitz = self.options.lipschitz
-        if lipschitz is not None:
-            largest = 2.0 * np.sqrt(gradient.size) * lipschitz
-            gradient = gradient * (np.linalg.norm(gradient) <= largest)
-        return np.maximum(gradient, 0.0) if self.options.is_clipped else gradient
-
-    def _warn_of_rank(self, estimate: GradientEstimate) -> None:
-        if self.has_warned or not estimate.moves_together.any():
-            return
-        self.has_warned = True
-        known = self.problem.surrogates.names
-        names = [known[k] for k in np.flatnonzero(estimate.moves_together).tolist()]
-        issue_warning(
-            f"No perturbation tells the surrogates {join_truncated(names)} apart, so that their "
-            f"weights are the smallest ones that explain the metric. Leave out one of them, or "
-            f"raise sigma.",
-            "GC305",
-        )

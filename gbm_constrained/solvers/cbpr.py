@@ -84,9 +84,6 @@ from gbm_constrained.solvers.outer_loop import OuterLoop
 
 FEASIBLE = 1e-9  # Largest violation of a start that counts as feasible.
 ROUNDING = 1e-13  # Largest violation that is due to rounding.
-RIDGE = 1e-6  # Share of its mean eigenvalue that is added to the curvature S of the dual.
-MIN_RIDGE = 1e-12  # Smallest number that is added, where the curvature is zero.
-MAX_CURVATURE_RATIO = 1.5  # Curvature along a step over that of the model, above which S doubles.
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -174,7 +171,13 @@ class NewtonAscent:
         """Maximise the quadratic model of the dual function over multipliers of at least zero."""
         if g.size == 0:
             return multipliers
-        self._adapt_factor(g)
+        # Double S where the last step was more curved than the model, and halve it otherwise.
+        if self._step is not None:
+            step, g_before, model_before = self._step
+            if step @ (g_before - g) > 1.5 * (step @ model_before @ step):
+                self._factor *= 2.0
+            elif not self.has_rates:
+                self._factor = max(self._factor / 2.0, 1.0)
         y, S = multipliers, self._factor * self.curvature
         # With S = L L', the model is largest where ||L' v - L' y - L^-1 g|| is least, v >= 0.
         root = np.linalg.cholesky(S)
@@ -185,17 +188,6 @@ class NewtonAscent:
             ahead = y + (ahead - y) * most / grown
         self._step = ahead - y, g, S
         return ahead
-
-    def _adapt_factor(self, g: Float) -> None:
-        """Double S where the last step was more curved than the model, and halve it otherwise."""
-        if self._step is None:
-            return
-        step, g_before, model_before = self._step
-        curved = step @ (g_before - g)
-        if curved > MAX_CURVATURE_RATIO * (step @ model_before @ step):
-            self._factor *= 2.0
-        elif not self.has_rates:
-            self._factor = max(self._factor / 2.0, 1.0)
 
 
 @dataclass
@@ -253,13 +245,19 @@ class CBPRSolver(OuterLoop):
             self._check_start(statistics)
             self._begin_outer(point)
         elif self._is_solved(point, statistics):
-            residual = self._fritz_john(point, statistics)
+            assert self._outer_centre is not None
+            assert self.strength is not None
+            lag, y = self.lagrangian, self.multipliers
+            g = lag.constraints.rates(statistics) - self.bounds
+            moved = self.strength * np.sqrt(2.0 * lag.bregman(point.margin, self._outer_centre))
+            slack = np.sqrt(np.abs(y * g) / (1.0 + y.sum())).max(initial=0.0)
+            residual = float(max(moved, slack))
             self.residuals.append(residual)
             self._begin_outer(point)
         self._inner += 1
         added: float | Float = 0.0
         if isinstance(self.dual, NewtonAscent):
-            added = self._offset(self._distance(point))
+            added = np.where(self._is_rate, 0.0, self._distance(point))
             self.dual.curvature = self._curvature(point)
         self.take_dual_step(point, statistics, added, residual)
 
@@ -287,10 +285,6 @@ class CBPRSolver(OuterLoop):
         assert self.strength is not None
         return self.strength * self.lagrangian.bregman(point.margin, self._outer_centre)
 
-    def _offset(self, moved: float) -> Float:
-        """Distance that is added to each constraint in dual steps; zero for 0-1 rates."""
-        return np.where(self._is_rate, 0.0, moved)
-
     def _curvature(self, point: Point) -> Float:
         """Compute S, the curvature of the subproblem's dual function."""
         assert self.strength is not None
@@ -306,7 +300,9 @@ class CBPRSolver(OuterLoop):
         gram = rows.gram(J) if self.project is None else (J := rows.reduce_sum(J)) @ J.T
         S = gram / (self.strength * (1.0 + y.sum()))
         # Equal rows of constraints make S singular.
-        return np.asarray(S + max(RIDGE * float(np.trace(S)) / y.size, MIN_RIDGE) * np.eye(y.size))
+        # Share of its mean eigenvalue that is added to the curvature S of the dual.
+        # Smallest number that is added, where the curvature is zero.
+        return np.asarray(S + max(1e-6 * float(np.trace(S)) / y.size, 1e-12) * np.eye(y.size))
 
     def _orthonormal(self, rows: Array) -> Float:
         """Scale derivatives in all scores to coordinates that are orthonormal in the distance."""
@@ -322,19 +318,14 @@ class CBPRSolver(OuterLoop):
         if self.lazy:
             return False
         y, moved = self.multipliers, self._distance(point)
-        G = self.lagrangian.constraints.rates(statistics) - self.bounds + self._offset(moved)
+        G = (
+            self.lagrangian.constraints.rates(statistics)
+            - self.bounds
+            + np.where(self._is_rate, 0.0, moved)
+        )
         left = self.inner_tol * moved + ROUNDING
         violation = G - np.where(self._is_rate, ROUNDING, left)
         return bool((violation <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
-
-    def _fritz_john(self, point: Point, statistics: CellStatistics) -> float:
-        assert self._outer_centre is not None
-        assert self.strength is not None
-        lag, y = self.lagrangian, self.multipliers
-        g = lag.constraints.rates(statistics) - self.bounds
-        moved = self.strength * np.sqrt(2.0 * lag.bregman(point.margin, self._outer_centre))
-        slack = np.sqrt(np.abs(y * g) / (1.0 + y.sum())).max(initial=0.0)
-        return float(max(moved, slack))
 
     def find_proximal_term(self) -> tuple[Array | None, float | Float]:
         """Find the proximal terms around the last inner and the last outer iterate, as one."""
@@ -345,7 +336,10 @@ class CBPRSolver(OuterLoop):
         inner = self._centre
         assert inner is not None
         outer = 2.0 * self.lagrangian.constants.concavity(self.multipliers)
-        total = outer + self._inner_weight
+        total = outer
+        if self.multipliers.any():  # The inner proximal term of a booster is that of ABPP.
+            assert isinstance(self.dual, DualAscent)
+            total = outer + self.compute_proximal_weights(1.0 / self.dual.tau_k)
         if not np.any(total):
             return None, 0.0
         share = np.divide(outer, total, out=np.zeros(np.shape(total)), where=np.asarray(total) > 0)
@@ -353,14 +347,6 @@ class CBPRSolver(OuterLoop):
             share = self.lagrangian.per_row(share)
         moved = np.multiply(self._outer_centre - inner, share, dtype=inner.dtype)
         return inner + moved, total
-
-    @property
-    def _inner_weight(self) -> float | Float:
-        """Weight of the inner proximal term of a booster, as that of ABPP."""
-        assert isinstance(self.dual, DualAscent)
-        return (
-            self.compute_proximal_weights(1.0 / self.dual.tau_k) if self.multipliers.any() else 0.0
-        )
 
 
 CANDIDATES: tuple[type[SolverMethod], ...] = (ABPP, CBPR)

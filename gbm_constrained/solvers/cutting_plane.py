@@ -58,11 +58,9 @@ from scipy.spatial import ConvexHull, HalfspaceIntersection, QhullError
 from gbm_constrained._typing import Float
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
 
-MAX_EXACT = 4  # Largest dimension of a body that is cut into simplices: three constraints.
 N_CHAINS = 200
 N_BURN_IN = 100  # Steps of each chain before the first that is averaged.
 N_STEPS = 200
-THIN = 1e-10  # Least radius of a ball in a body, relative to its box, that has a centre.
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,16 +76,6 @@ class Body:
     normals: Float
     offsets: Float
 
-    def find_box(self) -> tuple[Float, Float]:
-        """Find the least and the largest value of each coordinate."""
-        d = self.normals.shape[1]
-        ends = np.empty((2, d))
-        for j in range(d):
-            for i, sign in enumerate((1.0, -1.0)):
-                found = self._minimize(sign * np.eye(d)[j], self.normals)
-                ends[i, j] = sign * found[-1]
-        return ends[0], ends[1]
-
     def find_ball(self) -> tuple[Float, float]:
         """Find the centre and the radius of the largest ball in the body."""
         norms = np.linalg.norm(self.normals, axis=1)
@@ -101,15 +89,6 @@ class Body:
         if found.x is None:
             return np.full(costs.size + 1, np.nan)
         return np.append(found.x, found.fun)
-
-    def scale_to(self, low: Float, high: Float) -> Body:
-        """Write the body in the coordinates in which a box is the unit cube."""
-        normals = self.normals * (high - low)
-        offsets = self.offsets - self.normals @ low
-        norms = np.linalg.norm(normals, axis=1)
-        is_kept = norms > 0
-        norms = norms[is_kept]
-        return Body(normals[is_kept] / norms[:, None], offsets[is_kept] / norms)
 
 
 def hypograph_of(objectives: Float, violations: Float, limit: float, level: float) -> Body:
@@ -147,7 +126,8 @@ def find_centroid(body: Body, rng: np.random.Generator) -> Float | None:
     if found is None:
         return None
     low, sides, cube, inner = found
-    if low.size > MAX_EXACT:
+    # Largest dimension of a body that is cut into simplices: three constraints.
+    if low.size > 4:
         return low + sides * _sample_mean(cube, inner, rng)
     centre, _ = _triangulate(cube, inner)
     return None if centre is None else low + sides * centre
@@ -164,12 +144,26 @@ def find_volume(body: Body) -> float:
 
 def _scale_to_cube(body: Body) -> tuple[Float, Float, Body, Float] | None:
     """Find the box of a body, the body in coordinates of the box, and an inner point there."""
-    low, high = body.find_box()
+    # Find the least and the largest value of each coordinate.
+    d = body.normals.shape[1]
+    ends = np.empty((2, d))
+    for j in range(d):
+        for i, sign in enumerate((1.0, -1.0)):
+            found = body._minimize(sign * np.eye(d)[j], body.normals)
+            ends[i, j] = sign * found[-1]
+    low, high = ends[0], ends[1]
     if not (high > low).all():
         return None
-    cube = body.scale_to(low, high)
+    # Write the body in the coordinates in which a box is the unit cube.
+    normals = body.normals * (high - low)
+    offsets = body.offsets - body.normals @ low
+    norms = np.linalg.norm(normals, axis=1)
+    is_kept = norms > 0
+    norms = norms[is_kept]
+    cube = Body(normals[is_kept] / norms[:, None], offsets[is_kept] / norms)
     inner, radius = cube.find_ball()
-    return (low, high - low, cube, inner) if radius > THIN else None
+    # Least radius of a ball in a body, relative to its box, that has a centre.
+    return (low, high - low, cube, inner) if radius > 1e-10 else None
 
 
 def _triangulate(body: Body, inner: Float) -> tuple[Float | None, float]:
@@ -208,7 +202,6 @@ def _sample_mean(body: Body, inner: Float, rng: np.random.Generator) -> Float:
 Chooser: TypeAlias = Literal["maximum", "centroid"]
 
 FEASIBLE = 1e-9  # Violation of the constraints that the linear programme leaves.
-RAISE = 10.0  # Factor by which a limit of the multipliers that binds is raised.
 
 
 def never() -> bool:
@@ -301,13 +294,24 @@ class CuttingPlane:
                 lower, best = cut.lower, asked
             if asked.sum() >= (1 - FEASIBLE) * model.limit and asked @ cut.violations > 0:
                 self._raise_limit(model, top)  # The dual function still grows at the limit.
-        return Saddle.of(model, top, best, lower, n_cuts)
+        return Saddle(
+            point=top.shares @ np.array([cut.point for cut in model.cuts]),
+            multipliers=best,
+            lower=lower,
+            upper=top.value,
+            objective=float(top.shares @ model.objectives),
+            violations=top.shares @ model.violations,
+            limit=model.limit,
+            n_cuts=n_cuts,
+            cuts=tuple(model.cuts),
+        )
 
     def _raise_limit(self, model: UpperModel, top: Top) -> bool:
         """Raise a limit that binds, and say whether it was raised."""
         if top.excess <= FEASIBLE or model.limit >= self.max_limit:
             return False
-        model.limit = min(RAISE * model.limit, self.max_limit)
+        # Factor by which a limit of the multipliers that binds is raised.
+        model.limit = min(10.0 * model.limit, self.max_limit)
         return True
 
     def _choose(
@@ -403,23 +407,6 @@ class Saddle:
     limit: float
     n_cuts: int
     cuts: Sequence[Cut] = field(repr=False, default=())
-
-    @classmethod
-    def of(
-        cls, model: UpperModel, top: Top, multipliers: Float, lower: float, n_cuts: int
-    ) -> Saddle:
-        """Combine the points of a model in the shares of its maximum."""
-        return cls(
-            point=top.shares @ np.array([cut.point for cut in model.cuts]),
-            multipliers=multipliers,
-            lower=lower,
-            upper=top.value,
-            objective=float(top.shares @ model.objectives),
-            violations=top.shares @ model.violations,
-            limit=model.limit,
-            n_cuts=n_cuts,
-            cuts=tuple(model.cuts),
-        )
 
     @property
     def is_feasible(self) -> bool:

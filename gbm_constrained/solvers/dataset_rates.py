@@ -342,15 +342,7 @@ def rate_problem_of(
             f"ramp rates are of a positive and a negative decision, and y has "
             f"{cells.classes.size} classes: fit one class against all others."
         )
-    refuse_other_statistics(constraints)
-    of_constraints = np.reshape(constraints.A.toarray(), (-1, len(cells), 2))
-    of_errors = _error_costs(cells, np.ones(2) if class_factor is None else class_factor)
-    costs = np.concatenate([of_errors[None], of_constraints])
-    return RateProblem.of(_shares(cells), costs, constraints.b, constraints.rows)
-
-
-def refuse_other_statistics(constraints: LinearConstraints) -> None:
-    """Refuse constraints on mean losses, or on pairs of rows, by name."""
+    # Refuse constraints on mean losses, or on pairs of rows, by name.
     for name, what in (("loss", "a mean loss"), ("pairs", "pairs of scores")):
         found = np.flatnonzero(np.diff(constraints.row_tables[name].indptr))
         if found.size:
@@ -358,16 +350,17 @@ def refuse_other_statistics(constraints: LinearConstraints) -> None:
                 f"{constraints.rows[found[0]]} bounds {what}, which no ramp of decisions "
                 f"approximates: use ConstrainedLogisticRegression, or leave it out."
             )
-
-
-def _error_costs(cells: Cells, class_factor: Array) -> Float:
-    """Compute the share of each cell of the first view in the errors; (n_cells, 2)."""
-    costs = np.zeros((len(cells), 2))
+    of_constraints = np.reshape(constraints.A.toarray(), (-1, len(cells), 2))
+    # Share of each cell of the first partition in the errors.
+    of_errors = np.zeros((len(cells), 2))
     inside = np.flatnonzero(cells.labelled)
     labels = cells.labels[inside]
-    weight = cells.weight[inside] * class_factor[labels]
-    costs[inside, 1 - labels] = weight / weight.sum()
-    return costs
+    weight = cells.weight[inside]
+    if class_factor is not None:
+        weight = weight * class_factor[labels]
+    of_errors[inside, 1 - labels] = weight / weight.sum()
+    costs = np.concatenate([of_errors[None], of_constraints])
+    return RateProblem.of(_shares(cells), costs, constraints.b, constraints.rows)
 
 
 def _shares(cells: Cells) -> Any:
@@ -380,9 +373,6 @@ def _shares(cells: Cells) -> Any:
     total = cells.weight[codes]
     share = np.divide(weighed, total, out=np.zeros(codes.size), where=total > 0)
     return sparse.csr_array((share, (codes, rows)), shape=(len(cells), n))
-
-
-N_TRIED = 200  # Shifts with which decisions meet all constraints, and whose ramps are looked at.
 
 
 def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> float | None:
@@ -410,16 +400,7 @@ def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> floa
 
     if meets(0.0):
         return 0.0
-    shifts = _find_shifts_of_decisions(problem, z)
-    nearest = shifts[np.argsort(np.abs(shifts))[:N_TRIED]]
-    return next((float(shift) for shift in nearest if meets(shift)), None)
-
-
-def _find_shifts_of_decisions(problem: RateProblem, z: Float) -> Float:
-    """Find the middles between two scores at which decisions meet all constraints.
-
-    Rows become positive one after the other as the shift grows, and each adds its costs.
-    """
+    # Find the middles between two scores at which decisions meet all constraints.
     order = np.argsort(-z)
     ends = -z[order]
     is_met = ends[1:] > ends[:-1]
@@ -427,28 +408,13 @@ def _find_shifts_of_decisions(problem: RateProblem, z: Float) -> Float:
         none = problem.negative[j] @ problem.total + problem.constant[j]
         added = problem.shares.T @ (problem.positive[j] - problem.negative[j])
         is_met &= none + np.cumsum(added[order])[:-1] - bound <= ROUNDING
-    return np.asarray((ends[1:] + ends[:-1])[is_met] / 2)
+    shifts = np.asarray((ends[1:] + ends[:-1])[is_met] / 2)
+    # Shifts with which decisions meet all constraints, and whose ramps are looked at.
+    nearest = shifts[np.argsort(np.abs(shifts))[:200]]
+    return next((float(shift) for shift in nearest if meets(shift)), None)
 
 
 PROMISE_ROUNDING = 1e-7  # By how much an iterate may break its promises.
-NEGLIGIBLE = 0.1  # Share of the progress of a step that the next may leave to its bounds.
-MAX_KEPT = 30  # Points of one search that the next starts with.
-
-
-class Solution(Protocol):
-    """A minimum with a proof of how good it is."""
-
-    @property
-    def coefficients(self) -> Float:
-        """Coefficients at which the value is at most the asked gap above `dual`."""
-
-    @property
-    def dual(self) -> float:
-        """Lower bound of the minimum."""
-
-    @property
-    def n_steps(self) -> int:
-        """Iterations that it took."""
 
 
 class ScoreModel(Protocol):
@@ -467,8 +433,12 @@ class ScoreModel(Protocol):
 
     def minimize(
         self, positive: Float, negative: Float, gap: float, start: Float | None = None
-    ) -> Solution:
-        """Minimise hinge losses of costs of positive and negative decisions, and the penalty."""
+    ) -> Any:
+        """Minimise hinge losses of costs of positive and negative decisions, and the penalty.
+
+        The result has the ``coefficients``, at which the value is at most `gap` above the lower
+        bound ``dual`` of the minimum, and the number ``n_steps`` of iterations.
+        """
 
 
 class ConvexProblem:
@@ -655,12 +625,14 @@ class MajorizationMinimization:
             # Points of the last search are cuts of this one, whose bounds differ in few rows.
             known = [convex.start(), *map(convex.at, points)]
             saddle = replace(self.search, tolerance=gap).solve(convex, known)
-            points = [cut.point for cut in saddle.cuts[1:]][-MAX_KEPT:]
+            # Points of one search that the next starts with.
+            points = [cut.point for cut in saddle.cuts[1:]][-30:]
             found = self._measure(problem, model, saddle.point, saddle.multipliers)
             _check_promises(step, found, saddle)
             progress, asked = step.objective - found.objective, gap
             least = max(self.gap, self.tol * abs(found.objective))
-            gap = max(least, min(gap, NEGLIGIBLE * progress))
+            # Share of the progress of a step that the next may leave to its bounds.
+            gap = max(least, min(gap, 0.1 * progress))
             step = replace(
                 found,
                 asked=asked,
@@ -703,10 +675,7 @@ def _check_promises(last: Step, step: Step, saddle: Saddle) -> None:
 
 
 FACTORS = 2.0 ** np.linspace(-12, 12, 385)  # Neighbours differ by 4.4 %.
-MOVING_SHARE = 0.1  # Share of rows within the ramp at which a given start moves.
-MAX_STEPS = 100  # Steps that lower the largest violation.
 PRICE = 1000.0  # Limit of the multipliers where violations are all there is to pay for.
-IN_CONFLICT = 1e-3  # Least share of the multipliers of a constraint that is named in a conflict.
 
 
 @dataclass(frozen=True, eq=False)
@@ -770,7 +739,8 @@ def find_factor(problem: RateProblem, scores: Float, losses: Losses) -> float | 
         if (problem.violations(losses.values(problem, z)) > FEASIBLE).any():
             continue
         moving = float((np.abs(z) <= 0.5).mean())
-        if moving >= MOVING_SHARE:
+        # Share of rows within the ramp at which a given start moves.
+        if moving >= 0.1:
             return float(factor)
         if moving > most_moving:
             best, most_moving = float(factor), moving
@@ -787,7 +757,8 @@ def _lower_violation(
     )
     steps = priced.iterate(problem.without_objective(), model, constant)
     last = next(steps)
-    for n_iter, step in enumerate(islice(steps, MAX_STEPS), 1):
+    # Steps that lower the largest violation.
+    for n_iter, step in enumerate(islice(steps, 100), 1):
         if step.violation <= 0:
             return Start(step.coefficients, n_iter=n_iter)
         is_still = last.violation - step.violation <= method.tol * step.violation
@@ -800,19 +771,13 @@ def _lower_violation(
             )
         if is_still:
             break
-    raise InfeasibleConstraintsError(_explain(problem, last))
-
-
-def _explain(problem: RateProblem, step: Step) -> str:
-    """Name the constraints whose multipliers say that they are in conflict."""
-    shares = step.multipliers / PRICE
-    named = [
-        name for name, share in zip(problem.names, shares, strict=True) if share > IN_CONFLICT
-    ]
+    # Multipliers name the constraints in conflict, from a thousandth of their limit on.
+    shares = last.multipliers / PRICE
+    named = [name for name, share in zip(problem.names, shares, strict=True) if share > 1e-3]
     conflict = " and ".join(named or problem.names)
-    return (
+    raise InfeasibleConstraintsError(
         f"no linear scores were found whose expected rates meet all constraints: the largest "
-        f"violation is {step.violation:.3g}, with {conflict} in conflict. Relax one of them, "
+        f"violation is {last.violation:.3g}, with {conflict} in conflict. Relax one of them, "
         f"weaken the penalty of the coefficients or scale the features up, or give coefficients "
         f"that meet them to start from."
     )

@@ -371,11 +371,6 @@ class SquareSurrogate:
         return np.concatenate([by_a, by_b])
 
 
-MAX_STEPS = 200  # Newton steps; a few dozen reach the precision of doubles.
-MAX_HALVINGS = 40
-MAX_VIOLATION = 1e-6  # Rules that the dual optimum violates by more cannot be met.
-
-
 class Optimum(NamedTuple):
     """Solution of the surrogate problem.
 
@@ -424,10 +419,13 @@ class Quadratics:
         mean = (X.T @ ratios).T / n
         Q = np.zeros((surrogate.n_functions, d, d))
         q = np.zeros((surrogate.n_functions, d))
-        covariance = [
-            _second_moment(X, column) / n - np.outer(m, m)
-            for column, m in zip(ratios.T, mean, strict=True)
-        ]
+        table: Any = X
+        multiply = table.multiply if sparse.issparse(X) else table.__mul__
+        covariance = []
+        for column, m in zip(ratios.T, mean, strict=True):
+            moment: Any = multiply(column[:, None]).T @ X
+            dense = moment.toarray() if sparse.issparse(X) else moment
+            covariance.append(dense / n - np.outer(m, m))
         pairs = (surrogate.owner, surrogate.upper, surrogate.lower, surrogate.curvature)
         for o, upper, lower, c in zip(*pairs, strict=True):
             difference = mean[upper] - mean[lower]
@@ -439,18 +437,6 @@ class Quadratics:
     def values(self, w: Float) -> Float:
         """Compute the functions at weights w; (n_functions,)."""
         return np.asarray(self.Q @ w @ w - 2 * self.q @ w + self.k)
-
-    def change_coordinates(self, T: Float) -> Quadratics:
-        """Write the functions in coordinates z of ``w = T z``."""
-        return Quadratics(T.T @ self.Q @ T, self.q @ T, self.k)
-
-
-def _second_moment(X: Any, weight: Float) -> Float:
-    """Add up the outer products of weighted rows."""
-    is_sparse = bool(sparse.issparse(X))
-    weighted = X.multiply(weight[:, None]) if is_sparse else X * weight[:, None]
-    moment = weighted.T @ X
-    return np.asarray(moment.todense() if is_sparse else moment)
 
 
 def find_optimum(surrogate: SquareSurrogate, X: Any, ratios: Float) -> Optimum:
@@ -480,7 +466,7 @@ def find_optimum(surrogate: SquareSurrogate, X: Any, ratios: Float) -> Optimum:
     values, vectors = np.linalg.eigh(quadratics.Q[0])
     is_kept = values > values.size * np.finfo(float).eps * values[-1]
     T = vectors[:, is_kept] / np.sqrt(values[is_kept])
-    in_z = quadratics.change_coordinates(T)
+    in_z = Quadratics(T.T @ quadratics.Q @ T, quadratics.q @ T, quadratics.k)
     multipliers = np.zeros(surrogate.n_functions - 1)
     if multipliers.size:
         multipliers = _maximise_dual(in_z, surrogate.limits)
@@ -512,10 +498,16 @@ def _maximise_dual(quadratics: Quadratics, limits: Float) -> Float:
     """Maximise the dual function over non-negative multipliers."""
     multipliers = np.zeros(limits.size - 1)
     current = _Dual.at(quadratics, limits, multipliers)
-    for _ in range(MAX_STEPS):
-        target = _maximise_model(multipliers, current)
+    # Newton steps; a few dozen reach the precision of doubles.
+    for _ in range(200):
+        # Maximise the quadratic model of the dual function over non-negative multipliers.
+        S, n = current.curvature, limits.size - 1
+        ridge = np.finfo(float).eps * max(np.trace(S), np.finfo(float).tiny)
+        root = np.linalg.cholesky(S + 10 * n * ridge * np.eye(n)).T
+        aim = root @ multipliers + np.linalg.solve(root.T, current.gradient)
+        target = np.asarray(nnls(root, aim)[0])
         step, best = 1.0, None
-        for _ in range(MAX_HALVINGS):
+        for _ in range(40):
             tried = multipliers + step * (target - multipliers)
             found = _Dual.at(quadratics, limits, tried)
             if found.value > current.value:
@@ -525,24 +517,13 @@ def _maximise_dual(quadratics: Quadratics, limits: Float) -> Float:
         if best is None:  # No step grows the dual function beyond rounding.
             break
         multipliers, current = best
-    if current.gradient.max() > MAX_VIOLATION:
+    # Rules that the dual optimum violates by more cannot be met.
+    if current.gradient.max() > 1e-6:
         raise ValueError(
             f"no linear score meets the surrogate rules, whose limits are {limits[1:].tolist()}: "
             f"relax the bounds of the rules."
         )
     return multipliers
-
-
-def _maximise_model(multipliers: Float, dual: _Dual) -> Float:
-    """Maximise the quadratic model of the dual function over non-negative multipliers."""
-    S = dual.curvature
-    ridge = np.finfo(float).eps * max(np.trace(S), np.finfo(float).tiny)
-    root = np.linalg.cholesky(S + 10 * S.shape[0] * ridge * np.eye(S.shape[0])).T
-    aim = root @ multipliers + np.linalg.solve(root.T, dual.gradient)
-    return np.asarray(nnls(root, aim)[0])
-
-
-MIN_SHARE = 1e-12  # A share of zero would never grow again.
 
 
 class ScoreFunction(Protocol):
@@ -609,7 +590,8 @@ class DualGeometry:
         gain = alpha * v - alpha**2 - (alpha - y.alpha) ** 2 / step
         total = np.bincount(self.owner, gain, self.n_functions) + u
         share = softmax(np.log(y.share) + total * step / self.entropy_weight)
-        share = np.maximum(share, MIN_SHARE)
+        # A share of zero would never grow again.
+        share = np.maximum(share, 1e-12)
         return Dual(share / share.sum(), alpha)
 
     def largest_value(self, u: Float, v: Float) -> float:
@@ -729,7 +711,15 @@ class MirrorDescent:
         by_scalars = surrogate.scalar_gradient(moments, y.share, Scalars(a, b, y.alpha))
 
         decay = steps.decay(scores.size, self.n_rows)
-        self._add_to_averages(u, v, decay)
+        # Averages weigh all points by their step sizes, (30).
+        self._total += decay
+        self._u += decay * u
+        self._v += decay * v
+        for total, part in zip((*self._sum, *self._y), (*x, *y), strict=True):
+            total += decay * part
+        if problem.proximal_weight:
+            parts = zip(x, self.centre, strict=True)
+            self._distance += decay * sum(((own - c) ** 2).sum() for own, c in parts)
         primal = steps.primal * decay
         parameters = self._descend(0, by_parameters, primal / steps.scale)
         scalars = self._descend(1, by_scalars, primal)
@@ -743,17 +733,6 @@ class MirrorDescent:
         """Take the proximal step of one part of x; (29)."""
         weight = self.problem.proximal_weight * step
         return (self.x[part] - step * gradient + weight * self.centre[part]) / (1 + weight)
-
-    def _add_to_averages(self, u: Float, v: Float, weight: float) -> None:
-        """Add the present point to the averages, which weight all by their step sizes; (30)."""
-        self._total += weight
-        self._u += weight * u
-        self._v += weight * v
-        for total, part in zip((*self._sum, *self._y), (*self.x, *self.y), strict=True):
-            total += weight * part
-        if self.problem.proximal_weight:
-            parts = zip(self.x, self.centre, strict=True)
-            self._distance += weight * sum(((x - c) ** 2).sum() for x, c in parts)
 
     @property
     def average(self) -> Primal:
@@ -792,12 +771,6 @@ class LevelSchedule:
     tol: float
     max_levels: int
     relative_tol: float | None = None
-
-    def is_close(self, first: float, last: float) -> bool:
-        """Whether the last upper bound is close to zero, given the first."""
-        if self.relative_tol is None:
-            return last >= -self.tol
-        return last >= self.relative_tol * first / self.theta
 
 
 @dataclass(frozen=True, eq=False)
@@ -862,7 +835,12 @@ class LevelSetSearch:
         if len(self.levels) >= self.schedule.max_levels:
             return True
         bounds = [level.upper_bound for level in self.levels]
-        return bool(bounds) and self.schedule.is_close(bounds[0], bounds[-1])
+        if not bounds:
+            return False
+        schedule = self.schedule
+        if schedule.relative_tol is None:
+            return bounds[-1] >= -schedule.tol
+        return bounds[-1] >= schedule.relative_tol * bounds[0] / schedule.theta
 
     def update(self, X: Array, ratios: Float) -> Level | None:
         """Take one step on some rows; return the level that it ends, if it ends one.
@@ -971,16 +949,13 @@ def follow_proximal_points(
     """
     centre, number, n_rows, level = start, 0, 0, first_level
     for s in range(n_points):
-        r = objective_at(problem, centre, *rows) if level is None else level
-        search, level = LevelSetSearch(problem, schedule, centre, r), None
+        if level is None:  # The objective at the centre, the best scalars given.
+            X, ratios = rows
+            moments = problem.surrogate.moments(problem.score.scores(centre.parameters, X), ratios)
+            level = float(problem.surrogate.values(moments)[0])
+        search, level = LevelSetSearch(problem, schedule, centre, level), None
         for done in follow_levels(search, *rows, batches):
             yield replace(done, number=number, n_rows=n_rows + done.n_rows, proximal_point=s)
             number += 1
         n_rows += search.n_rows
         centre = done.point
-
-
-def objective_at(problem: SaddleProblem, point: Primal, X: Array, ratios: Float) -> float:
-    """Compute the objective at the scores of a point, the best scalars given."""
-    scores = problem.score.scores(point.parameters, X)
-    return float(problem.surrogate.values(problem.surrogate.moments(scores, ratios))[0])

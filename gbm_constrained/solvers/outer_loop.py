@@ -58,11 +58,7 @@ from gbm_constrained.solvers.base import (
     records_of_columns,
 )
 
-# Share of its last distance to the bound above which a constraint counts as not moving.
-STUCK_SHARE = 0.9
-STRIDE_GROWTH = 1.0  # Growth of the dual step of such a constraint, in one exact iteration.
 MAX_STRIDE, MAX_STRIDE_OF_CURVES = 50.0, 4.0  # Largest factors on dual steps.
-LIPSCHITZ_KEPT = 0.9  # Share of a curve's Lipschitz constant that is kept in each iteration.
 # Numbers of exact iterations at which the proximal term begins to return, and has returned.
 RETURN_ON_HELD_OUT_ROWS = (10.0, 30.0)
 RETURN_ON_TRAINING_ROWS = (5.0, 10.0)
@@ -111,7 +107,8 @@ class PathSlopes:
             return lipschitz
         slopes = constants.relative_slopes(self.by_cell) if self.by_cell.size else None
         found = constants.curve_lipschitz(lipschitz, self.derivatives, slopes)
-        kept = np.maximum(found, LIPSCHITZ_KEPT * self._of_curves)
+        # Share of a curve's Lipschitz constant that is kept in each iteration.
+        kept = np.maximum(found, 0.9 * self._of_curves)
         self._of_curves = np.where(curves.is_curved, kept, 0.0)
         return np.where(curves.is_curved, kept, found)
 
@@ -138,49 +135,13 @@ class Strides:
     def adapt(self, g: Float, multipliers: Float) -> None:
         """Adapt the factors to the movement of the constraints since the last iteration."""
         before, self.previous_violation = self.previous_violation, g.copy()
-        stuck = (g * before > 0) & (np.abs(g) > STUCK_SHARE * np.abs(before))
+        # Share of its last distance to the bound above which a constraint counts as not moving.
+        stuck = (g * before > 0) & (np.abs(g) > 0.9 * np.abs(before))
         stuck &= (g > 0) | (multipliers > 0)
-        factor = np.where(stuck, 1.0 + STRIDE_GROWTH * self.progress, 1.0)
+        # The dual step of such a constraint doubles in one exact iteration.
+        factor = np.where(stuck, 1.0 + self.progress, 1.0)
         factor[g * before < 0] = 0.5
         self.factors = np.clip(self.factors * factor, 1.0, self.largest)
-
-
-class ProximalWeights:
-    """Weights of the proximal term of a booster, one for each cell.
-
-    Cells that a multiplier weighs have the weight 1 / tau, which the dual step needs there. The
-    sensitivity of the other cells is zero, so that their step may have any length (diagonal
-    preconditioning). Their weight is at most the curvature of the loss at the constant model. With
-    a rare class this is far less than 1 / tau, and the booster keeps its pace on the many rows
-    that no constraint depends on. The part that shrinkage plays already is subtracted from both.
-    """
-
-    def __init__(self, slopes: PathSlopes, progress: float) -> None:
-        self.slopes = slopes
-        self.progress = progress
-        self._active_cells: tuple[Array, Array] | None = None  # by active multipliers
-
-    def compute(
-        self, multipliers: Float, inverse_tau: float, n_iterations: int, *, is_held_out: bool
-    ) -> Float:
-        """Compute the weights of a subproblem, (n_cells,), with a multiplier above zero.
-
-        `is_held_out` is whether constraints are measured on rows that trees are not grown on.
-        """
-        lagrangian = self.slopes.lagrangian
-        active = multipliers > 0
-        if self._active_cells is None or not np.array_equal(active, self._active_cells[0]):
-            self._active_cells = (active, active @ lagrangian.constants.sensitivities > 0)
-        at_rest = min(inverse_tau, lagrangian.constants.constant_curvature)
-        held = np.array([at_rest, inverse_tau])
-        if lagrangian.rows.n_scores > 1:
-            held *= self.slopes.steepness
-        left = held - self.slopes.loss_curvature * (1.0 / self.progress - 1.0)
-        begins, ends = RETURN_ON_HELD_OUT_ROWS if is_held_out else RETURN_ON_TRAINING_ROWS
-        path = n_iterations * self.progress
-        back = min(max((path - begins) / (ends - begins), 0.0), 1.0)
-        at_rest, weighed = np.maximum(left, held * back)
-        return np.asarray(np.where(self._active_cells[1], weighed, at_rest))
 
 
 def cancel_opposites(multipliers: Float, opposites: tuple[Array, Array]) -> None:
@@ -192,8 +153,6 @@ def cancel_opposites(multipliers: Float, opposites: tuple[Array, Array]) -> None
 
 
 MAX_DEPARTURE = 0.1  # Largest distance of multipliers from their schedule, as a share of it.
-# Share of the schedule after which multipliers may leave it; before, they still oscillate.
-SETTLED = 0.5
 # Largest violation that leaves a multiplier at zero. Mean losses are summed in single precision,
 # and a weighted rate of 1 may be above 1 by rounding.
 ROUNDING = 1e-6
@@ -288,7 +247,7 @@ class OuterLoop(ABC):
         self._is_unpriced = curved & (self.start > 0.0)
         self.bounds = self.lagrangian.constraints.b.copy()
         self.slopes = PathSlopes(self.lagrangian)
-        self._proximal_weights = ProximalWeights(self.slopes, self.progress)
+        self._active_cells: tuple[Array, Array] | None = None  # by active multipliers
         self._rounds = 0
         self._centre: Array | None = None
         self._previous_values: Float | None = None
@@ -309,13 +268,31 @@ class OuterLoop(ABC):
         """Find centre and weight of the proximal term of the current subproblem."""
 
     def compute_proximal_weights(self, inverse_tau: float) -> Float:
-        """Compute the weights of a booster's proximal term, (n_cells,)."""
-        return self._proximal_weights.compute(
-            self.multipliers,
-            inverse_tau,
-            len(self.history),
-            is_held_out=self.schedule is not None,
+        """Compute the weights of a booster's proximal term, where a multiplier is above zero.
+
+        Cells that a multiplier weighs have the weight 1 / tau, which the dual step needs there.
+        The sensitivity of the other cells is zero, so that their step may have any length
+        (diagonal preconditioning). Their weight is at most the curvature of the loss at the
+        constant model. With a rare class this is far less than 1 / tau, and the booster keeps its
+        pace on the many rows that no constraint depends on. The part that shrinkage plays already
+        is subtracted from both.
+        """
+        lagrangian, active = self.lagrangian, self.multipliers > 0
+        if self._active_cells is None or not np.array_equal(active, self._active_cells[0]):
+            self._active_cells = (active, active @ lagrangian.constants.sensitivities > 0)
+        at_rest = min(inverse_tau, lagrangian.constants.constant_curvature)
+        held = np.array([at_rest, inverse_tau])
+        if lagrangian.rows.n_scores > 1:
+            held *= self.slopes.steepness
+        left = held - self.slopes.loss_curvature * (1.0 / self.progress - 1.0)
+        # With a schedule, constraints are measured on rows that trees are not grown on.
+        begins, ends = (
+            RETURN_ON_TRAINING_ROWS if self.schedule is None else RETURN_ON_HELD_OUT_ROWS
         )
+        path = len(self.history) * self.progress
+        back = min(max((path - begins) / (ends - begins), 0.0), 1.0)
+        at_rest, weighed = np.maximum(left, held * back)
+        return np.asarray(np.where(self._active_cells[1], weighed, at_rest))
 
     @property
     def subproblem(self) -> Subproblem:
@@ -343,7 +320,9 @@ class OuterLoop(ABC):
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Compute gradient and Hessian of the current subproblem at a point, multiplied by W."""
         subproblem = self.subproblem
-        if subproblem.centre is self._centre and self._is_first_round:
+        if subproblem.centre is self._centre and (
+            (self._rounds - 1) % self.rounds_per_iteration == 0
+        ):
             subproblem = replace(subproblem, centre=None)  # The centre is the point.
         # While all multipliers are zero, a booster's fit is the library's own.
         own = not self.lazy or not self.multipliers.any()
@@ -351,10 +330,6 @@ class OuterLoop(ABC):
         return point.gradient(
             self.multipliers, subproblem.centre, subproblem.proximal_weight, learning_rate=rate
         )
-
-    @property
-    def _is_first_round(self) -> bool:
-        return (self._rounds - 1) % self.rounds_per_iteration == 0
 
     @property
     def rounds(self) -> int:
@@ -440,12 +415,20 @@ class OuterLoop(ABC):
         comes = (g > ROUNDING).any() if scheduled is None else scheduled.any()
         if self.lazy and (comes or self.multipliers.any()):
             self.slopes.observe(margin)
-        if scheduled is not None and not self._may_leave_schedule():
+        # Before the middle of the schedule, multipliers still oscillate.
+        is_settled = len(self.history) >= 0.5 * len(self.schedule or ())
+        if scheduled is not None and not (np.any(self.corrected) and is_settled):
             self.multipliers = self.prices = scheduled
             return
         ahead = self.dual.ascend(self.prices, g, change)
         if scheduled is not None:
-            self.multipliers = self.prices = self._correct(scheduled, ahead)
+            # Move multipliers of corrected rows from the schedule towards their own dual steps.
+            owner = self.lagrangian.constraints.owner
+            largest = np.zeros(owner.max(initial=-1) + 1)
+            np.maximum.at(largest, owner, scheduled)
+            reach = self.max_departure * largest[owner]
+            near = np.clip(ahead, np.maximum(scheduled - reach, 0.0), scheduled + reach)
+            self.multipliers = self.prices = np.where(self.corrected, near, scheduled)
             return
         if self.fixed is not None:
             ahead[self.fixed] = self.start[self.fixed]
@@ -485,19 +468,6 @@ class OuterLoop(ABC):
         if self.schedule is None:
             return None
         return self.schedule[min(len(self.history), len(self.schedule) - 1)]
-
-    def _may_leave_schedule(self) -> bool:
-        settled = SETTLED * len(self.schedule or ())
-        return bool(np.any(self.corrected)) and len(self.history) >= settled
-
-    def _correct(self, scheduled: Float, ahead: Float) -> Float:
-        """Move multipliers of corrected rows from the schedule towards their own dual steps."""
-        owner = self.lagrangian.constraints.owner
-        largest = np.zeros(owner.max(initial=-1) + 1)
-        np.maximum.at(largest, owner, scheduled)
-        reach = self.max_departure * largest[owner]
-        near = np.clip(ahead, np.maximum(scheduled - reach, 0.0), scheduled + reach)
-        return np.where(self.corrected, near, scheduled)
 
     def _move_centre(self, margin: Array) -> None:
         """Copy the scores x_k as the proximal centre."""

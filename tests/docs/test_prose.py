@@ -1,6 +1,7 @@
 """README and documentation are plain English: short sentences, and the words of the field."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,13 @@ def test_files_that_a_page_names_are_there(page):
     results = ROOT / "benchmarks" / "results"
     missing = [n for n in named if not any((f / n).exists() for f in (*folders, results))]
     assert not missing
+
+
+def test_the_page_about_one_fit_has_the_lines_of_the_code():
+    sys.path.insert(0, str(DOCS / "contributing"))
+    try:
+        import line_numbers
+    finally:
+        sys.path.pop(0)
+    written = line_numbers.PAGE.read_text()
+    assert line_numbers.with_lines(written) == written, "run docs/contributing/line_numbers.py"

@@ -16,7 +16,7 @@ from gbm_constrained.fit.metric_problem import MetricProblem
 from gbm_constrained.fit.native_models import NativeGrowth
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import LibrarySettings
-from gbm_constrained.metrics import g_mean
+from gbm_constrained.metrics import g_mean, h_mean
 
 N = 600
 GAP = gc.gap(gc.tpr(), by="g") <= 0.03
@@ -50,12 +50,9 @@ def score_cells(X, n_cells):
     return np.asarray(X) @ np.random.default_rng(5).normal(size=(3, n_cells))
 
 
-def hold_out(data, trained, *, n_rounds=6, are_log_odds=True, datasets=None, constraint=GAP):
+def make_boosters(parameters, given, trained, *, n_rounds=6, are_log_odds=True):
     """Make boosters of two folds, each of which remembers what it was trained on."""
-    X, y, group = data
-    model = CLASSIFIERS["lightgbm"](maximize=g_mean(), constraints=[constraint])
-    options = SolverOptions.of(model)
-    given = FitArguments(X, y, sensitive_features={"g": group}, datasets=datasets)
+    options = SolverOptions.of(CLASSIFIERS["lightgbm"](**parameters))
     problem = MetricProblem.of(options, options.metric, given, LibrarySettings(0.1, n_rounds))
 
     def fit_part(part):
@@ -66,6 +63,13 @@ def hold_out(data, trained, *, n_rounds=6, are_log_odds=True, datasets=None, con
     folds = folds_of([np.arange(0, n, 2), np.arange(1, n, 2)], n)
     growth = NativeGrowth(fit_part, None, SearchNotifier([], n_rounds, 1), None)
     return HeldOutBoosters(problem, growth, folds, "out of fold", are_log_odds=are_log_odds)
+
+
+def hold_out(data, trained, *, datasets=None, constraint=GAP, **options):
+    X, y, group = data
+    given = FitArguments(X, y, sensitive_features={"g": group}, datasets=datasets)
+    parameters = {"maximize": g_mean(), "constraints": [constraint]}
+    return make_boosters(parameters, given, trained, **options)
 
 
 def code_cells(y, group):
@@ -147,8 +151,8 @@ def test_both_boosters_grow_in_step(data):
     label_factors, label_scale = calibrate_scores(X[:, 1], y, 2, None)
     np.testing.assert_array_equal(cells.label_factors, label_factors)
     assert cells.label_scale == label_scale
-    boosters.train_labels(path)
-    boosters.write_cells(path)
+    boosters.growth.train(boosters.stages_of_all(path, is_joint=False))
+    boosters.growth.write(boosters.stages_of_all(path, is_joint=True))
     assert [part.rounds for part in trained[12:]] == [2] * 6
     assert [part.is_joint for part in trained[12:]] == [False] * 3 + [True] * 3
 
@@ -169,3 +173,48 @@ def test_rows_of_further_data_are_no_labels(data):
     found = boosters.grow()
     assert found.shape == (N + 60, 3)
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
+
+
+# -- boosters of the labels alone, which grow in step --------------------------------------------
+
+
+def test_boosters_of_the_folds_grow_in_step_and_move_by_calibrated_probabilities():
+    rng = np.random.default_rng(0)
+    y = np.tile([0, 0, 0, 1], 50)
+    X = np.tile((rng.normal(size=200) + y)[:, None], 2)
+    trained, seen = [], []
+    boosters = make_boosters({"maximize": h_mean()}, FitArguments(X, y), trained, n_rounds=5)
+
+    def move(weights, probabilities):
+        seen.append((weights, probabilities))
+        return weights * [1.0, 2.0]
+
+    path, last = boosters.grow_in_step(3, move)
+    np.testing.assert_array_equal(path, [[1.0, 1.0], [1.0, 2.0], [1.0, 4.0]])
+    assert [part.rounds for part in trained] == [2, 2, 2, 2, 1, 1]
+    for i, part in enumerate(trained):
+        np.testing.assert_array_equal(part.rows, np.arange(1 - i % 2, 200, 2))
+        np.testing.assert_array_equal(part.factor, path[i // 2][y])
+        assert (part.start is None) == (i < 2)
+        if i >= 2:
+            assert part.start.model is trained[i - 2]
+    # Scores are made probabilities by likelihood, whatever the weights were.
+    factors, scale = calibrate_scores(X[:, 0], y, 2, None)
+    odds = np.exp(scale * X[:, 0]) * factors[0] / factors[1]
+    for probabilities in (*(p for _, p in seen), last):
+        np.testing.assert_allclose(probabilities[:, 1], odds / (1 + odds), rtol=1e-9)
+    assert last[:, 1].mean() == pytest.approx(0.25, abs=1e-4)
+    # The same path is not grown again.
+    np.testing.assert_array_equal(boosters.grow(path), last)
+    assert len(trained) == 6
+
+
+@pytest.mark.parametrize("n_rounds", [1, 2])
+def test_stages_are_no_more_than_rounds(n_rounds):
+    y = np.tile([0, 0, 0, 1], 20)
+    trained = []
+    given = FitArguments(np.tile(y[:, None] * 1.0, 2), y)
+    boosters = make_boosters({"maximize": h_mean()}, given, trained, n_rounds=n_rounds)
+    path, _ = boosters.grow_in_step(3, lambda weights, _: weights)
+    assert len(path) == n_rounds
+    assert [part.rounds for part in trained] == [1] * 2 * n_rounds

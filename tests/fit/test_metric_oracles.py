@@ -10,7 +10,7 @@ from helpers import BOTH, CLASSIFIERS, PARENTS, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.fit.metric_fit import MAX_ROWS_OF_AUTO, OracleSearch
+from gbm_constrained.fit.metric_fit import MAX_ROWS_OF_AUTO, search_oracles
 from gbm_constrained.fit.metric_problem import MetricProblem
 from gbm_constrained.fit.metric_search import MetricSearch
 from gbm_constrained.fit.options import SolverOptions
@@ -174,11 +174,11 @@ def test_auto_takes_boosters_that_are_better_by_more_than_an_error(has_stages, o
     wrong, y = _blurred(1.0)
     right, _ = _blurred(0.0)
     boosters = _Boosters(wrong, right)
-    found = OracleSearch(_search(y), boosters, has_stages).run("auto")
+    found = search_oracles("auto", _search(y), boosters, has_stages=has_stages)
     assert [one.oracle for one in found] == [other, "plug_in"]
     assert found[0].chosen.value > found[1].chosen.value + 0.05
     assert boosters.asked == ["plug_in", other]
-    alike = OracleSearch(_search(y), _Boosters(right, right), has_stages).run("auto")
+    alike = search_oracles("auto", _search(y), _Boosters(right, right), has_stages=has_stages)
     assert [one.oracle for one in alike] == ["plug_in", other]
 
 
@@ -199,7 +199,7 @@ def test_auto_tries_no_other_on_many_rows():
     right, _ = _blurred(0.0)
     many = 1 + MAX_ROWS_OF_AUTO // len(y)
     boosters = _Boosters(np.tile(wrong, (many, 1)), np.tile(right, (many, 1)))
-    found = OracleSearch(_search(np.tile(y, many)), boosters, has_stages=True).run("auto")
+    found = search_oracles("auto", _search(np.tile(y, many)), boosters, has_stages=True)
     assert [one.oracle for one in found] == boosters.asked == ["plug_in"]
 
 

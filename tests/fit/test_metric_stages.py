@@ -10,15 +10,6 @@ from helpers import BOTH, CLASSIFIERS, PARENTS, fit_linear, margins_of, quiet
 from sklearn.base import clone
 
 from gbm_constrained import CrossFit
-from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.data.splits import folds_of
-from gbm_constrained.decision.rules import calibrate_scores
-from gbm_constrained.fit.callbacks import SearchNotifier
-from gbm_constrained.fit.metric_fit import HeldOutBoosters
-from gbm_constrained.fit.metric_problem import MetricProblem
-from gbm_constrained.fit.native_models import NativeGrowth
-from gbm_constrained.fit.options import SolverOptions
-from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import cost, h_mean
 from gbm_constrained.solvers import Reduction
 
@@ -93,74 +84,6 @@ def test_stages_of_equal_weights_are_one_fit(data, library):
         assert set(model.evals_result_[name]) == set(values)
         for metric, of_rounds in values.items():
             np.testing.assert_allclose(model.evals_result_[name][metric], of_rounds, atol=1e-6)
-
-
-class _Scores:
-    """A model that scores all rows alike, and remembers what it was trained on."""
-
-    def __init__(self, part):
-        self.model = part
-
-    def margin(self, X, rows):
-        return np.asarray(X)[:, 0]
-
-    def to_bytes(self):
-        return b""
-
-
-def _held_out(X, y, n_rounds, trained):
-    options = SolverOptions.of(_make("lightgbm", maximize=h_mean()))
-    library = LibrarySettings(0.1, n_rounds)
-    problem = MetricProblem.of(options, options.metric, FitArguments(X, y), library)
-
-    def fit_part(part):
-        trained.append(part)
-        return _Scores(part)
-
-    folds = folds_of([np.arange(0, len(y), 2), np.arange(1, len(y), 2)], len(y))
-    growth = NativeGrowth(fit_part, None, SearchNotifier([], n_rounds, 1), None)
-    return HeldOutBoosters(problem, growth, folds, "out of fold")
-
-
-def test_boosters_of_the_folds_grow_in_step_and_move_by_calibrated_probabilities():
-    rng = np.random.default_rng(0)
-    y = np.tile([0, 0, 0, 1], 50)
-    X = (rng.normal(size=200) + y)[:, None]
-    trained, seen = [], []
-    boosters = _held_out(X, y, 5, trained)
-
-    def move(weights, probabilities):
-        seen.append((weights, probabilities))
-        return weights * [1.0, 2.0]
-
-    path, last = boosters.grow_in_step(3, move)
-    np.testing.assert_array_equal(path, [[1.0, 1.0], [1.0, 2.0], [1.0, 4.0]])
-    assert [part.rounds for part in trained] == [2, 2, 2, 2, 1, 1]
-    for i, part in enumerate(trained):
-        np.testing.assert_array_equal(part.rows, np.arange(1 - i % 2, 200, 2))
-        np.testing.assert_array_equal(part.factor, path[i // 2][y])
-        assert (part.start is None) == (i < 2)
-        if i >= 2:
-            assert part.start.model is trained[i - 2]
-    # Scores are made probabilities by likelihood, whatever the weights were.
-    factors, scale = calibrate_scores(X[:, 0], y, 2, None)
-    odds = np.exp(scale * X[:, 0]) * factors[0] / factors[1]
-    for probabilities in (*(p for _, p in seen), last):
-        np.testing.assert_allclose(probabilities[:, 1], odds / (1 + odds), rtol=1e-9)
-    assert last[:, 1].mean() == pytest.approx(0.25, abs=1e-4)
-    # The same path is not grown again.
-    np.testing.assert_array_equal(boosters.grow(path), last)
-    assert len(trained) == 6
-
-
-@pytest.mark.parametrize("n_rounds", [1, 2])
-def test_stages_are_no_more_than_rounds(n_rounds):
-    y = np.tile([0, 0, 0, 1], 20)
-    trained = []
-    boosters = _held_out(y[:, None] * 1.0, y, n_rounds, trained)
-    path, _ = boosters.grow_in_step(3, lambda weights, _: weights)
-    assert len(path) == n_rounds
-    assert [part.rounds for part in trained] == [1] * 2 * n_rounds
 
 
 @BOTH

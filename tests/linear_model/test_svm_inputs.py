@@ -13,7 +13,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 import gbm_constrained as gc
 from gbm_constrained.exceptions import TimeLimitWarning
-from gbm_constrained.linear_model import hinge
 
 NEYMAN_PEARSON = gc.fpr() <= 0.05
 NEW = gc.dataset("new")
@@ -165,7 +164,7 @@ def test_steps_that_end_far_from_the_last_are_warned_of(grouped_rows):
     assert ConvergenceWarning not in caught
     objective = model.certificate_["objective"].to_numpy()
     assert model.n_iter_ < 50
-    assert objective[-2] - objective[-1] <= hinge.FAR * objective[-1]
+    assert objective[-2] - objective[-1] <= 0.01 * objective[-1]
 
 
 def test_a_time_limit_ends_the_cuts(grouped_rows):

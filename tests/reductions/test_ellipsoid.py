@@ -11,7 +11,6 @@ from gbm_constrained.reductions.methods import (
     SplitLagrangian,
     cut_ellipsoid,
     solve,
-    solve_by_ellipsoid,
 )
 from gbm_constrained.reductions.mixtures import Programme
 
@@ -75,7 +74,7 @@ def test_half_of_the_ellipsoid_is_inside_and_the_volume_shrinks(d):
 )
 def test_without_constraints(objective, reference, radius, calls):
     programme = Programme(objective, np.zeros((0, 3)), np.zeros(0))
-    found = solve_by_ellipsoid(programme, AtomOracle(recalls(SYNTHETIC.W)), calls, radius=radius)
+    found = solve(programme, AtomOracle(recalls(SYNTHETIC.W)), "ellipsoid", calls, radius=radius)
     assert found.value == pytest.approx(reference, abs=1e-5)
     assert found.bound <= reference + 2e-6
 
@@ -98,7 +97,7 @@ def test_the_inner_step_does_not_stay_on_a_face_of_zero_recall(objective, monkey
 def test_the_dual_value_rises_to_the_optimum():
     """The bounds of the calls themselves, before the last one, come near with the first radius."""
     programme = Programme(QMean(3), np.zeros((0, 3)), np.zeros(0))
-    found = solve_by_ellipsoid(programme, AtomOracle(recalls(SYNTHETIC.W)), 120, radius=1.2)
+    found = solve(programme, AtomOracle(recalls(SYNTHETIC.W)), "ellipsoid", 120, radius=1.2)
     assert 0 <= 0.5219926226 + 2e-6 - found.history[-2].bound <= 1e-4
 
 
@@ -110,7 +109,7 @@ COVERAGE = coverage_rows(3, 3, PRIORS, 0.01)
 def test_with_coverage_in_a_thousand_calls():
     programme = Programme(QMean(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
-    found = solve_by_ellipsoid(programme, AtomOracle(EFFECT), 1000, radius=20)
+    found = solve(programme, AtomOracle(EFFECT), "ellipsoid", 1000, radius=20)
     assert found.violation <= 1e-9
     assert best.bound - 1e-9 <= found.value <= best.value + 1e-5
 
@@ -119,14 +118,14 @@ def test_with_coverage_in_a_thousand_calls():
 def test_with_coverage_from_the_papers_radius():
     programme = Programme(QMean(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
-    found = solve_by_ellipsoid(programme, AtomOracle(EFFECT), 1000, radius=1000)
+    found = solve(programme, AtomOracle(EFFECT), "ellipsoid", 1000, radius=1000)
     assert best.bound - 1e-9 <= found.value <= best.value + 1e-3
 
 
 def test_with_coverage():
     programme = Programme(QMean(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
-    found = solve_by_ellipsoid(programme, AtomOracle(EFFECT), 250)
+    found = solve(programme, AtomOracle(EFFECT), "ellipsoid", 250)
     assert found.violation <= 1e-9
     assert best.bound - 1e-9 <= found.value <= best.value + 2e-2
     assert found.bound <= best.value + 1e-9
@@ -144,7 +143,7 @@ def test_a_convex_constraint(within, calls, gap):
     phi = KullbackLeibler(PRIORS, within, 3)
     programme = Programme(QMean(3, 6), np.zeros((0, 6)), np.zeros(0), convex=[phi])
     best = solve(programme, AtomOracle(EFFECT))
-    found = solve_by_ellipsoid(programme, AtomOracle(EFFECT), calls)
+    found = solve(programme, AtomOracle(EFFECT), "ellipsoid", calls)
     assert found.violation <= 1e-9
     assert best.bound - 1e-9 <= found.value <= best.value + gap
 

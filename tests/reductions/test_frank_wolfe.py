@@ -18,9 +18,6 @@ from reference_losses import (
 from gbm_constrained.reductions.methods import (
     run_frank_wolfe,
     solve,
-    solve_by_columns,
-    solve_by_frank_wolfe,
-    solve_by_split_frank_wolfe,
 )
 from gbm_constrained.reductions.mixtures import Programme, Search
 
@@ -67,7 +64,7 @@ def test_theorem_12_on_a_quadratic():
     outside = inside + np.linspace(-0.4, 0.4, 9)
     for centre in (inside, outside):
         objective = Quadratic(centre)
-        best = solve_by_columns(Programme(objective, *free(9), low=-1), AtomOracle(effect))
+        best = solve(Programme(objective, *free(9), low=-1), AtomOracle(effect), "columns")
         assert best.status == "optimal"
         if centre is inside:
             assert best.value == pytest.approx(0, abs=2e-7)
@@ -105,8 +102,8 @@ def test_weights_of_the_open_loop():
 def test_the_end_is_fully_corrective():
     """Re-weighting the pool improves on the average of 100 calls by orders of magnitude."""
     programme = Programme(QMean(3), *free(3))
-    found = solve_by_frank_wolfe(
-        programme, AtomOracle(recalls(SYNTHETIC.W)), 101, step="open_loop"
+    found = solve(
+        programme, AtomOracle(recalls(SYNTHETIC.W)), "frank_wolfe", 101, step="open_loop"
     )
     assert found.value - 0.5219926226 < 2e-6 < found.history[-2].value - 0.5219926226
     assert found.bound - 2e-6 <= 0.5219926226
@@ -154,7 +151,7 @@ def test_split_constraints():
     programme = Programme(QMean(3, 6), A, b)
     oracle = AtomOracle(effects(COARSE))
     best = solve(programme, oracle)
-    found = solve_by_split_frank_wolfe(programme, oracle, 600)
+    found = solve(programme, oracle, "frank_wolfe", 600, step="open_loop")
     assert found.violation <= 1e-9
     assert best.bound - 1e-9 <= found.value <= best.value + 1e-4
     assert found.bound <= best.value + 1e-9
@@ -167,8 +164,8 @@ def test_split_constraints():
 def test_split_constraints_in_ten_thousand_calls(step):
     A, b = coverage_rows(3, 3, PRIORS, 0.01)
     programme = Programme(QMean(3, 6), A, b)
-    found = solve_by_split_frank_wolfe(
-        programme, AtomOracle(effects(SYNTHETIC)), 10_000, tolerance=-1.0, step=step
+    found = solve(
+        programme, AtomOracle(effects(SYNTHETIC)), "frank_wolfe", 10_000, tolerance=-1.0, step=step
     )
     last = found.history[-2]
     assert last.violation <= 1e-5
@@ -180,7 +177,7 @@ def test_split_constraints_in_ten_thousand_calls(step):
 def test_split_convex_constraint():
     programme = Programme(QMean(3, 6), *free(6), convex=[KullbackLeibler(PRIORS, 0.05, 3)])
     oracle = AtomOracle(effects(COARSE))
-    found = solve_by_split_frank_wolfe(programme, oracle, 150)
+    found = solve(programme, oracle, "frank_wolfe", 150, step="open_loop")
     assert found.violation <= 1e-9
     best = solve(programme, oracle)
     assert best.bound - 1e-9 <= found.value <= best.value + 1e-2

@@ -12,7 +12,6 @@ from gbm_constrained.reductions.methods import (
     project_on_ball,
     project_on_corner,
     solve,
-    solve_by_gradient_descent_ascent,
 )
 from gbm_constrained.reductions.mixtures import Programme
 
@@ -31,7 +30,7 @@ def test_averages_without_constraints(objective, steps, gap):
     programme = Programme(objective, np.zeros((0, 3)), np.zeros(0))
     oracle = AtomOracle(recalls(SYNTHETIC.W))
     best = solve(programme, oracle)
-    found = solve_by_gradient_descent_ascent(programme, oracle, 5002, steps=steps)
+    found = solve(programme, oracle, "gda", 5002, steps=steps)
     assert best.bound - 1e-9 <= found.history[-2].value <= best.value + gap
     assert found.value == pytest.approx(best.value, abs=1e-6)
     assert found.bound <= best.value + 1e-9
@@ -40,9 +39,7 @@ def test_averages_without_constraints(objective, steps, gap):
 def test_coverage():
     programme = Programme(QMean(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
-    found = solve_by_gradient_descent_ascent(
-        programme, AtomOracle(EFFECT), 5000, steps=[(0.01, 0.1)]
-    )
+    found = solve(programme, AtomOracle(EFFECT), "gda", 5000, steps=[(0.01, 0.1)])
     assert found.violation <= 1e-9
     assert best.bound - 1e-9 <= found.value <= best.value + 1e-4
     # The average violates by a part of the slack, which re-weighting repairs.
@@ -52,9 +49,7 @@ def test_coverage():
 def test_the_worst_recall_under_coverage():
     programme = Programme(MinMax(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
-    found = solve_by_gradient_descent_ascent(
-        programme, AtomOracle(EFFECT), 5000, steps=[(0.01, 0.1)]
-    )
+    found = solve(programme, AtomOracle(EFFECT), "gda", 5000, steps=[(0.01, 0.1)])
     assert found.violation <= 1e-9
     assert best.bound - 1e-9 <= found.value <= best.value + 1e-4
 
@@ -63,9 +58,7 @@ def test_a_convex_constraint():
     phi = KullbackLeibler(PRIORS, 0.05, 3)
     programme = Programme(QMean(3, 6), np.zeros((0, 6)), np.zeros(0), convex=[phi])
     best = solve(programme, AtomOracle(EFFECT))
-    found = solve_by_gradient_descent_ascent(
-        programme, AtomOracle(EFFECT), 4000, steps=[(0.01, 0.1)]
-    )
+    found = solve(programme, AtomOracle(EFFECT), "gda", 4000, steps=[(0.01, 0.1)])
     assert found.violation <= 1e-9
     assert best.bound - 1e-9 <= found.value <= best.value + 1e-3
 
