@@ -49,7 +49,8 @@ _TABLE = (
             "Relax one of the bounds in conflict, or drop one of these constraints."),
     Finding("GC102", "error", InfeasibleConstraintsWarning,
             "Constraints are not certified",
-            "Relax a bound or delta, or give more rows to certify on."),
+            "Relax a bound, take a larger delta, as in `guarantee=HighProbability(delta=0.1)`, or "
+            "give more rows to certify on."),
     Finding("GC103", "error", MissedConstraintsWarning,
             "A constraint is missed beyond sampling error",
             "Relax the bounds, or give more boosting rounds."),
