@@ -21,7 +21,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,9 +68,7 @@ class Candidates:
         wanted = np.linspace(0, self.order.size, most - 1)
         middle = np.searchsorted((self.flipped[1:] + self.flipped[:-1]) / 2, wanted)
         keep = np.unique(np.append(middle, np.flatnonzero(self.shift == 0.0)))
-        return Candidates(
-            self.order, self.before, self.after, self.shift[keep], self.flipped[keep]
-        )
+        return replace(self, shift=self.shift[keep], flipped=self.flipped[keep])
 
 
 def are_apart(at: Float, size: Float, n_rows: int = 0) -> Bool:
@@ -84,17 +82,15 @@ def are_apart(at: Float, size: Float, n_rows: int = 0) -> Bool:
     return np.asarray(np.diff(at) > resolution * larger)
 
 
-def sort_along_line(
-    at: Float, size: Float, before: Codes | int, after: Codes | int, n_rows: int = 0
-) -> Candidates:
-    """Sort rows that change their decision where the shift exceeds `at`; some of `n_rows`.
+def sort_along_line(at: Float, size: Float, before: Codes | int, after: Codes | int) -> Candidates:
+    """Sort rows that change their decision where the shift exceeds `at`.
 
     A threshold lies between two scores of magnitude `size` only if they differ by more than their
     rounding.
     """
     order = np.argsort(at)
-    at, size = at[order], size[order]
-    cut = np.flatnonzero(are_apart(at, size, n_rows))
+    at = at[order]
+    cut = np.flatnonzero(are_apart(at, size[order]))
     flipped = np.concatenate([[0], cut + 1, [at.size]])
     return Candidates(order, before, after, stop_at(at, cut), flipped)
 
@@ -105,89 +101,43 @@ def stop_at(at: Float, cut: Codes) -> Float:
     return np.concatenate([[at[0] - 1.0], middle, [at[-1] + 1.0]])
 
 
-def threshold_line(margin: Float, n_rows: int = 0) -> Candidates:
-    """List thresholds of two classes, no shift among them, for some of `n_rows` rows."""
-    line = sort_along_line(-margin, np.abs(margin), 0, 1, n_rows)
-    return with_no_shift(line, int(np.count_nonzero(margin > 0)))
-
-
-def with_no_shift(line: Candidates, positive: int) -> Candidates:
-    """Add no shift to the thresholds of two classes, which decides some rows as class 1."""
-    i = int(np.searchsorted(line.flipped, positive))
-    shift, flipped = line.shift.copy(), line.flipped
-    if flipped[i] == positive:  # The candidate decides as no shift does.
-        shift[i] = 0.0
-    else:
-        shift, flipped = np.insert(shift, i, 0.0), np.insert(flipped, i, positive)
-    return Candidates(line.order, 0, 1, shift, flipped)
-
-
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below ROUNDING.
 ENTRIES = 1 << 22  # Numbers in a table: 32 MB.
 MOST_BINS = 512  # Bins of a histogram, and of what a step splits bins into.
 
 
-class DecisionCounts:
-    """Count decisions on some rows by cell and class."""
+class DecisionFunctionals:
+    """Compute the error, and linear maps of predicted fractions, of decisions and along lines.
 
-    def __init__(self, cells: Cells) -> None:
-        self.cells, self.weight = cells, cells.rows.weight
-        self.n_classes = int(cells.classes.size)
-        self.mass = cells.total(self.weight)
+    `coefficients` are those of the predicted fractions, csr_array of shape (r, n_cells *
+    n_classes).
+    """
+
+    def __init__(self, cells: Cells, coefficients: Any) -> None:
+        self.n_classes = k = int(cells.classes.size)
+        self.mass = cells.total(cells.rows.weight)
         with np.errstate(divide="ignore"):
             self.density = np.where(self.mass > 0, 1.0 / self.mass, 0.0)
         cost = np.where(cells.labelled, cells.class_weight[cells.labels], 0.0)
         total = cost @ self.mass
         # A wrong decision on a row of weight one adds the cost of its cell to the error.
         self.cost = cost / total if total > 0 else np.zeros_like(cost)
-
-    def errors(self, decided: Codes) -> Float:
-        """Compute the part of each row in the error."""
-        cells = self.cells.views[0].codes
-        errors = np.where(decided != self.cells.labels[cells], self.cost[cells], 0.0)
-        return errors if self.weight is None else errors * self.weight
-
-    def fractions(self, decided: Codes) -> Float:
-        """Compute the weighted fraction of each cell decided as each class.
-
-        Empty cells count as decided as the first class.
-        """
-        k, size = self.n_classes, self.mass.size * self.n_classes
-        table = np.zeros(size)
-        for view in self.cells.views:
-            table += np.bincount(view.codes * k + decided, view.weigh(self.weight), size)
-        table = table.reshape(-1, k) * self.density[:, None]
-        table[:, 0] = 1.0 - table[:, 1:].sum(axis=1)
-        return table
-
-
-class FunctionalsAlongLine:
-    """Compute the error, and linear maps of predicted fractions, along a line.
-
-    `coefficients` are those of the predicted fractions, csr_array of shape (r, n_cells *
-    n_classes).
-    """
-
-    def __init__(self, decisions: DecisionCounts, coefficients: Any) -> None:
-        self.decisions = decisions
-        views, k = decisions.cells.views, decisions.n_classes
-        self.views = views
+        self._look_at(cells)
         self.size = coefficients.shape[0] + 1
         # Coefficients of sums of weights, the error first. They are an array if they are few: to
         # take a sparse matrix apart takes longer than all else that a search does on few rows.
-        wrong = np.arange(k) != decisions.cells.labels[:, None]
-        error = (decisions.cost[:, None] * wrong).reshape(1, -1)
-        density = np.repeat(decisions.density, k)
+        wrong = np.arange(k) != cells.labels[:, None]
+        error = (self.cost[:, None] * wrong).reshape(1, -1)
+        density = np.repeat(self.density, k)
         per_weight: Any
         if self.size * density.size <= BLOCK:
             per_weight = np.concatenate([error, coefficients.toarray() * density])
         else:
             scaled = coefficients.multiply(density[None])
             per_weight = sparse.csc_array(sparse.vstack([sparse.csr_array(error), scaled]))
-        self.codes = [view.codes - view.cells.start for view in views]
         # Of each view, the values it has a part in, and the coefficients.
         self.parts: list[tuple[int, Codes, Any]] = []
-        for v, view in enumerate(views):
+        for v, view in enumerate(cells.views):
             table: Any = per_weight[:, view.cells.start * k : view.cells.stop * k]
             members = np.unique(table.nonzero()[0]).astype(np.intp)
             if members.size == 0:
@@ -199,21 +149,42 @@ class FunctionalsAlongLine:
                 table = table.toarray()
             self.parts.append((v, members, table))
 
-    def on(self, decisions: DecisionCounts) -> FunctionalsAlongLine:
+    def _look_at(self, cells: Cells) -> None:
+        """Measure decisions on the rows of a partition."""
+        self.cells, self.views, self.weight = cells, cells.views, cells.rows.weight
+        self.codes = [view.codes - view.cells.start for view in cells.views]
+
+    def on(self, cells: Cells) -> DecisionFunctionals:
         """Return the same values of decisions on other rows, whose cells weigh the same."""
         other = copy.copy(self)
-        other.decisions = decisions
-        other.views = decisions.cells.views
-        other.codes = [view.codes - view.cells.start for view in decisions.cells.views]
+        other._look_at(cells)
         return other
+
+    def errors(self, decided: Codes) -> Float:
+        """Compute the part of each row in the error."""
+        cells = self.views[0].codes
+        errors = np.where(decided != self.cells.labels[cells], self.cost[cells], 0.0)
+        return errors if self.weight is None else errors * self.weight
+
+    def fractions(self, decided: Codes) -> Float:
+        """Compute the weighted fraction of each cell decided as each class.
+
+        Empty cells count as decided as the first class.
+        """
+        k, size = self.n_classes, self.mass.size * self.n_classes
+        table = np.zeros(size)
+        for view in self.views:
+            table += np.bincount(view.codes * k + decided, view.weigh(self.weight), size)
+        table = table.reshape(-1, k) * self.density[:, None]
+        table[:, 0] = 1.0 - table[:, 1:].sum(axis=1)
+        return table
 
     def measure(self, decided: Codes) -> Float:
         """Compute the values of some decisions, shape (1 + r,); the error comes first."""
         values = np.zeros(self.size)
-        k, weight = self.decisions.n_classes, self.decisions.weight
         for v, members, table in self.parts:
-            at = self.codes[v] * k + decided
-            weighed = self.views[v].weigh(weight)
+            at = self.codes[v] * self.n_classes + decided
+            weighed = self.views[v].weigh(self.weight)
             values[members] += table @ np.bincount(at, weighed, table.shape[1])
         return values
 
@@ -261,7 +232,7 @@ class FunctionalsAlongLine:
         before = line.before if isinstance(line.before, int) else line.before[rows]
         after = line.after if isinstance(line.after, int) else line.after[rows]
         for v, members, table in self.parts:
-            first = self.codes[v][rows] * self.decisions.n_classes
+            first = self.codes[v][rows] * self.n_classes
             if isinstance(table, np.ndarray):
                 part = np.take(table, first + after, axis=1)
                 part -= np.take(table, first + before, axis=1)
@@ -272,13 +243,53 @@ class FunctionalsAlongLine:
                 changes = part
             else:
                 changes[members] += part
-        if self.decisions.weight is not None:
-            changes *= self.decisions.weight[rows]
+        if self.weight is not None:
+            changes *= self.weight[rows]
         return changes
 
 
-class ScoreHistogram:
-    """Numbers and weights of the rows of all machines by kind and bin of their scores.
+class ThresholdCandidates:
+    """Thresholds of two classes between the sorted rows of one machine, each of them an entry.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_entries,)
+        Score of each entry.
+    cells : Cells
+        Cells of the entries.
+    count : ndarray of shape (n_entries,) or None
+        Number of rows of each entry; None where it is one.
+    """
+
+    count: Codes | None = None
+
+    def __init__(self, margin: Array, cells: Cells) -> None:
+        self.scores, self.cells = np.asarray(margin, dtype=np.float64), cells
+
+    @cached_property
+    def line(self) -> Candidates:
+        """The candidates between entries."""
+        return sort_along_line(-self.scores, np.abs(self.scores), 0, 1)
+
+    @property
+    def thresholds(self) -> Candidates:
+        """The same of two classes, no shift among them."""
+        line, positive = self.line, int(np.count_nonzero(self.scores > 0))
+        i = int(np.searchsorted(line.flipped, positive))
+        shift, flipped = line.shift.copy(), line.flipped
+        if flipped[i] == positive:  # The candidate decides as no shift does.
+            shift[i] = 0.0
+        else:
+            shift, flipped = np.insert(shift, i, 0.0), np.insert(flipped, i, positive)
+        return Candidates(line.order, 0, 1, shift, flipped)
+
+
+class ScoreHistogram(ThresholdCandidates):
+    """Rows of all machines by kind and bin of their scores, and the candidates between bins.
+
+    Each kind of a bin that has rows is an entry, which stands for them: they change their decision
+    together, where the shift exceeds minus their score. Entries are in the order of bins, from the
+    highest down.
 
     Parameters
     ----------
@@ -296,17 +307,31 @@ class ScoreHistogram:
         Number of rows of all machines.
     magnitudes : ndarray of shape (n_samples,), default=None
         Magnitude by which scores count as equal; that of the score itself where None.
+    before, after : ndarray of shape (n_kinds,) or int
+        Decision of each kind at the beginning and at the end of the line.
+    rows : JointRows, default=None
+        The rows, where kinds are joint cells.
 
     Attributes
     ----------
     edges : ndarray of shape (n_bins - 1,)
         Largest score that a bin may have, ascending.
-    count, weight : ndarray of shape (n_kinds, n_bins)
-        Number of rows, and sum of their weights.
+    tables : ndarray of shape (1 or 2, n_kinds, n_bins)
+        Number of rows, and sum of their weights if there are any.
     low, high : ndarray of shape (n_bins,)
         Smallest and largest score of each bin; infinite without rows.
     size : ndarray of shape (n_bins,) or None
         Largest magnitude of the rows of each bin; None where it is that of the score.
+    bins : ndarray of shape (n,), intp
+        The bins with rows.
+    may_be_split : ndarray of shape (n,), bool
+        Whether a candidate may lie inside of each.
+    least_shift : ndarray of shape (n,)
+        Smallest magnitude of a shift inside of each.
+    stops : Candidates
+        A stop between any two bins, whether or not a candidate fits there.
+    kinds, weight, scores, count : ndarray of shape (n_entries,)
+        Kind of the rows of each entry, the sum of their weights, their largest score, and number.
     """
 
     def __init__(
@@ -318,20 +343,56 @@ class ScoreHistogram:
         communicator: Communicator,
         n_rows: int,
         magnitudes: Float | None = None,
+        *,
+        before: Codes | int = 0,
+        after: Codes | int = 1,
+        rows: JointRows | None = None,
     ) -> None:
         self._scores, self._kinds, self._row_weight = scores, kinds, weight
         self._communicator, self._n_rows, self._magnitudes = communicator, n_rows, magnitudes
-        self._n_kinds = strata.size
+        self._n_kinds, self._before, self._after = strata.size, before, after
+        self._rows = rows
         # At least 64 bins, so that a table of many kinds still tells scores apart.
         self._most_bins = int(np.clip(ENTRIES // max(strata.size, 1), 64, MOST_BINS))
         edges = self._divide_evenly(strata)
         self._fill(edges, *self._tabulate(np.searchsorted(edges, scores), edges.size + 1))
 
     def _fill(self, edges: Float, tables: Float, ends: Float) -> None:
-        self.edges, self._tables, self._ends = edges, tables, ends
-        self.count, self.weight = tables[0], tables[-1]
+        """Make entries of the kinds and bins that have rows."""
+        self.edges, self.tables, self._ends = edges, tables, ends
         self.low, self.high = ends[:2]
         self.size = None if self._magnitudes is None else ends[2]
+        self.bins = np.flatnonzero(tables[0].any(axis=0))[::-1]
+        has_rows = tables[0][:, self.bins].T > 0
+        at, self.kinds = np.nonzero(has_rows)
+        entries = self.kinds, self.bins[at]
+        self.weight = np.asarray(tables[-1][entries])
+        self.scores = np.asarray(self.high[self.bins[at]])
+        self.count = tables[0][entries].astype(np.intp)
+        # Shifts at which the first and the last row of each bin change their decision.
+        self._turns = -np.stack([self.high, self.low], axis=1)[self.bins].ravel()
+        sizes = np.abs(self._turns)
+        if self.size is not None:
+            sizes = np.repeat(self.size[self.bins], 2)
+        self._are_apart = are_apart(self._turns, sizes, int(self.count.sum()))
+        self.may_be_split = self._are_apart[::2]
+        self.least_shift = np.abs(self._turns).reshape(-1, 2).min(axis=1)
+        flipped = np.concatenate([[0], np.cumsum(has_rows.sum(axis=1))])
+        first, last = (
+            of_kinds if isinstance(of_kinds, int) else of_kinds[self.kinds]
+            for of_kinds in (self._before, self._after)
+        )
+        stops = np.zeros(flipped.size)
+        self.stops = Candidates(np.arange(self.kinds.size), first, last, stops, flipped)
+        if self._rows is not None:
+            self.cells = self._rows.stand_in(self.kinds, self.weight)
+
+    @cached_property
+    def line(self) -> Candidates:
+        """The candidates between bins."""
+        cut = 2 * np.flatnonzero(self._are_apart[1::2]) + 1
+        flipped = self.stops.flipped[[0, *(cut + 1) // 2, -1]]
+        return replace(self.stops, shift=stop_at(self._turns, cut), flipped=flipped)
 
     def _divide_evenly(self, strata: Codes) -> Float:
         """Find edges between which each stratum has about equally many rows of all machines."""
@@ -375,8 +436,9 @@ class ScoreHistogram:
         ends[0] = -ends[0]
         return np.reshape(tables, (len(tables), self._n_kinds, n_columns)), ends
 
-    def split(self, bins: Codes) -> ScoreHistogram:
-        """Split some bins, each into equally many."""
+    def split(self, is_open: Bool) -> ScoreHistogram:
+        """Split some of the bins with rows, each into equally many."""
+        bins = self.bins[is_open]
         parts = max(self._most_bins // bins.size, 2)
         inner = [edges_between(self.low[b], self.high[b], parts) for b in bins]
         edges = np.unique(np.concatenate([self.edges, *inner]))
@@ -386,11 +448,12 @@ class ScoreHistogram:
         place = np.cumsum(is_new) - 1
         bin_of_row = np.searchsorted(edges, self._scores)
         rows = np.flatnonzero(is_new[bin_of_row])
-        tables, ends = self._tables[:, :, old], self._ends[:, old]
+        tables, ends = self.tables[:, :, old], self._ends[:, old]
         tables[:, :, is_new], ends[:, is_new] = self._tabulate(
             place[bin_of_row[rows]], int(is_new.sum()), rows
         )
         other = copy.copy(self)
+        other.__dict__.pop("line", None)
         other._fill(edges, tables, ends)
         return other
 
@@ -436,8 +499,12 @@ class JointRows:
         self._cells, self.communicator, self.weight = cells, cells.communicator, cells.rows.weight
         codes, of_views = np.zeros(len(cells.rows), dtype=np.intp), np.zeros((1, 0), dtype=np.intp)
         for view in cells.views:
-            size = len(of_views) * len(view)
-            occurring, codes = _number(codes * len(view) + view.small_codes, size)
+            joint, size = codes * len(view) + view.small_codes, len(of_views) * len(view)
+            if size <= MOST_CELLS:  # A table of all codes is faster than a sort.
+                has_rows = np.bincount(joint, minlength=size) > 0
+                occurring, codes = np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[joint]
+            else:
+                occurring, codes = np.unique(joint, return_inverse=True)
             own = occurring % len(view) + view.cells.start
             of_views = np.column_stack([of_views[occurring // len(view)], own])
         found = self.communicator.gather(of_views)
@@ -469,144 +536,12 @@ class JointRows:
         return cells
 
 
-def _number(codes: Codes, size: int) -> tuple[Codes, Codes]:
-    """List the codes that occur, of so many, and find the position of each code among them."""
-    if size <= MOST_CELLS:  # A table of all codes is faster than a sort.
-        has_rows = np.bincount(codes, minlength=size) > 0
-        return np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[codes]
-    occurring, position = np.unique(codes, return_inverse=True)
-    return occurring, np.asarray(np.ravel(position), dtype=np.intp)
-
-
-class SortedCandidates:
-    """Thresholds of two classes between the sorted rows of one machine, each of them an entry.
-
-    Attributes are those of :class:`BinnedCandidates`.
-    """
-
-    count = None  # Each entry is one row.
-
-    def __init__(self, margin: Array, cells: Cells) -> None:
-        self.scores, self.cells = np.asarray(margin, dtype=np.float64), cells
-
-    @property
-    def lowest(self) -> float:
-        """Smallest score."""
-        return float(np.min(self.scores, initial=np.inf))
-
-    @cached_property
-    def thresholds(self) -> Candidates:
-        """The candidates between rows, no shift among them."""
-        return threshold_line(self.scores)
-
-    def count_rows(self, line: Candidates) -> Codes:
-        """Count the rows that have changed their decision at each candidate."""
-        return line.flipped
-
-
-class BinnedCandidates:
-    """Candidates between bins of the scores of the rows of all machines, from the highest down.
-
-    Each kind of a bin that has rows is an entry, which stands for them: they change their decision
-    together, where the shift exceeds minus their score.
-
-    Parameters
-    ----------
-    histogram : ScoreHistogram
-        Numbers and weights of rows.
-    before, after : ndarray of shape (n_kinds,) or int
-        Decision of each kind at the beginning and at the end of the line.
-    rows : JointRows, default=None
-        The rows, where kinds are joint cells.
-
-    Attributes
-    ----------
-    bins : ndarray of shape (n,), intp
-        The bins with rows.
-    may_be_split : ndarray of shape (n,), bool
-        Whether a candidate may lie inside of each.
-    least_shift : ndarray of shape (n,)
-        Smallest magnitude of a shift inside of each.
-    stops : Candidates
-        A stop between any two bins, whether or not a candidate fits there.
-    kinds, weight, scores, count : ndarray of shape (n_entries,)
-        Kind of the rows of each entry, the sum of their weights, their largest score, and number.
-    """
-
-    def __init__(
-        self,
-        histogram: ScoreHistogram,
-        before: Codes | int = 0,
-        after: Codes | int = 1,
-        rows: JointRows | None = None,
-    ) -> None:
-        self.histogram, self._options = histogram, (before, after, rows)
-        self.bins = np.flatnonzero(histogram.count.any(axis=0))[::-1]
-        has_rows = histogram.count[:, self.bins].T > 0
-        at, self.kinds = np.nonzero(has_rows)
-        entries = self.kinds, self.bins[at]
-        self.weight = np.asarray(histogram.weight[entries])
-        self.scores = np.asarray(histogram.high[self.bins[at]])
-        self.count = histogram.count[entries].astype(np.intp)
-        # Shifts at which the first and the last row of each bin change their decision.
-        self._ends = -np.stack([histogram.high, histogram.low], axis=1)[self.bins].ravel()
-        sizes = np.abs(self._ends)
-        if histogram.size is not None:
-            sizes = np.repeat(histogram.size[self.bins], 2)
-        self._are_apart = are_apart(self._ends, sizes, int(self.count.sum()))
-        self.may_be_split = self._are_apart[::2]
-        self.least_shift = np.abs(self._ends).reshape(-1, 2).min(axis=1)
-        flipped = np.concatenate([[0], np.cumsum(has_rows.sum(axis=1))])
-        first, last = (
-            of_kinds if isinstance(of_kinds, int) else of_kinds[self.kinds]
-            for of_kinds in (before, after)
-        )
-        stops = np.zeros(flipped.size)
-        self.stops = Candidates(np.arange(self.kinds.size), first, last, stops, flipped)
-
-    def split(self, bins: Bool) -> BinnedCandidates:
-        """Split some of the bins with rows."""
-        return BinnedCandidates(self.histogram.split(self.bins[bins]), *self._options)
-
-    @cached_property
-    def cells(self) -> Cells:
-        """Cells of the entries, which have the weights of their rows."""
-        rows = self._options[2]
-        assert rows is not None
-        return rows.stand_in(self.kinds, self.weight)
-
-    @property
-    def lowest(self) -> float:
-        """Smallest score."""
-        return float(self.histogram.low.min())
-
-    @cached_property
-    def line(self) -> Candidates:
-        """The candidates between bins."""
-        cut = 2 * np.flatnonzero(self._are_apart[1::2]) + 1
-        flipped = self.stops.flipped[[0, *(cut + 1) // 2, -1]]
-        return replace(self.stops, shift=stop_at(self._ends, cut), flipped=flipped)
-
-    @cached_property
-    def thresholds(self) -> Candidates:
-        """The same of two classes, no shift among them."""
-        return with_no_shift(self.line, int(np.count_nonzero(self.scores > 0)))
-
-    def count_rows(self, line: Candidates) -> Codes:
-        """Count the rows that have changed their decision at each candidate."""
-        changed: Codes = np.concatenate([[0], np.cumsum(self.count)])
-        return changed[line.flipped]
-
-
-ThresholdCandidates: TypeAlias = SortedCandidates | BinnedCandidates
-
-
 def list_thresholds(margin: Array, cells: Cells) -> ThresholdCandidates:
     """List thresholds of two classes, given margins and cells of the rows of this machine."""
     if cells.communicator.holds_all_rows:
-        return SortedCandidates(margin, cells)
-    rows, scores = JointRows(cells), np.asarray(margin)
-    histogram = ScoreHistogram(
-        scores, rows.joint.codes, rows.joint.labels, rows.weight, cells.communicator, cells.n_rows
+        return ThresholdCandidates(margin, cells)
+    rows = JointRows(cells)
+    joint, one = rows.joint, cells.communicator
+    return ScoreHistogram(
+        np.asarray(margin), joint.codes, joint.labels, rows.weight, one, cells.n_rows, rows=rows
     )
-    return BinnedCandidates(histogram, rows=rows)

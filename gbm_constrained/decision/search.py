@@ -28,12 +28,11 @@ Of each group its thresholds are listed, with what its rows add to errors and ra
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,23 +43,19 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import Communicator, SingleMachine, round_weights
 from gbm_constrained.decision.histograms import (
     ENTRIES,
-    BinnedCandidates,
     Candidates,
-    DecisionCounts,
-    FunctionalsAlongLine,
+    DecisionFunctionals,
     JointRows,
     ScoreHistogram,
-    SortedCandidates,
     ThresholdCandidates,
     check_margin,
     list_thresholds,
     sort_along_line,
-    threshold_line,
 )
 from gbm_constrained.decision.violations import (
     ErrorAndViolations,
     PriorityLevels,
-    Step,
+    PriorityStep,
     best_of,
     keep_least,
 )
@@ -68,84 +63,58 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints, solve_
 
 
 class ClassScores:
-    """Scores of several classes where one machine holds all rows.
+    """Scores of several classes on this machine.
+
+    Where others hold further rows, decisions are counted by joint cell, and a line has a table of
+    bins by joint cell and the classes between which rows change. It is not refined: the next line
+    has other bins.
 
     Attributes
     ----------
     cells : Cells of the rows that decisions are first measured on.
-    n_rows : Number of rows.
+    n_rows : Number of rows of all machines.
     reach : Difference of the largest and the smallest score.
     """
 
     def __init__(self, margin: Float, cells: Cells) -> None:
         self.scores = np.ascontiguousarray(margin.T)
         self.size = np.abs(self.scores).max(axis=0)
-        self.cells, self.n_rows = cells, len(margin)
         ends = np.min(self.scores, initial=np.inf), np.max(self.scores, initial=-np.inf)
         low, high = zip(*cells.communicator.gather(ends), strict=True)
         self.reach = float(max(high) - min(low))
+        self.cells, self.n_rows, self._rows = cells, cells.n_rows, None
+        if not cells.communicator.holds_all_rows:
+            self._rows = JointRows(cells)
+            kinds = np.arange(len(self._rows.joint))
+            weight = self._rows.add(self._rows.joint.codes, kinds.size)
+            self.cells = self._rows.stand_in(kinds, weight)
 
     def decide(self, value: Float, merits: ErrorAndViolations) -> tuple[ErrorAndViolations, Codes]:
-        """Decide rows under biases, and say how decisions on these rows are measured."""
-        return merits, self._decide(value)
+        """Decide rows under biases, and say how decisions on these rows are measured.
 
-    def errors_saved(
-        self, value: Float, other: Float, merits: ErrorAndViolations
-    ) -> tuple[float, float]:
-        """Compute the errors that other biases make more, and the sum of their squares by row."""
-        errors = merits.linear.decisions.errors
-        fewer = errors(self._decide(other)) - errors(self._decide(value))
-        return float(fewer.sum()), float((fewer**2).sum())
-
-    def line(
-        self, value: Float, raised: Codes, merits: ErrorAndViolations
-    ) -> tuple[ErrorAndViolations, Candidates]:
-        """Raise some classes against all others, starting from biases."""
-        before, after, above = self._compare(value, raised)
-        return merits, sort_along_line(-above, self.size, before, after)
-
-    def _decide(self, value: Float) -> Codes:
-        return np.asarray((self.scores + value[:, None]).argmax(axis=0))
-
-    def _compare(self, value: Float, raised: Codes) -> tuple[Codes, Codes, Float]:
-        """Find the best class that is not raised, the best that is, and how far it is above."""
-        scores = self.scores + value[:, None]
-        after, high = _highest(scores[raised])
-        scores[raised] = -np.inf
-        before, low = _highest(scores)
-        return before, np.asarray(raised)[after], high - low
-
-
-class BinnedClassScores(ClassScores):
-    """Scores of several classes on this machine, where others hold further rows.
-
-    A line has a table of bins by joint cell and the classes between which rows change. It is not
-    refined: the next line has other bins.
-    """
-
-    def __init__(self, margin: Float, cells: Cells) -> None:
-        super().__init__(margin, cells)
-        self._rows, self.n_rows = JointRows(cells), cells.n_rows
-        kinds = np.arange(len(self._rows.joint))
-        self.cells = self._rows.stand_in(kinds, self._rows.add(self._rows.joint.codes, kinds.size))
-
-    def decide(self, value: Float, merits: ErrorAndViolations) -> tuple[ErrorAndViolations, Codes]:
-        """Count decisions under biases: each joint cell has a row of each class."""
+        Of several machines, each joint cell has a row of each class.
+        """
+        decided = self._decide(value)
+        if self._rows is None:
+            return merits, decided
         joint, k = self._rows.joint, len(self.scores)
         kinds = np.arange(len(joint) * k)
-        weight = self._rows.add(joint.codes * k + self._decide(value), kinds.size)
-        cells = self._rows.stand_in(kinds // k, weight)
-        return merits.on(DecisionCounts(cells)), kinds % k
+        weight = self._rows.add(joint.codes * k + decided, kinds.size)
+        return merits.on(self._rows.stand_in(kinds // k, weight)), kinds % k
 
     def errors_saved(
         self, value: Float, other: Float, merits: ErrorAndViolations
     ) -> tuple[float, float]:
         """Compute the errors that other biases make more, and the sum of their squares by row."""
-        rows, decisions, k = self._rows, merits.linear.decisions, len(self.scores)
-        at = (rows.joint.codes * k + self._decide(value)) * k + self._decide(other)
+        decided, others, rows = self._decide(value), self._decide(other), self._rows
+        if rows is None:
+            fewer = merits.linear.errors(others) - merits.linear.errors(decided)
+            return float(fewer.sum()), float((fewer**2).sum())
+        k = len(self.scores)
+        at = (rows.joint.codes * k + decided) * k + others
         kinds = np.arange(len(rows.joint) * k * k)
         cells, one, two = kinds // (k * k), kinds // k % k, kinds % k
-        labels, cost = rows.joint.labels[cells], decisions.cost[rows.joint.of_views[cells, 0]]
+        labels, cost = rows.joint.labels[cells], merits.linear.cost[rows.joint.of_views[cells, 0]]
         fewer = cost * ((two != labels) * 1.0 - (one != labels))
         square = None
         if rows.weight is not None:
@@ -157,24 +126,32 @@ class BinnedClassScores(ClassScores):
         self, value: Float, raised: Codes, merits: ErrorAndViolations
     ) -> tuple[ErrorAndViolations, Candidates]:
         """Raise some classes against all others, starting from biases."""
-        before, after, above = self._compare(value, raised)
+        scores = self.scores + value[:, None]
+        after, high = _highest(scores[raised])
+        scores[raised] = -np.inf
+        before, low = _highest(scores)
+        above = high - low
+        if self._rows is None:
+            return merits, sort_along_line(-above, self.size, before, np.asarray(raised)[after])
         others = np.delete(np.arange(len(self.scores)), raised)
         joint, pairs = self._rows.joint, others.size * raised.size
-        codes = joint.codes * pairs + np.searchsorted(others, before) * raised.size
+        codes = joint.codes * pairs + np.searchsorted(others, before) * raised.size + after
         kinds = np.arange(len(joint) * pairs)
-        histogram = ScoreHistogram(
+        table = ScoreHistogram(
             above,
-            codes + np.searchsorted(raised, after),
+            codes,
             joint.labels[kinds // pairs],
             self._rows.weight,
             self._rows.communicator,
             self.n_rows,
             self.size,
+            before=others[kinds // raised.size % others.size],
+            after=raised[kinds % raised.size],
         )
-        classes = others[kinds // raised.size % others.size], raised[kinds % raised.size]
-        table = BinnedCandidates(histogram, *classes)
-        cells = self._rows.stand_in(table.kinds // pairs, table.weight)
-        return merits.on(DecisionCounts(cells)), table.line
+        return merits.on(self._rows.stand_in(table.kinds // pairs, table.weight)), table.line
+
+    def _decide(self, value: Float) -> Codes:
+        return np.asarray((self.scores + value[:, None]).argmax(axis=0))
 
 
 def _highest(scores: Float) -> tuple[Codes, Float]:
@@ -238,9 +215,9 @@ class BiasSearch:
     ) -> None:
         self.scores, self.merits, self.levels = scores, merits, levels
         self.parts = levels.split(merits)
-        self.steps = [Step(part) for part in self.parts[:-1]]
+        self.steps = [PriorityStep(part) for part in self.parts[:-1]]
         self.violation_penalty = None if levels.are_several else violation_penalty
-        self.n_classes = merits.linear.decisions.n_classes
+        self.n_classes = merits.linear.n_classes
         # Lines of a search that takes about half a second, or 60 of many rows.
         visits = scores.n_rows * (self.n_classes + merits.right.size)
         self.lines_left = int(np.clip(50_000_000 // visits, 60, 1500))
@@ -392,7 +369,7 @@ class ThresholdCriterion:
         )
         return (error, violation, *others) if strict else (error, violation, violation, *others)
 
-    def find_open_bins(self, table: BinnedCandidates) -> Bool:
+    def find_open_bins(self, table: ScoreHistogram) -> Bool:
         """Find the bins with rows inside of which a better threshold may lie than between bins.
 
         The comparison is that of :func:`best_of`, whose error plus penalised violation is the
@@ -452,21 +429,14 @@ class Shift:
         return self.violation == 0.0
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Error and functionals of two classes as the threshold moves."""
+class ThresholdCurve(NamedTuple):
+    """Error, functionals and violations of two classes as the threshold moves."""
 
     shift: Float  # Shifts of the margin, ascending, (T,): from no row of class 1 to all.
     n_positive: Codes  # Number of rows decided as class 1 at each.
     error: Float  # Weighted 0-1 error of labelled rows that are in the objective.
     functionals: Float  # Value of each functional, (T, n_functionals); NaN for mean losses.
-    _compiled: LinearConstraints = field(repr=False)
-
-    @cached_property
-    def violations(self) -> Float:
-        """Left-hand minus right-hand side of each row of constraints, shape (T, m)."""
-        compiled = self._compiled
-        return np.array([compiled.rows_of(f) - compiled.b for f in self.functionals])
+    violations: Float  # Left-hand minus right-hand side of each row of constraints, (T, m).
 
 
 class ShiftSearch:
@@ -505,10 +475,9 @@ class ShiftSearch:
             self.table = list_thresholds(margin, cells)
             cells = self.table.cells
         else:
-            of_rows = ClassScores if cells.communicator.holds_all_rows else BinnedClassScores
-            self.classes = of_rows(np.asarray(margin, dtype=np.float64), cells)
+            self.classes = ClassScores(np.asarray(margin, dtype=np.float64), cells)
             cells = self.classes.cells
-        self.merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
+        self.merits = ErrorAndViolations(cells, compiled, compiled.b)
         self.levels = PriorityLevels.from_constraints(compiled, self.cells)
 
     def find(
@@ -546,7 +515,7 @@ class ShiftSearch:
             value = BiasSearch(self.classes, merits, self.levels, penalty).run()
             merits, decided = self.classes.decide(value, merits)
         error, largest, total = merits.measure(decided)
-        shares = merits.linear.decisions.fractions(decided)
+        shares = merits.linear.fractions(decided)
         functionals = compiled.U @ shares.ravel() + compiled.constant
         functionals[compiled.is_of_scores] = np.nan
         penalised = largest if self.classes is None else total
@@ -565,23 +534,20 @@ class ShiftSearch:
         assert table is not None
         if merits.ignored and not merits.right.size:
             return np.zeros(1), merits, table.scores  # Decisions determine no constraint.
-        most = self.most_splits
-        for _ in itertools.count() if most is None else range(most):
-            if isinstance(table, SortedCandidates):
-                break
+        n_splits = 0
+        while isinstance(table, ScoreHistogram) and n_splits != self.most_splits:
             if not (bins := criterion.find_open_bins(table)).any():
                 break
-            self.table = table = table.split(bins)
-            decisions = DecisionCounts(table.cells)
-            self.merits = self.merits.on(decisions)
-            criterion.merits = merits = merits.on(decisions)
+            self.table, n_splits = table.split(bins), n_splits + 1
+            table, self.merits = self.table, self.merits.on(self.table.cells)
+            criterion.merits = merits = merits.on(table.cells)
         return np.array([criterion.choose(table.thresholds)]), merits, table.scores
 
 
 def threshold_curve(
     margin: NDArray[Any], cells: Cells, compiled: LinearConstraints, *, most: int | None = None
-) -> Curve:
-    """Compute the error and functionals at every threshold of two classes.
+) -> ThresholdCurve:
+    """Compute error, functionals and violations at every threshold of two classes.
 
     With `most`, so many thresholds at most are kept, evenly spread over the rows. No shift, and a
     shift to either side of all rows, are always among them. Where machines hold different rows,
@@ -598,11 +564,14 @@ def threshold_curve(
     line = table.thresholds
     if most is not None and line.shift.size > most:
         line = line.thin(most)
-    measure = FunctionalsAlongLine(DecisionCounts(table.cells), compiled.U)
+    measure = DecisionFunctionals(table.cells, compiled.U)
     values = np.concatenate([block for _, block in measure.along(line)], axis=1)
-    constant = np.where(compiled.is_of_scores, np.nan, compiled.constant)
-    n_positive = table.count_rows(line)
-    return Curve(line.shift, n_positive, values[0], values[1:].T + constant, compiled)
+    functionals = values[1:].T + np.where(compiled.is_of_scores, np.nan, compiled.constant)
+    violations = np.array([compiled.rows_of(f) - compiled.b for f in functionals])
+    n_positive = line.flipped
+    if table.count is not None:
+        n_positive = np.concatenate([[0], np.cumsum(table.count)])[n_positive]
+    return ThresholdCurve(line.shift, n_positive, values[0], functionals, violations)
 
 
 def spread_thresholds(margin: Array, cells: Cells, n: int) -> Float:
@@ -614,7 +583,8 @@ def spread_thresholds(margin: Array, cells: Cells, n: int) -> Float:
     table = list_thresholds(margin, cells)
     grid, labels = np.linspace(0.0, 1.0, n), table.cells.labels[table.cells.codes]
     at = [np.quantile(table.scores[labels == k], grid, method="lower") for k in np.unique(labels)]
-    return np.unique(np.concatenate([*at, [table.lowest - 1.0]]))
+    lowest = min(cells.communicator.gather(float(np.min(margin, initial=np.inf))))
+    return np.unique(np.concatenate([*at, [lowest - 1.0]]))
 
 
 # Candidates of each group in the linear programme, of each of two groups whose rates neither rise
@@ -895,21 +865,22 @@ def search_group_thresholds(
     """
     kept = np.flatnonzero(compiled.is_known & ~compiled.has_scores)
     margin = check_margin(margin, cells)
-    measure = FunctionalsAlongLine(DecisionCounts(cells), compiled.A[kept])
+    measure = DecisionFunctionals(cells, compiled.A[kept])
     present = [g for g in range(common.size) if (groups == g).any()]
     most = max(ENTRIES // (measure.size * max(len(present), 1)), MOST_CANDIDATES)
     tables = []
     for g in present:
         rows = np.flatnonzero(groups == g)
-        line = threshold_line(margin[rows])
+        part = cells.take(rows)
+        line = ThresholdCandidates(margin[rows], part).thresholds
         if line.shift.size > most:
             line = line.thin(most)
-        along = measure.on(DecisionCounts(cells.take(rows))).along(line)
+        along = measure.on(part).along(line)
         values = np.concatenate([block for _, block in along], axis=1)
         tables.append(GroupCandidates(line.shift, values[0], values[1:]))
     others = np.flatnonzero(groups < 0)
     decided = (margin[others] + (common[0] if common.size else 0.0) > 0).astype(np.intp)
-    fixed = measure.on(DecisionCounts(cells.take(others))).measure(decided)
+    fixed = measure.on(cells.take(others)).measure(decided)
     # Of many groups, all rows of one class are a start as well.
     return PerGroupSearch(tables, present, common, fixed, kept, starts=(0, -1))
 
@@ -929,8 +900,7 @@ def match_selection_rate(
     kinds, n_rows = np.zeros(margin.size, dtype=np.intp), sum(communicator.gather(margin.size))
     most = 1e30  # Stands for infinite scores, which bins cannot be split between.
     scores = np.nan_to_num(margin, posinf=most, neginf=-most)
-    histogram = ScoreHistogram(scores, kinds, np.zeros(1, np.intp), weight, communicator, n_rows)
-    table = BinnedCandidates(histogram)
+    table = ScoreHistogram(scores, kinds, np.zeros(1, np.intp), weight, communicator, n_rows)
     while True:
         line, reached = table.thresholds, np.concatenate([[0.0], np.cumsum(table.weight)])
         missed = reached / reached[-1] - share
@@ -939,9 +909,8 @@ def match_selection_rate(
         # The share grows with the shift: inside of a bin it is between those at its ends.
         first, last = missed[table.stops.flipped[:-1]], missed[table.stops.flipped[1:]]
         nearest = np.maximum(np.maximum(first, -last), 0.0)
-        is_before = -histogram.high[table.bins] < shift
+        is_before = -table.high[table.bins] < shift
         is_better = (nearest < least) | ((nearest == least) & is_before)
         if not (is_open := is_better & table.may_be_split).any():
             return np.array([shift if abs(shift) < most else np.copysign(np.inf, shift)])
         table = table.split(is_open)
-        histogram = table.histogram

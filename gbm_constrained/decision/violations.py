@@ -29,6 +29,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,7 +38,7 @@ from scipy import sparse
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.decision.histograms import Candidates, DecisionCounts, FunctionalsAlongLine
+from gbm_constrained.decision.histograms import Candidates, DecisionFunctionals
 from gbm_constrained.decision.rules import calibrate_scores, decide_by_costs, probabilities_of
 from gbm_constrained.problem.linear_constraints import (
     Curve,
@@ -49,7 +50,10 @@ from gbm_constrained.problem.linear_constraints import (
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.influence import Influence
 
-FEWEST_ROWS = 20  # Rows of a quotient that decide: below, one row moves it by 0.05 and more.
+MIN_ROWS = 20  # Rows to assess a rate: below, one row moves it by 0.05 and more.
+# Violations of some rows of constraints at the values of a linear map, (rows, candidates); with
+# two ends of the values bounded from below.
+_Part: TypeAlias = Callable[..., Float]
 
 
 class ErrorAndViolations:
@@ -58,9 +62,7 @@ class ErrorAndViolations:
     Violations are multiplied by the weights of their constraints.
     """
 
-    def __init__(
-        self, decisions: DecisionCounts, compiled: LinearConstraints, right: Float
-    ) -> None:
+    def __init__(self, cells: Cells, compiled: LinearConstraints, right: Float) -> None:
         of_decisions = compiled.is_known & ~compiled.has_scores
         self.ignored = tuple(np.flatnonzero(~of_decisions).tolist())
         kept = np.flatnonzero(of_decisions)
@@ -73,7 +75,7 @@ class ErrorAndViolations:
         rows = compiled.U[self._used]
         if self._takes_rows:
             rows = _scale_rows(compiled.A[kept], self._weights)
-        self.linear = FunctionalsAlongLine(decisions, rows)
+        self.linear = DecisionFunctionals(cells, rows)
         self._set_bounds(right)
 
     def _set_bounds(self, right: Float) -> None:
@@ -83,35 +85,40 @@ class ErrorAndViolations:
         self.parts: list[_Part]
         self.others: list[_Part]
         if self._takes_rows:
-            self.parts = self.others = [_Combined(None, self.right)]
+            self.parts = self.others = [partial(_violate_values, self.right)]
             return
         combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
         straight, pairs = ~self._is_curved, []
         left = straight.copy()  # Rows that are not recognised as pairs.
         for j in np.unique(owner):
             mine = (owner == j) & straight
-            if found := _Pairs.recognise(combine[mine], self.right[mine]):
-                pairs.append(found)
+            if found := _recognise_pairs(combine[mine], self.right[mine]):
+                pairs.append(partial(_violate_pairs, *found))
                 left[mine] = False
         curves = self._collect_curves(right)
         self.parts = [*_split(combine[straight], self.right[straight]), *curves]
         self.others = [*_split(combine[left], self.right[left]), *curves, *pairs]
 
-    def _collect_curves(self, right: Float) -> list[_Curve]:
-        """Collect the curved rows of rates: decisions change no others."""
+    def _collect_curves(self, right: Float) -> list[_Part]:
+        """Collect the curved rows of rates: decisions change no others.
+
+        Quotients over few rows decide nothing: noise closes some gap of theirs. Such a row is
+        violated by all that rates can be apart.
+        """
         compiled, weights = self._compiled, violation_weights(self._compiled)
-        cells, found = self.linear.decisions.cells, []
+        count, found = self.linear.cells.weighted_count, list[_Part]()
         for curve in compiled.curves.without(compiled.has_scores).items:
-            smallest = []
+            smallest = []  # Denominators below which there are too few rows.
             for i in curve.row.function.denominators:
                 bases = [part.cells for part in compiled.parts[curve.row.at[i]] or ()]
-                counts = (float(cells.weighted_count[base].sum()) for base in bases)
-                n_rows = min(counts, default=0.0)
-                smallest.append(FEWEST_ROWS / n_rows if n_rows > 0.0 else np.inf)
+                n_rows = min((float(count[base].sum()) for base in bases), default=0.0)
+                smallest.append(MIN_ROWS / n_rows if n_rows > 0.0 else np.inf)
             at, constant = np.searchsorted(self._used, curve.at), compiled.constant[curve.at]
-            first = curve.first
             least = np.array(smallest, dtype=np.float64)
-            found.append(_Curve(curve, at, constant, least, right[first], weights[first]))
+            first = curve.first
+            found.append(
+                partial(_violate_curve, curve, at, constant, least, right[first], weights[first])
+            )
         return found
 
     def with_bounds(self, right: Float) -> ErrorAndViolations:
@@ -124,16 +131,16 @@ class ErrorAndViolations:
         """Measure the violations of some rows of constraints alone, given as shape (m,)."""
         return self.with_bounds(np.where(rows, self.bounds, np.inf))
 
-    def on(self, decisions: DecisionCounts) -> ErrorAndViolations:
+    def on(self, cells: Cells) -> ErrorAndViolations:
         """Return the same of decisions on other rows, whose cells weigh the same."""
         other = copy.copy(self)
-        other.linear = self.linear.on(decisions)
+        other.linear = self.linear.on(cells)
         return other
 
     @property
     def indistinct_classes(self) -> list[tuple[int, ...]]:
         """Sets of classes that no constraint distinguishes in any cell."""
-        by_class, k = self._compiled.A[self._kept].tocsc(), self.linear.decisions.n_classes
+        by_class, k = self._compiled.A[self._kept].tocsc(), self.linear.n_classes
         groups: list[tuple[int, ...]] = []
         for j in range(k):
             for i, group in enumerate(groups):
@@ -153,7 +160,7 @@ class ErrorAndViolations:
         high = None if high is None else high[1:]
         worst = np.zeros(low.shape[1])
         for part in self.others:
-            np.maximum(worst, part.violation(low, high).max(axis=0, initial=0.0), out=worst)
+            np.maximum(worst, part(low, high).max(axis=0, initial=0.0), out=worst)
         worst[worst <= ROUNDING] = 0.0
         return worst
 
@@ -162,7 +169,7 @@ class ErrorAndViolations:
         values = np.ascontiguousarray(values[1:])
         largest, total = np.zeros(values.shape[1]), np.zeros(values.shape[1])
         for part in self.parts:
-            violation = part.violation(values, None)
+            violation = part(values)
             # Bounds of constraints that are left out are infinite, and so would be the product.
             np.maximum(violation, 0.0, out=violation)
             violation *= violation > ROUNDING
@@ -188,101 +195,83 @@ class ErrorAndViolations:
         return tuple(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
 
 
-@dataclass(frozen=True)
-class _Combined:
-    """Rows of constraints as sums of values; without `combine` the rows are the values."""
-
-    combine: Any
-    right: Float
-
-    def violation(self, low: Float, high: Float | None) -> Float:
-        """Compute left-hand minus right-hand side of each row, shape (rows, candidates).
-
-        Between two ends of the values it is bounded from below.
-        """
-        if self.combine is None:
-            rates = low
-        elif high is None:
-            rates = self.combine @ low
-        else:
-            rates = self.combine.maximum(0.0) @ low + self.combine.minimum(0.0) @ high
-        return np.asarray(rates - self.right[:, None])
+def _violate_values(right: Float, low: Float, high: Float | None = None) -> Float:
+    """Compute the violation of rows that are the values themselves."""
+    return np.asarray(low - right[:, None])
 
 
-def _split(combine: Any, right: Float) -> list[_Combined]:
+def _violate_rows(combine: Any, right: Float, low: Float, high: Float | None = None) -> Float:
+    """Compute the violation of rows that are sums of values."""
+    if high is None:
+        rates = combine @ low
+    else:
+        rates = combine.maximum(0.0) @ low + combine.minimum(0.0) @ high
+    return np.asarray(rates - right[:, None])
+
+
+def _split(combine: Any, right: Float) -> list[_Part]:
     """Make parts of few rows, so that what is made of each block of candidates stays in cache."""
     some = [slice(i, i + 64) for i in range(0, right.size, 64)]
-    return [_Combined(combine[part], right[part]) for part in some]
+    return [partial(_violate_rows, combine[part], right[part]) for part in some]
 
 
-@dataclass(frozen=True)
-class _Curve:
-    """A curved row, whose functionals are values and constants.
+def _violate_curve(
+    curve: Curve,
+    at: Codes,
+    constant: Float,
+    smallest: Float,
+    right: float,
+    weight: float,
+    low: Float,
+    high: Float | None = None,
+) -> Float:
+    """Compute the violation of a curved row by its functionals, which are values and constants.
 
-    Quotients over few rows decide nothing: noise closes some gap of theirs. Such a row is violated
-    by all that rates can be apart.
+    `at` are their positions among the values. No bound is known between two ends of the values.
     """
-
-    curve: Curve
-    at: Codes  # Positions of the functionals among the values.
-    constant: Float
-    smallest: Float  # Smallest denominators, which have :data:`FEWEST_ROWS` rows.
-    right: float
-    weight: float  # Of the violation.
-
-    def violation(self, low: Float, high: Float | None) -> Float:
-        """Compute left-hand minus right-hand side, shape (1, candidates); no bound is known."""
-        if high is not None or not np.isfinite(self.right):
-            return np.full((1, low.shape[1]), -np.inf)
-        function, f = self.curve.row.function, low[self.at] + self.constant[:, None]
-        over = function.values(f) - self.right
-        least = (1.0 - ROUNDING) * self.smallest[:, None]
-        is_open = (f[list(function.denominators)] < least).any(axis=0)
-        over[is_open] = np.maximum(over[is_open], 1.0)
-        over[np.isnan(over)] = 1.0
-        return np.asarray(over[None] * self.weight)
+    if high is not None or not np.isfinite(right):
+        return np.full((1, low.shape[1]), -np.inf)
+    function, f = curve.row.function, low[at] + constant[:, None]
+    over = function.values(f) - right
+    least = (1.0 - ROUNDING) * smallest[:, None]
+    is_open = (f[list(function.denominators)] < least).any(axis=0)
+    over[is_open] = np.maximum(over[is_open], 1.0)
+    over[np.isnan(over)] = 1.0
+    return np.asarray(over[None] * weight)
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """Rows ``up v_i - down v_j <= right`` for all i, j that differ, as in gaps and ratios.
+def _recognise_pairs(rows: Any, right: Float) -> tuple[Codes, float, float, float] | None:
+    """Recognise rows ``up v_i - down v_j <= right`` for all i, j that differ, as in gaps.
+
+    Returned are the positions of the values, `up`, `down` and `right`; None if rows are no such
+    pairs.
+    """
+    values = np.unique(rows.indices)
+    n, m = values.size, right.size
+    if n < 2 or m != n * (n - 1) or (np.diff(rows.indptr) != 2).any():
+        return None
+    if (right != right[0]).any():
+        return None
+    at, factor = rows.indices.reshape(m, 2), rows.data.reshape(m, 2)
+    order = np.argsort(factor, axis=1)  # The subtracted value comes first.
+    at, factor = (np.take_along_axis(x, order, axis=1) for x in (at, factor))
+    if (factor != factor[0]).any() or not factor[0, 0] < 0.0 < factor[0, 1]:
+        return None
+    if len(set(map(tuple, at.tolist()))) < m:
+        return None
+    return values, float(factor[0, 1]), -float(factor[0, 0]), float(right[0])
+
+
+def _violate_pairs(
+    values: Codes, up: float, down: float, right: float, low: Float, high: Float | None = None
+) -> Float:
+    """Compute the violation of the pair that violates most.
 
     With both factors positive the largest and the smallest value decide.
     """
-
-    values: Codes
-    up: float
-    down: float
-    right: float
-
-    @classmethod
-    def recognise(cls, rows: Any, right: Float) -> _Pairs | None:
-        """Recognise the rows of a constraint as all pairs of its values; None if they are not."""
-        values = np.unique(rows.indices)
-        n, m = values.size, right.size
-        if n < 2 or m != n * (n - 1) or (np.diff(rows.indptr) != 2).any():
-            return None
-        if (right != right[0]).any():
-            return None
-        at, factor = rows.indices.reshape(m, 2), rows.data.reshape(m, 2)
-        order = np.argsort(factor, axis=1)  # The subtracted value comes first.
-        at, factor = (np.take_along_axis(x, order, axis=1) for x in (at, factor))
-        if (factor != factor[0]).any() or not factor[0, 0] < 0.0 < factor[0, 1]:
-            return None
-        if len(set(map(tuple, at.tolist()))) < m:
-            return None
-        return cls(values, float(factor[0, 1]), -float(factor[0, 0]), float(right[0]))
-
-    def violation(self, low: Float, high: Float | None) -> Float:
-        """Compute the violation of the pair that violates most, shape (1, candidates)."""
-        least = low[self.values]
-        most = least if high is None else high[self.values]
-        return np.asarray(self.up * least.max(axis=0) - self.down * most.min(axis=0) - self.right)[
-            None
-        ]
-
-
-_Part: TypeAlias = _Combined | _Curve | _Pairs
+    least = low[values]
+    most = least if high is None else high[values]
+    return np.asarray(up * least.max(axis=0) - down * most.min(axis=0) - right)[None]
 
 
 def _scale_rows(matrix: Any, factors: Float) -> Any:
@@ -342,7 +331,7 @@ def anticipate_standard_errors(compiled: LinearConstraints, cells: Cells) -> Flo
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class PriorityStep:
     """Rows of constraints whose violation is limited before what follows is looked at.
 
     Attributes
@@ -420,7 +409,7 @@ class PriorityLevels:
 
     def list_steps(
         self, merits: ErrorAndViolations, penalty: float | None, is_penalised: Bool | None
-    ) -> list[Step]:
+    ) -> list[PriorityStep]:
         """List the steps of a search before its last priority; penalised rows have their own."""
         if is_penalised is None:
             is_penalised = np.zeros(self.weights.size, dtype=bool)
@@ -428,7 +417,7 @@ class PriorityLevels:
         for rows, tolerance in zip(self.rows[:-1], self.tolerance, strict=True):
             for part, price in ((rows & ~is_penalised, None), (rows & is_penalised, penalty)):
                 if part.any():
-                    steps.append(Step(merits.part(part), tolerance, price))
+                    steps.append(PriorityStep(merits.part(part), tolerance, price))
         return steps
 
     def price(self, violations: Sequence[Float]) -> Float:
@@ -452,12 +441,12 @@ class PriorityLevels:
         return np.asarray(above & met)
 
 
-def keep_least(steps: Sequence[Step], error: Float, violations: Sequence[Float]) -> Bool:
+def keep_least(steps: Sequence[PriorityStep], error: Float, violations: Sequence[Float]) -> Bool:
     """Find the candidates that are left after some steps, shape (n,).
 
     Parameters
     ----------
-    steps : sequence of Step
+    steps : sequence of PriorityStep
         The steps.
     error : ndarray of shape (n,)
         Error of each candidate.
@@ -499,7 +488,8 @@ class ViolationBound:
             return None
         labels, k = cells.labels[cells.views[0].codes], int(cells.classes.size)
         table = compiled.A.toarray().reshape(len(compiled), len(cells), k)
-        density, costs = DecisionCounts(cells).density, np.zeros((len(compiled), k, k))
+        total, costs = cells.total(cells.rows.weight), np.zeros((len(compiled), k, k))
+        density = np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
         for view in cells.views:
             of_label = np.zeros(k, dtype=np.intp)
             of_label[labels] = view.codes

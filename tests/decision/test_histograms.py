@@ -13,9 +13,7 @@ from shift_problems import EXACT, Problem, random, seeds
 
 from gbm_constrained.data.exact_sums import SingleMachine, round_weights
 from gbm_constrained.decision.histograms import (
-    BinnedCandidates,
     Candidates,
-    DecisionCounts,
     JointRows,
     ScoreHistogram,
     add_counts,
@@ -49,18 +47,21 @@ def test_bins_have_the_rows_between_their_edges(seed, n, splits):
     table = histogram_of(data, slice(None), SingleMachine())
     rng = np.random.default_rng(seed)
     for _ in range(splits):
-        wide = np.flatnonzero(table.high > table.low)
+        wide = np.flatnonzero((table.high > table.low)[table.bins])
         if wide.size:
-            table = table.split(rng.choice(wide, min(wide.size, 5), replace=False))
+            chosen = rng.choice(wide, min(wide.size, 5), replace=False)
+            table = table.split(np.isin(np.arange(table.bins.size), chosen))
     assert 0.0 in table.edges
     assert (np.diff(table.edges) > 0).all()
     scores, kinds, weight = data
     bins = np.searchsorted(table.edges, scores)
     for b in range(table.edges.size + 1):
         inside = bins == b
-        np.testing.assert_array_equal(table.count[:, b], np.bincount(kinds[inside], minlength=3))
+        np.testing.assert_array_equal(
+            table.tables[0][:, b], np.bincount(kinds[inside], minlength=3)
+        )
         own = np.bincount(kinds[inside], weight[inside], 3)
-        np.testing.assert_array_equal(table.weight[:, b], own)
+        np.testing.assert_array_equal(table.tables[1][:, b], own)
         assert table.low[b] == np.min(scores[inside], initial=np.inf)
         assert table.high[b] == np.max(scores[inside], initial=-np.inf)
 
@@ -78,8 +79,8 @@ def test_tables_are_the_same_on_any_machines(seed, n, size):
             index = rng.permutation(np.flatnonzero(deal == communicator.rank))
             magnitude = 2.0 * np.abs(data[0][index]) if size else None
             table = histogram_of(data, index, communicator, magnitude)
-            table = table.split(np.flatnonzero(table.count.any(axis=0))[:3])
-            return table.edges, table.count, table.weight, table.low, table.high, table.size
+            table = table.split(np.arange(table.bins.size) >= table.bins.size - 3)
+            return table.edges, table.tables, table.low, table.high, table.size, table.weight
 
         found += run_on_machines(work, m)
     for one in found:
@@ -95,8 +96,8 @@ def test_bins_divide_each_stratum_evenly():
     kinds = np.repeat([0, 2], [n, rare])
     table = ScoreHistogram(scores, kinds, KINDS, None, SingleMachine(), scores.size)
     assert table.edges.size <= 512
-    assert (table.count[0] / n).max() < 0.01
-    assert (table.count[2] / rare).max() < 0.04
+    assert (table.tables[0][0] / n).max() < 0.01
+    assert (table.tables[0][2] / rare).max() < 0.04
 
 
 @random(100)
@@ -116,10 +117,10 @@ def test_three_splits_separate_any_two_scores_that_count_as_different():
     kinds = np.zeros(scores.size, dtype=np.intp)
     table = ScoreHistogram(scores, kinds, np.zeros(1, int), None, SingleMachine(), 9)
     for _ in range(3):
-        wide = np.flatnonzero(table.high > table.low)
-        if wide.size:
-            table = table.split(wide)
-    assert (table.low == table.high)[table.count[0] > 0].all()
+        is_wide = (table.high > table.low)[table.bins]
+        if is_wide.any():
+            table = table.split(is_wide)
+    assert (table.low == table.high)[table.bins].all()
 
 
 @random(30)
@@ -128,7 +129,7 @@ def test_values_between_stops_stay_within_their_bounds(seed, many, weighted):
     """Rows of each stretch in all orders that come up: values and violations are not less."""
     problem = Problem(seed, weighted=weighted)
     cells, compiled = problem.compiled(problem.rules(many))
-    merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
+    merits = ErrorAndViolations(cells, compiled, compiled.b)
     order = np.argsort(-problem.margin)
     flipped = np.append(np.arange(0, problem.n, 7), problem.n)
     line = Candidates(order, 0, 1, np.zeros(flipped.size), flipped)
@@ -150,7 +151,7 @@ def test_bounds_are_reached_by_one_row():
     """A stretch of one row has its values at both ends, and no others."""
     problem = Problem(3)
     cells, compiled = problem.compiled(problem.rules())
-    merits = ErrorAndViolations(DecisionCounts(cells), compiled, compiled.b)
+    merits = ErrorAndViolations(cells, compiled, compiled.b)
     order = np.argsort(-problem.margin)
     line = Candidates(order, 0, 1, np.zeros(problem.n + 1), np.arange(problem.n + 1))
     low, high = (np.concatenate(x, axis=1) for x in zip(*merits.linear.between(line), strict=True))
@@ -165,8 +166,8 @@ def test_a_machine_that_holds_few_rows_has_a_table(n):
     cells, _ = problem.compiled(problem.rules())
     rows, margin = JointRows(cells.take(np.arange(n))), problem.margin[:n]
     joint, one = rows.joint, SingleMachine()
-    table = ScoreHistogram(margin, joint.codes, joint.labels, rows.weight, one, n)
-    assert BinnedCandidates(table, rows=rows).count.sum() == n
+    table = ScoreHistogram(margin, joint.codes, joint.labels, rows.weight, one, n, rows=rows)
+    assert table.count.sum() == n
 
 
 @pytest.mark.parametrize("n_rows", [2**26 - 1, 2**26])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbm_constrained.decision.histograms import threshold_line
+from gbm_constrained.decision.histograms import ThresholdCandidates
 from gbm_constrained.decision.search import match_selection_rate
 
 
@@ -25,7 +25,7 @@ def test_the_share_is_as_near_as_scores_allow(scores, seed, share):
 
 def by_sorting(margin, share, weight):
     """Search all thresholds."""
-    line = threshold_line(margin.astype(float))
+    line = ThresholdCandidates(margin.astype(float), None).thresholds
     reached = np.concatenate([[0.0], np.cumsum(weight[line.order])]) / weight.sum()
     return line.shift[np.abs(reached[line.flipped] - share).argmin()]
 

@@ -14,9 +14,9 @@ from scipy.special import softmax
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision import histograms, violations
+from gbm_constrained.decision import violations
 from gbm_constrained.decision.search import ShiftSearch
-from gbm_constrained.decision.violations import FEWEST_ROWS, ViolationBound
+from gbm_constrained.decision.violations import MIN_ROWS, ViolationBound
 from gbm_constrained.metrics import f1_macro, g_mean
 from gbm_constrained.metrics.base import MetricValue
 from gbm_constrained.problem.compiler import compile_constraints
@@ -42,19 +42,18 @@ def test_of_all_pairs_the_extremes_decide(rule, pairs):
     columns = {"g": np.array([f"g{k}" for k in group])}
     rules = [rule, gc.fpr(on={"g": "g1"}) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
-    decisions = histograms.DecisionCounts(cells)
-    found = violations.ErrorAndViolations(decisions, compiled, compiled.b)
-    of_pairs = [isinstance(part, violations._Pairs) for part in found.others]
+    found = violations.ErrorAndViolations(cells, compiled, compiled.b)
+    of_pairs = [part.func is violations._violate_pairs for part in found.others]
     assert sum(of_pairs) == pairs
     for share in (0.0, 0.1, 0.5, 1.0):
         decided = (rng.random(600) < share).astype(np.intp)
-        fractions = decisions.fractions(decided)
+        fractions = found.linear.fractions(decided)
         functionals = compiled.U @ fractions.ravel() + compiled.constant
         excess = compiled.rows_of(functionals) - compiled.b
         assert found.measure(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
     tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
-    others = violations.ErrorAndViolations(decisions, compiled, tighter).others
-    assert not any(isinstance(part, violations._Pairs) for part in others)
+    others = violations.ErrorAndViolations(cells, compiled, tighter).others
+    assert not any(part.func is violations._violate_pairs for part in others)
 
 
 @pytest.mark.filterwarnings("error")
@@ -207,7 +206,7 @@ def test_the_search_finds_the_best_of_all_thresholds(rule, seed):
             counted = [decided[group == g].sum() for g in "ab"]
             if "f1" in str(rule):  # Its denominator is the selected and the positive rows.
                 counted = [n + y[group == g].sum() for n, g in zip(counted, "ab", strict=True)]
-            if min(counted) < FEWEST_ROWS:
+            if min(counted) < MIN_ROWS:
                 continue
         value = compiled.values(functionals_of(compiled, CellCounts.of(cells, decided)))[0]
         if rule.sign * (value - rule.bound) <= 1e-12:
