@@ -151,11 +151,8 @@ def choose_unbeaten(
 Criterion: TypeAlias = Literal["error", "auc"]
 CRITERIA: tuple[Criterion, ...] = ("error", "auc")
 Chosen = TypeVar("Chosen")
-N_PREFIXES = 12  # Prefixes that a free choice looks at.
 # Times that a table of scores is split for shifts that are compared and not returned.
 FEW_SPLITS = 1
-# Multiples of the cross-fitted violation by which a shift leaves room, tried one after the other.
-ROOM = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # Further errors, as a share of rows, at which a shift still aims inside the bounds, and beyond
 # which held comparisons are dear.
 MAX_ERROR_INCREASE = 0.02
@@ -176,10 +173,10 @@ class Prefixes:
 
     @property
     def candidates(self) -> list[int]:
-        """Rounds of the candidates: few, and denser where models change fast."""
+        """Rounds of the candidates: at most twelve, and denser where models change fast."""
         step = self.rounds_per_iteration
         last = max(self.rounds // step, 1)
-        iterations = np.unique(np.geomspace(min(3, last), last, N_PREFIXES).round().astype(int))
+        iterations = np.unique(np.geomspace(min(3, last), last, 12).round().astype(int))
         return [*(int(k) * step for k in iterations[:-1]), self.rounds]
 
 
@@ -415,7 +412,7 @@ def leave_room(
         return chosen, decisions
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
     affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
-    for share in ROOM:
+    for share in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0):
         found = move(bounds - share * violations)
         if found is None or found[1] > affordable:
             break

@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.histograms import ThresholdCandidates, list_thresholds
 from gbm_constrained.decision.rules import Choice, Margins, Scores
@@ -73,6 +74,8 @@ class EvaluationSet:
     in full, as a certificate needs.
     """
 
+    half: Float | None = None  # Rows at which a group counts as much as all; by default known.
+
     def __init__(
         self,
         cells: Cells,
@@ -90,19 +93,25 @@ class EvaluationSet:
         self.choices: dict[int, Choice] = {}
 
     @property
-    def credible(self) -> EvaluationSet:
+    def credible(self) -> Self:
         """The same rows under constraints whose groups act as far as their rows can tell."""
         return self._apart or self
 
     @cached_property
-    def _apart(self) -> EvaluationSet | None:
+    def _apart(self) -> Self | None:
         """The credible rows, or None if they are these: a cycle would outlive its last reader."""
         if self.holds_groups:
             return None
-        compiled = self.compiled.make_credible(self.cells)
-        if compiled is self.compiled:
-            return None
-        return EvaluationSet(self.cells, compiled, self.source, self.folds)
+        compiled = self.compiled.make_credible(self.cells, self.half)
+        return None if compiled is self.compiled else self.under(compiled)
+
+    def under(self, compiled: LinearConstraints) -> Self:
+        """Return the same rows under other constraints on them."""
+        return type(self)(self.cells, compiled, self.source, self.folds)
+
+    def with_bounds(self, bounds: Float) -> Self:
+        """Return the same rows with other right-hand sides of the constraints, (m,)."""
+        return self.under(replace(self.compiled, b=bounds))
 
     def measure(self, rounds: int, margin: Array) -> None:
         """Measure the rates at the scores that the rows have after some rounds."""
@@ -117,6 +126,21 @@ class EvaluationSet:
         """Return the value of each functional after some rounds; NaN if not measured."""
         unknown = np.full(self.compiled.constant.size, np.nan)
         return self.functionals_in.get(rounds, unknown)
+
+    def find_best_constant(self, kept: Bool) -> tuple[int | None, float]:
+        """Find the class and error of the best decision for all rows; None and NaN without any.
+
+        It has to meet the rows of constraints that are `kept`, shape (m,).
+        """
+        best, fewest = None, np.nan
+        for k in range(self.cells.classes.size):
+            decided = np.full(len(self.cells.rows), k, dtype=np.intp)
+            functionals = functionals_of(self.compiled, self.counts(decided))
+            left = self.compiled.rows_of(np.nan_to_num(functionals))
+            error = self.error(decided)
+            if (left <= self.compiled.b + ROUNDING)[kept].all() and not error >= fewest:
+                best, fewest = k, error
+        return best, fewest
 
     def functionals(self, margin: Array, counts: CellCounts | None = None) -> Float:
         """Compute each functional: rates from counts of decisions, others from scores.
@@ -239,7 +263,7 @@ class Outcome:
             prediction_intervals(
                 sampled.functionals, functionals, differ.rates, n, compiled.ranges_of_rates
             ),
-            _name_sources(compiled, rows.source),
+            np.full(values.size, rows.source, dtype=object),
             sampled,
             rows.accuracy(counts),
             differ.is_beyond_chance,
@@ -249,44 +273,30 @@ class Outcome:
     def of_counts(cls, compiled: LinearConstraints, counts: CellCounts, source: str) -> Outcome:
         """Measure counted decisions, which may be those of a randomised classifier.
 
-        The rate of a mean varies no more than a binomial one, so that its intervals are
-        conservative.
+        The rate of a mean, such as one over several models, varies no more than a binomial one, so
+        that its intervals are conservative.
         """
         sampled = Sampled.of(compiled, counts)
-        sources = _name_sources(compiled, source)
+        sources = np.full(len(compiled.constraints), source, dtype=object)
         return cls(functionals_of(compiled, counts), *sampled, sources, sampled)
-
-    @classmethod
-    def of_mean(cls, rows: EvaluationSet, rounds: int, counts: CellCounts) -> Outcome:
-        """Measure the mean over several models, whose mean functionals are stored under `rounds`.
-
-        `counts` are the mean of the models' decisions. The rate of a mean varies no more than a
-        binomial one, so that the intervals of rates are conservative. Mean losses and pair rates
-        have none.
-        """
-        found = cls.of_counts(rows.compiled, counts, rows.source)
-        return replace(found, functionals=rows.functionals_in[rounds])
 
     def complete_by(self, other: Outcome, compiled: LinearConstraints) -> Outcome:
         """Take constraints that these rows measure incompletely from other rows."""
-        completed = self._replace_incomplete(other.functionals, compiled, other)
-        is_incomplete = find_incomplete(compiled, self.functionals, other.functionals)
-        return replace(completed, sources=np.where(is_incomplete, other.sources, self.sources))
+        return self.leave_out_incomplete(other.functionals, compiled, other)
 
-    def leave_out_incomplete(self, training: Float, compiled: LinearConstraints) -> Outcome:
-        """Leave out constraints that these rows measure less completely than training rows do."""
-        return self._replace_incomplete(training, compiled, None)
-
-    def _replace_incomplete(
-        self, there: Float, compiled: LinearConstraints, other: Outcome | None
+    def leave_out_incomplete(
+        self, there: Float, compiled: LinearConstraints, other: Outcome | None = None
     ) -> Outcome:
-        """Take what other rows measure more completely from them, or leave it out."""
+        """Leave out constraints that these rows measure less completely than others, or take them.
+
+        `there` are the functionals of the others, which are training rows or those of `other`.
+        """
         is_incomplete = find_incomplete(compiled, self.functionals, there)
         of_these = np.zeros(self.functionals.size, dtype=bool)
         for span in itertools.compress(compiled.spans, is_incomplete):
             of_these[span] = True
 
-        def take(name: str, where: Bool) -> Float:
+        def take(name: str, where: Bool) -> Any:
             own = getattr(self, name)
             others = np.nan if other is None else getattr(other, name)
             return np.where(where[:, None] if own.ndim > 1 else where, others, own)
@@ -296,6 +306,7 @@ class Outcome:
             functionals=take("functionals", of_these),
             intervals=take("intervals", is_incomplete),
             of_functionals=take("of_functionals", of_these),
+            sources=self.sources if other is None else take("sources", is_incomplete),
         )
 
 
@@ -324,7 +335,3 @@ def find_incomplete(compiled: LinearConstraints, here: Float, there: Float) -> B
     )
     has_none, has_none_there = (np.isnan(compiled.values(f)) for f in (here, there))
     return np.asarray((has_none | (lacking & ~lacking_there)) & ~has_none_there)
-
-
-def _name_sources(compiled: LinearConstraints, source: str) -> NDArray[np.object_]:
-    return np.full(len(compiled.constraints), source, dtype=object)

@@ -53,8 +53,6 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 N_CANDIDATES = 120  # Thresholds, at quantiles of each class, or biases of several classes drawn.
-MIN_GROUP_ROWS = 30  # Rows of a group that has decisions of its own; smaller ones share theirs.
-MAX_GROUPS = 64  # Groups that have decisions of their own: the largest ones.
 
 
 class GroupThresholds:
@@ -91,12 +89,11 @@ class GroupThresholds:
             self.rates.append(sparse.csr_array(compiled.U[self.used] @ fractions.T))
             self.errors.append((weight * wrong).sum(axis=(1, 2)))
 
-    def find_error(self, bounds: Float | None = None) -> float:
-        """Find the smallest weighted error that satisfies the constraints; NaN if none does."""
-        return self.find_error_and_prices(bounds)[0]
-
     def find_error_and_prices(self, bounds: Float | None = None) -> tuple[float, Float]:
-        """Find the same, and the errors that a unit of each row of constraints costs, (m,)."""
+        """Find the smallest weighted error that satisfies the constraints; NaN if none does.
+
+        The errors that a unit of each row of constraints costs, (m,), are returned as well.
+        """
         compiled = self.compiled
         right = compiled.b if bounds is None else bounds + self.moved
         kept = np.flatnonzero(self.of_decisions & np.isfinite(right))
@@ -134,7 +131,11 @@ def _count_by_group(cells: Cells, margin: Array, shift: Float) -> tuple[Cells, I
 
     Returned are the cells of the rows that were counted, which stand for those of all machines.
     """
-    biases = _draw_biases(shift) if margin.ndim > 1 else np.zeros(0)
+    biases = np.zeros(0)
+    if margin.ndim > 1:  # None, the shift, one class only, and random ones near the shift.
+        rng, k = np.random.default_rng(0), shift.size
+        drawn = rng.normal(size=(N_CANDIDATES, k)) * rng.exponential(1.0, (N_CANDIDATES, 1))
+        biases = np.concatenate([[np.zeros(k), shift], 1e6 * np.eye(k), shift + drawn])
     if margin.ndim > 1 and not cells.communicator.holds_all_rows:
         rows = JointRows(cells)
         joint, n, k = rows.joint, len(rows.joint), rows.joint.n_classes
@@ -180,21 +181,16 @@ def encode_groups(cells: Cells, n_rows: Array | None = None) -> Codes:
         group = group * (of_cell.max() + 1) + of_cell[view.small_codes]
         _, group = np.unique(group, return_inverse=True)
         count = np.bincount(group, n_rows)
-    return np.where(are_large(count, MAX_GROUPS), np.arange(count.size), -1)[group]
+    return np.where(are_large(count, 64), np.arange(count.size), -1)[group]
 
 
 def are_large(count: Array, most: int) -> Bool:
-    """Find about `most` groups to have decisions of their own, by the number of rows of each."""
-    least = max(MIN_GROUP_ROWS, int(np.sort(count)[::-1][:most][-1]))
+    """Find about `most` groups to have decisions of their own, by the number of rows of each.
+
+    These have 30 rows at least; smaller ones share their decisions.
+    """
+    least = max(30, int(np.sort(count)[::-1][:most][-1]))
     return np.asarray(count >= least)
-
-
-def _draw_biases(shift: Float) -> Float:
-    """Draw biases of several classes: none, a shift, one class only, and random ones near it."""
-    rng, n_classes = np.random.default_rng(0), shift.size
-    drawn = rng.normal(size=(N_CANDIDATES, n_classes)) * rng.exponential(1.0, (N_CANDIDATES, 1))
-    nothing = np.zeros(n_classes)
-    return np.concatenate([[nothing, shift], 1e6 * np.eye(n_classes), shift + drawn])
 
 
 def number_of(value: Any, categories: Any) -> float:

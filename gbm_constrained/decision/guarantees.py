@@ -35,12 +35,12 @@ outside of them are errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 from math import ceil, log
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.stats import norm
@@ -68,7 +68,7 @@ from gbm_constrained.problem.linear_constraints import (
     find_first_constraints,
 )
 from gbm_constrained.statistics.binomial import learn_then_test
-from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows, functionals_of
+from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
 from gbm_constrained.statistics.order_statistics import (
     expected_bounds,
     expected_threshold,
@@ -83,6 +83,7 @@ from gbm_constrained.statistics.p_values import (
 from gbm_constrained.statistics.pairs import pair_p_values, rows_to_certify
 
 Guarantee: TypeAlias = Literal[None, "expected", "high_probability"]
+Candidate = TypeVar("Candidate")
 # Standard errors by which bounds are tightened in turn, from the safest decisions on: biases of
 # several classes have no order of their own.
 TIGHTENINGS = (4.0, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0)
@@ -244,17 +245,6 @@ def _minority(rows: EvaluationSet, decisions: Codes) -> float:
     return float(1.0 - of_classes.max() / of_classes.sum())
 
 
-def _find_constant_error(rows: EvaluationSet) -> float:
-    """Find the fewest errors of one decision for all rows that meets the constraints."""
-    first, errors = find_first(rows.compiled) & ~rows.compiled.has_scores, [np.inf]
-    for k in range(rows.cells.classes.size):
-        decided = np.full(len(rows.cells.rows), k, dtype=np.intp)
-        values = np.nan_to_num(functionals_of(rows.compiled, rows.counts(decided)))
-        if (rows.compiled.rows_of(values) <= rows.compiled.b + ROUNDING)[first].all():
-            errors.append(rows.error(decided))
-    return min(errors)
-
-
 def _violation_of_first(compiled: LinearConstraints, found: Shift, bounds: Float) -> float:
     """Find the largest violation of the constraints that have the guarantee."""
     left = compiled.rows_of(np.nan_to_num(found.functionals)) - bounds
@@ -282,11 +272,11 @@ def certify(
     """
     rows, margin = certification.rows, certification.margins(start.rounds)
     if _is_without_threshold(rows):
-        return replace(start, p_value=_test_shift(rows, margin)(start.shift), level=delta)
+        return replace(start, p_value=_make_test(rows, margin)(start), level=delta)
     limit = _find_limit(rows, margin, partial(umbrella_threshold, delta=delta))
     if limit is not None:
         best = _choose_within(limit, selection, start)
-        p_value = _test_shift(rows, margin)(best.shift)
+        p_value = _make_test(rows, margin)(best)
         decided, free = (
             selection.rows.decisions(shift_scores(selection.margins(start.rounds), shift))
             for shift in (best.shift, np.zeros(1))
@@ -302,23 +292,12 @@ def certify(
     sequences = [
         _order_decisions(selection, rows, prefix, delta, keeps_own=keeps_own) for prefix in tested
     ]
-    p_values = np.ones((len(sequences), max(1, *map(len, sequences))))
-    for i, (prefix, sequence) in enumerate(zip(tested, sequences, strict=True)):
-        test = _test_shift(rows, certification.margins(prefix))
-        for j, choice in enumerate(sequence):
-            p_values[i, j] = test(choice.shift)
-            if p_values[i, j] > delta:  # No decision behind this one can pass.
-                break
-    passed = learn_then_test(p_values, delta)
+    tests = [_make_test(rows, certification.margins(prefix)) for prefix in tested]
+    passed, smallest = _test_in_order(sequences, tests, delta)
     level = delta / len(sequences)
-    if not passed.any():  # A decision behind a failure fails, however small its own p-value.
-        return replace(start, p_value=float(p_values[:, 0].min()), level=level)
-    choices = [
-        replace(choice, p_value=float(p_values[i, j]), level=level)
-        for i, sequence in enumerate(sequences)
-        for j, choice in enumerate(sequence)
-        if passed[i, j]
-    ]
+    if not passed:
+        return replace(start, p_value=smallest, level=level)
+    choices = [replace(choice, p_value=p_value, level=level) for choice, p_value in passed]
     own = [c for c in choices if c.rounds == start.rounds and not c.shift.any()]
     if keeps_own and own:
         return own[0]
@@ -326,6 +305,33 @@ def certify(
     shifted = [shift_scores(selection.margins(c.rounds), c.shift) for c in choices]
     violations = np.array([rows.violations(scores) for scores in shifted])
     return choices[int(_add_prices(rows, errors, violations).argmin())]
+
+
+def _test_in_order(
+    sequences: Sequence[Sequence[Candidate]],
+    tests: Sequence[Callable[[Candidate], float]],
+    delta: float,
+) -> tuple[list[tuple[Candidate, float]], float]:
+    """Test the candidates of each sequence in order, until one fails.
+
+    Sequences share `delta`, and each has a test of its own, which finds a p-value. Returned are
+    the candidates that passed with their p-values, and the smallest p-value of the first ones: a
+    candidate behind a failure fails, however small its own p-value.
+    """
+    p_values = np.ones((len(sequences), max(1, *map(len, sequences))))
+    for i, (sequence, test) in enumerate(zip(sequences, tests, strict=True)):
+        for j, candidate in enumerate(sequence):
+            p_values[i, j] = test(candidate)
+            if p_values[i, j] > delta:
+                break
+    passed = learn_then_test(p_values, delta)
+    found = [
+        (candidate, float(p_values[i, j]))
+        for i, sequence in enumerate(sequences)
+        for j, candidate in enumerate(sequence)
+        if passed[i, j]
+    ]
+    return found, float(p_values[:, 0].min())
 
 
 def _add_prices(rows: EvaluationSet, error: float | Float, violations: Float) -> Float:
@@ -360,7 +366,7 @@ def violation_p_values(
     return np.where(is_pair, of_pairs, constraint_p_values(compiled, counts))
 
 
-def _test_shift(rows: EvaluationSet, margin: Array) -> Callable[[Float], float]:
+def _make_test(rows: EvaluationSet, margin: Array) -> Callable[[Choice], float]:
     """Make the test of shifted scores: the largest p-value of the guaranteed constraints."""
     tested = find_first_constraints(rows.compiled)
     tested &= [not constraint.is_pair for constraint in rows.compiled.constraints]
@@ -374,8 +380,8 @@ def _test_shift(rows: EvaluationSet, margin: Array) -> Callable[[Float], float]:
     # A shift of two classes leaves the order of rows as it is.
     of_pairs = test_pairs(margin) if margin.ndim == 1 else None
 
-    def test(shift: Float) -> float:
-        scores = shift_scores(margin, shift)
+    def test(choice: Choice) -> float:
+        scores = shift_scores(margin, choice.shift)
         p = constraint_p_values(rows.compiled, rows.counts(rows.decisions(scores)))
         pairs = test_pairs(scores) if of_pairs is None else of_pairs
         return max(pairs, float(p[tested].max(initial=0.0)))
@@ -418,7 +424,7 @@ def _order_decisions(
     minority = np.minimum(share, 1.0 - share)
     useless = (1.0 - minority) ** certification.cells.n_rows > delta
     if not useless[curve.error.argmin()]:
-        useless |= curve.error >= _find_constant_error(rows)
+        useless |= curve.error >= rows.find_best_constant(first & ~rows.compiled.has_scores)[1]
         order = order[~useless[order]]
     violation = np.maximum(curve.violations[:, first].max(axis=1, initial=0.0), 0.0)
     return [
@@ -460,9 +466,9 @@ def _order_biases(
     useless = (1.0 - minority) ** certification.cells.n_rows > delta
     if useless[0]:
         return choices
-    least = _find_constant_error(rows)
+    _, least = rows.find_best_constant(first & ~compiled.has_scores)
     return [
-        c for c, drop in zip(choices, useless[1:], strict=True) if not drop and c.error < least
+        c for c, drop in zip(choices, useless[1:], strict=True) if not (drop or c.error >= least)
     ]
 
 
@@ -815,19 +821,14 @@ def certify_affine(
     def test(choice: AffineChoice) -> Float:
         return tests.p_values(rows.row_values(choice.affine(score)))
 
-    passed: list[tuple[AffineChoice, Float]] = []
-    p_values = np.ones(len(rows.compiled.constraints))
-    for choice in _order_maps(selection, tests.deviations(), has_scale=has_scale):
-        p_values = test(choice)
-        if p_values.max() > delta:  # No map behind this one can pass.
-            break
-        passed.append((choice, p_values))
+    order = _order_maps(selection, tests.deviations(), has_scale=has_scale)
+    passed, _ = _test_in_order([order], [lambda choice: float(test(choice).max())], delta)
     if passed:
-        choice, p_values = min(passed, key=lambda one: one[0].loss)
-    else:
-        choice = choose_affine(*selection, has_scale=has_scale)
-        p_values = np.maximum(test(choice), p_values)
-    return CertifiedAffine(choice.affine, p_values, delta)
+        choice, _ = min(passed, key=lambda one: one[0].loss)
+        return CertifiedAffine(choice.affine, test(choice), delta)
+    choice = choose_affine(*selection, has_scale=has_scale)
+    failed = test(order[0]) if order else 1.0
+    return CertifiedAffine(choice.affine, np.maximum(test(choice), failed), delta)
 
 
 def _order_maps(

@@ -37,9 +37,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -74,8 +73,6 @@ from gbm_constrained.problem.regression import (
 )
 from gbm_constrained.statistics.intervals import MeanIntervals
 
-REFINED, N_REFINEMENTS = 5, 3  # Points of later grids along each axis, and their number.
-
 # Chooses one of several candidates by their losses and their violations, (n, m).
 Pick: TypeAlias = Callable[[Float, Float], int]
 
@@ -98,6 +95,7 @@ class PredictedRows(EvaluationSet):
 
     lagrangian: RegressionLagrangian
     choices: dict[int, AffineChoice]  # type: ignore[assignment]
+    holds_groups = False
 
     def __init__(
         self,
@@ -136,20 +134,6 @@ class PredictedRows(EvaluationSet):
         functions = self.lagrangian.rows.functions
         return np.column_stack([row_values(one, self.targets, f) for one in functions])
 
-    @property
-    def credible(self) -> PredictedRows:
-        """The same rows under constraints whose groups act as far as their rows can tell."""
-        return self._apart or self
-
-    @cached_property
-    def _apart(self) -> PredictedRows | None:
-        compiled = self.compiled.make_credible(self.cells, self.half)
-        return None if compiled is self.compiled else self._under(compiled)
-
-    def with_bounds(self, bounds: Float) -> PredictedRows:
-        """Return the same rows with other right-hand sides of the constraints, (m,)."""
-        return self._under(replace(self.compiled, b=bounds))
-
     def compare_losses(self, score: Array, other: Array) -> tuple[float, float]:
         """Compute how much more scores lose than others in the mean, and its standard error."""
         problem, values = self.lagrangian.rows, self.objective.values
@@ -159,10 +143,10 @@ class PredictedRows(EvaluationSet):
         mean = float(weight @ more)
         return mean, float(np.sqrt(weight**2 @ (more - mean) ** 2))
 
-    def _under(self, compiled: LinearConstraints) -> PredictedRows:
-        return PredictedRows(
-            self.cells, compiled, self.source, self.targets, self.objective, self.half
-        )
+    def under(self, compiled: LinearConstraints) -> Self:
+        """Return the same rows under other constraints on them."""
+        targets, objective = self.targets, self.objective
+        return type(self)(self.cells, compiled, self.source, targets, objective, self.half)
 
     def measure_scores(self, score: Array) -> tuple[float, Float]:
         """Measure the mean loss of scores, and the violation of each row of constraints, (m,)."""
@@ -368,7 +352,7 @@ def choose_affine(
     point, scales = (1.0, 0.0), all_scales.tolist() if has_scale else [1.0]
     spacing = (all_scales[1] - all_scales[0], shifts[1] - shifts[0])
     grid: Iterator[tuple[float, float]] = product(scales, shifts.tolist())
-    for _ in range(1 + N_REFINEMENTS):
+    for _ in range(4):
         points, found = [point], [best]
         for scale, shift in grid:
             affine = Affine(scale, centre * (1.0 - scale) + shift * unit)
@@ -377,7 +361,7 @@ def choose_affine(
                 found.append(AffineChoice(affine, *rows.measure_scores(affine(score))))
         chosen = pick(np.array([f.loss for f in found]), np.array([f.violations for f in found]))
         best, point = found[chosen], points[chosen]
-        around = np.linspace(-1.0, 1.0, REFINED)
+        around = np.linspace(-1.0, 1.0, 5)
         if has_scale:
             scales = np.maximum(point[0] + around * spacing[0], 0.0).tolist()
         grid = product(scales, (point[1] + around * spacing[1]).tolist())
@@ -406,12 +390,12 @@ def choose_share(rows: PredictedRows, plain: Array, other: Array) -> float:
     criterion = replace(criterion, errors=np.maximum(violations, 0.0))
     best, shares = 1.0, np.linspace(0.0, 1.0, 17)
     spacing = shares[1]
-    for _ in range(1 + N_REFINEMENTS):
+    for _ in range(4):
         tried = [best, *shares.tolist()]
         moved = ((1.0 - t) * plain + t * other for t in tried)
         found = [AffineChoice(Affine(), *rows.measure_scores(score)) for score in moved]
         best = tried[criterion.best_of(found)]
-        shares = np.clip(best + np.linspace(-spacing, spacing, REFINED), 0.0, 1.0)
+        shares = np.clip(best + np.linspace(-spacing, spacing, 5), 0.0, 1.0)
         spacing /= 2.5
     return best
 
@@ -572,58 +556,50 @@ def find_prices(rows: PredictedRows, score: Array, criterion: Criterion) -> Floa
     return np.asarray((found / unit / left)[:-1] * weights * criterion.range)
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Rows that are shifted together.
+def _tabulate_shifts(
+    problem: RegressionRows, all_scores: Float, index: Codes, kept: Codes
+) -> Callable[[Float], GroupCandidates]:
+    """Make what lists shifts of some rows, with what these add to the loss and the constraints.
 
     Parameters
     ----------
-    rows : RegressionRows
+    problem : RegressionRows
         All held-out rows.
-    score : ndarray of shape (n_samples,)
+    all_scores : ndarray of shape (n_samples,)
         Scores of all rows.
     index : ndarray of int of shape (n_part,)
-        Positions of the rows.
+        Positions of the rows that are shifted together.
     kept : ndarray of int of shape (m,)
         Rows of constraints that have a value.
     """
+    shape = index.size, len(problem.cells)
+    share = sparse.csr_array(shape)
+    for view in problem.cells.take(index).views:
+        weight = view.weigh(problem.row_weight[index]) / problem.divisor[view.codes]
+        share = share + sparse.csr_array((weight, (np.arange(index.size), view.codes)), shape)
+    A, n_functions = problem.constraints.A[kept], len(problem.functions)
+    # Coefficients of the rows' values in the constraints, (m, n_part), by row function.
+    shares: list[Any] = [A[:, k::n_functions] @ share.T for k in range(n_functions)]
+    y, weight = (
+        problem.targets[index, None],
+        problem.objective_weight[index] / problem.total_weight,
+    )
 
-    rows: RegressionRows
-    score: Float
-    index: Codes
-    kept: Codes
-
-    @cached_property
-    def shares(self) -> list[Any]:
-        """Coefficients of the rows' values in the constraints, (m, n_part), by row function."""
-        problem, index = self.rows, self.index
-        shape = index.size, len(problem.cells)
-        share = sparse.csr_array(shape)
-        for view in problem.cells.take(index).views:
-            at = np.arange(index.size), view.codes
-            weight = view.weigh(problem.row_weight[index]) / problem.divisor[view.codes]
-            share = share + sparse.csr_array((weight, at), shape)
-        A = problem.constraints.A[self.kept]
-        n_functions = len(problem.functions)
-        return [A[:, k::n_functions] @ share.T for k in range(n_functions)]
-
-    def at(self, shifts: Float) -> GroupCandidates:
-        """Compute what the rows add to the mean loss and to the constraints at some shifts."""
-        problem, index = self.rows, self.index
-        y = problem.targets[index, None]
-        weight = problem.objective_weight[index] / problem.total_weight
+    def tabulate(shifts: Float) -> GroupCandidates:
         # Values of rows at several shifts are tables of at most about a million numbers.
         n_blocks = -(-shifts.size * index.size // (1 << 20))
         losses, rates = [], []
         for block in np.array_split(shifts, max(min(n_blocks, shifts.size), 1)):
-            score = self.score[index, None] + block
+            score = all_scores[index, None] + block
             f = problem.objective.predict(score)
-            of_block = np.zeros((self.kept.size, block.size))
-            for share, function in zip(self.shares, problem.functions, strict=True):
-                of_block += share @ row_values(function, y, f)
+            of_block = np.zeros((kept.size, block.size))
+            for of_rows, function in zip(shares, problem.functions, strict=True):
+                of_block += of_rows @ row_values(function, y, f)
             losses.append(weight @ problem.objective.values(y, score))
             rates.append(of_block)
         return GroupCandidates(shifts, np.concatenate(losses), np.concatenate(rates, axis=1))
+
+    return tabulate
 
 
 def _search_grids(rows: PredictedRows, score: Float, groups: GroupOffsets, errors: Float) -> Float:
@@ -636,14 +612,15 @@ def _search_grids(rows: PredictedRows, score: Float, groups: GroupOffsets, error
     own = groups.searchable(rows.cells.rows)
     present = np.unique(own[own >= 0]).tolist()
     indices = (np.flatnonzero(own == g) for g in (-1, *present))
-    others, *parts = (_Part(rows.lagrangian.rows, score, index, kept) for index in indices)
-    none = others.at(np.zeros(1))
+    problem = rows.lagrangian.rows
+    others, *parts = (_tabulate_shifts(problem, score, index, kept) for index in indices)
+    none = others(np.zeros(1))
     fixed, middle = np.append(none.error, none.rates), N_SHIFTS // 2
     best, width = np.zeros(len(groups.levels)), float(np.ptp(score)) or 1.0
     for _ in range(7):
         steps = np.linspace(-width, width, N_SHIFTS)
         width /= 6.0
-        tables = [part.at(best[g] + steps) for g, part in zip(present, parts, strict=True)]
+        tables = [part(best[g] + steps) for g, part in zip(present, parts, strict=True)]
         search = PerGroupSearch(tables, present, best, fixed, kept, starts=(middle,))
         if (found := search.find(compiled.b)) is not None:
             best = found.values

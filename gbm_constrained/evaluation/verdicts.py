@@ -455,9 +455,10 @@ def measure_cost(
     """
     cells, compiled = rows.cells, rows.compiled
     group_thresholds = GroupThresholds(cells, compiled, margin, shift)
-    needed = group_thresholds.find_error(bounds)
+    needed, _ = group_thresholds.find_error_and_prices(bounds)
     if np.isnan(unconstrained_error):
-        unconstrained_error = group_thresholds.find_error(np.full_like(bounds, np.inf))
+        free = np.full_like(bounds, np.inf)
+        unconstrained_error, _ = group_thresholds.find_error_and_prices(free)
     n_rows = cells.n_rows
     noise = standard_error_of(needed, n_rows)
     where = f"{n_rows:,} unseen rows ({rows.source})"

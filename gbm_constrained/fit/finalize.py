@@ -482,7 +482,9 @@ def describe_mixture(
 
     def outcome_of(held: EvaluationSet) -> Outcome:
         counts = average_counts(lambda t: held.counts(held.decisions(scores.held_out(held, t))))
-        return model.layout.lay_out(Outcome.of_mean(held, rounds, counts))
+        outcome = Outcome.of_counts(held.compiled, counts, held.source)
+        outcome = replace(outcome, functionals=held.functionals_in[rounds])
+        return model.layout.lay_out(outcome)
 
     if outcomes := list(map(outcome_of, fit.reporting_rows)):
         model.outcome = outcomes[0].complete_by(outcomes[-1], model.layout.compiled)

@@ -82,7 +82,9 @@ def test_three_groups_lie_between_the_mixture_and_a_common_decision(seed, rate):
     problem, cells, compiled, groups = problem_of(seed, 240, 3, rate, 0.1)
     assume(np.bincount(groups).min() >= 30)
     found = search(problem, cells, compiled, groups)
-    least = GroupThresholds(cells, compiled, problem.margin, np.zeros(1)).find_error()
+    least = GroupThresholds(cells, compiled, problem.margin, np.zeros(1)).find_error_and_prices()[
+        0
+    ]
     constant = min(measure(cells, compiled, np.full(240, k))[0] for k in (0, 1))
     assert found.violation == 0.0
     assert least - 1e-9 <= found.error <= constant + 1e-12
@@ -93,7 +95,9 @@ def test_thresholds_of_three_groups_cost_little_more_than_a_mixture():
     excess = []
     for seed, rate in product(range(20), ["fpr", "tpr", "selection"]):
         problem, cells, compiled, groups = problem_of(seed, 240, 3, rate, 0.1)
-        least = GroupThresholds(cells, compiled, problem.margin, np.zeros(1)).find_error()
+        least = GroupThresholds(
+            cells, compiled, problem.margin, np.zeros(1)
+        ).find_error_and_prices()[0]
         excess.append(search(problem, cells, compiled, groups).error - least)
     assert min(excess) >= -1e-9
     assert np.mean(excess) <= 0.01

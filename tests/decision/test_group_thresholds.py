@@ -14,7 +14,7 @@ from references import best_shift
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import columns_of
-from gbm_constrained.decision.groups import MAX_GROUPS, MIN_GROUP_ROWS, GroupThresholds
+from gbm_constrained.decision.groups import GroupThresholds
 from gbm_constrained.problem.compiler import compile_constraints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than min_group_size")
@@ -32,7 +32,7 @@ def needed(rules, margin, y, group, weight=None, **others):
 def least(cells, compiled, margin, bounds=None, shift=None):
     """Candidates of two classes do not depend on the shift."""
     shift = np.zeros(1 if margin.ndim == 1 else margin.shape[1]) if shift is None else shift
-    return GroupThresholds(cells, compiled, margin, shift).find_error(bounds)
+    return GroupThresholds(cells, compiled, margin, shift).find_error_and_prices(bounds)[0]
 
 
 def least_error(candidates, low, high):
@@ -99,7 +99,7 @@ def test_by_trying_all_mixtures(name, scores, labels, bound):
     candidates = candidates_of(margin, y, group, lambda d, mine, g: part(d, mine, g, y))
     expected = least_error(candidates, low, bound)
     assert np.isfinite(expected)  # always or never would do
-    many = [np.repeat(values, MIN_GROUP_ROWS) for values in (margin, y, group)]
+    many = [np.repeat(values, 30) for values in (margin, y, group)]
     apart = (
         gc.gap(gc.selection_rate(), by="g") <= 1.0
     )  # This is always met, and distinguishes the groups.
@@ -248,15 +248,15 @@ def test_many_small_groups_are_one():
     found = needed(rule, margin, y, np.arange(1200) // 4)
     common = needed([gc.fnr() <= 1.0], margin, y, np.zeros(1200, int))
     assert found == pytest.approx(common, abs=CLOSE)
-    own = needed(rule, margin, y, np.arange(1200) // (2 * MIN_GROUP_ROWS))
+    own = needed(rule, margin, y, np.arange(1200) // (60))
     assert own < found - 0.03
 
 
 def test_the_number_of_groups_is_bounded():
-    n = 2 * MAX_GROUPS
-    group = np.repeat(np.arange(n), np.arange(n) + MIN_GROUP_ROWS)
+    n = 128
+    group = np.repeat(np.arange(n), np.arange(n) + 30)
     rng = np.random.default_rng(0)
     margin, y = rng.normal(size=group.size), rng.integers(0, 2, group.size)
     rows = Rows(y, np.arange(2), columns={"g": group})
     found = compile_constraints([gc.each(gc.selection_rate(), by="g") <= 1.0], rows)
-    assert len(GroupThresholds(*found, margin, np.zeros(1)).errors) == MAX_GROUPS + 1
+    assert len(GroupThresholds(*found, margin, np.zeros(1)).errors) == 64 + 1

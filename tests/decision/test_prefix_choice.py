@@ -11,7 +11,7 @@ from small_fits import make
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.choose import N_PREFIXES, VIOLATION_PRICE, Prefixes, choose_prefix
+from gbm_constrained.decision.choose import VIOLATION_PRICE, Prefixes, choose_prefix
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import compares_groups
@@ -257,7 +257,7 @@ def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
     fit, choice = conclusion.fit, conclusion.choice
     looked_at = Prefixes(60, 2, True).candidates
     assert looked_at[-1] == 60
-    assert len(looked_at) <= N_PREFIXES
+    assert len(looked_at) <= 12
     found = {}
     for rounds in looked_at:
         scores = fit.measured.boosters.held_margin(rounds)

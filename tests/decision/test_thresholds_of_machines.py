@@ -167,11 +167,15 @@ def test_group_thresholds_need_about_as_many_errors(k):
         problem = Dealt(seed, 3000, k)
         rules = [gc.gap(gc.selection_rate(1), by="group") <= 0.02]
         shift = np.zeros(1 if k == 2 else k)
-        expected = GroupThresholds(*problem.compiled(rules), problem.margin, shift).find_error()
+        expected = GroupThresholds(
+            *problem.compiled(rules), problem.margin, shift
+        ).find_error_and_prices()[0]
 
         def work(communicator, index, problem=problem, rules=rules, shift=shift):
             cells, compiled = problem.compiled(rules, index, communicator)
-            return GroupThresholds(cells, compiled, problem.margin[index], shift).find_error()
+            return GroupThresholds(
+                cells, compiled, problem.margin[index], shift
+            ).find_error_and_prices()[0]
 
         found = [one for of_ranks in problem.on_machines(work) for one in of_ranks]
         assert set(found) == {found[0]}
