@@ -42,7 +42,7 @@ from gbm_constrained.decision.choose import (
 )
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.histograms import JointRows, list_thresholds
-from gbm_constrained.decision.rules import Choice, shift_scores
+from gbm_constrained.decision.rules import Choice, MarginShift
 from gbm_constrained.decision.search import (
     GroupShifts,
     PerGroupSearch,
@@ -68,9 +68,7 @@ class GroupThresholds:
     ) -> None:
         self.compiled = compiled
         if compiled.curves.items:
-            shifted = shift_scores(margin, shift)
-            decided = shifted.argmax(axis=1) if shifted.ndim > 1 else shifted > 0
-            decisions = CellCounts.of(cells, decided)
+            decisions = CellCounts.of(cells, MarginShift(shift).decide(lambda rounds: margin))
             self.compiled = compiled.tangent(functionals_of(compiled, decisions))
         self.moved = self.compiled.b - compiled.b  # By tangents.
         self.of_decisions = compiled.is_known & ~compiled.has_scores

@@ -580,10 +580,8 @@ def _tabulate_shifts(
     A, n_functions = problem.constraints.A[kept], len(problem.functions)
     # Coefficients of the rows' values in the constraints, (m, n_part), by row function.
     shares: list[Any] = [A[:, k::n_functions] @ share.T for k in range(n_functions)]
-    y, weight = (
-        problem.targets[index, None],
-        problem.objective_weight[index] / problem.total_weight,
-    )
+    y = problem.targets[index, None]
+    share_of_loss = problem.objective_weight[index] / problem.total_weight
 
     def tabulate(shifts: Float) -> GroupCandidates:
         # Values of rows at several shifts are tables of at most about a million numbers.
@@ -595,7 +593,7 @@ def _tabulate_shifts(
             of_block = np.zeros((kept.size, block.size))
             for of_rows, function in zip(shares, problem.functions, strict=True):
                 of_block += of_rows @ row_values(function, y, f)
-            losses.append(weight @ problem.objective.values(y, score))
+            losses.append(share_of_loss @ problem.objective.values(y, score))
             rates.append(of_block)
         return GroupCandidates(shifts, np.concatenate(losses), np.concatenate(rates, axis=1))
 

@@ -344,7 +344,7 @@ class ThresholdCriterion:
         self.last = levels.split(merits)[-1]
         self.strict: ErrorAndViolations | None = None
         if is_penalised is not None and is_penalised.any():
-            self.strict = self.last.with_bounds(np.where(is_penalised, np.inf, self.last.bounds))
+            self.strict = self.last.part(~is_penalised)
         self.steps = levels.list_steps(merits, penalty, is_penalised)
 
     def choose(self, line: Candidates) -> float:
@@ -653,6 +653,7 @@ class GroupShifts:
     violation: float
 
 
+@dataclass(frozen=True, eq=False)
 class PerGroupSearch:
     """Search for shifts of groups, under one right-hand side of constraints after another.
 
@@ -672,17 +673,12 @@ class PerGroupSearch:
         Positions that all groups start a search at, beside the optimum of mixtures.
     """
 
-    def __init__(
-        self,
-        tables: list[GroupCandidates],
-        present: Sequence[int],
-        common: Float,
-        fixed: Float,
-        kept: Codes,
-        starts: Sequence[int],
-    ) -> None:
-        self.tables, self.present, self.common = tables, present, common
-        self.fixed, self.kept, self.starts = fixed, kept, starts
+    tables: list[GroupCandidates]
+    present: Sequence[int]
+    common: Float
+    fixed: Float
+    kept: Codes
+    starts: Sequence[int]
 
     def find(self, bounds: Float) -> GroupShifts | None:
         """Find the shifts of smallest error that satisfy the constraints; None if none are found.

@@ -39,20 +39,20 @@ from gbm_constrained.decision.groups import N_CANDIDATES
 from gbm_constrained.decision.guarantees import violation_p_values
 from gbm_constrained.decision.rules import Choice, shift_scores
 from gbm_constrained.decision.search import ShiftSearch, spread_thresholds
-from gbm_constrained.decision.violations import ViolationBound, standard_errors
+from gbm_constrained.decision.violations import MIN_ROWS, ViolationBound, standard_errors
 from gbm_constrained.evaluation.verdicts import (
     KINDS,
-    MIN_ROWS,
     TRAINING_ROWS,
     ConstraintResult,
     Cost,
     Kind,
     TooFewRows,
     Verdict,
+    assess_constraint,
+    describe_rows,
     find_too_few_rows,
     measure_cost,
     reaches_beyond,
-    rows_of_constraint,
     rows_of_quotient,
     rows_of_smallest_group,
 )
@@ -91,6 +91,11 @@ _BY_FOLDS = (
 _DIFFER = (
     "what each does on its fold differs by more than chance, and the model returned is one more "
     "of them:"
+)
+_COSTLY = (
+    "The constraints cost more than they should, on {rows}: the model returned has an {objective} "
+    "of {error:.4f}, {unconstrained_error:.4f} without constraints, and {decisions} on the same "
+    "scores would meet the constraints with {needed_error:.4f}."
 )
 MESSAGES = {
     "met": Message("All constraints are met, on {rows}."),
@@ -192,12 +197,13 @@ MESSAGES = {
         remedy="Relax {bound}, or drop {dropped}",
     ),
     "costly": Message(
-        "The constraints cost more than they should, on {rows}: the model returned has an "
-        "{objective} of {error:.4f}, {unconstrained:.4f} without constraints, and {decisions} on "
-        "the same scores would meet the constraints with {needed:.4f}.",
+        _COSTLY,
         "The constraint that costs most is {costliest}: without it a threshold has an error of "
-        "{without:.4f}.",
+        "{error_without_costliest:.4f}.",
         "Give more boosting rounds or a larger learning_rate, or relax {relaxed}.",
+    ),
+    "costly together": Message(
+        _COSTLY, remedy="Give more boosting rounds or a larger learning_rate, or relax {relaxed}."
     ),
     "too few rows": Message(
         "Too few rows to assess whether the constraints hold:",
@@ -210,9 +216,12 @@ MESSAGES = {
 }
 
 
-def describe(name: str, results: Sequence[ConstraintResult], **facts: object) -> str:
-    """Describe a finding on constraints, by its key in :data:`MESSAGES`; empty without any."""
+def describe(name: str, results: Sequence[ConstraintResult] | None = None, **facts: object) -> str:
+    """Describe a finding, by its key in :data:`MESSAGES`; empty if it is on no constraints."""
     message, lines = MESSAGES[name], list[str]()
+    if results is None:
+        texts = message.lead, message.line, message.remedy
+        return "\n".join(text.format(**facts) for text in texts if text)
     parts = [(message.lead, results)]
     if message.lead_missed:
         parts = [
@@ -238,29 +247,14 @@ def describe_cost(cost: Cost) -> str:
     if not cost.is_costly:
         return ""
     if cost.is_of_numbers:
-        message = MESSAGES["costly numbers"]
-        facts = {"share": 1.0 - cost.error, "free": 1.0 - cost.unconstrained_error}
-        return f"{message.lead.format(rows=cost.rows, **facts)}\n{message.remedy}"
-    message, relaxed = MESSAGES["costly"], "a bound"
-    lines = [
-        message.lead.format(
-            rows=cost.rows,
-            error=cost.error,
-            unconstrained=cost.unconstrained_error,
-            needed=cost.needed_error,
-            objective=cost.objective,
-            decisions=cost.decisions,
-        )
-    ]
-    if cost.costliest:
-        relaxed = f"the bound of {cost.costliest}"
-        lines.append(
-            message.line.format(costliest=cost.costliest, without=cost.error_without_costliest)
-        )
-    return "\n".join([*lines, message.remedy.format(relaxed=relaxed)])
-
-
-N_BIAS_SEARCHES = 4  # Searches for the biases of several classes, half a second each.
+        share, free = 1.0 - cost.error, 1.0 - cost.unconstrained_error
+        return describe("costly numbers", rows=cost.rows, share=share, free=free)
+    is_known = bool(cost.costliest)
+    return describe(
+        "costly" if is_known else "costly together",
+        relaxed=f"the bound of {cost.costliest}" if is_known else "a bound",
+        **vars(cost),
+    )
 
 
 def is_measured(compiled: LinearConstraints, counts: CellCounts) -> Bool:
@@ -303,7 +297,8 @@ class DecisionPool:
                 self._add(CellCounts.at_thresholds(cells, margin, thresholds))
             return
         # Several classes, whose search takes longer, have the longest prefix and the one chosen.
-        self.left, self.searched = N_BIAS_SEARCHES, sorted({choice.rounds, candidates[-1]})
+        self.left = 4  # Searches, half a second each.
+        self.searched = sorted({choice.rounds, candidates[-1]})
         rng = np.random.default_rng(0)
         drawn = rng.normal(size=(N_CANDIDATES, n_classes))
         drawn *= rng.exponential(2.0, (N_CANDIDATES, 1))
@@ -642,12 +637,12 @@ class Feasibility:
             *self._misses,
             describe("missed within sampling error", within, rows=reported),
         ]
-        lines = [*filter(None, found)] or [MESSAGES["met"].lead.format(rows=reported)]
+        lines = [*filter(None, found)] or [describe("met", rows=reported)]
         if any(result.verdict.source == TRAINING_ROWS for result in self.rules):
-            lines.append(MESSAGES["training rows"].lead)
+            lines.append(describe("training rows"))
         if self.rounds_trained < self.rounds_asked:
-            ended = {"trained": self.rounds_trained, "asked": self.rounds_asked}
-            lines.append(MESSAGES["fewer rounds"].lead.format(**ended))
+            trained, asked = self.rounds_trained, self.rounds_asked
+            lines.append(describe("fewer rounds", trained=trained, asked=asked))
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -717,9 +712,7 @@ class Feasibility:
 
     @property
     def _rows(self) -> str:
-        if self.source == TRAINING_ROWS:
-            return f"{self.n_rows:,} {TRAINING_ROWS}"
-        return f"{self.n_rows:,} unseen rows ({self.source})"
+        return describe_rows(self.n_rows, self.source)
 
     @property
     def _reported_rows(self) -> str:
@@ -913,13 +906,15 @@ def assess(
     n_rows = returned.rows.cells.n_rows
     conflict = _find_conflict(scored, prefixes, returned)
     error = returned.rows.error(returned.decisions)
-    constant: tuple[Any, float] = (None, np.nan)
+    constant_class, constant_error = None, np.nan
     free_error, is_fragile = np.nan, False
     if not conflict.named:
-        constant = _find_best_constant(returned.rows)
-        if error > FRAGILE_ERROR * constant[1] and not returned.is_unconstrained:
+        best, constant_error = returned.rows.find_best_constant(~compiled.has_scores)
+        if best is not None:
+            constant_class = to_python_scalar(returned.rows.cells.classes[best])
+        if error > FRAGILE_ERROR * constant_error and not returned.is_unconstrained:
             free_error = _measure_free_error(scored, prefixes.candidates)
-            is_fragile = is_hardly_better(error, constant[1], free_error, n_rows)
+            is_fragile = is_hardly_better(error, constant_error, free_error, n_rows)
     few = _find_too_few_rows(returned, conflict)
     outcome, unsteady = returned.outcome, []
     if not conflict.named:  # The folds differ, and part of the interval violates the constraint.
@@ -936,8 +931,8 @@ def assess(
         too_few_rows=tuple(few),
         unsteady=tuple(results[j] for j in unsteady),
         error=error,
-        constant_class=constant[0],
-        constant_error=constant[1],
+        constant_class=constant_class,
+        constant_error=constant_error,
         free_error=free_error,
         source=returned.rows.source,
         n_rows=n_rows,
@@ -1059,23 +1054,19 @@ def _list_results(
         in_conflict = conflict.unmet
         if conflict.given_up:
             in_conflict = (j, *given_up_for) if given_up_for else ()
-        verdict = Verdict.of(
-            constraint,
+        result = assess_constraint(
+            (rows.cells, rows.compiled),
+            j,
             estimate,
-            rows_of_constraint(rows.cells, rows.compiled, j),
             rows.source,
             doubt=doubts.get(constraint, ""),
             conflict=[compiled.constraints[k] for k in in_conflict],
-            left_out=compiled.left_out(j),
+            counts=counts,
         )
-        n_rows = rows_of_smallest_group(rows.cells, compiled, j, counts)
         alone, with_others = conflict.best.get(j, (np.nan, np.nan))
         results.append(
-            ConstraintResult(
-                constraint,
-                *estimate,
-                n_rows,
-                verdict,
+            replace(
+                result,
                 alone=alone,
                 with_others=with_others,
                 given_up_for=tuple(compiled.constraints[k] for k in given_up_for),
@@ -1099,20 +1090,6 @@ def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> 
     sign = np.array([constraint.sign for constraint in compiled.constraints])
     is_broken = is_loss & ~compiled.is_satisfied(values) & (sign * (values - before) > 0.0)
     return np.where(is_broken, before, np.nan)
-
-
-def _find_best_constant(rows: EvaluationSet) -> tuple[Any, float]:
-    """Find the class and error of the best constant decision that meets the constraints."""
-    best, best_error = None, np.nan
-    for k, label in enumerate(rows.cells.classes):
-        decided = np.full(len(rows.cells.rows), k, dtype=np.intp)
-        functionals = functionals_of(rows.compiled, CellCounts.of(rows.cells, decided))
-        left = rows.compiled.rows_of(np.nan_to_num(functionals))
-        left = np.where(rows.compiled.has_scores, -np.inf, left)
-        error = rows.error(decided)
-        if (left <= rows.compiled.b + ROUNDING).all() and not error >= best_error:
-            best, best_error = to_python_scalar(label), error
-    return best, best_error
 
 
 def _measure_free_error(scored: ScoredRows, candidates: Sequence[int]) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import reprlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -49,14 +49,16 @@ from gbm_constrained.decision.regression import PredictedRows
 from gbm_constrained.evaluation.verdicts import (
     KINDS,
     TRAINING_ROWS,
+    ConstraintResult,
     Verdict,
+    assess_constraint,
     find_too_few_rows,
     rows_of_constraint,
 )
-from gbm_constrained.metrics.base import BoundMetric, Metric
+from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_metrics
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
-from gbm_constrained.problem.functionals import Group, NoRowsError, SmallGroupWarning
+from gbm_constrained.problem.functionals import NoRowsError, SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.losses import RegressionObjective
 from gbm_constrained.problem.pairs import PairRows
@@ -68,46 +70,26 @@ from gbm_constrained.statistics.intervals import functional_intervals
 from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 
 
-@dataclass(frozen=True, eq=False)
 class MetricOnRows:
     """A metric bound to rows.
 
     Parameters
     ----------
-    bound : BoundMetric
+    metric : Metric
         The metric.
-    cells : Cells
-        Partition of the rows by what the metric looks at.
-    compiled : LinearConstraints
-        Its functionals.
-    joint : JointCells
-        The joint partition.
+    rows : Rows
+        The rows.
+    positive : hashable, default=None
+        Label of the positive class.
+
+    Raises
+    ------
+    ValueError
+        If a class or a group that the metric looks at has no rows, or the metric is about a named
+        data set, which only fits have.
     """
 
-    bound: BoundMetric
-    cells: Cells
-    compiled: LinearConstraints
-    joint: JointCells
-
-    @classmethod
-    def of(cls, metric: Metric, rows: Rows, positive: Any = None) -> MetricOnRows:
-        """Bind a metric to rows.
-
-        Parameters
-        ----------
-        metric : Metric
-            The metric.
-        rows : Rows
-            The rows.
-        positive : hashable, default=None
-            Label of the positive class.
-
-        Raises
-        ------
-        ValueError
-            If a class or a group that the metric looks at has no rows, or the metric is about a
-            named data set, which only fits have.
-        """
+    def __init__(self, metric: Metric, rows: Rows, positive: Any = None) -> None:
         classes = rows.classes
         of_classes = np.bincount(rows.y, rows.weight, classes.size)
         bound = metric.bind(classes, of_classes / of_classes.sum())
@@ -127,8 +109,8 @@ class MetricOnRows:
                 f"{metric} has no value on these rows: none of them with positive weight "
                 f"{reason}. Give rows of every class, {classes.tolist()}, or measure the accuracy."
             ) from None
-        bound = bound.with_groups(compiled.groups)
-        return cls(bound, cells, compiled, JointCells.of(cells))
+        self.bound, self.joint = bound.with_groups(compiled.groups), JointCells.of(cells)
+        self.cells, self.compiled = cells, compiled
 
     def value(self, shares: Float) -> float:
         """Compute the metric of (randomised) decisions.
@@ -202,15 +184,14 @@ def measure_metric(metric: Metric, rows: Rows, shares: Float, positive: Any = No
     Parameters
     ----------
     metric, rows, positive
-        As in :meth:`MetricOnRows.of`.
+        As in :class:`MetricOnRows`.
     shares : ndarray of shape (n_samples, n_classes)
         Probability of each decision on each row.
     """
-    return MetricOnRows.of(metric, rows, positive).value(shares)
+    return MetricOnRows(metric, rows, positive).value(shares)
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredRows:
+class MeasuredRows(NamedTuple):
     """Values and intervals of what constraints bound, and of their functionals.
 
     Parameters
@@ -230,29 +211,29 @@ class MeasuredRows:
     sampled: Sampled
     counts: CellCounts | None = None
 
-    @classmethod
-    def of(
-        cls, cells: Cells, compiled: LinearConstraints, scored: ScoredDecisions, level: float
-    ) -> MeasuredRows:
-        """Measure decisions, and losses and scores of rows where constraints need them."""
-        counts, loss = CellCounts.of(cells, scored.decided), scored.loss
-        weight, mean_loss = cells.rows.weight, np.zeros(len(cells))
-        pairs = residuals = None
-        if loss is not None:
-            weighted = loss if weight is None else loss * weight
-            (total,) = sum_over_machines(cells.total, [weighted], cells.communicator)
-            np.divide(total, cells.weight, out=mean_loss, where=cells.weight > 0)
-        if scored.margin is not None:
-            rows = PairRows(compiled, cells, weight, float(cells.weight.sum()))
-            pairs = rows.tables(scored.margin)
-        if scored.probability is not None:
-            of_bins = ResidualRows(compiled, cells, weight, float(cells.weight.sum()))
-            residuals = of_bins.tables(scored.probability)
-        statistics = CellStatistics(counts.shares, mean_loss, mean_loss, pairs, residuals)
-        functionals = compiled.functionals(statistics)
-        sampled = Sampled.of(compiled, counts, level)
-        sampled = sampled.complete(cells, compiled, functionals, scored, level)
-        return cls(functionals, compiled.values(functionals), sampled, counts)
+
+def measure_rows(
+    cells: Cells, compiled: LinearConstraints, scored: ScoredDecisions, level: float = 0.95
+) -> MeasuredRows:
+    """Measure decisions, and losses and scores of rows where constraints need them."""
+    counts, loss = CellCounts.of(cells, scored.decided), scored.loss
+    weight, mean_loss = cells.rows.weight, np.zeros(len(cells))
+    pairs = residuals = None
+    if loss is not None:
+        weighted = loss if weight is None else loss * weight
+        (total,) = sum_over_machines(cells.total, [weighted], cells.communicator)
+        np.divide(total, cells.weight, out=mean_loss, where=cells.weight > 0)
+    if scored.margin is not None:
+        of_pairs = PairRows(compiled, cells, weight, float(cells.weight.sum()))
+        pairs = of_pairs.tables(scored.margin)
+    if scored.probability is not None:
+        of_bins = ResidualRows(compiled, cells, weight, float(cells.weight.sum()))
+        residuals = of_bins.tables(scored.probability)
+    statistics = CellStatistics(counts.shares, mean_loss, mean_loss, pairs, residuals)
+    functionals = compiled.functionals(statistics)
+    sampled = Sampled.of(compiled, counts, level)
+    sampled = sampled.complete(cells, compiled, functionals, scored, level)
+    return MeasuredRows(functionals, compiled.values(functionals), sampled, counts)
 
 
 PERIOD_COLUMNS = (
@@ -271,7 +252,7 @@ def measure_decisions(scored: ScoredDecisions) -> Measure:
     def measure(
         index: Codes, cells: Cells, compiled: LinearConstraints, level: float
     ) -> tuple[Float, Float]:
-        found = MeasuredRows.of(cells, compiled, scored.take(index), level)
+        found = measure_rows(cells, compiled, scored.take(index), level)
         return found.values, found.sampled.constraints
 
     return measure
@@ -346,7 +327,7 @@ def period_frame(
                 values[j], *intervals[j],
                 *(expected if k == len(periods) - 1 else (np.nan, np.nan, None)),
             ))  # fmt: skip
-    return set_column_types(pd.DataFrame(records, columns=list(PERIOD_COLUMNS)))
+    return tabulate(records, PERIOD_COLUMNS)
 
 
 def drifting(frame: pd.DataFrame) -> list[str]:
@@ -426,17 +407,19 @@ def tabulate_satisfied(compiled: LinearConstraints, values: Float) -> Any:
     return satisfied
 
 
-def list_groups(compiled: LinearConstraints) -> Iterator[tuple[str, Group, int]]:
-    """List the name of the constraint, the group and the position of each group's functionals.
+def list_groups(compiled: LinearConstraints, values: Float) -> list[tuple[Any, ...]]:
+    """List each group of a constraint, its size and its rows of the values, (n_functionals, k).
 
     Constraints on several rates are named with the rate.
     """
+    records: list[tuple[Any, ...]] = []
     for j, name in enumerate(compiled.names):
         rates = compiled.constraints[j].rates
         names = [name] if len(rates) == 1 else [f"{rate} in {name}" for rate in rates]
         of_groups = itertools.product(compiled.groups[j], names)
         for k, (group, own) in enumerate(of_groups, compiled.spans[j].start):
-            yield own, group, k
+            records.append((own, str(group), group.size, *values[k]))
+    return records
 
 
 def groups_frame(
@@ -446,10 +429,7 @@ def groups_frame(
     held_out = np.full((functionals.size, 3), np.nan)
     if outcome is not None:
         held_out = np.column_stack([outcome.functionals, outcome.of_functionals])
-    records = [
-        (name, str(group), group.size, functionals[k], *held_out[k])
-        for name, group, k in list_groups(compiled)
-    ]
+    records = list_groups(compiled, np.column_stack([functionals, held_out]))
     columns = ["constraint", "group", "rows", "train", "held_out", "low", "high"]
     return pd.DataFrame(records, columns=columns)
 
@@ -567,6 +547,12 @@ def check_scored(models: Mapping[str, Any], constraints: Sequence[Constraint]) -
     """Refuse classifiers without scores or probabilities where constraints are about these."""
     for constraint in constraints:
         for name, model in models.items():
+            if constraint.has_loss and not _has_method(model, "predict_proba"):
+                raise TypeError(
+                    f"{constraint} needs probabilities, and {name} has no predict_proba: wrap it "
+                    f"in sklearn.calibration.CalibratedClassifierCV, or bound error_rate() "
+                    f"instead."
+                )
             if constraint.is_pair and not any(map(partial(_has_method, model), SCORES)):
                 raise TypeError(
                     f"{constraint} compares scores, and {name} has neither decision_function nor "
@@ -591,13 +577,8 @@ class _ScoresOfModel:
     n: int
     classes: NDArray[Any]
 
-    def cross_entropies(self, codes: Codes, constraint: Constraint) -> Float:
+    def cross_entropies(self, codes: Codes) -> Float:
         """Compute the cross-entropy of each row, in nats."""
-        if not _has_method(self.model, "predict_proba"):
-            raise TypeError(
-                f"{constraint} needs probabilities, and {self.name} has no predict_proba: wrap it "
-                f"in sklearn.calibration.CalibratedClassifierCV, or bound error_rate() instead."
-            )
         given = self._columns("predict_proba")[np.arange(self.n), codes]
         floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
         # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
@@ -739,10 +720,10 @@ class AuditTables:
     models: pd.DataFrame  # One row per model, with MODEL_COLUMNS and the value of each constraint.
     history: pd.DataFrame | None = None  # History of a constrained model.
     metrics: pd.DataFrame = field(  # One row per model and metric, with METRIC_COLUMNS.
-        default_factory=lambda: set_column_types(pd.DataFrame(columns=list(METRIC_COLUMNS)))
+        default_factory=lambda: tabulate([], METRIC_COLUMNS)
     )
     periods: pd.DataFrame = field(  # One row per constraint and period, with PERIOD_COLUMNS.
-        default_factory=lambda: set_column_types(pd.DataFrame(columns=list(PERIOD_COLUMNS)))
+        default_factory=lambda: tabulate([], PERIOD_COLUMNS)
     )
     quality: str = "accuracy"  # What `accuracy` is: of a regressor, "R^2" of its predictions.
 
@@ -895,7 +876,6 @@ def _measure_classes(
     weight = check_weight(given.sample_weight, n)
     rows = Rows(codes, classes, weight, columns_of(given.sensitive_features, n), [X])
     cells, compiled = bind_audited(checked, rows)
-    needs_loss = [constraint for constraint in checked if constraint.has_loss]
     remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
     decided = {
         name: encode_labels(answers[name], classes, f"{name}.predict returned", remedy)
@@ -907,7 +887,7 @@ def _measure_classes(
         scores = _ScoresOfModel(each, name, X, n, classes)
         scored[name] = ScoredDecisions(
             decided[name],
-            scores.cross_entropies(codes, needs_loss[0]) if needs_loss else None,
+            scores.cross_entropies(codes) if any(c.has_loss for c in checked) else None,
             scores.ranking() if compiled.pair_blocks else None,
             scores.positive_probabilities() if compiled.residual_blocks else None,
         )
@@ -988,7 +968,7 @@ def tabulate_decisions(
         The same tables on each machine, without metrics and the history of the model.
     """
     measured = {
-        name: _assess(cells, compiled, MeasuredRows.of(cells, compiled, of, level))
+        name: _assess(cells, compiled, measure_rows(cells, compiled, of, level))
         for name, of in scored.items()
     }
     return _tabulate(cells, compiled, measured, level)
@@ -1005,7 +985,7 @@ def _measure_metrics(
     records = []
     for metric in metrics:
         try:
-            bound = MetricOnRows.of(metric, rows, positive)
+            bound = MetricOnRows(metric, rows, positive)
         except ValueError as error:
             is_named = str(error).startswith((f"{metric} has", f"{metric} speaks"))
             named = "" if is_named else f"{metric}: "
@@ -1014,7 +994,7 @@ def _measure_metrics(
             (name, str(metric), *bound.estimate(decisions, level))
             for name, decisions in decided.items()
         ]
-    return set_column_types(pd.DataFrame(records, columns=list(METRIC_COLUMNS)))
+    return tabulate(records, METRIC_COLUMNS)
 
 
 class MeasuredModel(NamedTuple):
@@ -1025,8 +1005,7 @@ class MeasuredModel(NamedTuple):
     """
 
     measured: MeasuredRows
-    estimates: list[Estimate]
-    verdicts: list[Verdict]
+    results: list[ConstraintResult]
     quality: Estimate
 
 
@@ -1045,21 +1024,14 @@ def _assess(
         Estimate(float(value), *map(float, ends))
         for value, ends in zip(measured.values, measured.sampled.constraints, strict=True)
     )
-    verdicts = [
-        Verdict.of(
-            constraint,
-            estimate,
-            rows_of_constraint(cells, compiled, j),
-            doubt=few.get(constraint, ""),
-            left_out=compiled.left_out(j),
-        )
-        for j, (constraint, estimate) in enumerate(
-            zip(compiled.constraints, estimates, strict=False)
-        )
+    stated = zip(compiled.constraints, estimates, strict=False)
+    results = [
+        assess_constraint((cells, compiled), j, estimate, doubt=few.get(constraint, ""))
+        for j, (constraint, estimate) in enumerate(stated)
     ]
     if scale is not None:
         quality = determination(quality, scale)
-    return MeasuredModel(measured, estimates, verdicts, quality)
+    return MeasuredModel(measured, results, quality)
 
 
 def _tabulate(
@@ -1067,37 +1039,25 @@ def _tabulate(
 ) -> AuditTables:
     """Tabulate each constraint and group of the first model, and each model."""
     model, first = next(iter(measured.items()))
-    stated, names, bounds = compiled.constraints[:-1], compiled.names[:-1], compiled.bounds[:-1]
-    values = first.measured.values[:-1]
-    frame = pd.DataFrame(
-        {
-            "constraint": names,
-            "sense": [c.sense for c in stated],
-            "bound": bounds,
-            "value": values,
-            "low": [estimate.low for estimate in first.estimates],
-            "high": [estimate.high for estimate in first.estimates],
-            "rows": [verdict.rows for verdict in first.verdicts],
-            "satisfied": tabulate_satisfied(compiled, np.append(values, 1.0))[:-1],
-            "verdict": [verdict.kind for verdict in first.verdicts],
-            "detail": [str(verdict) for verdict in first.verdicts],
-        },
-        columns=list(FRAME_COLUMNS),
-    )
-    functionals, intervals = first.measured.functionals, first.measured.sampled.functionals
-    of_groups = [
-        (name, str(group), group.size, functionals[k], *intervals[k])
-        for name, group, k in list_groups(compiled)
-    ]
-    of_models, sign = [], np.array([c.sign for c in stated])
+    bounds, sign = compiled.bounds[:-1], np.array([c.sign for c in compiled.constraints[:-1]])
+    values = np.append(first.measured.values[:-1], 1.0)
+    satisfied = tabulate_satisfied(compiled, values)
+    of_constraints = []
+    for name, is_satisfied, result in zip(compiled.names, satisfied, first.results, strict=False):
+        stated, verdict = result.constraint, result.verdict
+        row = name, stated.sense, stated.bound, result.value, result.low, result.high
+        text = verdict.kind, str(verdict)
+        of_constraints.append((*row, verdict.rows, is_satisfied, *text))
+    of_groups = np.column_stack([first.measured.functionals, first.measured.sampled.functionals])
+    of_models = []
     for name, of in measured.items():
         own = of.measured.values[:-1]
         violation = np.maximum(sign * (own - bounds), 0.0)
         violation[violation <= ROUNDING] = 0.0
         largest = np.nan if np.isnan(violation).all() else np.nanmax(violation)
-        kinds = [verdict.kind for verdict in of.verdicts]
+        kinds = [result.verdict.kind for result in of.results]
         of_models.append((name, *of.quality, largest, *map(kinds.count, VERDICTS), *own))
-    columns = [*MODEL_COLUMNS, *(f"value[{name}]" for name in names)]
+    columns = [*MODEL_COLUMNS, *(f"value[{name}]" for name in compiled.names[:-1])]
     return AuditTables(
         model=model,
         n_rows=cells.n_rows,
@@ -1105,8 +1065,8 @@ def _tabulate(
         weighted=cells.rows.weight is not None,
         classes=tuple(cells.classes.tolist()),
         accuracy=first.quality,
-        frame=set_column_types(frame),
-        groups=set_column_types(pd.DataFrame(of_groups, columns=list(GROUP_COLUMNS))),
+        frame=tabulate(of_constraints, FRAME_COLUMNS),
+        groups=tabulate(list_groups(compiled, of_groups), GROUP_COLUMNS),
         models=pd.DataFrame(of_models, columns=columns),
     )
 
@@ -1114,6 +1074,11 @@ def _tabulate(
 def to_float(value: Any) -> float:
     """Read a number of a table, NaN for None."""
     return math.nan if value is None else float(value)
+
+
+def tabulate(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
+    """Make a table with columns of the types that these always have."""
+    return set_column_types(pd.DataFrame(records, columns=list(columns)))
 
 
 def set_column_types(frame: pd.DataFrame) -> pd.DataFrame:

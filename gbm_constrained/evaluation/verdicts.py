@@ -44,7 +44,7 @@ from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet
 from gbm_constrained.decision.groups import GroupThresholds
 from gbm_constrained.decision.regression import PredictedRows, find_deviance
 from gbm_constrained.decision.search import ShiftSearch
-from gbm_constrained.decision.violations import standard_error_of
+from gbm_constrained.decision.violations import MIN_ROWS, standard_error_of
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, blocks_of
 from gbm_constrained.statistics.order_statistics import minimum_rows
@@ -205,10 +205,6 @@ def reaches_within(constraint: Constraint, interval: Float | Sequence[float]) ->
     return bool(constraint.sign * (end - constraint.bound) <= ROUNDING)
 
 
-MIN_ROWS = 20  # Rows to assess a rate: below, one row moves it by 0.05 and more.
-MAX_HALF_WIDTH = 0.15  # Half-width of an interval that still assesses a rate.
-
-
 @dataclass(frozen=True)
 class TooFewRows:
     """A rate that is taken over too few rows to assess its constraint."""
@@ -298,7 +294,7 @@ def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
     if rate.rows < max(MIN_ROWS, minimum):
         return True
     has_costs = any(term.event.is_cost for term in rate.constraint.terms)
-    return not has_costs and bool((rate.high - rate.low) / 2.0 > MAX_HALF_WIDTH)
+    return not has_costs and bool((rate.high - rate.low) / 2.0 > 0.15)
 
 
 def rows_of_constraint(cells: Cells, compiled: LinearConstraints, j: int) -> int:
@@ -393,6 +389,43 @@ class ConstraintResult:
         return f"{known}{interval}{few}"
 
 
+def assess_constraint(
+    rows: tuple[Cells, LinearConstraints],
+    j: int,
+    estimate: Estimate,
+    source: str = "",
+    *,
+    doubt: str = "",
+    conflict: Sequence[Constraint] = (),
+    counts: CellCounts | None = None,
+) -> ConstraintResult:
+    """Assess one constraint by an estimate of its value on rows that `source` names.
+
+    `doubt` and `conflict` are those of :meth:`Verdict.of`. With `counts` of decisions, the rows of
+    a quotient are those inside of it.
+    """
+    cells, compiled = rows
+    constraint, n = compiled.constraints[j], rows_of_constraint(cells, compiled, j)
+    verdict = Verdict.of(
+        constraint,
+        estimate,
+        n,
+        source,
+        doubt=doubt,
+        conflict=conflict,
+        left_out=compiled.left_out(j),
+    )
+    n_rows = rows_of_smallest_group(cells, compiled, j, counts)
+    return ConstraintResult(constraint, *estimate, n_rows, verdict)
+
+
+def describe_rows(n_rows: int, source: str) -> str:
+    """Describe the rows that a model is assessed by."""
+    if source == TRAINING_ROWS:
+        return f"{n_rows:,} {TRAINING_ROWS}"
+    return f"{n_rows:,} unseen rows ({source})"
+
+
 MAX_EXCESS_ERROR = 0.03  # Share of rows decided wrongly beyond what constraints should cost.
 
 
@@ -431,9 +464,7 @@ def measure_cost_of_numbers(rows: PredictedRows, score: Array) -> Cost:
     assert plain is not None
     more, noise = rows.compare_losses(score, plain)
     free = (rows.measure_scores(plain)[0] - least) / deviance
-    where = f"{rows.cells.n_rows:,} unseen rows ({rows.source})"
-    if rows.source == TRAINING_ROWS:
-        where = f"{rows.cells.n_rows:,} {TRAINING_ROWS}"
+    where = describe_rows(rows.cells.n_rows, rows.source)
     return Cost(
         free + more / deviance, free, free, noise / deviance, rows=where, is_of_numbers=True
     )
@@ -459,9 +490,8 @@ def measure_cost(
     if np.isnan(unconstrained_error):
         free = np.full_like(bounds, np.inf)
         unconstrained_error, _ = group_thresholds.find_error_and_prices(free)
-    n_rows = cells.n_rows
-    noise = standard_error_of(needed, n_rows)
-    where = f"{n_rows:,} unseen rows ({rows.source})"
+    noise = standard_error_of(needed, cells.n_rows)
+    where = describe_rows(cells.n_rows, rows.source)
     found = Cost(error, needed, unconstrained_error, noise, rows=where)
     names, owners = compiled.names, np.unique(compiled.owner)
     if not found.is_costly or margin.ndim > 1:

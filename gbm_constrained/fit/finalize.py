@@ -700,7 +700,7 @@ def _periods_of_metric(
     metric, records = fit.problem.metric.metric, []
     for k, period in enumerate(periods):
         try:
-            measured = MetricOnRows.of(metric, rows.take(period.rows), fit.options.positive)
+            measured = MetricOnRows(metric, rows.take(period.rows), fit.options.positive)
             estimate = measured.estimate(decided[period.rows], 0.95)
         except ValueError:  # A class or a group of the metric has no row in the period.
             estimate = UNKNOWN

@@ -11,9 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Float
-from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.evaluation_set import (
     UNKNOWN,
     Estimate,
@@ -33,9 +31,7 @@ from gbm_constrained.evaluation.audit import (
 from gbm_constrained.evaluation.verdicts import (
     TRAINING_ROWS,
     ConstraintResult,
-    Verdict,
-    rows_of_constraint,
-    rows_of_smallest_group,
+    assess_constraint,
 )
 from gbm_constrained.fit.finalize import MAX_MIXTURE_VIOLATION, FinalModel
 from gbm_constrained.fit.fit import ConstrainedFit
@@ -162,26 +158,6 @@ def set_fit(
     estimator.stopping_message_ = fit.notifier.message
     found = pd.Series(multipliers, list(compiled.rows), name="multiplier")
     estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
-
-
-def assess_constraint(
-    rows: tuple[Cells, LinearConstraints],
-    j: int,
-    estimate: Estimate,
-    source: str,
-    *,
-    doubt: str = "",
-    conflict: tuple[Constraint, ...] = (),
-) -> ConstraintResult:
-    """Assess one constraint by an estimate of its value on rows that `source` names."""
-    cells, compiled = rows
-    constraint, n = compiled.constraints[j], rows_of_constraint(cells, compiled, j)
-    verdict = Verdict.of(
-        constraint, estimate, n, source, doubt=doubt, conflict=conflict,
-        left_out=compiled.left_out(j),
-    )  # fmt: skip
-    n_rows = rows_of_smallest_group(cells, compiled, j, None)
-    return ConstraintResult(constraint, *estimate, n_rows, verdict)
 
 
 def report(

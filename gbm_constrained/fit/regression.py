@@ -63,6 +63,7 @@ from gbm_constrained.evaluation.verdicts import (
     TRAINING_ROWS,
     ConstraintResult,
     Cost,
+    assess_constraint,
     measure_cost_of_numbers,
 )
 from gbm_constrained.fit.cross_fit import BoundsAt, FoldBoosters, Grown
@@ -73,7 +74,7 @@ from gbm_constrained.fit.finalize import (
     report_periods_of_numbers,
 )
 from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth, tabulate_shifts
-from gbm_constrained.fit.fitted_report import assess_constraint, set_fit, set_reports
+from gbm_constrained.fit.fitted_report import set_fit, set_reports
 from gbm_constrained.fit.options import (
     RoundMerit,
     SolverOptions,

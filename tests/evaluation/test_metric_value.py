@@ -85,7 +85,7 @@ def test_intervals_cover_the_value_of_the_population():
     for _ in range(200):
         at = rng.integers(y.size, size=300)
         codes = np.unique(y[at], return_inverse=True)[1]
-        bound = MetricOnRows.of(
+        bound = MetricOnRows(
             read_metric("metrics", "balanced_accuracy"),
             Rows(codes, np.array(["a", "b", "c"]), None, {}),
         )
@@ -102,7 +102,7 @@ def test_decisions_and_shares_of_one_have_one_value():
     of_groups = metric(lambda C: sum(map(np.trace, C.values())), kind="linear", by="region")
     for found in (g_mean(), f_beta(2, "b"), of_groups):
         value = measure_metric(found, rows, np.eye(3)[decided])
-        assert MetricOnRows.of(found, rows).estimate(decided, 0.95).value == pytest.approx(
+        assert MetricOnRows(found, rows).estimate(decided, 0.95).value == pytest.approx(
             value, abs=1e-12
         )
 

@@ -13,7 +13,7 @@ import gbm_constrained as gc
 from gbm_constrained.data.cells import to_host
 from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.decision.search import ShiftSearch
-from gbm_constrained.evaluation.audit import MeasuredRows
+from gbm_constrained.evaluation.audit import measure_rows
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 
@@ -339,7 +339,7 @@ def test_intervals_have_the_empirical_variance_of_costs():
     weight = np.random.default_rng(1).gamma(2.0, size=y.size)
     cells, compiled = compile_rows([rule_of(2)], y, {"amount": amount}, weight)
     decided = decide(margin)
-    measured = MeasuredRows.of(cells, compiled, ScoredDecisions(decided), 0.95)
+    measured = measure_rows(cells, compiled, ScoredDecisions(decided))
     cost = costs_of_rows(2, y, amount, decided)
     mean = np.average(cost, weights=weight)
     error = np.sqrt((weight**2) @ (cost - mean) ** 2) / weight.sum()
@@ -357,7 +357,7 @@ def test_intervals_cover_the_expected_cost_of_the_population():
         y, amount = rng.integers(0, 2, n), rng.lognormal(size=n)
         decided = np.where(rng.random(n) < 0.2, 0, y)
         cells, compiled = compile_rows([rule_of(2)], y, {"amount": amount})
-        measured = MeasuredRows.of(cells, compiled, ScoredDecisions(decided), 0.95)
+        measured = measure_rows(cells, compiled, ScoredDecisions(decided))
         low, high = measured.sampled.constraints[0]
         covered += low <= truth <= high
     assert covered >= 0.95 * 200 - 3 * np.sqrt(200 * 0.95 * 0.05)
