@@ -24,7 +24,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
@@ -38,19 +37,6 @@ from gbm_constrained.problem.compiler import JointCells
 # the scores after some hundred trees. Beyond a million rows the few that are rounded to the other
 # side no longer count, while all gaps are small.
 RESOLUTION = 1e-5
-
-
-def check_margin(margin: NDArray[Any], cells: Cells) -> Float:
-    """Check that scores fit the rows and classes of a partition."""
-    n, k = len(cells.rows), cells.classes.size
-    shape = (n,) if k == 2 else (n, k)
-    margin = np.asarray(margin, dtype=np.float64)
-    if margin.shape != shape:
-        raise ValueError(
-            f"margin has shape {margin.shape}, but there are {n} rows of {k} classes: its shape "
-            f"must be {shape}."
-        )
-    return margin
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import linprog, minimize
+from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax, xlogy
 from sklearn.utils import check_random_state
 
@@ -48,6 +47,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.problem.lagrangian import Lagrangian
+from gbm_constrained.problem.linear_constraints import solve_linear_programme
 
 Margins: TypeAlias = Callable[[int], Array]  # Scores of some rows under the prefix of k rounds.
 
@@ -420,21 +420,18 @@ def find_mixture(errors: Float, violations: Float) -> tuple[NDArray[np.intp], Fl
     the prefixes with positive probability, and their probabilities.
     """
     n, m = violations.shape
-    one, violation = np.ones(n), 0.0
-    # By default programmes are solved to 1e-7, and smaller violations are traded for errors.
-    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    solve: Any = partial(linprog, b_eq=np.ones(1), method="highs-ds", options=options)
+    violation, sums = 0.0, {"A_eq": np.ones((1, n)), "b_eq": np.ones(1)}
     if violations.max(axis=1).min() > 0:
         # The programme finds the smallest s >= 0 with sum_t lambda_t g_j(x_t) <= s for all j.
-        found = solve(
-            np.append(np.zeros(n), 1.0),
-            A_ub=np.hstack([violations.T, -np.ones((m, 1))]),
-            b_ub=np.zeros(m),
-            A_eq=np.append(one, 0.0)[None],
+        rows = np.hstack([violations.T, -np.ones((m, 1))])
+        cost, of_slack = np.append(np.zeros(n), 1.0), np.append(np.ones(n), 0.0)[None]
+        found = solve_linear_programme(
+            cost, rows, np.zeros(m), (0, None), A_eq=of_slack, b_eq=np.ones(1)
         )
         # A slack would buy error with violations that count, and tiny probabilities.
         violation = float(found.fun) if found.fun > ROUNDING else 0.0
-    found = solve(errors, A_ub=violations.T, b_ub=np.full(m, violation), A_eq=one[None])
+    right = np.full(m, violation)
+    found = solve_linear_programme(errors, violations.T, right, (0, None), **sums)
     weight = np.maximum(found.x, 0.0)
     chosen = np.flatnonzero(weight > 1e-9)
     return chosen, weight[chosen] / weight[chosen].sum()

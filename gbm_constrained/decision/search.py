@@ -48,7 +48,6 @@ from gbm_constrained.decision.histograms import (
     JointRows,
     ScoreHistogram,
     ThresholdCandidates,
-    check_margin,
     list_thresholds,
     sort_along_line,
 )
@@ -348,17 +347,24 @@ class ThresholdCriterion:
         self.steps = levels.list_steps(merits, penalty, is_penalised)
 
     def choose(self, line: Candidates) -> float:
-        """Find the best shift of a line of thresholds."""
-        penalty, shift = self.penalty, line.shift
-        error, violation, broken, *above = self._measure(line)
-        if above:
-            kept = keep_least(self.steps, error, above)
-            error, violation, broken, shift = (
-                of[kept] for of in (error, violation, broken, shift)
-            )
-        if self.strict is not None and (broken == 0.0).any():
-            return float(shift[best_of(error + (penalty or 0.0) * violation, broken, shift)])
-        return float(shift[best_of(error, violation, shift, penalty)])
+        """Find the best shift of a line of thresholds, the smallest of equal ones."""
+        good, merit, _ = self._find_good(*self._measure(line))
+        best = good & (merit <= merit[good].min() + ROUNDING)
+        return float(line.shift[np.where(best, np.abs(line.shift), np.inf).argmin()])
+
+    def _find_good(
+        self, error: Float, violation: Float, broken: Float, *above: Float
+    ) -> tuple[Bool, Float, float]:
+        """Find the candidates that steps and strict constraints leave, whose merit decides.
+
+        The merit of each is the error plus penalised violation, which is the error alone where all
+        constraints hold. The least violation of strict ones is returned as well.
+        """
+        kept = keep_least(self.steps, error, above)
+        merit, fewest = error + (self.penalty or 0.0) * violation, broken[kept].min()
+        if fewest == 0.0 or self.penalty is None:
+            kept &= broken <= (fewest + ROUNDING if fewest > 0.0 else 0.0)
+        return kept, merit, float(fewest)
 
     def _measure(self, line: Candidates) -> tuple[Float, ...]:
         """Measure errors, violations of the last priority, strict ones, and those of steps."""
@@ -370,19 +376,10 @@ class ThresholdCriterion:
         return (error, violation, *others) if strict else (error, violation, violation, *others)
 
     def find_open_bins(self, table: ScoreHistogram) -> Bool:
-        """Find the bins with rows inside of which a better threshold may lie than between bins.
-
-        The comparison is that of :func:`best_of`, whose error plus penalised violation is the
-        error alone where all constraints hold.
-        """
+        """Find the bins with rows inside of which a better threshold may lie than between bins."""
         line, penalty = table.thresholds, self.penalty or 0.0
         error, violation, broken, *above = self._measure(line)
-        kept = keep_least(self.steps, error, above)
-        merit, fewest = error + penalty * violation, broken[kept].min()
-        if fewest > 0.0 and self.penalty is not None:
-            good = kept
-        else:
-            good = kept & (broken <= (fewest + ROUNDING if fewest > 0.0 else 0.0))
+        good, merit, fewest = self._find_good(error, violation, broken, *above)
         least = merit[good].min()
         nearest = np.abs(line.shift[good & (merit <= least + ROUNDING)]).min()
 
@@ -471,7 +468,7 @@ class ShiftSearch:
         self.cells, self.compiled, self.most_splits = cells, compiled, most_splits
         self.classes: ClassScores | None = None
         self.table: ThresholdCandidates | None = None
-        if check_margin(margin, cells).ndim == 1:
+        if np.ndim(margin) == 1:
             self.table = list_thresholds(margin, cells)
             cells = self.table.cells
         else:
@@ -500,11 +497,6 @@ class ShiftSearch:
         above is about the last one (:mod:`gbm_constrained.decision.violations`).
         """
         compiled, merits = self.compiled, self.merits
-        if bounds is not None and np.shape(bounds) != (len(compiled),):
-            raise ValueError(
-                f"bounds has shape {np.shape(bounds)}, but there are {len(compiled)} rows of "
-                f"constraints: give one right-hand side for each."
-            )
         if bounds is not None:
             merits = merits.with_bounds(np.asarray(bounds, dtype=np.float64))
         if self.classes is None:
@@ -549,17 +541,10 @@ def threshold_curve(
 ) -> ThresholdCurve:
     """Compute error, functionals and violations at every threshold of two classes.
 
-    With `most`, so many thresholds at most are kept, evenly spread over the rows. No shift, and a
-    shift to either side of all rows, are always among them. Where machines hold different rows,
-    the thresholds are those between the bins of a table.
+    With `most`, so many thresholds at most (three or more) are kept, evenly spread over the rows.
+    No shift, and a shift to either side of all rows, are always among them. Where machines hold
+    different rows, the thresholds are those between the bins of a table.
     """
-    margin = check_margin(margin, cells)
-    if margin.ndim == 2:
-        raise ValueError(
-            f"a threshold curve is for two classes, and there are {cells.classes.size}."
-        )
-    if most is not None and most < 3:
-        raise ValueError(f"most={most!r}: keep at least three thresholds.")
     table = list_thresholds(margin, cells)
     line = table.thresholds
     if most is not None and line.shift.size > most:
@@ -860,7 +845,7 @@ def search_group_thresholds(
         The common shift, which groups without rows keep.
     """
     kept = np.flatnonzero(compiled.is_known & ~compiled.has_scores)
-    margin = check_margin(margin, cells)
+    margin = np.asarray(margin, dtype=np.float64)
     measure = DecisionFunctionals(cells, compiled.A[kept])
     present = [g for g in range(common.size) if (groups == g).any()]
     most = max(ENTRIES // (measure.size * max(len(present), 1)), MOST_CANDIDATES)

@@ -85,7 +85,7 @@ class ErrorAndViolations:
         self.parts: list[_Part]
         self.others: list[_Part]
         if self._takes_rows:
-            self.parts = self.others = [partial(_violate_values, self.right)]
+            self.parts = self.others = [partial(_violate_rows, None, self.right)]
             return
         combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
         straight, pairs = ~self._is_curved, []
@@ -195,14 +195,11 @@ class ErrorAndViolations:
         return tuple(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
 
 
-def _violate_values(right: Float, low: Float, high: Float | None = None) -> Float:
-    """Compute the violation of rows that are the values themselves."""
-    return np.asarray(low - right[:, None])
-
-
 def _violate_rows(combine: Any, right: Float, low: Float, high: Float | None = None) -> Float:
-    """Compute the violation of rows that are sums of values."""
-    if high is None:
+    """Compute the violation of rows that are sums of values, or the values without `combine`."""
+    if combine is None:
+        rates = low
+    elif high is None:
         rates = combine @ low
     else:
         rates = combine.maximum(0.0) @ low + combine.minimum(0.0) @ high
@@ -281,17 +278,10 @@ def _scale_rows(matrix: Any, factors: Float) -> Any:
     return sparse.csr_array(matrix.multiply(factors[:, None]))
 
 
-def best_of(error: Float, violation: Float, shift: Float, penalty: float | None = None) -> int:
-    """Find the candidate of smallest violation, then error, then shift, equal up to rounding.
-
-    With a penalty, and where all candidates violate, the smallest error plus penalised violation
-    comes first.
-    """
+def best_of(error: Float, violation: Float, shift: Float) -> int:
+    """Find the candidate of smallest violation, then error, then shift, equal up to rounding."""
     least = violation.min()
-    if least > 0.0 and penalty is not None:
-        error, good = error + penalty * violation, np.ones(error.size, dtype=bool)
-    else:
-        good = violation <= (least + ROUNDING if least > 0.0 else 0.0)
+    good = violation <= (least + ROUNDING if least > 0.0 else 0.0)
     good &= error <= error[good].min() + ROUNDING
     return int(np.where(good, np.abs(shift), np.inf).argmin())
 

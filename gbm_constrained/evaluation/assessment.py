@@ -766,7 +766,8 @@ class Feasibility:
         least = "violates the constraints least"
         if is_uncertified:
             least = "is the one without the guarantee"
-        if any(reached[constraint].is_vacuous for constraint in conflict):
+        # A quotient of few rows, such as precision on none selected, is met in name only.
+        if any(c.expression.is_quotient and reached[c].rows < MIN_ROWS for c in conflict):
             few = f"fewer than {MIN_ROWS} rows in a quotient"
             least = f"has {few}, and meets a constraint in name only"
         if self.given_up:

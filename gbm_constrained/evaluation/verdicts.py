@@ -377,11 +377,6 @@ class ConstraintResult:
         sign, bound = self.constraint.sign, self.constraint.bound
         return bool(sign * self.value <= sign * bound + ROUNDING)
 
-    @property
-    def is_vacuous(self) -> bool:
-        """Whether the value is a quotient of few rows, such as precision on none selected."""
-        return self.constraint.expression.is_quotient and self.rows < MIN_ROWS
-
     def __str__(self) -> str:
         known = f"{self.value:.4f}" if np.isfinite(self.value) else "undefined"
         interval = f" ({self.low:.4f} to {self.high:.4f})" if np.isfinite(self.low) else ""

@@ -274,19 +274,6 @@ def test_rows_that_these_rows_do_not_tell_of_are_left_out(k):
     assert not untold.value.any()
 
 
-def test_refusals_name_what_does_not_fit():
-    problem, several = Problem(0), Problem(0, k=3)
-    cells, compiled = problem.compiled([gc.fpr() <= 0.2])
-    with pytest.raises(ValueError, match=r"margin has shape \(59,\), but there are 60 rows of 2"):
-        best_shift(problem.margin[:-1], cells, compiled)
-    with pytest.raises(ValueError, match=r"bounds has shape \(2,\), but there are 1 rows"):
-        best_shift(problem.margin, cells, compiled, bounds=np.zeros(2))
-    with pytest.raises(ValueError, match="keep at least three"):
-        threshold_curve(problem.margin, cells, compiled, most=2)
-    with pytest.raises(ValueError, match="for two classes, and there are 3"):
-        threshold_curve(several.margin, *several.compiled([gc.class_error(0) <= 0.2]))
-
-
 @pytest.mark.parametrize("k", [2, 3])
 def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
     """Plain decisions of a model of hundreds of trees are those that the shift was chosen for."""
