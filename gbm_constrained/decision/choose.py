@@ -151,8 +151,6 @@ def choose_unbeaten(
 Criterion: TypeAlias = Literal["error", "auc"]
 CRITERIA: tuple[Criterion, ...] = ("error", "auc")
 Chosen = TypeVar("Chosen")
-# Times that a table of scores is split for shifts that are compared and not returned.
-FEW_SPLITS = 1
 # Further errors, as a share of rows, at which a shift still aims inside the bounds, and beyond
 # which held comparisons are dear.
 MAX_ERROR_INCREASE = 0.02
@@ -243,15 +241,12 @@ def _choose_shift(
     rows, margin = scored.rows, scored.margins(prefix)
     compiled = rows.compiled
     tightened = tightened_bounds(compiled, rows.counts(rows.decisions(margin)))
-    most_splits = None if is_final else FEW_SPLITS
-    search = ShiftSearch(margin, rows.cells, compiled, most_splits=most_splits)
+    search = ShiftSearch(margin, rows.cells, compiled, most_splits=None if is_final else 1)
     best, bounds = _search_inside(search, tightened)
-    left = compiled.rows_of(np.nan_to_num(best.functionals)) - compiled.b
-    left[list(best.ignored)] = 0.0
     of_tables = 0.0  # Largest violation of pair rates and calibration errors: no shift changes it.
     if compiled.has_tables.any():
         of_tables = float(rows.violations(margin)[compiled.has_tables].max(initial=0.0))
-    has_violation = bool((left[~is_priced(compiled)] > ROUNDING).any())
+    has_violation = bool((best.excess(compiled)[~is_priced(compiled)] > ROUNDING).any())
     loss = best.loss if best.violation > 0.0 else best.error
     if criterion == "auc":
         loss += (1.0 - rows.auc(margin, search.table)) - best.error
@@ -307,9 +302,7 @@ def _leave_room_above(search: ShiftSearch, found: Shift) -> tuple[Shift, Float]:
     constraints that are given up anyway. Comparisons of groups, which have a price, have none.
     """
     cells, compiled = search.cells, search.compiled
-    violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
-    violations[[*found.ignored]] = 0.0
-    above = search.levels.find_met_above(violations) & ~compares_groups(compiled)
+    above = search.levels.find_met_above(found.excess(compiled)) & ~compares_groups(compiled)
     errors = standard_errors(compiled, CellCounts.of_shares(cells, found.shares))
     room = np.where(above, errors, 0.0)
     moved = find_at_a_price(search, compiled.b - room)
@@ -350,7 +343,7 @@ def _search_others(rows: EvaluationSet, margin: Array, k: int) -> ShiftSearch:
     """Search all folds but one, not to the last score where machines hold different rows."""
     others = np.setdiff1d(np.arange(margin.size), rows.folds[k], assume_unique=True)
     cells = rows.cells.take(others)
-    return ShiftSearch(margin[others], cells, rows.compiled.on(cells), most_splits=FEW_SPLITS)
+    return ShiftSearch(margin[others], cells, rows.compiled.on(cells), most_splits=1)
 
 
 def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tuple[Choice, Codes]:

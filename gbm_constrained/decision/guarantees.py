@@ -247,8 +247,7 @@ def _minority(rows: EvaluationSet, decisions: Codes) -> float:
 
 def _violation_of_first(compiled: LinearConstraints, found: Shift, bounds: Float) -> float:
     """Find the largest violation of the constraints that have the guarantee."""
-    left = compiled.rows_of(np.nan_to_num(found.functionals)) - bounds
-    left[[*found.ignored]] = 0.0
+    left = found.excess(compiled, bounds)
     left[(left <= ROUNDING) | ~find_first(compiled)] = 0.0
     return float(left.max(initial=0.0))
 

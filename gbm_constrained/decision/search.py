@@ -29,7 +29,7 @@ Of each group its thresholds are listed, with what its rows add to errors and ra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, cycle
 from typing import Any, NamedTuple
@@ -425,6 +425,16 @@ class Shift:
         """Whether all rows of constraints hold that were not left out."""
         return self.violation == 0.0
 
+    def excess(self, compiled: LinearConstraints, bounds: Float | None = None) -> Float:
+        """Compute left-hand minus right-hand side of rows of constraints, zero for those left out.
+
+        The right-hand sides are those of the constraints by default.
+        """
+        bounds = compiled.b if bounds is None else bounds
+        found = compiled.rows_of(np.nan_to_num(self.functionals)) - bounds
+        found[[*self.ignored]] = 0.0
+        return found
+
 
 class ThresholdCurve(NamedTuple):
     """Error, functionals and violations of two classes as the threshold moves."""
@@ -510,13 +520,13 @@ class ShiftSearch:
         shares = merits.linear.fractions(decided)
         functionals = compiled.U @ shares.ravel() + compiled.constant
         functionals[compiled.is_of_scores] = np.nan
+        found = Shift(value, error, functionals, shares, largest, largest, merits.ignored)
+        if penalty is None:
+            return found
         penalised = largest if self.classes is None else total
         if self.levels.are_several:
-            violations = compiled.rows_of(np.nan_to_num(functionals)) - merits.bounds
-            violations[[*merits.ignored]] = 0.0
-            penalised = float(self.levels.price_rows(violations))
-        loss = largest if penalty is None else error + penalty * penalised
-        return Shift(value, error, functionals, shares, largest, loss, merits.ignored)
+            penalised = float(self.levels.price_rows(found.excess(compiled, merits.bounds)))
+        return replace(found, loss=error + penalty * penalised)
 
     def _find_threshold(
         self, criterion: ThresholdCriterion

@@ -97,18 +97,17 @@ _COSTLY = (
     "of {error:.4f}, {unconstrained_error:.4f} without constraints, and {decisions} on the same "
     "scores would meet the constraints with {needed_error:.4f}."
 )
+_MISSED = Message(
+    "The model returned misses constraints beyond sampling error, on {rows}:",
+    "{constraint}: {result}, {verdict}",
+    "Relax the bounds, or give more boosting rounds.",
+)
 MESSAGES = {
     "met": Message("All constraints are met, on {rows}."),
-    "missed": Message(
-        "The model returned misses constraints beyond sampling error, on {rows}:",
-        "{constraint}: {result}, {verdict}",
-        "Relax the bounds, or give more boosting rounds.",
-    ),
-    "missed by numbers": Message(
-        "The model returned misses constraints beyond sampling error, on {rows}:",
-        "{constraint}: {result}, {verdict}",
-        "Relax the bounds, merge small groups (min_group_size= with small_groups='merge'), or let "
-        "predictions use the group (group_shifts=True).",
+    "missed": _MISSED,
+    "missed by numbers": _MISSED._replace(
+        remedy="Relax the bounds, merge small groups (min_group_size= with small_groups='merge'), "
+        "or let predictions use the group (group_shifts=True).",
     ),
     "missed within sampling error": Message(
         "The model returned misses constraints within sampling error, on {rows}:",
@@ -856,7 +855,7 @@ class ReturnedModel:
     @property
     def counts(self) -> CellCounts:
         """Decisions counted by cell and class."""
-        return CellCounts.of(self.rows.cells, self.decisions)
+        return self.rows.counts(self.decisions)
 
     @property
     def has_guarantee(self) -> bool:
@@ -924,7 +923,15 @@ def assess(
             for j in np.flatnonzero(outcome.is_unsteady).tolist()
             if reaches_beyond(compiled.constraints[j], outcome.intervals[j])
         ]
-    doubts = _list_doubts(returned, few, [compiled.constraints[j] for j in unsteady])
+    # Evidence that speaks against the values of constraints.
+    if choice.is_uncertified or returned.misses_conformal_bounds:
+        asked = "high_probability" if returned.bounds is None else "expected"
+        first = itertools.compress(compiled.constraints, find_first_constraints(compiled))
+        doubts = dict.fromkeys(first, describe_missing_guarantee(asked))
+    else:
+        differ = (compiled.constraints[j] for j in unsteady)
+        doubts = dict.fromkeys(differ, "the boosters of the folds differ beyond chance")
+        doubts |= {rate.constraint: rate.reason for rate in reversed(few)}
     results = _list_results(scored, returned, conflict, doubts)
     return Feasibility(
         conflict=tuple(compiled.constraints[j] for j in conflict.named),
@@ -1022,20 +1029,6 @@ def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[Too
             ends = map(float, outcome.intervals[j])
             found.append(TooFewRows(constraint, "", n, float(values[j]), *ends))
     return found
-
-
-def _list_doubts(
-    returned: ReturnedModel, few: Sequence[TooFewRows], unsteady: Sequence[Constraint]
-) -> dict[Constraint, str]:
-    """List the evidence that speaks against the values of constraints."""
-    choice = returned.choice
-    if choice.is_uncertified or returned.misses_conformal_bounds:
-        asked = "high_probability" if returned.bounds is None else "expected"
-        reason, compiled = describe_missing_guarantee(asked), returned.rows.compiled
-        named = itertools.compress(compiled.constraints, find_first_constraints(compiled))
-        return dict.fromkeys(named, reason)
-    differ = dict.fromkeys(unsteady, "the boosters of the folds differ beyond chance")
-    return {**differ, **{rate.constraint: rate.reason for rate in reversed(few)}}
 
 
 def _list_results(

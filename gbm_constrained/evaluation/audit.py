@@ -301,17 +301,17 @@ def period_frame(
     """
     constraints, records = compiled.constraints, []
 
-    def measure_rows(index: Codes, level: float) -> tuple[Float, Float, list[int]]:
+    def measure_part(index: Codes, level: float) -> tuple[Float, Float, list[int]]:
         """Find the values of constraints, their intervals, and numbers of rows."""
         cells, own = compile_constraints(constraints, rows.take(index), compiled, warning=None)
         sizes = [rows_of_constraint(cells, own, j) for j in range(len(constraints))]
         return *measure(index, cells, own, level), sizes
 
-    found = [measure_rows(period.rows, level) for period in periods]
+    found = [measure_part(period.rows, level) for period in periods]
     joint = 1.0 - (1.0 - level) / max(len(constraints), 1)
     before = np.sort(np.concatenate([period.rows for period in periods[:-1]]))
-    value, earlier, _ = measure_rows(before, joint)
-    now, last, _ = measure_rows(periods[-1].rows, joint)
+    value, earlier, _ = measure_part(before, joint)
+    now, last, _ = measure_part(periods[-1].rows, joint)
     # The difference of two values varies as both of them do.
     low = value - np.hypot(value - earlier[:, 0], last[:, 1] - now)
     high = value + np.hypot(earlier[:, 1] - value, now - last[:, 0])

@@ -70,7 +70,6 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.choose import (
-    FEW_SPLITS,
     VIOLATION_PRICE,
     FoldScores,
     choose_prefix,
@@ -132,7 +131,7 @@ class AttainableBounds:
         self._n_calls += 1
         if self._n_calls & (self._n_calls - 1) == 0:  # A power of two.
             compiled = self.compiled
-            search = ShiftSearch(margin, self.cells, compiled, most_splits=FEW_SPLITS)
+            search = ShiftSearch(margin, self.cells, compiled, most_splits=1)
             found = find_at_a_price(search)
             violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
             violations[[*found.ignored]] = 0.0

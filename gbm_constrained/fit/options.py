@@ -48,7 +48,6 @@ from gbm_constrained.data.splits import GivenFolds, check_splitter
 from gbm_constrained.data.validation import check_choice, check_integer, check_share
 from gbm_constrained.decision.choose import (
     CRITERIA,
-    FEW_SPLITS,
     VIOLATION_PRICE,
     Criterion,
     Prefixes,
@@ -104,7 +103,7 @@ def find_merit(rows: EvaluationSet, margin: Array, *, is_shifted: bool) -> Round
     """
     cells, compiled, shifted = rows.cells, rows.compiled, margin
     if is_shifted:
-        search = ShiftSearch(margin, cells, compiled, most_splits=FEW_SPLITS)
+        search = ShiftSearch(margin, cells, compiled, most_splits=1)
         shifted = shift_scores(margin, find_at_a_price(search).value)
     counts = rows.counts(rows.decisions(shifted))
     violations = rows.violations(margin, counts)
