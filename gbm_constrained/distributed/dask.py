@@ -41,8 +41,8 @@ from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.distributed.networks import (
     TIME_LIMIT,
-    Outcome,
     RankFunction,
+    RankOutcome,
     RankTask,
     find_free_ports,
     lightgbm_networks,
@@ -384,7 +384,7 @@ def train(
         if plan.library == "lightgbm":
             found = client.run(_find_address, workers=workers)
             networks = lightgbm_networks([found[worker] for worker in workers])
-        ranks: list[Future[Outcome]] = []
+        ranks: list[Future[RankOutcome]] = []
         try:
             tracker = client.run_on_scheduler(_open_network, name, size)
             given = zip(networks, held, workers, strict=True)
@@ -421,7 +421,7 @@ def _find_address(dask_worker: Worker) -> tuple[str, int]:
     return dask_worker.ip, port
 
 
-def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> Outcome:
+def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> RankOutcome:
     """Train on the rows of this worker; `held` are its partitions of each set of rows."""
 
     def read() -> Shard:
@@ -434,13 +434,15 @@ def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> Outcome:
     return task.run(read, get_worker().state.nthreads)
 
 
-def _collect(client: Client, ranks: list[Future[Outcome]], workers: list[str]) -> list[Outcome]:
+def _collect(
+    client: Client, ranks: list[Future[RankOutcome]], workers: list[str]
+) -> list[RankOutcome]:
     """Wait for the outcome of each rank, as long as there are all workers.
 
     LightGBM may wait for ever for a machine whose own LightGBM has failed.
     """
     waiting = dict(enumerate(ranks))
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, RankOutcome] = {}
     last = math.inf
     while waiting and time.monotonic() < last:
         try:  # Each second the workers are looked for.

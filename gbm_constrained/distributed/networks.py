@@ -132,7 +132,7 @@ def lightgbm_networks(addresses: Sequence[tuple[str, int]]) -> list[dict[str, An
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RankOutcome:
     """What a rank brings back: its result, or why it has none.
 
     Parameters
@@ -181,7 +181,7 @@ class RankTask:
     plan: Any
     function: Callable[[Any, Any, Communicator], Any]
 
-    def run(self, read: Callable[[], Any], n_jobs: int | None = None) -> Outcome:
+    def run(self, read: Callable[[], Any], n_jobs: int | None = None) -> RankOutcome:
         """Train on the rows that a function reads.
 
         `n_jobs` are the threads that the engine has for the task, used where the plan names none.
@@ -195,14 +195,14 @@ class RankTask:
                 **self.tracker, dmlc_task_id=f"{self.rank:09d}", dmlc_timeout=round(TIME_LIMIT)
             ):
                 try:
-                    return Outcome(self.function(read(), plan, CollectiveCommunicator()))
+                    return RankOutcome(self.function(read(), plan, CollectiveCommunicator()))
                 except Exception as error:  # The way out of a broken network may fail as well.
                     failure = error
                     raise
         except Exception as error:
             return self.fail(failure or error)
 
-    def fail(self, error: Exception) -> Outcome:
+    def fail(self, error: Exception) -> RankOutcome:
         """Describe an error of this rank; the traceback is a note of the failure."""
         echoes: tuple[type[Exception], ...] = (XGBoostError,)
         if self.plan.library == "lightgbm":
@@ -212,10 +212,10 @@ class RankTask:
         reason = f"{type(error).__name__}: {error}"
         failure = MachineError(self.rank, self.size, socket.gethostname(), reason)
         failure.add_note("".join(traceback.format_exception(error)))
-        return Outcome(failure=failure, is_echo=isinstance(error, echoes))
+        return RankOutcome(failure=failure, is_echo=isinstance(error, echoes))
 
 
-def results_of(outcomes: Sequence[Outcome]) -> list[Any]:
+def results_of(outcomes: Sequence[RankOutcome]) -> list[Any]:
     """Return the results by rank.
 
     Raises

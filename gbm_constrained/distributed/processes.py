@@ -23,7 +23,7 @@ from gbm_constrained.data.validation import (
 )
 from gbm_constrained.distributed.networks import (
     LOOPBACK,
-    Outcome,
+    RankOutcome,
     RankTask,
     find_free_ports,
     lightgbm_networks,
@@ -119,10 +119,10 @@ def _serve(connection: Connection, task: RankTask, shard: Any) -> None:
 
 def _collect(
     processes: Sequence[SpawnProcess], connections: Sequence[Connection]
-) -> list[Outcome]:
+) -> list[RankOutcome]:
     """Wait for the outcome of each rank, or until it is clear which failure was the first."""
     size, end = len(processes), math.inf
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, RankOutcome] = {}
     waiting = dict(zip(connections, range(size), strict=True))
     while waiting and monotonic() < end:
         ready: list[Any] = wait(list(waiting), None if end == math.inf else end - monotonic())
@@ -137,7 +137,7 @@ def _collect(
                 cause = f" ({signal.Signals(-code).name})" if code is not None and code < 0 else ""
                 reason = f"process {process.pid} ended with exit code {code}{cause}"
                 lost = MachineError(rank, size, socket.gethostname(), reason)
-                outcomes[rank] = Outcome(failure=lost)
+                outcomes[rank] = RankOutcome(failure=lost)
             if outcomes[rank].has_failed_first:
                 return [outcomes[rank]]
             if outcomes[rank].failure is not None:

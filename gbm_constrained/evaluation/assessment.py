@@ -52,7 +52,7 @@ from gbm_constrained.evaluation.verdicts import (
     describe_rows,
     find_too_few_rows,
     measure_cost,
-    reaches_beyond,
+    reaches,
     rows_of_quotient,
     rows_of_smallest_group,
 )
@@ -921,7 +921,7 @@ def assess(
         unsteady = [
             j
             for j in np.flatnonzero(outcome.is_unsteady).tolist()
-            if reaches_beyond(compiled.constraints[j], outcome.intervals[j])
+            if reaches(compiled.constraints[j], outcome.intervals[j], beyond=True)
         ]
     # Evidence that speaks against the values of constraints.
     if choice.is_uncertified or returned.misses_conformal_bounds:

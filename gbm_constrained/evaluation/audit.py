@@ -577,12 +577,22 @@ class _ScoresOfModel:
     n: int
     classes: NDArray[Any]
 
-    def cross_entropies(self, codes: Codes) -> Float:
-        """Compute the cross-entropy of each row, in nats."""
-        given = self._columns("predict_proba")[np.arange(self.n), codes]
-        floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
-        # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
-        return -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
+    def measure(
+        self, decided: Codes, codes: Codes, compiled: LinearConstraints
+    ) -> ScoredDecisions:
+        """Collect what the constraints need beside decisions, given the classes of the rows."""
+        loss = probability = None
+        if compiled.V.nnz:  # The cross-entropy of each row, in nats.
+            given = self._columns("predict_proba")[np.arange(self.n), codes]
+            floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
+            # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
+            loss = -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
+        if compiled.residual_blocks:
+            positive = self._columns("predict_proba")[:, 1]
+            positive = self._refuse_missing(positive, "they are in no bin")
+            probability = positive.astype(np.float64)
+        margin = self.ranking() if compiled.pair_blocks else None
+        return ScoredDecisions(decided, loss, margin, probability)
 
     def ranking(self) -> Array:
         """Find the scores by which the classifier ranks rows.
@@ -609,11 +619,6 @@ class _ScoresOfModel:
         else:
             scores = self._columns("predict_proba")[:, 1]
         return self._refuse_missing(scores, "pairs with them have no order")
-
-    def positive_probabilities(self) -> Float:
-        """Find the probabilities of the second of two classes, (n_samples,)."""
-        found = self._columns("predict_proba")[:, 1]
-        return self._refuse_missing(found, "they are in no bin").astype(np.float64)
 
     def _columns(self, method: str) -> Array:
         """Find the scores or probabilities of the classes, (n_samples, n_classes)."""
@@ -882,15 +887,10 @@ def _measure_classes(
         for name in models
     }
     of_metrics = _measure_metrics(metrics, rows, decided, positive, level)
-    scored: dict[str, ScoredDecisions] = {}
-    for name, each in models.items():
-        scores = _ScoresOfModel(each, name, X, n, classes)
-        scored[name] = ScoredDecisions(
-            decided[name],
-            scores.cross_entropies(codes) if any(c.has_loss for c in checked) else None,
-            scores.ranking() if compiled.pair_blocks else None,
-            scores.positive_probabilities() if compiled.residual_blocks else None,
-        )
+    scored = {
+        name: _ScoresOfModel(each, name, X, n, classes).measure(decided[name], codes, compiled)
+        for name, each in models.items()
+    }
     tables = tabulate_decisions(cells, compiled, scored, level)
     measure = measure_decisions(next(iter(scored.values())))
     return replace(tables, metrics=of_metrics), rows, checked, measure

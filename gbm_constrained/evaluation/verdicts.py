@@ -139,7 +139,7 @@ class Verdict:
         """
         value, *interval = map(float, estimate)
         distance = constraint.sign * (value - constraint.bound)
-        is_missed, is_open = distance > ROUNDING, reaches_beyond(constraint, interval)
+        is_missed, is_open = distance > ROUNDING, reaches(constraint, interval, beyond=True)
         is_sampled = not bool(np.isnan(interval).any())
         others = [c for c in conflict if c != constraint] if constraint in conflict else []
         kind: Kind = "met on training rows" if source == TRAINING_ROWS else "met"
@@ -147,7 +147,7 @@ class Verdict:
             kind = "cannot be met"
         elif np.isnan(distance):
             kind, doubt = "cannot be told", doubt or "the value is undefined on these rows"
-        elif is_missed and not (is_sampled and reaches_within(constraint, interval)):
+        elif is_missed and not (is_sampled and reaches(constraint, interval)):
             kind = "missed"
         elif doubt:
             kind = "cannot be told"
@@ -191,18 +191,17 @@ class Verdict:
         return f"{missed}, {where} sampling error of {sample}"
 
 
-def reaches_beyond(constraint: Constraint, interval: Float | Sequence[float]) -> bool:
-    """Whether part of an interval is on the wrong side of the bound; False if there is none."""
-    low, high = interval
-    end = high if constraint.sign > 0 else low
-    return bool(constraint.sign * (end - constraint.bound) > ROUNDING)
+def reaches(
+    constraint: Constraint, interval: Float | Sequence[float], *, beyond: bool = False
+) -> bool:
+    """Whether part of an interval is on the right side of the bound, or `beyond` it.
 
-
-def reaches_within(constraint: Constraint, interval: Float | Sequence[float]) -> bool:
-    """Whether part of an interval is on the right side of the bound; False if there is none."""
+    It is False if there is no interval.
+    """
     low, high = interval
-    end = low if constraint.sign > 0 else high
-    return bool(constraint.sign * (end - constraint.bound) <= ROUNDING)
+    end = high if (constraint.sign > 0) == beyond else low
+    excess = constraint.sign * (end - constraint.bound)
+    return bool(excess > ROUNDING if beyond else excess <= ROUNDING)
 
 
 @dataclass(frozen=True)

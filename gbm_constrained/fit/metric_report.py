@@ -50,7 +50,7 @@ from gbm_constrained.evaluation.verdicts import (
     Cost,
     Verdict,
     find_too_few_rows,
-    reaches_within,
+    reaches,
     rows_of_constraint,
 )
 from gbm_constrained.fit.callbacks import SearchNotifier, TimeLimit, check_callbacks
@@ -486,8 +486,7 @@ def _find_conflict(
     values = [compiled.values(one.functionals) for one in (least, outcome)]
     violated = np.flatnonzero(~compiled.is_satisfied(values[0]))
     if not violated.size or any(
-        bool(compiled.is_satisfied(value)[j])
-        or reaches_within(compiled.constraints[j], one.intervals[j])
+        bool(compiled.is_satisfied(value)[j]) or reaches(compiled.constraints[j], one.intervals[j])
         for value, one in zip(values, (least, outcome), strict=True)
         for j in violated
     ):

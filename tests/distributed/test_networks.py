@@ -13,7 +13,7 @@ from networks import run_on_collective
 
 from gbm_constrained.data.exact_sums import is_any
 from gbm_constrained.distributed.networks import (
-    Outcome,
+    RankOutcome,
     RankTask,
     results_of,
     xgboost_network,
@@ -132,7 +132,7 @@ def test_errors_of_the_network_of_a_library_may_be_echoes(library):
 def test_an_echo_without_a_cause_is_the_failure():
     failure = MachineError(2, 3, HOST, "XGBoostError: a sum has failed")
     with pytest.raises(MachineError, match="rank 2 of 3"):
-        results_of([Outcome(1), Outcome(2), Outcome(failure=failure, is_echo=True)])
+        results_of([RankOutcome(1), RankOutcome(2), RankOutcome(failure=failure, is_echo=True)])
 
 
 def test_the_error_survives_its_way_between_processes():
