@@ -926,13 +926,11 @@ def _measure_numbers(
     measured = {}
     for name, score in predictions.items():
         functionals, *intervals = rows.intervals(score, level)
-        found_of_model = MeasuredRows(
-            functionals, compiled.values(functionals), Sampled(*intervals)
-        )
-        scale = rows.lagrangian.rows.scale
-        measured[name] = _assess(cells, compiled, found_of_model, scale)
+        values = compiled.values(functionals)
+        measured[name] = MeasuredRows(functionals, values, Sampled(*intervals))
     measure = measure_predictions(rows, next(iter(predictions.values())))
-    tables = replace(_tabulate(cells, compiled, measured, level), classes=(), quality="R^2")
+    tables = _tabulate(cells, compiled, measured, level, rows.lagrangian.rows.scale)
+    tables = replace(tables, classes=(), quality="R^2")
     return tables, encode(checked), checked, measure
 
 
@@ -967,10 +965,7 @@ def tabulate_decisions(
     AuditTables
         The same tables on each machine, without metrics and the history of the model.
     """
-    measured = {
-        name: _assess(cells, compiled, measure_rows(cells, compiled, of, level))
-        for name, of in scored.items()
-    }
+    measured = {name: measure_rows(cells, compiled, of, level) for name, of in scored.items()}
     return _tabulate(cells, compiled, measured, level)
 
 
@@ -997,24 +992,14 @@ def _measure_metrics(
     return tabulate(records, METRIC_COLUMNS)
 
 
-class MeasuredModel(NamedTuple):
-    """Values, intervals and verdicts of one model on the constraints, and its quality.
+def _assess(
+    cells: Cells, compiled: LinearConstraints, measured: MeasuredRows, scale: float | None
+) -> tuple[list[ConstraintResult], Estimate]:
+    """Assess one model by what its rows measure: the constraints, and its quality.
 
     The quality is the accuracy of a classifier, and the coefficient of determination of a
-    regressor: that of the last constraint, which has no verdict.
-    """
-
-    measured: MeasuredRows
-    results: list[ConstraintResult]
-    quality: Estimate
-
-
-def _assess(
-    cells: Cells, compiled: LinearConstraints, measured: MeasuredRows, scale: float | None = None
-) -> MeasuredModel:
-    """Assess one model by what its rows measure.
-
-    `scale` is the standard deviation of the targets of a regressor.
+    regressor: that of the last constraint, which has no verdict. `scale` is the standard deviation
+    of the targets of a regressor.
     """
     few, counts = dict[Constraint, str](), measured.counts
     if counts is not None:
@@ -1031,32 +1016,36 @@ def _assess(
     ]
     if scale is not None:
         quality = determination(quality, scale)
-    return MeasuredModel(measured, results, quality)
+    return results, quality
 
 
 def _tabulate(
-    cells: Cells, compiled: LinearConstraints, measured: Mapping[str, MeasuredModel], level: float
+    cells: Cells,
+    compiled: LinearConstraints,
+    measured: Mapping[str, MeasuredRows],
+    level: float,
+    scale: float | None = None,
 ) -> AuditTables:
     """Tabulate each constraint and group of the first model, and each model."""
+    assessed = [_assess(cells, compiled, of_model, scale) for of_model in measured.values()]
     model, first = next(iter(measured.items()))
-    bounds, sign = compiled.bounds[:-1], np.array([c.sign for c in compiled.constraints[:-1]])
-    values = np.append(first.measured.values[:-1], 1.0)
-    satisfied = tabulate_satisfied(compiled, values)
+    satisfied = tabulate_satisfied(compiled, np.append(first.values[:-1], 1.0))
     of_constraints = []
-    for name, is_satisfied, result in zip(compiled.names, satisfied, first.results, strict=False):
+    for name, is_satisfied, result in zip(compiled.names, satisfied, assessed[0][0], strict=False):
         stated, verdict = result.constraint, result.verdict
         row = name, stated.sense, stated.bound, result.value, result.low, result.high
         text = verdict.kind, str(verdict)
         of_constraints.append((*row, verdict.rows, is_satisfied, *text))
-    of_groups = np.column_stack([first.measured.functionals, first.measured.sampled.functionals])
+    of_groups = np.column_stack([first.functionals, first.sampled.functionals])
+    bounds, sign = compiled.bounds[:-1], np.array([c.sign for c in compiled.constraints[:-1]])
     of_models = []
-    for name, of in measured.items():
-        own = of.measured.values[:-1]
+    for (name, of_model), (results, quality) in zip(measured.items(), assessed, strict=True):
+        own = of_model.values[:-1]
         violation = np.maximum(sign * (own - bounds), 0.0)
         violation[violation <= ROUNDING] = 0.0
         largest = np.nan if np.isnan(violation).all() else np.nanmax(violation)
-        kinds = [result.verdict.kind for result in of.results]
-        of_models.append((name, *of.quality, largest, *map(kinds.count, VERDICTS), *own))
+        kinds = [result.verdict.kind for result in results]
+        of_models.append((name, *quality, largest, *map(kinds.count, VERDICTS), *own))
     columns = [*MODEL_COLUMNS, *(f"value[{name}]" for name in compiled.names[:-1])]
     return AuditTables(
         model=model,
@@ -1064,7 +1053,7 @@ def _tabulate(
         level=float(level),
         weighted=cells.rows.weight is not None,
         classes=tuple(cells.classes.tolist()),
-        accuracy=first.quality,
+        accuracy=assessed[0][1],
         frame=tabulate(of_constraints, FRAME_COLUMNS),
         groups=tabulate(list_groups(compiled, of_groups), GROUP_COLUMNS),
         models=pd.DataFrame(of_models, columns=columns),
