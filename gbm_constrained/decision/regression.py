@@ -47,12 +47,7 @@ from scipy.optimize import nnls
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.constraints.rates import (
-    Prediction,
-    Residual,
-    RowLoss,
-    row_functions_of,
-)
+from gbm_constrained.constraints.rates import Prediction, Residual, RowLoss, row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.choose import VIOLATION_PRICE, choose

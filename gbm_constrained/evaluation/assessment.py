@@ -107,7 +107,7 @@ MESSAGES = {
     "missed": _MISSED,
     "missed by numbers": _MISSED._replace(
         remedy="Relax the bounds, merge small groups (min_group_size= with small_groups='merge'), "
-        "or let predictions use the group (group_shifts=True).",
+        "or let predictions use the group (group_shifts=True)."
     ),
     "missed within sampling error": Message(
         "The model returned misses constraints within sampling error, on {rows}:",
@@ -1032,10 +1032,7 @@ def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[Too
 
 
 def _list_results(
-    scored: ScoredRows,
-    returned: ReturnedModel,
-    conflict: _Conflict,
-    doubts: dict[Constraint, str],
+    scored: ScoredRows, returned: ReturnedModel, conflict: _Conflict, doubts: dict[Constraint, str]
 ) -> tuple[ConstraintResult, ...]:
     """List the value, interval and verdict of each constraint."""
     compiled, rows, outcome = scored.rows.compiled, returned.rows, returned.outcome

@@ -446,9 +446,7 @@ def small_groups_frame(compiled: LinearConstraints) -> pd.DataFrame:
 
 
 def history_frame(
-    records: Sequence[Record],
-    compiled: LinearConstraints,
-    held_out: Float | None = None,
+    records: Sequence[Record], compiled: LinearConstraints, held_out: Float | None = None
 ) -> pd.DataFrame:
     """Tabulate the history of a solver, one row per record, with held-out values if any."""
     names = ("iteration", "rounds", "objective", "error", "bregman", "fritz_john", "seconds")
