@@ -214,7 +214,7 @@ class BiasSearch:
     ) -> None:
         self.scores, self.merits, self.levels = scores, merits, levels
         self.parts = levels.split(merits)
-        self.steps = [PriorityStep(part) for part in self.parts[:-1]]
+        self.steps = [PriorityStep(part) for part in self.parts]
         self.violation_penalty = None if levels.are_several else violation_penalty
         self.n_classes = merits.linear.n_classes
         # Lines of a search that takes about half a second, or 60 of many rows.
@@ -306,9 +306,8 @@ class BiasSearch:
             found = tuple(float(violation[i]) for violation in violations)
             return _Biases(value, float(error[i]), found, float(total[i]))
 
-        kept = np.flatnonzero(keep_least(self.steps, error, violations[:-1]))
-        i = best_of(error[kept], violations[-1][kept], line.shift[kept])
-        best = biases(int(kept[i]))
+        kept = keep_least(self.steps, error, violations)
+        best = biases(best_of(error, line.shift, kept))
         if best.beats(self.best):
             self.best = best
         if self.violation_penalty is not None:
@@ -328,8 +327,9 @@ class ThresholdCriterion:
     """The smallest error under constraints, with a penalty (errors per unit of violation) or not.
 
     Constraints that are penalised have the penalty also where they can be met, and the others,
-    which are strict, have it where they cannot. Both are of the last priority, and steps limit the
-    violations of those before.
+    which are strict, have it where they cannot. Both are of the last priority. Steps limit the
+    violations of those before, and at last those of strict constraints. Of what they leave, the
+    error plus penalised violation decides, which is the error alone where all constraints hold.
     """
 
     def __init__(
@@ -339,70 +339,53 @@ class ThresholdCriterion:
         is_penalised: Bool | None,
         levels: PriorityLevels,
     ) -> None:
-        self.merits, self.penalty = merits, penalty
-        self.last = levels.split(merits)[-1]
-        self.strict: ErrorAndViolations | None = None
+        self.merits, self.penalty = merits, penalty or 0.0
+        last = strict = levels.split(merits)[-1]
         if is_penalised is not None and is_penalised.any():
-            self.strict = self.last.part(~is_penalised)
+            strict = last.part(~is_penalised)
         self.steps = levels.list_steps(merits, penalty, is_penalised)
+        self.steps.append(PriorityStep(strict, yields=penalty is not None))
+        # What is measured: violations in each step, and those of the last priority, which are the
+        # last ones in any case.
+        self.parts = [step.merits for step in self.steps]
+        if strict is not last:
+            self.parts.append(last)
 
     def choose(self, line: Candidates) -> float:
-        """Find the best shift of a line of thresholds, the smallest of equal ones."""
-        good, merit, _ = self._find_good(*self._measure(line))
-        best = good & (merit <= merit[good].min() + ROUNDING)
-        return float(line.shift[np.where(best, np.abs(line.shift), np.inf).argmin()])
-
-    def _find_good(
-        self, error: Float, violation: Float, broken: Float, *above: Float
-    ) -> tuple[Bool, Float, float]:
-        """Find the candidates that steps and strict constraints leave, whose merit decides.
-
-        The merit of each is the error plus penalised violation, which is the error alone where all
-        constraints hold. The least violation of strict ones is returned as well.
-        """
-        kept = keep_least(self.steps, error, above)
-        merit, fewest = error + (self.penalty or 0.0) * violation, broken[kept].min()
-        if fewest == 0.0 or self.penalty is None:
-            kept &= broken <= (fewest + ROUNDING if fewest > 0.0 else 0.0)
-        return kept, merit, float(fewest)
+        """Find the best shift of a line of thresholds."""
+        error, *violations = self._measure(line)
+        kept = keep_least(self.steps, error, violations)
+        merit = error + self.penalty * violations[-1]
+        return float(line.shift[best_of(merit, line.shift, kept)])
 
     def _measure(self, line: Candidates) -> tuple[Float, ...]:
-        """Measure errors, violations of the last priority, strict ones, and those of steps."""
-        strict = [] if self.strict is None else [self.strict.largest_violation]
-        above = [step.merits.largest_violation for step in self.steps]
-        error, violation, *others = self.merits.measure_along(
-            line, self.last.largest_violation, *strict, *above
-        )
-        return (error, violation, *others) if strict else (error, violation, violation, *others)
+        """Measure errors, and the violations of each part."""
+        return self.merits.measure_along(line, *(part.largest_violation for part in self.parts))
 
     def find_open_bins(self, table: ScoreHistogram) -> Bool:
         """Find the bins with rows inside of which a better threshold may lie than between bins."""
-        line, penalty = table.thresholds, self.penalty or 0.0
-        error, violation, broken, *above = self._measure(line)
-        good, merit, fewest = self._find_good(error, violation, broken, *above)
-        least = merit[good].min()
-        nearest = np.abs(line.shift[good & (merit <= least + ROUNDING)]).min()
+        line = table.thresholds
+        error, *violations = self._measure(line)
+        kept = keep_least(self.steps, error, violations)
+        merit = error + self.penalty * violations[-1]
+        least = merit[kept].min()
+        nearest = np.abs(line.shift[kept & (merit <= least + ROUNDING)]).min()
 
-        # Error and merit inside of each bin, strict violations and steps', bounded from below.
-        strict = self.last if self.strict is None else self.strict
-        parts = [self.last, strict, *(step.merits for step in self.steps)]
+        # Error, violations and merit inside of each bin, bounded from below.
         bounds = [
-            (low[0], *(part.largest_violation(low, high) for part in parts))
+            (low[0], *(part.largest_violation(low, high) for part in self.parts))
             for low, high in self.merits.linear.between(table.stops)
         ]
-        low, violation, broken, *inside = map(np.concatenate, zip(*bounds, strict=True))
-        merit = low + penalty * violation
+        low, *inside = map(np.concatenate, zip(*bounds, strict=True))
+        merit = low + self.penalty * inside[-1]
         is_better = merit < least - ROUNDING
         is_better |= (merit <= least + ROUNDING) & (table.least_shift < nearest)
-        if fewest > 0.0 and self.penalty is not None:
-            is_better |= broken == 0.0
-        else:
-            is_better = (is_better & (broken <= fewest + ROUNDING)) | (broken < fewest)
         found, may_be_left = np.zeros_like(is_better), np.ones_like(is_better)
-        for k, (step, of_bins) in enumerate(zip(self.steps, inside, strict=True)):
-            left = keep_least(self.steps[:k], error, above[:k])
-            found |= may_be_left & step.is_open(error[left], above[k][left], (low, of_bins))
-            may_be_left &= of_bins <= step.find_limit(error[left], above[k][left])
+        for k, (step, of_bins) in enumerate(zip(self.steps, inside, strict=False)):
+            left = keep_least(self.steps[:k], error, violations)
+            known = error[left], violations[k][left]
+            found |= may_be_left & step.is_open(*known, (low, of_bins))
+            may_be_left &= of_bins <= step.find_limit(*known)
         return np.asarray((found | (is_better & may_be_left)) & table.may_be_split)
 
 

@@ -278,12 +278,10 @@ def _scale_rows(matrix: Any, factors: Float) -> Any:
     return sparse.csr_array(matrix.multiply(factors[:, None]))
 
 
-def best_of(error: Float, violation: Float, shift: Float) -> int:
-    """Find the candidate of smallest violation, then error, then shift, equal up to rounding."""
-    least = violation.min()
-    good = violation <= (least + ROUNDING if least > 0.0 else 0.0)
-    good &= error <= error[good].min() + ROUNDING
-    return int(np.where(good, np.abs(shift), np.inf).argmin())
+def best_of(merit: Float, shift: Float, kept: Bool) -> int:
+    """Find the candidate of smallest merit, up to rounding, of those kept; then of least shift."""
+    best = kept & (merit <= merit[kept].min() + ROUNDING)
+    return int(np.where(best, np.abs(shift), np.inf).argmin())
 
 
 def standard_error_of(error: float, n_rows: int) -> float:
@@ -332,16 +330,21 @@ class PriorityStep:
         Violation beyond the smallest one that counts as equal, where that is above zero.
     penalty : float or None
         Errors that a unit of violation is worth; None where the violation is to be smallest.
+    yields : bool
+        Whether nothing is limited where all candidates violate the rows.
     """
 
     merits: ErrorAndViolations
     tolerance: float = 0.0
     penalty: float | None = None
+    yields: bool = False
 
     def find_limit(self, error: Float, violation: Float) -> float:
         """Find the largest violation that candidates may have."""
         if self.penalty is None:
             least = float(violation.min())
+            if self.yields and least > 0.0:
+                return np.inf
             return least + max(self.tolerance, ROUNDING) if least > 0.0 else 0.0
         merit = error + self.penalty * violation
         return float(violation[merit <= merit.min() + ROUNDING].min()) + self.tolerance
@@ -353,7 +356,9 @@ class PriorityStep:
         """
         low, least = inside
         if self.penalty is None:
-            return np.asarray(least < violation.min())
+            smallest = violation.min()
+            is_left = self.yields and smallest > 0.0
+            return np.asarray(least == 0.0 if is_left else least < smallest)
         merit, of_bins = error + self.penalty * violation, low + self.penalty * least
         smallest = merit.min()
         affordable = violation[merit <= smallest + ROUNDING].min()
@@ -441,10 +446,10 @@ def keep_least(steps: Sequence[PriorityStep], error: Float, violations: Sequence
     error : ndarray of shape (n,)
         Error of each candidate.
     violations : sequence of ndarray of shape (n,)
-        Violation of each candidate in each step.
+        Violation of each candidate in each step; further ones are ignored.
     """
     kept = np.ones(error.size, dtype=bool)
-    for step, found in zip(steps, violations, strict=True):
+    for step, found in zip(steps, violations, strict=False):
         kept &= found <= step.find_limit(error[kept], found[kept])
     return kept
 
