@@ -89,7 +89,6 @@ def stop_at(at: Float, cut: Codes) -> Float:
 
 BLOCK = 4096  # Rows of one running sum: few enough for its rounding to stay below ROUNDING.
 ENTRIES = 1 << 22  # Numbers in a table: 32 MB.
-MOST_BINS = 512  # Bins of a histogram, and of what a step splits bins into.
 
 
 class DecisionFunctionals:
@@ -338,8 +337,9 @@ class ScoreHistogram(ThresholdCandidates):
         self._communicator, self._n_rows, self._magnitudes = communicator, n_rows, magnitudes
         self._n_kinds, self._before, self._after = strata.size, before, after
         self._rows = rows
-        # At least 64 bins, so that a table of many kinds still tells scores apart.
-        self._most_bins = int(np.clip(ENTRIES // max(strata.size, 1), 64, MOST_BINS))
+        # Bins, and what a step splits bins into: at most 512, and at least 64, so that a table of
+        # many kinds still tells scores apart.
+        self._most_bins = int(np.clip(ENTRIES // max(strata.size, 1), 64, 512))
         edges = self._divide_evenly(strata)
         self._fill(edges, *self._tabulate(np.searchsorted(edges, scores), edges.size + 1))
 
@@ -385,8 +385,8 @@ class ScoreHistogram(ThresholdCandidates):
         scores, communicator = self._scores, self._communicator
         low = min(communicator.gather(float(np.min(scores, initial=np.inf))))
         high = max(communicator.gather(float(np.max(scores, initial=-np.inf))))
-        # Bins of equal width, twice as many as will be kept.
-        edges = np.union1d(edges_between(low, high, 2 * MOST_BINS), [0.0])
+        # Bins of equal width, twice as many as will be kept at most.
+        edges = np.union1d(edges_between(low, high, 1024), [0.0])
         _, strata = np.unique(strata, return_inverse=True)
         width = edges.size + 1
         at = strata[self._kinds] * width + np.searchsorted(edges, scores)
