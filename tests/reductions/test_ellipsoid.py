@@ -12,7 +12,7 @@ from gbm_constrained.reductions.methods import (
     cut_ellipsoid,
     solve,
 )
-from gbm_constrained.reductions.mixtures import Programme
+from gbm_constrained.reductions.mixtures import MixtureProgramme
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors
@@ -73,7 +73,7 @@ def test_half_of_the_ellipsoid_is_inside_and_the_volume_shrinks(d):
     ],
 )
 def test_without_constraints(objective, reference, radius, calls):
-    programme = Programme(objective, np.zeros((0, 3)), np.zeros(0))
+    programme = MixtureProgramme(objective, np.zeros((0, 3)), np.zeros(0))
     found = solve(programme, AtomOracle(recalls(SYNTHETIC.W)), "ellipsoid", calls, radius=radius)
     assert found.value == pytest.approx(reference, abs=1e-5)
     assert found.bound <= reference + 2e-6
@@ -83,7 +83,7 @@ def test_without_constraints(objective, reference, radius, calls):
 def test_the_inner_step_does_not_stay_on_a_face_of_zero_recall(objective, monkeypatch):
     """It then needs no cuts, which take a hundred times as long."""
     monkeypatch.delattr(SplitLagrangian, "_cut")
-    inner = SplitLagrangian(Programme(objective, np.zeros((0, 8)), np.zeros(0)))
+    inner = SplitLagrangian(MixtureProgramme(objective, np.zeros((0, 8)), np.zeros(0)))
     rng = np.random.default_rng(0)
     for _ in range(20):
         joint = -(rng.uniform(0.0, 1.0, 8) ** 4)
@@ -96,7 +96,7 @@ def test_the_inner_step_does_not_stay_on_a_face_of_zero_recall(objective, monkey
 
 def test_the_dual_value_rises_to_the_optimum():
     """The bounds of the calls themselves, before the last one, come near with the first radius."""
-    programme = Programme(QMean(3), np.zeros((0, 3)), np.zeros(0))
+    programme = MixtureProgramme(QMean(3), np.zeros((0, 3)), np.zeros(0))
     found = solve(programme, AtomOracle(recalls(SYNTHETIC.W)), "ellipsoid", 120, radius=1.2)
     assert 0 <= 0.5219926226 + 2e-6 - found.history[-2].bound <= 1e-4
 
@@ -107,7 +107,7 @@ COVERAGE = coverage_rows(3, 3, PRIORS, 0.01)
 
 @pytest.mark.slow
 def test_with_coverage_in_a_thousand_calls():
-    programme = Programme(QMean(3, 6), *COVERAGE)
+    programme = MixtureProgramme(QMean(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
     found = solve(programme, AtomOracle(EFFECT), "ellipsoid", 1000, radius=20)
     assert found.violation <= 1e-9
@@ -116,14 +116,14 @@ def test_with_coverage_in_a_thousand_calls():
 
 @pytest.mark.slow
 def test_with_coverage_from_the_papers_radius():
-    programme = Programme(QMean(3, 6), *COVERAGE)
+    programme = MixtureProgramme(QMean(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
     found = solve(programme, AtomOracle(EFFECT), "ellipsoid", 1000, radius=1000)
     assert best.bound - 1e-9 <= found.value <= best.value + 1e-3
 
 
 def test_with_coverage():
-    programme = Programme(QMean(3, 6), *COVERAGE)
+    programme = MixtureProgramme(QMean(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
     found = solve(programme, AtomOracle(EFFECT), "ellipsoid", 250)
     assert found.violation <= 1e-9
@@ -141,7 +141,7 @@ def test_with_coverage():
 )
 def test_a_convex_constraint(within, calls, gap):
     phi = KullbackLeibler(PRIORS, within, 3)
-    programme = Programme(QMean(3, 6), np.zeros((0, 6)), np.zeros(0), convex=[phi])
+    programme = MixtureProgramme(QMean(3, 6), np.zeros((0, 6)), np.zeros(0), convex=[phi])
     best = solve(programme, AtomOracle(EFFECT))
     found = solve(programme, AtomOracle(EFFECT), "ellipsoid", calls)
     assert found.violation <= 1e-9
@@ -150,7 +150,9 @@ def test_a_convex_constraint(within, calls, gap):
 
 @pytest.mark.parametrize("solver", ["ellipsoid", "gda", "columns"])
 def test_nothing_feasible_is_said(solver):
-    programme = Programme(QMean(3, 6), *coverage_rows(3, 3, np.array([0.6, 0.6, 0.0]), 0.01))
+    programme = MixtureProgramme(
+        QMean(3, 6), *coverage_rows(3, 3, np.array([0.6, 0.6, 0.0]), 0.01)
+    )
     found = solve(programme, AtomOracle(EFFECT), solver)
     assert found.status == "infeasible"
     assert found.violation == pytest.approx(0.09, abs=1e-8)

@@ -13,7 +13,7 @@ from gbm_constrained.reductions.methods import (
     project_on_corner,
     solve,
 )
-from gbm_constrained.reductions.mixtures import Programme
+from gbm_constrained.reductions.mixtures import MixtureProgramme
 
 SYNTHETIC = paper_synthetic(500)
 PRIORS = SYNTHETIC.priors
@@ -27,7 +27,7 @@ COVERAGE = coverage_rows(3, 3, PRIORS, 0.01)
 )
 def test_averages_without_constraints(objective, steps, gap):
     """The average of 5000 rules itself, before the pool is re-weighted."""
-    programme = Programme(objective, np.zeros((0, 3)), np.zeros(0))
+    programme = MixtureProgramme(objective, np.zeros((0, 3)), np.zeros(0))
     oracle = AtomOracle(recalls(SYNTHETIC.W))
     best = solve(programme, oracle)
     found = solve(programme, oracle, "gda", 5002, steps=steps)
@@ -37,7 +37,7 @@ def test_averages_without_constraints(objective, steps, gap):
 
 
 def test_coverage():
-    programme = Programme(QMean(3, 6), *COVERAGE)
+    programme = MixtureProgramme(QMean(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
     found = solve(programme, AtomOracle(EFFECT), "gda", 5000, steps=[(0.01, 0.1)])
     assert found.violation <= 1e-9
@@ -47,7 +47,7 @@ def test_coverage():
 
 
 def test_the_worst_recall_under_coverage():
-    programme = Programme(MinMax(3, 6), *COVERAGE)
+    programme = MixtureProgramme(MinMax(3, 6), *COVERAGE)
     best = solve(programme, AtomOracle(EFFECT))
     found = solve(programme, AtomOracle(EFFECT), "gda", 5000, steps=[(0.01, 0.1)])
     assert found.violation <= 1e-9
@@ -56,7 +56,7 @@ def test_the_worst_recall_under_coverage():
 
 def test_a_convex_constraint():
     phi = KullbackLeibler(PRIORS, 0.05, 3)
-    programme = Programme(QMean(3, 6), np.zeros((0, 6)), np.zeros(0), convex=[phi])
+    programme = MixtureProgramme(QMean(3, 6), np.zeros((0, 6)), np.zeros(0), convex=[phi])
     best = solve(programme, AtomOracle(EFFECT))
     found = solve(programme, AtomOracle(EFFECT), "gda", 4000, steps=[(0.01, 0.1)])
     assert found.violation <= 1e-9
@@ -65,7 +65,7 @@ def test_a_convex_constraint():
 
 def test_calls_are_divided_among_the_steps():
     oracle = AtomOracle(EFFECT)
-    found = solve(Programme(QMean(3, 6), *COVERAGE), oracle, "gda", 400)
+    found = solve(MixtureProgramme(QMean(3, 6), *COVERAGE), oracle, "gda", 400)
     assert oracle.calls == len(found.history) <= 400
     assert found.violation <= 1e-9
 

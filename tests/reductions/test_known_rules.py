@@ -8,7 +8,7 @@ from atoms import AtomOracle, coverage_rows, recalls, shares
 from reference_losses import GMean, HMean, MinMax, QMean
 
 from gbm_constrained.reductions.methods import solve
-from gbm_constrained.reductions.mixtures import FEASIBLE, Programme
+from gbm_constrained.reductions.mixtures import FEASIBLE, MixtureProgramme
 
 W = np.random.default_rng(0).dirichlet(np.full(60, 0.3)).reshape(20, 3)
 EFFECT = np.concatenate([recalls(W), shares(W)])
@@ -35,7 +35,7 @@ class Knowing(AtomOracle):
 @LOSSES
 @CONSTRAINTS
 def test_a_search_that_starts_at_the_optimum_needs_few_calls(make, constraints):
-    programme = Programme(make(3, 6), *constraints)
+    programme = MixtureProgramme(make(3, 6), *constraints)
     cold = solve(programme, AtomOracle(EFFECT))
     warm = solve(programme, Knowing([], cold.rules))
     assert warm.value == pytest.approx(cold.value, abs=2e-7)
@@ -47,7 +47,7 @@ def test_a_search_that_starts_at_the_optimum_needs_few_calls(make, constraints):
 @LOSSES
 @CONSTRAINTS
 def test_cheap_known_rules_join_the_pool(make, constraints):
-    programme = Programme(make(3, 6), *constraints)
+    programme = MixtureProgramme(make(3, 6), *constraints)
     cold = solve(programme, AtomOracle(EFFECT))
     told = solve(programme, Knowing(cold.rules))
     assert told.value == pytest.approx(cold.value, abs=2e-7)
@@ -58,7 +58,7 @@ def test_cheap_known_rules_join_the_pool(make, constraints):
 @LOSSES
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-5])
 def test_value_and_bound_meet_within_the_tolerance(make, tolerance):
-    programme = Programme(make(3, 6), *WITHIN)
+    programme = MixtureProgramme(make(3, 6), *WITHIN)
     exact = solve(programme, AtomOracle(EFFECT))
     found = solve(programme, AtomOracle(EFFECT), tolerance=tolerance)
     assert found.status == "optimal"

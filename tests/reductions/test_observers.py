@@ -8,7 +8,7 @@ from atoms import AtomOracle, coverage_rows, recalls, shares, solve_exactly
 from reference_losses import GMean, MinMax, QMean, micro_f1
 
 from gbm_constrained.reductions.methods import SOLVERS, mix_rules, solve
-from gbm_constrained.reductions.mixtures import FEASIBLE, Programme
+from gbm_constrained.reductions.mixtures import FEASIBLE, MixtureProgramme
 
 RNG = np.random.default_rng(0)
 W = RNG.dirichlet(np.full(60, 0.3)).reshape(20, 3)
@@ -40,7 +40,7 @@ SEARCHES = pytest.mark.parametrize(("solver", "objective", "constraints"), CASES
 @SEARCHES
 def test_each_call_is_shown_the_mixture_before_it(solver, objective, constraints):
     assert {name for name, *_ in CASES} == set(SOLVERS)
-    programme, oracle = Programme(objective, *constraints), AtomOracle(EFFECT)
+    programme, oracle = MixtureProgramme(objective, *constraints), AtomOracle(EFFECT)
     seen = []
 
     def observe(step, u):
@@ -63,7 +63,7 @@ def test_the_call_after_the_answer_is_the_last_one(solver, objective, constraint
     def observe(step, u):
         return oracle.calls == n_calls - 1
 
-    programme = Programme(objective, *constraints)
+    programme = MixtureProgramme(objective, *constraints)
     found = solve(programme, oracle, solver, 40, observe)
     whole = solve(programme, AtomOracle(EFFECT), solver, 40)
     assert oracle.calls == len(found.history) == min(n_calls, len(whole.history))
@@ -84,7 +84,7 @@ def test_known_rules_are_mixed_without_calls(name):
     points = [oracle.u_of(rule) for rule in rules]
     A, b = coverage_rows(3, 3, priors, 0.02)
     objective = GMean(3, 6) if name == "g_mean" else micro_f1(priors, 6)
-    found = mix_rules(Programme(objective, A, b), oracle, list(rules), points)
+    found = mix_rules(MixtureProgramme(objective, A, b), oracle, list(rules), points)
     assert oracle.calls == 0
     assert found.violation <= FEASIBLE
     if name == "g_mean":

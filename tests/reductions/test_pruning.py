@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from gbm_constrained.reductions.mixtures import (
     LinearObjective,
-    Programme,
+    MixtureProgramme,
     find_best_mixture,
     reduce_support,
 )
@@ -35,7 +35,7 @@ def test_the_true_objective_is_minimised(objective, seed):
     """SLSQP over all probabilities finds nothing better; the linearised objective is worse."""
     points, rng = draw_pool(seed), np.random.default_rng(seed)
     A, b = rows_at(points, 2, rng)
-    programme = Programme(objective, A, b)
+    programme = MixtureProgramme(objective, A, b)
     weight = find_best_mixture(programme, points)
     value = objective.value(weight @ points)
     assert programme.violation(weight @ points) <= 1e-9
@@ -55,7 +55,7 @@ def test_the_true_objective_is_minimised(objective, seed):
     assert value == pytest.approx(rough.fun, abs=1e-6)
     losses = np.array([objective.value(u) for u in points])
     linear = find_best_mixture(
-        Programme(LinearObjective(np.eye(7)[6]), np.hstack([A, np.zeros((2, 1))]), b),
+        MixtureProgramme(LinearObjective(np.eye(7)[6]), np.hstack([A, np.zeros((2, 1))]), b),
         np.hstack([points, losses[:, None]]),
     )
     assert value <= objective.value(linear @ points) + 1e-9
@@ -68,16 +68,18 @@ def test_a_linear_objective_or_a_ratio_mixes_at_most_one_rule_more_than_rows(see
     A, b = rows_at(points, m, rng)
     linear = LinearObjective(rng.normal(size=6))
     for objective in (linear, micro_f1(np.array([0.5, 0.3, 0.2]))):
-        weight = find_best_mixture(Programme(objective, A, b), points)
+        weight = find_best_mixture(MixtureProgramme(objective, A, b), points)
         assert 1 <= (weight > 0).sum() <= m + 1
-        assert Programme(objective, A, b).violation(weight @ points) <= 1e-9
+        assert MixtureProgramme(objective, A, b).violation(weight @ points) <= 1e-9
 
 
 @pytest.mark.parametrize("objective", [QMean(3, 6), MinMax(3, 6), MacroF1([0.5, 0.3, 0.2])])
 def test_at_most_d_plus_one_rules(objective):
     for seed in range(3):
         points = draw_pool(seed)
-        weight = find_best_mixture(Programme(objective, np.zeros((0, 6)), np.zeros(0)), points)
+        weight = find_best_mixture(
+            MixtureProgramme(objective, np.zeros((0, 6)), np.zeros(0)), points
+        )
         assert (weight > 0).sum() <= 7
 
 
@@ -94,7 +96,7 @@ def test_one_row_for_a_maximum_would_be_infeasible():
     """Two rules that differ by .4 in opposite directions: only their mixture is fair."""
     points = np.array([[0.9, 0.4], [0.8, -0.4]])  # an objective, and a signed difference
     A, b = np.array([[0.0, 1.0], [0.0, -1.0]]), np.full(2, 0.05)
-    programme = Programme(LinearObjective(np.array([1.0, 0.0])), A, b, low=-1)
+    programme = MixtureProgramme(LinearObjective(np.array([1.0, 0.0])), A, b, low=-1)
     weight = find_best_mixture(programme, points)
     np.testing.assert_allclose(weight, [0.4375, 0.5625], atol=1e-12)
     assert programme.violation(weight @ points) <= 1e-9
@@ -103,7 +105,7 @@ def test_one_row_for_a_maximum_would_be_infeasible():
 
 def test_an_infeasible_pool_gives_the_least_violation_and_then_the_least_loss():
     points = np.array([[0.9, 0.4], [0.3, 0.4], [0.1, 0.8]])
-    programme = Programme(
+    programme = MixtureProgramme(
         LinearObjective(np.array([1.0, 0.0])), np.array([[0.0, 1.0]]), np.zeros(1)
     )
     np.testing.assert_allclose(find_best_mixture(programme, points), [0, 1, 0], atol=1e-7)
@@ -113,8 +115,8 @@ def test_an_infeasible_pool_gives_the_least_violation_and_then_the_least_loss():
 def test_a_convex_constraint_holds_exactly(objective):
     points = draw_pool(3)
     phi = KullbackLeibler([0.5, 0.3, 0.2], 0.01, 3)
-    programme = Programme(objective, np.zeros((0, 6)), np.zeros(0), convex=[phi])
-    free = find_best_mixture(Programme(objective, np.zeros((0, 6)), np.zeros(0)), points)
+    programme = MixtureProgramme(objective, np.zeros((0, 6)), np.zeros(0), convex=[phi])
+    free = find_best_mixture(MixtureProgramme(objective, np.zeros((0, 6)), np.zeros(0)), points)
     weight = find_best_mixture(programme, points)
     assert phi.value(free @ points) > 1e-3
     assert phi.value(weight @ points) <= 1e-9

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_losses import GMean, HMean, QMean
 
-from gbm_constrained.reductions.mixtures import Master, Programme, mix_smoothly
+from gbm_constrained.reductions.mixtures import Master, MixtureProgramme, mix_smoothly
 
 
 class Distance:
@@ -27,7 +27,7 @@ class Distance:
 
 
 def make_programme(objective, d):
-    return Programme(objective, np.zeros((0, d)), np.zeros(0))
+    return MixtureProgramme(objective, np.zeros((0, d)), np.zeros(0))
 
 
 def project_onto_simplex(target):
