@@ -45,12 +45,11 @@ from gbm_constrained.data.validation import (
 )
 from gbm_constrained.fit.fit import weight_of_rows
 from gbm_constrained.fit.options import with_known_parameters
+from gbm_constrained.linear_model.base import set_parameters
 from gbm_constrained.linear_model.pair_sets import (
-    MAX_VALIDATION_ROWS,
     HeldRows,
     PairSample,
     PairSets,
-    Reservoir,
     RowStream,
     share_of_positives,
 )
@@ -529,26 +528,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         validation_fraction: float = 0.1,
         random_state: Any = None,
     ) -> None:
-        self.constraints = constraints
-        self.hidden = hidden
-        self.c1 = c1
-        self.c2 = c2
-        self.theta = theta
-        self.batch_size = batch_size
-        self.n_steps = n_steps
-        self.max_levels = max_levels
-        self.tol = tol
-        self.relative_tol = relative_tol
-        self.first_level = first_level
-        self.learning_rate = learning_rate
-        self.dual_learning_rate = dual_learning_rate
-        self.interval = interval
-        self.slack = slack
-        self.solver = solver
-        self.proximal_weight = proximal_weight
-        self.n_proximal_points = n_proximal_points
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
+        set_parameters(self, locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -582,13 +562,9 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         FloatingPointError
             If the steps are too long.
         """
-        constraints = check_parameters(self)
-        values = validate_data(self, X, **ACCEPTED)
-        y = y if y is None else column_or_1d(y, warn=True)
-        self.classes_, _ = check_labels(y)
-        self._first_rows: Rows | None = None
-        table = self._read_rows(X, y, sample_weight, sensitive_features)
-        sets, rows = self._compile(constraints, values, table)
+        begun = self._begin((X, y, sample_weight, sensitive_features), None)
+        assert begun is not None  # No rows are held.
+        sets, rows = begun
         random_state = copy_random_state(self.random_state)
         training, validation = (
             rows.take(part) for part in self._split(sets, len(rows), random_state)
@@ -651,16 +627,24 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         TypeError, ValueError
             As in :meth:`fit`, and where a row of a later call has an unknown label or group.
         """
-        rows: PairSample | None
+        validation = None
         if hasattr(self, "_stream"):
             values = validate_data(self, X, reset=False, **ACCEPTED)
             table = self._read_rows(X, y, sample_weight, sensitive_features)
-            rows, validation = self._stream.sets.sample(values, table), None
+            rows = self._stream.sets.sample(values, table)
         else:
             given = X, y, sample_weight, sensitive_features
-            rows, validation = self._open_stream(*given, classes, groups)
-            if rows is None:
+            begun = self._begin(given, getattr(self, "_held", None), classes, groups)
+            if begun is None:
                 return self
+            sets, rows = begun
+            self._first_rows: Rows | None = sets.cells.rows
+            random_state = copy_random_state(self.random_state)
+            search = self._make_search(sets, rows, random_state)
+            self._stream: RowStream = RowStream(
+                sets, search, self.validation_fraction, random_state
+            )
+            validation = self._split(sets, len(rows), random_state)[1]
         stream, search = self._stream, self._stream.search
         if stream.read(rows, validation):
             kept = stream.validation.rows
@@ -726,10 +710,33 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         is_positive = self.decision_function(X) > 0
         return np.asarray(self.classes_[is_positive.astype(int)])
 
-    def _compile(
-        self, constraints: Sequence[Constraint], values: Any, rows: Rows
-    ) -> tuple[PairSets, PairSample]:
-        """Compile the constraints against the rows that a search begins with."""
+    def _begin(
+        self,
+        given: tuple[Any, Any, Any, Any],
+        held: HeldRows | None,
+        classes: Any = None,
+        groups: Any = None,
+    ) -> tuple[PairSets, PairSample] | None:
+        """Compile the constraints against the rows that a search begins with.
+
+        None is returned where rows are held until there are some of each class and group.
+        """
+        constraints = check_parameters(self)
+        X, y, sample_weight, sensitive_features = given
+        values = validate_data(self, X, reset=held is None, **ACCEPTED)
+        y = y if y is None else column_or_1d(y, warn=True)
+        if held is None:
+            self.classes_, _ = check_labels(y if classes is None else classes)
+            self._first_rows = None
+        rows = self._read_rows(X, y, sample_weight, sensitive_features)
+        if held is None and (classes is not None or groups is not None):
+            held = HeldRows(constraints, self.classes_, groups or {})
+        if held is not None:
+            held.add(values, rows)
+            self._held = held
+            if not held.is_complete:
+                return None
+            values, rows = held.take()
         if self.classes_.size > 2:
             raise ValueError(
                 f"Only binary classification is supported, and y holds {self.classes_.size} "
@@ -737,10 +744,10 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
             )
         left = np.bincount(rows.y, rows.weight, 2) > 0
         if not left.all():
+            absent = self.classes_[~left].tolist()[0]
             raise ValueError(
-                f"sample_weight is zero on all rows of class "
-                f"{self.classes_[~left].tolist()[0]!r}: give rows of both classes a positive "
-                f"weight."
+                f"sample_weight is zero on all rows of class {absent!r}: give rows of both "
+                f"classes a positive weight."
             )
         sets = PairSets.of(resolve_positive_class(constraints, self.classes_, None), rows)
         check_feasible(sets.rules(self.slack), self.c1, self.c2)
@@ -764,43 +771,6 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         shares = [1 - self.validation_fraction, self.validation_fraction]
         return parts_by_cell(np.arange(n_samples), sets.cells, shares, random_state)
 
-    def _open_stream(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        sensitive_features: Any,
-        classes: Any,
-        groups: Any,
-    ) -> tuple[PairSample | None, Codes | None]:
-        """Begin a search at the first rows; return them, and those for validation.
-
-        Rows are None where they are held until there are some of each class and group.
-        """
-        constraints = check_parameters(self)
-        held: HeldRows | None = getattr(self, "_held", None)
-        values = validate_data(self, X, reset=held is None, **ACCEPTED)
-        y = y if y is None else column_or_1d(y, warn=True)
-        if held is None:
-            self.classes_, _ = check_labels(y if classes is None else classes)
-            self._first_rows = None
-        table = self._read_rows(X, y, sample_weight, sensitive_features)
-        if held is None and (classes is not None or groups is not None):
-            held = HeldRows(constraints, self.classes_, groups or {})
-        if held is not None:
-            held.add(values, table)
-            self._held = held
-            if not held.is_complete:
-                return None, None
-            values, table = held.take()
-        sets, rows = self._compile(constraints, values, table)
-        self._first_rows = sets.cells.rows
-        random_state = copy_random_state(self.random_state)
-        search = self._make_search(sets, rows, random_state)
-        validation = Reservoir(MAX_VALIDATION_ROWS, random_state)
-        self._stream = RowStream(sets, search, validation, self.validation_fraction)
-        return rows, self._split(sets, len(rows), random_state)[1]
-
     @property
     def _unit(self) -> float:
         """What the objective and the limits are divided by, ``2 c1 c2^2``.
@@ -820,29 +790,18 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         hidden, X = self.hidden, rows.X
         surrogate = SquareSurrogate.of(sets.rules(self.slack), sets.sets.shape[1])
         surrogate = replace(surrogate, limits=surrogate.limits / self._unit)
-        score: Any = LinearScore.of(X, rows.weight)
-        if hidden:
-            score = SigmoidNetwork.of(X, hidden, rows.weight)
+        weight = rows.weight
+        score: Any = SigmoidNetwork.of(X, hidden, weight) if hidden else LinearScore.of(X, weight)
         self._score: ScoreFunction = score
         start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
         scale = score.mean_squared_gradient(start.parameters, X)
-        steps = StepSizes(
-            self.learning_rate,
-            self.dual_learning_rate,
-            scale if scale > 0 else 1.0,
-            self.batch_size,
-        )
+        scale = scale if scale > 0 else 1.0
+        steps = StepSizes(self.learning_rate, self.dual_learning_rate, scale, self.batch_size)
         geometry = DualGeometry(surrogate.owner, surrogate.n_functions, self.interval)
         proximal_weight = self.proximal_weight if hidden else 0.0
         problem = SaddleProblem(surrogate, score, geometry, steps, proximal_weight)
-        schedule = LevelSchedule(
-            self.n_steps * self.batch_size,
-            self.batch_size,
-            self.theta,
-            self.tol,
-            self.max_levels,
-            self.relative_tol,
-        )
+        ends = self.theta, self.tol, self.max_levels, self.relative_tol
+        schedule = LevelSchedule(self.n_steps * self.batch_size, self.batch_size, *ends)
         level = 0.5 if self.first_level is None else self.first_level / self._unit
         return LevelSetSearch(problem, schedule, start, level)
 

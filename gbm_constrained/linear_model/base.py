@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from collections.abc import Callable
@@ -197,15 +198,14 @@ def find_feasible_start(
     )
 
 
+def set_parameters(estimator: Any, given: dict[str, Any]) -> None:
+    """Set the parameters of a constructor, given its local variables, and nothing else."""
+    for name in estimator._get_param_names():
+        setattr(estimator, name, given[name])
+
+
 class ConstrainedLinearModel(ConstrainedFitAttributes):
     """What the linear models under constraints have in common, before the parent's own class."""
-
-    def _construct(self, given: dict[str, Any]) -> None:
-        """Set the parameters of a constructor, given its local variables, as its parent does."""
-        of_parent = inspect.signature(super().__init__).parameters
-        super().__init__(**{name: given[name] for name in of_parent if name in given})
-        for name in given.keys() - {"self", *of_parent}:
-            setattr(self, name, given[name])
 
     def set_params(self, **params: Any) -> Any:
         """Set parameters, those of the solver by names such as ``constraint_solver__tau``."""
@@ -226,8 +226,12 @@ class ConstrainedLinearModel(ConstrainedFitAttributes):
         remove_report(self)
         return self
 
-    def _settings(self, **own: Any) -> LibrarySettings:
-        """Say what a constrained fit must know of a linear model."""
+    def _settings(self, sample_weight: Any = None, **own: Any) -> LibrarySettings:
+        """Say what a constrained fit must know of a linear model, with its factors of classes."""
+        if hasattr(self, "class_weight"):
+            own["objective_factor"] = functools.partial(
+                find_class_factor, self.class_weight, sample_weight=sample_weight
+            )
         return LibrarySettings(
             1.0,
             self.n_iterations,  # type: ignore[attr-defined]

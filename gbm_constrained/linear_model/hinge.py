@@ -37,7 +37,6 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,7 +46,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import brentq
 from scipy.sparse.linalg import LinearOperator, cg
 
-from gbm_constrained._typing import Array, Float
+from gbm_constrained._typing import Float
 
 MAX_STEPS = 1000  # Newton steps; about a hundred reach a gap of 1e-6.
 
@@ -173,7 +172,7 @@ class WeightedSVM:
         gap : float
             Largest difference between the value at the coefficients and the optimum.
         start : ndarray of shape (n_features + 1,), default=None
-            Coefficients of a similar problem; zeros by default.
+            Coefficients of a similar problem; zeros by default, and where they are better.
 
         Returns
         -------
@@ -188,19 +187,33 @@ class WeightedSVM:
             If the gap is not reached, because it is below the precision of doubles on these
             features.
         """
-        costs = HingeCosts(
-            *(self._check(*given) for given in (("positive", positive), ("negative", negative)))
-        )
+        given = []
+        for name, cost in (("positive", positive), ("negative", negative)):
+            cost = np.asarray(cost, dtype=np.float64)
+            if cost.shape != (self.n_samples,) or not (np.isfinite(cost) & (cost >= 0)).all():
+                raise ValueError(
+                    f"{name} must hold {self.n_samples} finite costs of at least zero, got {cost}."
+                )
+            given.append(cost)
         if not gap > 0:
             raise ValueError(f"gap must be a positive number, got {gap!r}.")
-        newton, width = self._begin(costs, start)
+        costs = HingeCosts(*given)
+        # Above 1/2, so that at scores of zero every row is within it of both kinks.
+        newton, width = _Newton(self, costs, np.zeros(self.n_features + 1)), 0.6
+        if start is not None and (near := _Newton(self, costs, start)).value() < newton.value():
+            newton, width = near, 0.05  # The first width from coefficients of a similar problem.
         best = None
         while newton.n_steps < MAX_STEPS and width > 1e-12:
             if not newton.minimize(width, gap):  # The minima of the two widths are too far apart.
                 width = newton.return_to_last_minimum(width)
                 continue
             found = newton.certify(width)
-            best = found if best is None else _tighten(best, found)
+            if best is not None:  # The better coefficients, and the better bound.
+                primal = min(best, found, key=lambda solution: solution.primal)
+                dual = max(best, found, key=lambda solution: solution.dual)
+                best = primal._replace(dual=dual.dual, slopes=dual.slopes, n_steps=found.n_steps)
+            else:
+                best = found
             if best.gap <= gap:
                 return best
             # Least and largest factor of the width from one to the next.
@@ -210,25 +223,6 @@ class WeightedSVM:
             f"the duality gap of the SVM is {reached:.3g} after {newton.n_steps} Newton steps, "
             f"and {gap:.3g} was asked for: ask for more, or scale the features."
         )
-
-    def _begin(self, costs: HingeCosts, start: Float | None) -> tuple[_Newton, float]:
-        """Choose the first coefficients and width; a start that is worse than zeros is left."""
-        newton = _Newton(self, costs, np.zeros(self.n_features + 1))
-        if start is not None:
-            given = _Newton(self, costs, start)
-            if given.value() < newton.value():
-                # First width from coefficients of a similar problem.
-                return given, 0.05
-        # Above 1/2, so that at scores of zero every row is within it of both kinks.
-        return newton, 0.6
-
-    def _check(self, name: str, cost: Float) -> Float:
-        cost = np.asarray(cost, dtype=np.float64)
-        if cost.shape != (self.n_samples,) or not (np.isfinite(cost) & (cost >= 0)).all():
-            raise ValueError(
-                f"{name} must hold {self.n_samples} finite costs of at least zero, got {cost}."
-            )
-        return cost
 
     def gradient(self, coefficients: Float, slopes: Float) -> Float:
         """Compute the gradient of the losses and of the penalty; (n_features + 1,).
@@ -258,7 +252,12 @@ class WeightedSVM:
         d = self.n_features
         H = np.empty((d + 1, d + 1))
         H[:d, :d] = self.l2 * np.eye(d)
-        for rows in self._blocks(np.flatnonzero(curvature)):
+        curved = np.flatnonzero(curvature)
+        entries = self.X.nnz if self._is_sparse else self.X.size
+        # Entries of X that are copied at a time.
+        size = max(1, int(2**20 * self.n_samples / max(entries, 1)))
+        for i in range(0, curved.size, size):
+            rows = curved[i : i + size]
             block, weight = self.X[rows], curvature[rows]
             if self._is_sparse:
                 H[:d, :d] += (block.T @ (sparse.diags_array(weight) @ block)).toarray()
@@ -267,19 +266,6 @@ class WeightedSVM:
         H[:d, d] = H[d, :d] = self.X.T @ curvature
         H[d, d] = curvature.sum()
         return H
-
-    def _blocks(self, rows: Array) -> Iterator[Array]:
-        entries = self.X.nnz if self._is_sparse else self.X.size
-        # Entries of X that are copied at a time for the Hessian.
-        size = max(1, int(2**20 * self.n_samples / max(entries, 1)))
-        return (rows[i : i + size] for i in range(0, rows.size, size))
-
-
-def _tighten(best: HingeSolution, found: HingeSolution) -> HingeSolution:
-    """Take the better coefficients and the better bound of two solutions."""
-    primal = min(best, found, key=lambda solution: solution.primal)
-    dual = max(best, found, key=lambda solution: solution.dual)
-    return primal._replace(dual=dual.dual, slopes=dual.slopes, n_steps=found.n_steps)
 
 
 class _Newton:
@@ -337,7 +323,13 @@ class _Newton:
     def certify(self, width: float) -> HingeSolution:
         """Compute the values of primal and dual at the present coefficients."""
         self.z = self.svm.scores(self.coefficients)  # Steps have added up their rounding.
-        slopes = _balance(self.costs.slopes(self.z, width))
+        slopes = self.costs.slopes(self.z, width)
+        # Shrink the larger of the positive and negative slopes, so that all sum to zero.
+        up, down = slopes[slopes > 0].sum(), -slopes[slopes < 0].sum()
+        if up > down:
+            slopes = np.where(slopes > 0, slopes * (down / up), slopes)
+        elif down > 0:
+            slopes = np.where(slopes < 0, slopes * (up / down), slopes)
         pulled = self.svm.X.T @ slopes
         dual = self.costs.conjugate_value(slopes) - float(pulled @ pulled) / (2 * self.svm.l2)
         return HingeSolution(self.coefficients, self.value(), dual, slopes, self.n_steps)
@@ -392,11 +384,3 @@ class _Newton:
             except LinAlgError:  # Rounding of nearly dependent columns makes H indefinite.
                 ridge *= 100.0  # From a ridge of one on, H is dominated by its diagonal.
         return np.asarray(-scale * cho_solve(factor, scale * gradient))
-
-
-def _balance(slopes: Float) -> Float:
-    """Shrink the larger of the positive and negative slopes, so that all sum to zero."""
-    up, down = slopes[slopes > 0].sum(), -slopes[slopes < 0].sum()
-    if up > down:
-        return np.where(slopes > 0, slopes * (down / up), slopes)
-    return np.where(slopes < 0, slopes * (up / down), slopes) if down > 0 else slopes

@@ -58,7 +58,7 @@ from gbm_constrained.linear_model.base import (
     ConstrainedLinearModel,
     check_rows,
     document_fit,
-    find_class_factor,
+    set_parameters,
 )
 from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.solvers.base import Reduction, SolverMethod
@@ -136,7 +136,7 @@ class LogisticAdapter(NativeAdapter):
 
     def __init__(self, model: Any, native: Callable[..., Any], rows: FitArguments) -> None:
         self.model, self.native = model, native
-        self._settings: LibrarySettings = model._settings_of(rows.sample_weight)
+        self._settings: LibrarySettings = model._settings(rows.sample_weight)
         self.X, self.y, self.sample_weight = rows.X, rows.y, rows.sample_weight
 
     def settings(self) -> LibrarySettings:
@@ -412,7 +412,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         minimize: Any = None,
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
-        self._construct(locals())
+        set_parameters(self, locals())
 
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
@@ -479,7 +479,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         make_fit = functools.partial(
             ConstrainedFit,
             arguments=rows,
-            library=self._settings_of(sample_weight),
+            library=self._settings(sample_weight),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
@@ -542,13 +542,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         with np.load(io.BytesIO(model)) as saved:
             scores = safe_sparse_dot(X, saved["coef"].T, dense_output=True) + saved["intercept"]
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
-
-    def _settings_of(self, sample_weight: Any) -> LibrarySettings:
-        """Say what a fit must know of the parameters, given the weight of each row."""
-        factor = functools.partial(
-            find_class_factor, self.class_weight, sample_weight=sample_weight
-        )
-        return self._settings(objective_factor=factor)
 
     def _l2(self, total_weight: float) -> float:
         """Find the penalty of the objective, which is a mean over rows."""

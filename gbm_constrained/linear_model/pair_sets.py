@@ -50,15 +50,6 @@ class PairSample:
         """Take some of the rows."""
         return PairSample(self.X[index], self.codes[index], self.weight[index])
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[PairSample]) -> PairSample:
-        """Put rows one after the other."""
-        return cls(
-            stack_rows([part.X for part in parts]),
-            np.concatenate([part.codes for part in parts]),
-            np.concatenate([part.weight for part in parts]),
-        )
-
 
 def stack_rows(parts: Sequence[Any]) -> Any:
     """Put tables of features, dense or CSR, one under the other."""
@@ -326,7 +317,12 @@ class Reservoir:
     @property
     def rows(self) -> PairSample:
         """The rows that are kept."""
-        return PairSample.concatenate(self._kept or [self._none])
+        parts = self._kept or [self._none]
+        return PairSample(
+            stack_rows([part.X for part in parts]),
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.weight for part in parts]),
+        )
 
 
 def share_of_positives(members: Float) -> float:
@@ -344,20 +340,20 @@ class RowStream:
     ----------
     sets : Sets of the constraints.
     search : The search.
-    validation : Sample of validation rows.
-    validation_fraction : Probability of a row to be offered to that sample; it is then not trained
-        on.
+    validation_fraction : Probability of a row to be offered to the sample of validation rows; it
+        is then not trained on.
+    random_state : Source of randomness.
     """
 
     def __init__(
         self,
         sets: PairSets,
         search: LevelSetSearch,
-        validation: Reservoir,
         validation_fraction: float,
+        random_state: np.random.RandomState,
     ) -> None:
-        self.sets, self.search, self.validation = sets, search, validation
-        self.validation_fraction = validation_fraction
+        self.sets, self.search, self.validation_fraction = sets, search, validation_fraction
+        self.validation = Reservoir(MAX_VALIDATION_ROWS, random_state)
         self._sum: Float = np.zeros(sets.sets.shape[1])
         self._n_rows = 0
         self.is_doubtful = False  # Whether a constraint of the present score is not met.

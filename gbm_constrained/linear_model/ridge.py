@@ -38,7 +38,7 @@ from gbm_constrained.fit.options import (
     with_known_parameters,
 )
 from gbm_constrained.fit.regression import RegressionFit, describe_regressor, report_regressor
-from gbm_constrained.linear_model.base import ConstrainedLinearModel, document_fit
+from gbm_constrained.linear_model.base import ConstrainedLinearModel, document_fit, set_parameters
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.losses import RegressionObjective, curvature_range
 from gbm_constrained.solvers.base import SolverMethod, check_positive
@@ -189,7 +189,7 @@ class ConstrainedRidge(ConstrainedLinearModel, Ridge):
         iterate: Iterate = "last",
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
-        self._construct(locals())
+        set_parameters(self, locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = with_constraints(super().__sklearn_tags__(), self.constraints)

@@ -46,7 +46,7 @@ from gbm_constrained.linear_model.base import (
     FIT_PARAMETERS,
     ConstrainedLinearModel,
     check_rows,
-    find_class_factor,
+    set_parameters,
 )
 from gbm_constrained.linear_model.hinge import WeightedSVM
 from gbm_constrained.solvers.abpp import ABPP
@@ -187,7 +187,7 @@ class ConstrainedLinearSVC(ConstrainedLinearModel, LinearSVC):
         initial_model: Any = None,
         chooser: Chooser = "maximum",
     ) -> None:
-        self._construct(locals())
+        set_parameters(self, locals())
 
     def __sklearn_tags__(self) -> Any:
         return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
@@ -236,11 +236,7 @@ class ConstrainedLinearSVC(ConstrainedLinearModel, LinearSVC):
         fit = ConstrainedFit(
             SolverOptions(constraints, self.positive, method=ABPP(rounds_per_iteration=1)),
             FitArguments(X, y, sample_weight, sensitive_features, datasets),
-            self._settings(
-                objective_factor=functools.partial(
-                    find_class_factor, self.class_weight, sample_weight=sample_weight
-                )
-            ),
+            self._settings(sample_weight),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
