@@ -18,12 +18,13 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.validation import refuse_lazy
-from gbm_constrained.fit.callbacks import (
-    CallbackNotifier,
-    refuse_time_limit_without_constraints,
-)
+from gbm_constrained.fit.callbacks import CallbackNotifier, refuse_time_limit_without_constraints
 from gbm_constrained.fit.fit import ConstrainedFit, weight_of_rows
-from gbm_constrained.fit.fitted_report import ConstrainedFitAttributes, remove_report
+from gbm_constrained.fit.fitted_report import (
+    ConstrainedFitAttributes,
+    remove_report,
+    with_constraints,
+)
 from gbm_constrained.fit.options import LINEAR_SOLVER, SolverOptions, set_solver_options
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.linear_model.exact import LinearLearner, Solution
@@ -177,11 +178,10 @@ def find_feasible_start(
     solver = learner.solver(CBPRSolver)
     g = learner.violations(uniform)
     solver.bounds = solver.bounds + np.maximum(g, 0.0)
-
-    def is_over(n_iterations: int) -> bool:
-        return not fit.notifier.limit.has_time_for(0.0)
-
-    for solution in learner.path(n_iterations, tol, uniform, solver, is_over=is_over):
+    limit = fit.notifier.limit
+    for solution in learner.path(
+        n_iterations, tol, uniform, solver, is_over=lambda _: not limit.has_time_for(0.0)
+    ):
         g = learner.violations(solution.weights)
         if g.max() <= FEASIBLE:
             return solution.weights
@@ -212,6 +212,10 @@ class ConstrainedLinearModel(ConstrainedFitAttributes):
         if hasattr(self, LINEAR_SOLVER):
             params = set_solver_options(self, params)
         return super().set_params(**params)  # type: ignore[misc]
+
+    def __sklearn_tags__(self) -> Any:
+        tags, model = super().__sklearn_tags__(), cast(Any, self)  # type: ignore[misc]
+        return with_constraints(tags, model.constraints, model.positive)
 
     def _repr_html_inner(self) -> str:
         return html_of(self)

@@ -32,18 +32,10 @@ from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
 from gbm_constrained.fit.black_box_classifier import BlackBoxMixin
 from gbm_constrained.fit.black_box_fit import ScoreColumns, refuse_arguments, refuse_rows
-from gbm_constrained.fit.callbacks import (
-    ConstraintCallback,
-    Progress,
-    TimeLimit,
-)
+from gbm_constrained.fit.callbacks import ConstraintCallback, Progress, TimeLimit
 from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
 from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.fit.fitted_report import (
-    report,
-    warn,
-    with_constraints,
-)
+from gbm_constrained.fit.fitted_report import report, warn
 from gbm_constrained.fit.metric_report import MetricMixin, NativeAdapter
 from gbm_constrained.fit.native_models import IsOver, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
@@ -413,9 +405,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
         set_parameters(self, locals())
-
-    def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     @with_known_parameters
     @document_fit

@@ -21,22 +21,11 @@ from gbm_constrained.data.validation import (
 )
 from gbm_constrained.decision.regression import Affine, choose_share
 from gbm_constrained.evaluation.verdicts import measure_cost_of_numbers
-from gbm_constrained.fit.callbacks import (
-    ConstraintCallback,
-    TimeLimit,
-)
+from gbm_constrained.fit.callbacks import ConstraintCallback, TimeLimit
 from gbm_constrained.fit.fit import weight_of_rows
-from gbm_constrained.fit.fitted_report import (
-    remove_report,
-    with_constraints,
-)
+from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.model_note import unchanged_on_error
-from gbm_constrained.fit.options import (
-    Iterate,
-    SolverName,
-    SolverOptions,
-    with_known_parameters,
-)
+from gbm_constrained.fit.options import Iterate, SolverName, SolverOptions, with_known_parameters
 from gbm_constrained.fit.regression import RegressionFit, describe_regressor, report_regressor
 from gbm_constrained.linear_model.base import ConstrainedLinearModel, document_fit, set_parameters
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -192,7 +181,7 @@ class ConstrainedRidge(ConstrainedLinearModel, Ridge):
         set_parameters(self, locals())
 
     def __sklearn_tags__(self) -> Any:
-        tags = with_constraints(super().__sklearn_tags__(), self.constraints)
+        tags = super().__sklearn_tags__()
         if self.loss != "squared":
             tags.target_tags.multi_output = False
         return tags

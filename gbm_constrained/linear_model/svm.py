@@ -28,19 +28,10 @@ from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
 from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
-from gbm_constrained.fit.callbacks import (
-    ConstraintCallback,
-    Progress,
-    TimeLimit,
-)
+from gbm_constrained.fit.callbacks import ConstraintCallback, Progress, TimeLimit
 from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
 from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.fit.fitted_report import (
-    FittedAttribute,
-    report,
-    warn,
-    with_constraints,
-)
+from gbm_constrained.fit.fitted_report import FittedAttribute, report, warn
 from gbm_constrained.fit.options import SolverOptions, with_known_parameters
 from gbm_constrained.linear_model.base import (
     FIT_PARAMETERS,
@@ -188,9 +179,6 @@ class ConstrainedLinearSVC(ConstrainedLinearModel, LinearSVC):
         chooser: Chooser = "maximum",
     ) -> None:
         set_parameters(self, locals())
-
-    def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
 
     @with_known_parameters
     @functools.partial(document_parameters, shared=FIT_PARAMETERS)

@@ -55,11 +55,7 @@ def cases(s):
         (gc.gap(gc.mean_rank(), by="sex") <= 0.1, (F, everything), (~F, everything)),
         (gc.gap(gc.cross_auc(), by="sex") <= 0.1, (P & F, ~P & ~F), (P & ~F, ~P & F)),
         (gc.gap(gc.auc(), by="sex") <= 0.1, (P & F, ~P & F), (P & ~F, ~P & ~F)),
-        (
-            gc.auc(negatives=female) - gc.auc(positives=male) <= 0.1,
-            (P, ~P & F),
-            (P & ~F, ~P),
-        ),
+        (gc.auc(negatives=female) - gc.auc(positives=male) <= 0.1, (P, ~P & F), (P & ~F, ~P)),
     ]
 
 

@@ -5,20 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from atoms import AtomOracle, confusion, coverage_rows, paper_synthetic, recalls, shares
-from reference_losses import (
-    HMean,
-    KullbackLeibler,
-    MacroF1,
-    MinMax,
-    QMean,
-    Quadratic,
-    micro_f1,
-)
+from reference_losses import HMean, KullbackLeibler, MacroF1, MinMax, QMean, Quadratic, micro_f1
 
-from gbm_constrained.reductions.methods import (
-    run_frank_wolfe,
-    solve,
-)
+from gbm_constrained.reductions.methods import run_frank_wolfe, solve
 from gbm_constrained.reductions.mixtures import MixtureProgramme, Search
 
 SYNTHETIC = paper_synthetic()
