@@ -734,7 +734,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         if held is not None:
             held.add(values, rows)
             self._held = held
-            if not held.is_complete:
+            if held.find_missing():
                 return None
             values, rows = held.take()
         if self.classes_.size > 2:

@@ -253,25 +253,23 @@ class HeldRows:
         self._X.append(X)
         self._rows.append((rows, columns))
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether there are enough rows of each class, and of each class in each group."""
-        counts = [self._by_class, *self._counts.values()]
-        return all(bool((count >= self.size).all()) for count in counts)
-
-    def describe(self) -> str:
-        """Say what the rows wait for."""
+    def find_missing(self) -> list[str]:
+        """Name the classes, and the classes in groups, that have too few rows."""
         labels = self.classes.tolist()
-        missing = [
+        of_groups = [
             f"{name}={self.groups[name][i]!r} of class {labels[j]!r}"
             for name, count in self._counts.items()
             for i, j in np.argwhere(count < self.size)
         ]
-        missing += [f"class {labels[j]!r}" for j in np.flatnonzero(self._by_class < self.size)]
-        n = sum(len(rows) for rows, _ in self._rows)
+        few = np.flatnonzero(self._by_class < self.size)
+        return [*of_groups, *(f"class {labels[j]!r}" for j in few)]
+
+    def describe(self) -> str:
+        """Say what the rows wait for."""
+        n, missing = sum(len(rows) for rows, _ in self._rows), ", of ".join(self.find_missing())
         return (
             f"This ConstrainedAUCScorer holds {n} rows and has no score yet: it waits for "
-            f"{self.size} rows of {', of '.join(missing)}. Give more rows to partial_fit."
+            f"{self.size} rows of {missing}. Give more rows to partial_fit."
         )
 
     def take(self) -> tuple[Any, Rows]:

@@ -92,17 +92,17 @@ def find_feasible(search: Search) -> Status | None:
     while True:
         n = len(search.rules)
         point = master.find_least_violation(search.points)
+        u = search.points.mean(axis=0) if point is None else point.u
+        search.note(u)
         if point is None:  # Descend the constraints that are infinite for all mixtures.
-            u = search.points.mean(axis=0)
             infinite = [phi for phi in programme.convex if not np.isfinite(phi.value(u))]
             cost = sum((phi.gradient(u) for phi in infinite), np.zeros(programme.size))
-        else:
-            u, cost = point.u, point.cost
-        search.note(u)
-        if point is not None and point.model <= FEASIBLE:
+        elif point.model <= FEASIBLE:
             return None
-        if point is not None and point.model - bound <= FEASIBLE:
+        elif point.model - bound <= FEASIBLE:
             return "infeasible"
+        else:
+            cost = point.cost
         if search.is_exhausted:
             return "infeasible" if bound > FEASIBLE else "limit"
         _, added = search.call(cost)
@@ -131,16 +131,19 @@ def finish_convex(search: Search, tolerance: float) -> RuleMixture:
 
     One more call of the oracle, at the multipliers of that mixture, gives the bound.
     """
-    programme = search.programme
-    master = Master(programme, search.constraint_cuts)
-    # What a linear programme with 1e-10 as tolerance can tell apart is enough.
-    point = master.optimise(search.points, max(0.01 * tolerance, 1e-9))
+    master = Master(search.programme, search.constraint_cuts)
+    point = master.optimise(search.points, max(0.01 * tolerance, FEASIBLE))
     if not search.is_exhausted:
         _, u = search.call(point.cost)
         search.note(point.u, float(point.cost @ u) + point.constant)
-    is_optimal = programme.objective.value(point.u) - search.bound <= tolerance
+    return finish_at(search, point, tolerance)
+
+
+def finish_at(search: Search, point: MasterPoint, tolerance: float) -> RuleMixture:
+    """Make the solution of a convex objective from a mixture, which is optimal at its bound."""
+    gap = search.programme.objective.value(point.u) - search.bound
     weight = reduce_support(point.weight, search.points[: len(point.weight)])
-    return search.finish(weight, "optimal" if is_optimal else "limit")
+    return search.finish(weight, "optimal" if gap <= tolerance else "limit")
 
 
 def minimise_over_columns(
@@ -174,7 +177,7 @@ def minimise_over_columns(
     """
     master, bound = Master(programme, search.constraint_cuts), -np.inf
     # First tolerance of the inner cuts: losses lie between 0 and 1.
-    inner, least = 1e-3, max(0.01 * tolerance, 1e-9)
+    inner, least = 1e-3, max(0.01 * tolerance, FEASIBLE)
     centre: tuple[Float, float] | None = None
     is_smooth = False
     while True:
@@ -213,9 +216,7 @@ def solve_by_columns(search: Search, tolerance: float) -> RuleMixture:
     It ends when value and bound differ by at most `tolerance`.
     """
     found, _ = minimise_over_columns(search.programme, search, tolerance, note=search.note)
-    gap = search.programme.objective.value(found.u) - search.bound
-    weight = reduce_support(found.weight, search.points[: len(found.weight)])
-    return search.finish(weight, "optimal" if gap <= tolerance else "limit")
+    return finish_at(search, found, tolerance)
 
 
 # Cuts of one inner programme, and those of each function that are kept for the next ones.
