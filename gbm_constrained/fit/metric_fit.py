@@ -88,7 +88,7 @@ from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.callables import check_convexity
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
 from gbm_constrained.reductions.mixtures import FEASIBLE, RuleMixture
-from gbm_constrained.reductions.plug_in import CostSensitive, mean_costs, move_weights
+from gbm_constrained.reductions.plug_in import mean_costs, move_weights, weigh_cells
 from gbm_constrained.solvers.base import OracleName
 
 
@@ -573,10 +573,8 @@ def search_oracles(
 
     def refit(plug_in: OracleResult) -> OracleResult:
         """Grow boosters at the costs of the plug-in optimum."""
-        start = plug_in.search.oracle
-        plain = CostSensitive(start, boosters.grow, np.ones(len(start.joint)))
-        grown = plain.grow_at(mean_costs(plug_in.exact))
-        return search_decisions("refit", replace(search, oracle=grown.oracle), grown.weights)
+        weights = weigh_cells(mean_costs(plug_in.exact), search.oracle.mass)
+        return search_decisions("refit", search_on(boosters.grow(weights)), weights)
 
     if oracle == "in_training":
         return [grow_in_training()]

@@ -224,19 +224,6 @@ class WeightedSVM:
             f"and {gap:.3g} was asked for: ask for more, or scale the features."
         )
 
-    def gradient(self, coefficients: Float, slopes: Float) -> Float:
-        """Compute the gradient of the losses and of the penalty; (n_features + 1,).
-
-        Parameters
-        ----------
-        coefficients : ndarray of shape (n_features + 1,)
-            Weights, and the intercept last.
-        slopes : ndarray of shape (n_samples,)
-            Negative derivative of the loss of each row in its score.
-        """
-        in_weights = self.l2 * coefficients[:-1] - self.X.T @ slopes
-        return np.append(in_weights, -slopes.sum())
-
     def hessian(self, curvature: Float) -> Float:
         """Compute the Hessian from the rows of positive curvature, a block at a time.
 
@@ -311,7 +298,9 @@ class _Newton:
         It is exact enough where it adds little to the gap that smoothing makes.
         """
         for _ in range(25):
-            gradient = self.svm.gradient(self.coefficients, self.costs.slopes(self.z, width))
+            slopes = self.costs.slopes(self.z, width)
+            in_weights = self.svm.l2 * self.coefficients[:-1] - self.svm.X.T @ slopes
+            gradient = np.append(in_weights, -slopes.sum())
             lost = gradient[:-1] @ gradient[:-1] / (2 * self.svm.l2) + abs(gradient[-1])
             # Share of the gap of smoothing that an inexact minimum may add to it.
             if lost <= 0.1 * max(self.costs.cost_of_smoothing(self.z, width), gap):

@@ -233,42 +233,30 @@ class ConstrainedRidge(ConstrainedLinearModel, Ridge):
         fit.data.alignment.warn()
         with unchanged_on_error(self):
             super().fit(X, check_targets(y), sample_weight)
-            fit, model, is_named = self._solve(fit, make_fit, options)
+            own = self._coefficients()
+            followed, iterates, is_named = self._follow_iterates(fit, own, make_fit, options)
+            fit, learner = cast(RegressionFit, followed), iterates.learner
+            weights, n_iterations = iterates.find_best()
+            rows, plain = fit.training_rows(), own.T.reshape(learner.shape)
+            if options.constraints:  # The model may be on the way from the parent's solution.
+                rows.plain_score = learner.margin(plain)
+                share = choose_share(rows.credible, rows.plain_score, learner.margin(weights))
+                weights = weights if share == 1.0 else (1.0 - share) * plain + share * weights
+            score = learner.margin(weights)
+            model = describe_regressor(fit, Affine(), n_iterations, score, (rows, score))
+            coef, intercept = learner.coefficients(weights)
+            self.coef_ = coef.ravel()
+            self.intercept_ = float(intercept[0]) if self.fit_intercept else 0.0
+            self.n_iter_ = np.array([len(iterates.solution.history)], dtype=np.int32)
             remove_report(self)
             if options.constraints:
+                model = replace(model, cost=measure_cost_of_numbers(rows, score))
                 done = self.n_iter_[0] if fit.notifier.is_stopped else self.n_iterations
                 feasibility = report_regressor(self, fit, model, int(done))
         if options.constraints and not is_named:
             feasibility.warn(raises=False)
         fit.notifier.warn()
         return self
-
-    def _solve(
-        self, fit: RegressionFit, make_fit: Any, options: SolverOptions
-    ) -> tuple[RegressionFit, Any, bool]:
-        """Follow the iterates from the parent's solution, and set the coefficients.
-
-        Returns the fit, the model as reports take it, and whether a warning names a missed
-        constraint.
-        """
-        own = self._coefficients()
-        followed, iterates, is_named = self._follow_iterates(fit, own, make_fit, options)
-        fit, learner = cast(RegressionFit, followed), iterates.learner
-        weights, n_iterations = iterates.find_best()
-        rows, plain = fit.training_rows(), own.T.reshape(learner.shape)
-        if options.constraints:
-            rows.plain_score = learner.margin(plain)
-            share = choose_share(rows.credible, rows.plain_score, learner.margin(weights))
-            weights = weights if share == 1.0 else (1.0 - share) * plain + share * weights
-        reported = rows, learner.margin(weights)
-        model = describe_regressor(fit, Affine(), n_iterations, reported[1], reported)
-        if options.constraints:
-            model = replace(model, cost=measure_cost_of_numbers(*reported))
-        coef, intercept = learner.coefficients(weights)
-        self.coef_ = coef.ravel()
-        self.intercept_ = float(intercept[0]) if self.fit_intercept else 0.0
-        self.n_iter_ = np.array([len(iterates.solution.history)], dtype=np.int32)
-        return fit, model, is_named
 
     def _l2(self, total_weight: float) -> float:
         """Find the penalty of the objective, which is a mean over rows."""

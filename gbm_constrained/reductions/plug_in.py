@@ -53,7 +53,7 @@ Rules between them join the pool of a further search, or stand for the mixture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -150,11 +150,6 @@ class PlugIn:
         expected = self.mean_amounts * (self.probabilities.T @ is_decided)
         return np.asarray(expected.reshape(self.joint.n_counted, -1))
 
-    def costs_of_rows(self, cost: Float) -> Float:
-        """Cost of each decision about each row, by its label, given the cost of functionals."""
-        found = self.joint.costs_of_rows(self.coefficients.costs(cost), self.rows)
-        return found if self.weight is None else found * self.weight[:, None]
-
     def by_probabilities(self) -> PlugIn:
         """Return the exact oracle of the distribution that the probabilities describe.
 
@@ -237,9 +232,6 @@ class PooledOracle:
 
 
 LEAST_WEIGHT = 1e-2  # Of the largest: probabilities are divided by weights.
-Grow = Callable[[Float], Float]
-"""Given the weight of each joint cell, grows boosters and returns the probabilities of the cells
-on the held-out rows, of shape (n_rows, n_joint_cells), as the rows are and not as weighted."""
 
 
 def mean_costs(solution: RuleMixture) -> Float:
@@ -324,43 +316,6 @@ def move_weights(weights: Float, costs: Float, mass: Float, share: float) -> Flo
     return np.asarray(moved * mass.sum() / (mass @ moved))
 
 
-@dataclass(frozen=True, eq=False)
-class CostSensitive:
-    """Oracle whose boosters are grown anew at given costs.
-
-    Parameters
-    ----------
-    oracle : PlugIn
-        Plug-in oracle of unweighted boosters.
-    grow : callable
-        Grows boosters, given the weight of each joint cell.
-    weights : ndarray of shape (n_joint_cells,)
-        Weights of the boosters that have given the probabilities of `oracle`.
-    """
-
-    oracle: PlugIn
-    grow: Grow
-    weights: Float
-
-    def grow_at(self, costs: Float) -> CostSensitive:
-        """Grow boosters at given costs.
-
-        Parameters
-        ----------
-        costs : ndarray of shape (n_joint_cells, n_classes)
-            Cost of each decision in each cell.
-        """
-        weights = weigh_cells(costs, self.oracle.mass)
-        return CostSensitive(
-            replace(self.oracle, probabilities=self.grow(weights)), self.grow, weights
-        )
-
-    def minimise(self, cost: Float) -> tuple[Float, Float]:
-        """Find the rule of least cost of boosters that are grown at this cost."""
-        costs, _ = self.oracle.minimise(cost)
-        return self.grow_at(costs).oracle.minimise(cost)
-
-
 def improve_rule(oracle: PlugIn, costs: Float, cost: Float) -> Float:
     """Lower the cost of a rule, counted by the labels of the oracle's rows.
 
@@ -378,7 +333,10 @@ def improve_rule(oracle: PlugIn, costs: Float, cost: Float) -> Float:
     ndarray of shape (n_joint_cells, n_classes)
         A rule that costs no more; `costs` itself where no price of one class lowers the cost.
     """
-    of_rows = oracle.costs_of_rows(cost)
+    # Cost of each decision about each row, by its label.
+    of_rows = oracle.joint.costs_of_rows(oracle.coefficients.costs(cost), oracle.rows)
+    if oracle.weight is not None:
+        of_rows = of_rows * oracle.weight[:, None]
     # Over the classes: later ones gain less than what other rows would lose.
     for _ in range(3):
         before = costs
