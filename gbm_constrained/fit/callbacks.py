@@ -47,7 +47,7 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.data.exact_sums import Communicator, SingleMachine, is_any
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.reductions.mixtures import Observe, Step
+from gbm_constrained.reductions.mixtures import Observe, SearchStep
 from gbm_constrained.solvers.base import Record
 
 __all__ = ["ConstraintCallback", "ConstraintState"]
@@ -702,7 +702,7 @@ class SearchWatch:
         """
         notifier, compiled = self.notifier, self.compiled
 
-        def observe(step: Step, u: Float) -> bool:
+        def observe(step: SearchStep, u: Float) -> bool:
             is_shown = counted_by is not None and bool(notifier.callbacks)
             if is_shown and not notifier.is_search_over:
                 own = u[: compiled.constant.size]

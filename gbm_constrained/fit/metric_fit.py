@@ -87,8 +87,8 @@ from gbm_constrained.fit.problem import HOLDOUT_FRACTION, LibrarySettings, has_m
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.callables import check_convexity
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
-from gbm_constrained.reductions.mixtures import FEASIBLE, Solution
-from gbm_constrained.reductions.plug_in import CostSensitive, mean_costs, move_weights
+from gbm_constrained.reductions.mixtures import FEASIBLE, RuleMixture
+from gbm_constrained.reductions.plug_in import mean_costs, move_weights, weigh_cells
 from gbm_constrained.solvers.base import OracleName
 
 
@@ -462,7 +462,7 @@ class OracleResult:
         The search for rules on the probabilities of its boosters.
     weights : ndarray of shape (n_joint_cells,) or (n_stages, n_joint_cells), or None
         Weight of each joint cell in the objective of the boosters; None stands for ones.
-    exact, solution : Solution
+    exact, solution : RuleMixture
         The optimum of the distribution that the probabilities describe, and that by counts.
     candidates : list of Decisions
         Rules without a search, and the optimised ones.
@@ -473,8 +473,8 @@ class OracleResult:
     oracle: OracleName
     search: MetricSearch
     weights: Float | None
-    exact: Solution
-    solution: Solution
+    exact: RuleMixture
+    solution: RuleMixture
     candidates: list[Decisions]
     chosen: Decisions
 
@@ -573,10 +573,8 @@ def search_oracles(
 
     def refit(plug_in: OracleResult) -> OracleResult:
         """Grow boosters at the costs of the plug-in optimum."""
-        start = plug_in.search.oracle
-        plain = CostSensitive(start, boosters.grow, np.ones(len(start.joint)))
-        grown = plain.grow_at(mean_costs(plug_in.exact))
-        return search_decisions("refit", replace(search, oracle=grown.oracle), grown.weights)
+        weights = weigh_cells(mean_costs(plug_in.exact), search.oracle.mass)
+        return search_decisions("refit", search_on(boosters.grow(weights)), weights)
 
     if oracle == "in_training":
         return [grow_in_training()]
@@ -612,7 +610,7 @@ class MetricResult:
         The rules that are returned.
     mixed_value : float
         The metric of the mixture that was found, before one rule took its place.
-    solution : Solution
+    solution : RuleMixture
         What the reduction found.
     bound : float
         Best value of the metric for the distribution that the probabilities describe.
@@ -626,7 +624,7 @@ class MetricResult:
         boosters do.
     scale : float, default=1
         Factor by which scores become log-odds.
-    exact : Solution, default=None
+    exact : RuleMixture, default=None
         What the reduction found for the distribution that the probabilities describe.
     row_factor : ndarray of shape (n_samples,), default=None
         Factor of the weight of each training row in the library's model of the labels; ones by
@@ -650,13 +648,13 @@ class MetricResult:
     candidates: list[Decisions]
     chosen: Decisions
     mixed_value: float
-    solution: Solution
+    solution: RuleMixture
     bound: float
     cell_model: bytes | None
     label_model: NativeModel | None
     factors: Float
     scale: float = 1.0
-    exact: Solution | None = None
+    exact: RuleMixture | None = None
     row_factor: Float | None = None
     cell_scores: CellScores | None = None
     decided: Codes | None = None
@@ -959,7 +957,7 @@ class MetricFit:
         search = MetricSearch(held, held.oracle(np.empty((0, len(problem.joint)))))
         (kept,), _ = search.assess([Decisions("argmax", costs, np.ones(1), shares)])
         value = problem.loss.value(u / problem.units)
-        solution = Solution(
+        solution = RuleMixture(
             (costs[0],), np.ones(1), u, value, -np.inf, 0.0, "optimal", (), u[None]
         )
         return MetricResult(

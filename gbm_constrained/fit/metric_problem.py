@@ -47,7 +47,7 @@ from gbm_constrained.problem.compiler import Coefficients, JointCells, compile_c
 from gbm_constrained.problem.functionals import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_half
 from gbm_constrained.reductions.methods import ZeroDenominatorError, check_reduction
-from gbm_constrained.reductions.mixtures import Programme
+from gbm_constrained.reductions.mixtures import MixtureProgramme
 from gbm_constrained.reductions.plug_in import PlugIn, weigh_amounts
 from gbm_constrained.statistics.counts import functionals_of_weights
 
@@ -334,7 +334,7 @@ class HeldOutProblem:
                 f"class, merge it with another one, or {remedy}."
             )
 
-    def programme(self, room: Float | float = 0.0) -> Programme:
+    def programme(self, room: Float | float = 0.0) -> MixtureProgramme:
         """Write the metric and the constraints as a programme.
 
         Parameters
@@ -350,7 +350,7 @@ class HeldOutProblem:
         low, high = compiled.ranges_of_rates.T / self.problem.units
         counts = self.problem.joint.totals(self.weight, self.rows).ravel()
         least, most = (end(table, axis=2) @ counts + constant for end in (np.min, np.max))
-        return Programme(
+        return MixtureProgramme(
             self.problem.loss,
             A,
             compiled.b + room[: len(compiled)] + A @ np.nan_to_num(compiled.constant),

@@ -61,15 +61,14 @@ from gbm_constrained.reductions.methods import ZeroDenominatorError, mix_rules, 
 from gbm_constrained.reductions.mixtures import (
     FEASIBLE,
     TOLERANCE,
-    Oracle,
-    Programme,
-    Solution,
-    Step,
+    LinearOracle,
+    MixtureProgramme,
+    RuleMixture,
+    SearchStep,
 )
 from gbm_constrained.reductions.plug_in import (
     PlugIn,
     PooledOracle,
-    RecordingOracle,
     improve_rule,
     list_rules_between,
 )
@@ -172,22 +171,22 @@ class MetricSearch:
         """Whether a callback or the time limit has ended the search."""
         return self.watch is not None and self.watch.is_over
 
-    def solve_by_probabilities(self) -> tuple[Solution, list[Float]]:
+    def solve_by_probabilities(self) -> tuple[RuleMixture, list[Float]]:
         """Run the reduction on the distribution that the probabilities describe.
 
         Returns
         -------
-        solution : Solution
+        solution : RuleMixture
             The optimum, with a bound that holds for this distribution.
         rules : list of ndarray of shape (n_joint_cells, n_classes)
             All rules that were found on the way, and the constant ones. Counted by labels, no
             rule of a finite cost may satisfy constraints that a constant decision satisfies.
         """
-        oracle = RecordingOracle(self.oracle.by_probabilities())
+        oracle = PooledOracle(self.oracle.by_probabilities())
         found = self._minimise(self.held.programme(), oracle, "probabilities")
         joint = self.held.problem.joint
         constant = 1.0 - np.eye(joint.n_classes)
-        rules = self.oracle.restate(oracle.rules)
+        rules = self.oracle.restate(oracle.answers)
         return found, [*rules, *(np.tile(one, (len(joint), 1)) for one in constant)]
 
     def solve(
@@ -196,7 +195,7 @@ class MetricSearch:
         oracle: PlugIn | None = None,
         held: HeldOutProblem | None = None,
         room: Float | float = 0.0,
-    ) -> Solution:
+    ) -> RuleMixture:
         """Run the reduction on counts by labels, by default of all held-out rows.
 
         Once the search is over, the solution is the best mixture of the known rules.
@@ -224,7 +223,7 @@ class MetricSearch:
             known.append(improve_rule(oracle, known[best], slope))
             points.append(oracle.functionals(known[-1]))
 
-        def search(start: Sequence[Float] = ()) -> Solution:
+        def search(start: Sequence[Float] = ()) -> RuleMixture:
             new: tuple[Float, ...] = ()
             if not self.is_over:
                 first = [(costs, oracle.functionals(costs)) for costs in start]
@@ -267,7 +266,9 @@ class MetricSearch:
             return self.is_bound(free)
         return True
 
-    def _minimise(self, programme: Programme, oracle: Oracle, counted_by: str | None) -> Solution:
+    def _minimise(
+        self, programme: MixtureProgramme, oracle: LinearOracle, counted_by: str | None
+    ) -> RuleMixture:
         """Run the reduction, first without constraints: those that do not bind change nothing."""
         observe = None if self.watch is None else self.watch.observe(counted_by)
         # The bound by probabilities is reported, and the same for every order of the classes.
@@ -285,7 +286,7 @@ class MetricSearch:
                     return found
         return solve(programme, oracle, **given)
 
-    def is_bound(self, solution: Solution) -> bool:
+    def is_bound(self, solution: RuleMixture) -> bool:
         """Whether a constraint binds a solution, or is violated by it."""
         constraints = self.held.programme().constraints(solution.u)
         return bool(np.max(constraints, initial=-np.inf) > -MIN_GAIN)
@@ -330,7 +331,7 @@ class MetricSearch:
         )
         return Decisions(name, costs, probability, shares)
 
-    def by_probabilities(self, solution: Solution) -> Decisions:
+    def by_probabilities(self, solution: RuleMixture) -> Decisions:
         """Take the rules of a solution that has looked at no label of the held-out rows."""
         rules = np.array(self.oracle.restate(solution.rules))
         return self.of_rules("model", rules, solution.probability)
@@ -338,7 +339,7 @@ class MetricSearch:
     def optimum(
         self,
         name: str,
-        solution: Solution,
+        solution: RuleMixture,
         rules: Sequence[Float],
         room: Float | float = 0.0,
     ) -> Decisions:
@@ -459,13 +460,13 @@ class MetricSearch:
                 best, best_loss = k, loss
         return best, best_loss
 
-    def solution_of(self, chosen: Decisions) -> Solution:
+    def solution_of(self, chosen: Decisions) -> RuleMixture:
         """Describe decisions as a reduction describes what it finds."""
         counts = self.held.problem.joint.count_shares(
             chosen.shares, self.held.weight, self.held.rows
         )
         u = self.held.functionals(counts[None])
-        return Solution(
+        return RuleMixture(
             tuple(chosen.costs), chosen.probability, u[0] / self.held.problem.units,
             self.loss(chosen), -np.inf, chosen.violation, "optimal", (),
             u / self.held.problem.units,
@@ -613,7 +614,7 @@ def search_weights(
     held: HeldOutProblem,
     parts: Sequence[Codes],
     watch: SearchWatch | None = None,
-) -> tuple[MetricSearch, list[Decisions], list[Step], tuple[Float, float]]:
+) -> tuple[MetricSearch, list[Decisions], list[SearchStep], tuple[Float, float]]:
     """Find decisions on the scores of one set of boosters, and measure them.
 
     Parameters
@@ -633,7 +634,7 @@ def search_weights(
         Measures decisions on these scores.
     candidates : list of Decisions
         The decisions, measured.
-    steps : list of Step
+    steps : list of SearchStep
         What the search for weights reached on the way.
     link : tuple of ndarray of shape (n_classes,) and float
         Factors of the classes by which scores become probabilities, and that by which they become
@@ -666,7 +667,7 @@ def search_weights(
 
 def optimise_weights(
     search: MetricSearch, known: list[Decisions]
-) -> tuple[list[Decisions], list[Step]]:
+) -> tuple[list[Decisions], list[SearchStep]]:
     """Add optimised weights of the classes to decisions that are measured.
 
     Parameters
@@ -680,7 +681,7 @@ def optimise_weights(
     -------
     candidates : list of Decisions
         All of them, measured.
-    steps : list of Step
+    steps : list of SearchStep
         What the search on all rows reached by each weight.
     """
     watch, loss = search.watch, search.held.problem.loss
@@ -692,7 +693,7 @@ def optimise_weights(
     best = choose(losses, violations, errors, **search.criterion)
     start = weights_of(weighing[best])
     assert start is not None
-    steps, begun = list[Step](), time.perf_counter()
+    steps, begun = list[SearchStep](), time.perf_counter()
     rooms = {"optimised": np.zeros_like(errors), "relaxed": errors}
     if not search.criterion["is_strict"].any():
         del rooms["relaxed"]
@@ -710,7 +711,7 @@ def optimise_weights(
                 if is_shown:
                     worst = float(search.held.violations(u).max(initial=0.0))
                     seconds = time.perf_counter() - begun
-                    steps.append(Step(loss.value(u), -np.inf, worst, seconds))
+                    steps.append(SearchStep(loss.value(u), -np.inf, worst, seconds))
                 return notify is not None and notify(u)
 
             of_rows = WeightSearch(held, oracle, search.criterion, observe)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -45,12 +45,11 @@ from gbm_constrained.data.validation import (
 )
 from gbm_constrained.fit.fit import weight_of_rows
 from gbm_constrained.fit.options import with_known_parameters
+from gbm_constrained.linear_model.base import set_parameters
 from gbm_constrained.linear_model.pair_sets import (
-    MAX_VALIDATION_ROWS,
     HeldRows,
     PairSample,
     PairSets,
-    Reservoir,
     RowStream,
     share_of_positives,
 )
@@ -77,6 +76,7 @@ from gbm_constrained.solvers.level_set import (
 # Norm that features of the hidden units have on average. With a norm of one the units would hardly
 # move while their output weights do; twice the norm changes little.
 INPUT_NORM = 8.0
+LEAST_SLOPE = 1e-3  # Least slope of log-odds in standardised scores, so that they keep the order.
 
 
 def is_sparse(X: Any) -> bool:
@@ -85,10 +85,11 @@ def is_sparse(X: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Standardiser:
-    """Features minus a typical row, each divided by a scale of its own.
+class LinearScore:
+    """The score ``(x - centre) / scale . w`` of features that are standardised by some rows.
 
-    Steps then do not depend on the units of any feature. Sparse features stay sparse.
+    Steps then do not depend on the units of any feature. An order of rows does not depend on the
+    centre; steps of w and of a constant do not mix there. Sparse features stay sparse.
 
     Parameters
     ----------
@@ -100,10 +101,14 @@ class Standardiser:
     scale: Float
 
     @classmethod
-    def of(cls, X: Any, weight: Float | None = None) -> Standardiser:
+    def of(cls, X: Any, weight: Float | None = None) -> LinearScore:
         """Find mean and standard deviation of each feature; the divisor of a constant is one."""
         found = StandardScaler(with_mean=not is_sparse(X)).fit(X, sample_weight=weight)
         return cls(np.asarray(found.mean_), np.asarray(found.scale_))
+
+    def start(self, random_state: np.random.RandomState) -> Float:
+        """Make the parameters of a score of zero."""
+        return np.zeros(self.centre.size)
 
     def divide(self, X: Any) -> Any:
         """Divide the features by their scales, and centre those that are not sparse."""
@@ -111,15 +116,15 @@ class Standardiser:
             return X.multiply(1 / self.scale).tocsr()
         return (X - self.centre) / self.scale
 
-    def multiply(self, X: Any, weights: Float) -> Float:
-        """Multiply the standardised rows by weights of shape (n_features,) or (n_features, k)."""
-        weights = (weights.T / self.scale).T
+    def scores(self, parameters: Float, X: Any) -> Float:
+        """Compute the score of each row by weights of shape (n_features,) or (n_features, k)."""
+        weights = (parameters.T / self.scale).T
         if is_sparse(X):
             return np.asarray(X @ weights - self.centre @ weights)
         return np.asarray((X - self.centre) @ weights)
 
-    def pull_back(self, X: Any, rows: Float) -> Float:
-        """Multiply the transposed standardised rows by numbers of shape (n,) or (n, k)."""
+    def pull_back(self, parameters: Float, X: Any, rows: Float) -> Float:
+        """Compute the sum over rows of ``rows[i]`` times the gradient of score i."""
         if is_sparse(X):
             found = X.T @ rows - np.multiply.outer(self.centre, rows.sum(axis=0))
         else:
@@ -133,40 +138,9 @@ class Standardiser:
             return np.asarray(X.multiply(X) @ squares - 2 * (X @ slope) + slope @ self.centre)
         return np.asarray((self.divide(X) ** 2).sum(axis=1))
 
-
-@dataclass(frozen=True, eq=False)
-class LinearScore:
-    """The score ``(x - centre) / scale . w``.
-
-    An order of rows does not depend on the centre; steps of w and of a constant do not mix there.
-
-    Parameters
-    ----------
-    features : Centre and scale.
-    """
-
-    features: Standardiser
-
-    @classmethod
-    def of(cls, X: Any, weight: Float | None = None) -> LinearScore:
-        """Standardise the features by some rows."""
-        return cls(Standardiser.of(X, weight))
-
-    def start(self, random_state: np.random.RandomState) -> Float:
-        """Make the parameters of a score of zero."""
-        return np.zeros(self.features.centre.size)
-
-    def scores(self, parameters: Float, X: Any) -> Float:
-        """Compute the score of each row; (n,)."""
-        return self.features.multiply(X, parameters)
-
-    def pull_back(self, parameters: Float, X: Any, rows: Float) -> Float:
-        """Compute the sum over rows of ``rows[i]`` times the gradient of score i."""
-        return self.features.pull_back(X, rows)
-
     def mean_squared_gradient(self, parameters: Float, X: Any) -> float:
         """Compute the mean over rows of the squared norm of the score's gradient."""
-        return float(self.features.squared_norms(X).mean())
+        return float(self.squared_norms(X).mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,400 +149,188 @@ class SigmoidNetwork:
 
     Parameters
     ----------
-    features : Centre and scale.
+    inputs : Linear functions of the features, with their centre and scale.
     hidden : Number of units.
     """
 
-    features: Standardiser
+    inputs: LinearScore
     hidden: int
 
     @classmethod
     def of(cls, X: Any, hidden: int, weight: Float | None = None) -> SigmoidNetwork:
         """Standardise the features by some rows."""
-        features = Standardiser.of(X, weight)
-        norm = float(np.sqrt(features.squared_norms(X).mean()))
+        inputs = LinearScore.of(X, weight)
+        norm = float(np.sqrt(inputs.squared_norms(X).mean()))
         factor = norm / INPUT_NORM if norm > 0 else 1.0
-        return cls(Standardiser(features.centre, features.scale * factor), hidden)
-
-    def unpack(self, parameters: Float) -> tuple[Float, Float, Float]:
-        """Split the parameters into w (n_features, hidden), b (hidden,) and v (hidden,)."""
-        first = parameters[: -2 * self.hidden].reshape(-1, self.hidden)
-        return first, parameters[-2 * self.hidden : -self.hidden], parameters[-self.hidden :]
+        return cls(LinearScore(inputs.centre, inputs.scale * factor), hidden)
 
     def start(self, random_state: np.random.RandomState) -> Float:
         """Draw units at random, with output weights of zero: a score of zero, which is feasible.
 
         Equal units would stay equal for ever.
         """
-        d = self.features.centre.size
+        d = self.inputs.centre.size
         first = random_state.normal(size=d * self.hidden) / INPUT_NORM
         return np.concatenate([first, np.zeros(2 * self.hidden)])
 
     def scores(self, parameters: Float, X: Any) -> Float:
         """Compute the score of each row; (n,)."""
-        return np.asarray(self._units(parameters, X) @ self.unpack(parameters)[2])
+        units, _, last = self._units(parameters, X)
+        return np.asarray(units @ last)
 
     def pull_back(self, parameters: Float, X: Any, rows: Float) -> Float:
         """Compute the sum over rows of ``rows[i]`` times the gradient of score i."""
-        units = self._units(parameters, X)
-        inner = rows[:, None] * units * (1 - units) * self.unpack(parameters)[2]
-        by_first = self.features.pull_back(X, inner)
+        units, first, last = self._units(parameters, X)
+        inner = rows[:, None] * units * (1 - units) * last
+        by_first = self.inputs.pull_back(first, X, inner)
         return np.concatenate([by_first.ravel(), inner.sum(axis=0), rows @ units])
 
     def mean_squared_gradient(self, parameters: Float, X: Any) -> float:
         """Compute the mean over rows of the squared norm of the score's gradient."""
-        units = self._units(parameters, X)
-        inner = (units * (1 - units) * self.unpack(parameters)[2]) ** 2
-        squares = self.features.squared_norms(X)[:, None] + 1
+        units, _, last = self._units(parameters, X)
+        inner = (units * (1 - units) * last) ** 2
+        squares = self.inputs.squared_norms(X)[:, None] + 1
         return float(((units**2).sum(axis=1) + (inner * squares).sum(axis=1)).mean())
 
-    def _units(self, parameters: Float, X: Any) -> Float:
-        """Compute the output of each unit; (n, hidden)."""
-        first, bias, _ = self.unpack(parameters)
-        return np.asarray(expit(self.features.multiply(X, first) + bias))
+    def _units(self, parameters: Float, X: Any) -> tuple[Float, Float, Float]:
+        """Compute the units (n, hidden), and split off w (n_features, hidden) and v (hidden,)."""
+        first, bias, last = np.split(parameters, [-2 * self.hidden, -self.hidden])
+        first = first.reshape(-1, self.hidden)
+        return np.asarray(expit(self.inputs.scores(first, X) + bias)), first, last
 
 
-LEAST_SLOPE = 1e-3  # Least slope of log-odds in standardised scores, so that they keep the order.
-
-
-class Measured(NamedTuple):
-    """AUC and constraints on some rows.
-
-    Parameters
-    ----------
-    auc : AUC of all rows.
-    values : (n_constraints,). What each constraint bounds.
-    is_known : (n_constraints,). Whether all pair rates of a constraint have a value on the rows.
-    violation : Largest violation of a constraint that has a value on the rows.
-    """
-
-    auc: float
-    values: Float
-    is_known: Bool
-    violation: float
-
-
-@dataclass(frozen=True, eq=False)
 class LevelTable:
     """Levels of a search, measured on the rows that choose one of them.
 
     Parameters
     ----------
     levels : The levels.
-    on_validation : What each level is worth on validation rows.
-    unit : What the objective and the limits of the levels are divided by.
+    score : The score, as a function of parameters.
+    sets : Constraints, as rules over sets of rows.
+    rows : Validation rows.
+
+    Attributes
+    ----------
+    auc : (n_levels,). AUC of all rows.
+    values : (n_levels, n_constraints). What each constraint bounds.
+    is_known : (n_levels, n_constraints). Whether all pair rates of a constraint have a value on
+        the rows.
+    violation : (n_levels,). Largest violation of a constraint that has a value on the rows.
     chosen : Position of the chosen level: the one of largest AUC among those that meet all
         constraints there, or else of least violation. Constraints without a value count as not
         met. Where the AUC has none, the last level is chosen.
     """
 
-    levels: Sequence[Level]
-    on_validation: Sequence[Measured]
-    unit: float
-    chosen: int
+    def __init__(
+        self, levels: Sequence[Level], score: ScoreFunction, sets: PairSets, rows: PairSample
+    ) -> None:
+        self.levels, self.sets, self.n_rows = levels, sets, len(rows)
+        scores = [score.scores(level.point.parameters, rows.X) for level in levels]
+        self.auc = np.array([sets.auc(rows, of_level) for of_level in scores])
+        measured = [sets.values(rows, of_level) for of_level in scores]
+        self.values = np.array([values for values, _ in measured])
+        self.is_known = np.array([is_known for _, is_known in measured], dtype=bool)
+        compiled = sets.compiled
+        signs = np.array([constraint.sign for constraint in compiled.constraints])
+        excess = np.nan_to_num(signs * (self.values - compiled.bounds))
+        self.violation: Float = excess.max(axis=1, initial=0.0)
+        missed = np.where(self.violation > ROUNDING, self.violation, 0.0)
+        ranks = np.arange(len(levels))[::-1], -np.nan_to_num(self.auc), missed
+        self.chosen = int(np.lexsort((*ranks, (~self.is_known).sum(axis=1)))[0])
 
-    @classmethod
-    def of(
-        cls,
-        levels: Sequence[Level],
-        score: ScoreFunction,
-        sets: PairSets,
-        rows: PairSample,
-        unit: float,
-    ) -> LevelTable:
-        """Measure all levels on validation rows, and choose one."""
-        found = []
-        for level in levels:
-            found.append(measure(sets, rows, score.scores(level.point.parameters, rows.X)))
-        chosen = min(range(len(found)), key=lambda i: (*_rank(found[i]), -i))
-        return cls(levels, found, unit, chosen)
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the chosen level meets all constraints on the validation rows."""
-        return self.on_validation[self.chosen].violation <= ROUNDING
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether the chosen level misses a constraint, or something has no value."""
-        found = self.on_validation[self.chosen]
-        return not self.is_met or bool(np.isnan(found.auc)) or not found.is_known.all()
-
-    def history(self, names: Sequence[str]) -> pd.DataFrame:
-        """Tabulate the levels; `names` are those of the constraints."""
+    def history(self, unit: float) -> pd.DataFrame:
+        """Tabulate the levels; `unit` is what their objective and limits are divided by."""
         levels = self.levels
         columns: dict[str, Any] = {
             "level": [level.number for level in levels],
             "proximal_point": [level.proximal_point for level in levels],
-            "r": [level.level * self.unit for level in levels],
-            "upper_bound": [level.upper_bound * self.unit for level in levels],
+            "r": [level.level * unit for level in levels],
+            "upper_bound": [level.upper_bound * unit for level in levels],
             "rows": [level.n_rows for level in levels],
             "distance": [level.distance for level in levels],
-            "auc": [found.auc for found in self.on_validation],
-            "violation": [found.violation for found in self.on_validation],
-            "chosen": [i == self.chosen for i in range(len(levels))],
+            "auc": self.auc,
+            "violation": self.violation,
+            "chosen": np.arange(len(levels)) == self.chosen,
         }
-        for j, name in enumerate(names):
-            columns[f"value[{name}]"] = [found.values[j] for found in self.on_validation]
+        for name, values in zip(self.sets.compiled.names, self.values.T, strict=True):
+            columns[f"value[{name}]"] = values
         return pd.DataFrame(columns)
 
+    def find_faults(self) -> list[tuple[str, str]]:
+        """List what validation rows say against the chosen level, with codes of warnings.
 
-def measure(sets: PairSets, rows: PairSample, scores: Float) -> Measured:
-    """Measure AUC and constraints on some rows."""
-    values, is_known = sets.values(rows, scores)
-    signs = np.array([constraint.sign for constraint in sets.compiled.constraints])
-    violation = np.nan_to_num(signs * (values - sets.compiled.bounds)).max(initial=0.0)
-    return Measured(sets.auc(rows, scores), values, is_known, max(float(violation), 0.0))
-
-
-def surrogate_columns(
-    levels: Sequence[Level], problem: SaddleProblem, rows: tuple[Float, Float], unit: float
-) -> dict[str, list[float]]:
-    """Compute the surrogate objective of each level, and the largest violation of its rules.
-
-    Parameters
-    ----------
-    levels : The levels.
-    problem : Functions and score.
-    rows : Features and density ratios of the training rows.
-    unit : What objective and limits are divided by.
-    """
-    X, ratios = rows
-    surrogate = problem.surrogate
-    objective, violation = [], []
-    for level in levels:
-        scores = problem.score.scores(level.point.parameters, X)
-        values = surrogate.values(surrogate.moments(scores, ratios)) - surrogate.limits
-        values *= unit
-        objective.append(float(values[0]))
-        violation.append(float(values[1:].max(initial=-np.inf)))
-    return {"surrogate_objective": objective, "surrogate_violation": violation}
+        It does not meet the constraints, or the rows are too few to tell.
+        """
+        names, values = self.sets.compiled.names, self.values[self.chosen]
+        faults = []
+        if self.violation[self.chosen] > ROUNDING:
+            faults.append((
+                f"None of {len(self.levels)} levels meets all constraints on the validation rows, "
+                f"where {names} have the values {values.round(3).tolist()}: the "
+                f"square surrogate has no score that meets them, or too few validation rows show "
+                f"one. Give slack=0.1 or more, for the surrogate is stricter than the "
+                f"constraints; relax the bounds, or use ConstrainedLogisticRegression.",
+                "GC107",
+            ))  # fmt: skip
+        unknown = [names[j] for j in np.flatnonzero(~self.is_known[self.chosen])]
+        if np.isnan(self.auc[self.chosen]):
+            unknown += [
+                "the AUC, so that the last level was taken and probabilities are base rates"
+            ]
+        if unknown:
+            faults.append((
+                f"The {self.n_rows} validation rows lack a class or a group, so that there is no "
+                f"whole value of {' and '.join(unknown)}: give more rows, or a larger "
+                f"validation_fraction.",
+                "GC112",
+            ))  # fmt: skip
+        return faults
 
 
-def report_frame(
-    sets: PairSets, multipliers: Float, training: Measured | None, validation: Measured
-) -> pd.DataFrame:
-    """Tabulate each constraint: bound, values, multiplier, and whether it is met."""
-    compiled = sets.compiled
-    satisfied = pd.array(compiled.is_satisfied(validation.values), dtype="boolean")
-    satisfied[~validation.is_known] = pd.NA
-    nothing = np.full(len(compiled.constraints), np.nan)
-    return pd.DataFrame(
-        {
-            "constraint": compiled.names,
-            "bound": compiled.bounds,
-            "train": nothing if training is None else training.values,
-            "held_out": validation.values,
-            "multiplier": compiled.totals(multipliers),
-            "satisfied": satisfied,
-        }
-    )
+def fit_log_odds(
+    scores: Float, is_positive: Bool, weight: Float, base_rate: float
+) -> tuple[float, float]:
+    """Fit the log-odds of the positive class as an increasing linear function of scores.
 
-
-def warn_of_choice(sets: PairSets, table: LevelTable, validation: PairSample) -> None:
-    """Warn that no level meets the constraints on validation rows, or that these are too few."""
-    found = table.on_validation[table.chosen]
-    if not table.is_met:
-        issue_warning(
-            f"None of {len(table.levels)} levels meets all constraints on the validation rows, "
-            f"where {sets.compiled.names} have the values {found.values.round(3).tolist()}: the "
-            f"square surrogate has no score that meets them, or too few validation rows show "
-            f"one. Give slack=0.1 or more, for the surrogate is stricter than the constraints; "
-            f"relax the bounds, or use ConstrainedLogisticRegression.",
-            "GC107",
-        )
-    unknown = [sets.compiled.names[j] for j in np.flatnonzero(~found.is_known)]
-    if np.isnan(found.auc):
-        unknown += ["the AUC, so that the last level was taken and probabilities are base rates"]
-    if unknown:
-        issue_warning(
-            f"The {len(validation)} validation rows lack a class or a group, so that there is no "
-            f"whole value of {' and '.join(unknown)}: give more rows, or a larger "
-            f"validation_fraction.",
-            "GC112",
-        )
-
-
-class LogOdds(NamedTuple):
-    """Log-odds of the positive class as an increasing function of scores.
+    The targets of Platt (1999) are fitted by a logistic regression. Weights have a mean of one
+    there, so that their unit changes nothing. Rows of one class alone say nothing of the slope:
+    all rows then get about the base rate.
 
     Parameters
     ----------
+    scores, is_positive, weight : (n,). Score, class and weight of each row.
+    base_rate : Share of positives among the training rows.
+
+    Returns
+    -------
     slope, intercept : Log-odds are ``slope * score + intercept``.
     """
-
-    slope: float = 1.0
-    intercept: float = 0.0
-
-    @classmethod
-    def fit(cls, scores: Float, is_positive: Bool, weight: Float, base_rate: float) -> LogOdds:
-        """Fit the targets of Platt (1999) by a logistic regression, with a positive slope.
-
-        Weights have a mean of one there, so that their unit changes nothing. Rows of one class
-        alone say nothing of the slope: all rows then get about the base rate.
-
-        Parameters
-        ----------
-        scores, is_positive, weight : (n,). Score, class and weight of each row.
-        base_rate : Share of positives among the training rows.
-        """
-        mean, spread = (scores.mean(), scores.std()) if scores.size else (0.0, 1.0)
-        spread = spread if spread > 0 else 1.0
-        mass = np.bincount(is_positive, weight, 2)
-        if mass.min() == 0:
-            slope = float(LEAST_SLOPE / spread)
-            return cls(slope, float(logit(base_rate) - slope * mean))
-        weight, mass = weight / weight.mean(), mass / weight.mean()
-        target = np.where(is_positive, (mass[1] + 1) / (mass[1] + 2), 1 / (mass[0] + 2))
-        standard = np.tile((scores - mean) / spread, 2)[:, None]
-        shares = np.concatenate([weight * target, weight * (1 - target)])
-        answers = np.repeat([1, 0], scores.size)
-        found = LogisticRegression(C=np.inf).fit(standard, answers, shares)
-        slope = float(max(found.coef_[0, 0], LEAST_SLOPE) / spread)
-        return cls(slope, float(found.intercept_[0] - slope * mean))
-
-    def probability(self, scores: Float) -> Float:
-        """Compute the probability of the positive class."""
-        return np.asarray(expit(self.slope * scores + self.intercept))
+    mean, spread = (scores.mean(), scores.std()) if scores.size else (0.0, 1.0)
+    spread = spread if spread > 0 else 1.0
+    mass = np.bincount(is_positive, weight, 2)
+    if mass.min() == 0:
+        slope = float(LEAST_SLOPE / spread)
+        return slope, float(logit(base_rate) - slope * mean)
+    weight, mass = weight / weight.mean(), mass / weight.mean()
+    target = np.where(is_positive, (mass[1] + 1) / (mass[1] + 2), 1 / (mass[0] + 2))
+    standard = np.tile((scores - mean) / spread, 2)[:, None]
+    shares = np.concatenate([weight * target, weight * (1 - target)])
+    answers = np.repeat([1, 0], scores.size)
+    found = LogisticRegression(C=np.inf).fit(standard, answers, shares)
+    slope = float(max(found.coef_[0, 0], LEAST_SLOPE) / spread)
+    return slope, float(found.intercept_[0] - slope * mean)
 
 
-def _rank(found: Measured) -> tuple[int, float, float]:
-    """Rank levels: constraints without a value, violations beyond rounding, then AUC."""
-    violation = found.violation if found.violation > ROUNDING else 0.0
-    return int((~found.is_known).sum()), violation, -np.nan_to_num(found.auc)
-
-
-def unit_of(parameters: Any) -> float:
-    """Find what the objective and the limits are divided by, ``2 c1 c2^2``.
-
-    Scores divided by c2 turn the surrogate into the one of ``c1 = 1/2`` and ``c2 = 1``, times this
-    number. Step sizes and the interval of the scalars are for that one.
-    """
-    return float(2 * parameters.c1 * parameters.c2**2)
-
-
-def make_problem(
-    parameters: Any,
-    sets: PairSets,
-    rows: PairSample,
-    random_state: np.random.RandomState,
-) -> tuple[SaddleProblem, Primal]:
-    """Make the saddle problem of some parameters, and its starting point: equal scores.
-
-    Parameters
-    ----------
-    parameters : ConstrainedAUCScorer
-        Parameters of the scorer.
-    sets : PairSets
-        Constraints, as rules over sets of rows.
-    rows : PairSample
-        Rows that features are standardised by.
-    random_state : RandomState
-        Source of a network's first weights.
-    """
-    rules, n_sets = sets.rules(parameters.slack), sets.sets.shape[1]
-    surrogate = SquareSurrogate.of(rules, n_sets)
-    surrogate = replace(surrogate, limits=surrogate.limits / unit_of(parameters))
-    hidden, X, weight = parameters.hidden, rows.X, rows.weight
-    score = SigmoidNetwork.of(X, hidden, weight) if hidden else LinearScore.of(X, weight)
-    start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
-    scale = score.mean_squared_gradient(start.parameters, X)
-    steps = StepSizes(
-        parameters.learning_rate,
-        parameters.dual_learning_rate,
-        scale if scale > 0 else 1.0,
-        parameters.batch_size,
-    )
-    geometry = DualGeometry(surrogate.owner, surrogate.n_functions, parameters.interval)
-    proximal_weight = parameters.proximal_weight if hidden else 0.0
-    return SaddleProblem(surrogate, score, geometry, steps, proximal_weight), start
-
-
-def make_search(parameters: Any, problem: SaddleProblem, start: Primal) -> LevelSetSearch:
-    """Make a search from the first level, by default that of equal scores, ``c1 * c2**2``."""
-    level = _first_level(parameters)
-    schedule = _make_schedule(parameters)
-    return LevelSetSearch(problem, schedule, start, 0.5 if level is None else level)
-
-
-def follow_path(
-    parameters: Any,
-    problem: SaddleProblem,
-    start: Primal,
-    rows: tuple[Array, Float],
-    random_state: np.random.RandomState,
-) -> Iterator[Level]:
-    """Yield the levels of a fit to rows in memory, given by their features and density ratios."""
-    X, ratios = rows
-    if parameters.solver == "exact":
-        yield _solve_exactly(problem, X, ratios)
-        return
-    batches = shuffled_batches(X.shape[0], parameters.batch_size, random_state)
-    if parameters.hidden:
-        schedule, n_points = _make_schedule(parameters), parameters.n_proximal_points
-        level = _first_level(parameters)
-        yield from follow_proximal_points(problem, schedule, start, n_points, rows, batches, level)
-    else:
-        yield from follow_levels(make_search(parameters, problem, start), X, ratios, batches)
-
-
-def _make_schedule(parameters: Any) -> LevelSchedule:
-    return LevelSchedule(
-        parameters.n_steps * parameters.batch_size,
-        parameters.batch_size,
-        parameters.theta,
-        parameters.tol,
-        parameters.max_levels,
-        parameters.relative_tol,
-    )
-
-
-def _first_level(parameters: Any) -> float | None:
-    level = parameters.first_level
-    return None if level is None else level / unit_of(parameters)
-
-
-def _solve_exactly(problem: SaddleProblem, X: Array, ratios: Float) -> Level:
+def solve_exactly(problem: SaddleProblem, X: Array, ratios: Float) -> Level:
     """Solve the surrogate problem of a linear score, as a search of one level."""
     surrogate, score = problem.surrogate, problem.score
     assert isinstance(score, LinearScore)
-    found = find_optimum(surrogate, score.features.divide(X), ratios)
+    found = find_optimum(surrogate, score.divide(X), ratios)
     share = np.append(1.0, found.multipliers) / (1.0 + found.multipliers.sum())
     moments = surrogate.moments(score.scores(found.weights, X), ratios)
     best = surrogate.best_scalars(moments)
     point = Primal(found.weights, np.concatenate([best.a, best.b]))
     return Level(0, float(found.values[0]), 0.0, point, share, X.shape[0], np.nan)
-
-
-def warn_of_no_progress(
-    parameters: Any,
-    problem: SaddleProblem,
-    levels: Sequence[Level],
-    rows: tuple[Any, Float],
-) -> None:
-    """Warn of a search that ended at its first level, far from the optimum of a linear score."""
-    if parameters.solver == "exact" or len(levels) > 1 or parameters.max_levels == 1:
-        return
-    if not isinstance(problem.score, LinearScore):
-        return
-    surrogate = problem.surrogate
-    scores = problem.score.scores(levels[0].point.parameters, rows[0])
-    values = surrogate.values(surrogate.moments(scores, rows[1]))
-    if (values > surrogate.limits)[1:].any():  # The constraints are missed, which is named.
-        return
-    reached, least = values[0], _solve_exactly(problem, *rows).level
-    # Gap to the optimum, a tenth of the objective of equal scores, that is named.
-    if reached - least > 0.05:
-        unit = unit_of(parameters)
-        issue_warning(
-            f"The level-set search made no progress: its one level has a surrogate objective of "
-            f"{reached * unit:.3g}, and the optimum is {least * unit:.3g}. Use solver='exact', "
-            f"more n_steps or a smaller tol.",
-            "GC304",
-        )
-
-
-SOLVERS = ("level_set", "exact")
 
 
 def check_parameters(estimator: Any) -> tuple[Constraint, ...]:
@@ -591,7 +353,7 @@ def check_parameters(estimator: Any) -> tuple[Constraint, ...]:
             f"below the optimum."
         )
     check_share("validation_fraction", estimator.validation_fraction)
-    check_choice("solver", estimator.solver, SOLVERS)
+    check_choice("solver", estimator.solver, ("level_set", "exact"))
     if estimator.solver == "exact" and estimator.hidden:
         raise ValueError(
             f"solver='exact' is for linear scores, and hidden={estimator.hidden!r}: use "
@@ -634,38 +396,6 @@ def check_feasible(rules: Sequence[PairRule], c1: float, c2: float) -> None:
                 f"square surrogate: 2 c1 c2^2 = {needed:g} must be at most 1 + kappa = "
                 f"{1 + room:g}. Use c1=0.5 and c2=1.0, or a larger bound or slack."
             )
-
-
-def check_two_classes(classes: Array, y: Codes, weight: Float | None) -> None:
-    """Refuse more classes than two, and a class without weight.
-
-    Parameters
-    ----------
-    classes : (n_classes,). Sorted labels.
-    y : (n_samples,). Class index of each row.
-    weight : (n_samples,). Weight of each row; ones where None.
-    """
-    if classes.size > 2:
-        raise ValueError(
-            f"Only binary classification is supported, and y holds {classes.size} classes: give "
-            f"y == label, one class against the others."
-        )
-    left = np.bincount(y, weight, 2) > 0
-    if not left.all():
-        raise ValueError(
-            f"sample_weight is zero on all rows of class {classes[~left].tolist()[0]!r}: give "
-            f"rows of both classes a positive weight."
-        )
-
-
-def check_split(n_training: int, n_validation: int, validation_fraction: float) -> None:
-    """Refuse a split that leaves no rows to train on, or none to choose a level by."""
-    if not (n_training and n_validation):
-        raise ValueError(
-            f"validation_fraction={validation_fraction!r} splits the rows into {n_training} for "
-            f"training and {n_validation} for validation, and neither can be empty: give more "
-            f"rows, or another fraction."
-        )
 
 
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64}
@@ -798,26 +528,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         validation_fraction: float = 0.1,
         random_state: Any = None,
     ) -> None:
-        self.constraints = constraints
-        self.hidden = hidden
-        self.c1 = c1
-        self.c2 = c2
-        self.theta = theta
-        self.batch_size = batch_size
-        self.n_steps = n_steps
-        self.max_levels = max_levels
-        self.tol = tol
-        self.relative_tol = relative_tol
-        self.first_level = first_level
-        self.learning_rate = learning_rate
-        self.dual_learning_rate = dual_learning_rate
-        self.interval = interval
-        self.slack = slack
-        self.solver = solver
-        self.proximal_weight = proximal_weight
-        self.n_proximal_points = n_proximal_points
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
+        set_parameters(self, locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -851,31 +562,35 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         FloatingPointError
             If the steps are too long.
         """
-        constraints = check_parameters(self)
-        values = validate_data(self, X, **ACCEPTED)
-        y = y if y is None else column_or_1d(y, warn=True)
-        self.classes_, _ = check_labels(y)
-        self._first_rows: Rows | None = None
-        table = self._read_rows(X, y, sample_weight, sensitive_features)
-        sets, rows = self._compile(constraints, values, table)
+        begun = self._begin((X, y, sample_weight, sensitive_features), None)
+        assert begun is not None  # No rows are held.
+        sets, rows = begun
         random_state = copy_random_state(self.random_state)
         training, validation = (
             rows.take(part) for part in self._split(sets, len(rows), random_state)
         )
-        check_split(len(training), len(validation), self.validation_fraction)
-        ratios = density_ratios(sets.members(training))
-        problem, start = make_problem(self, sets, training, random_state)
-        on_training = training.X, ratios
-        levels = list(follow_path(self, problem, start, on_training, random_state))
-        self._score: ScoreFunction = problem.score
-        found = LevelTable.of(levels, self._score, sets, validation, unit_of(self))
+        if not (len(training) and len(validation)):
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction!r} splits the rows into "
+                f"{len(training)} for training and {len(validation)} for validation, and neither "
+                f"can be empty: give more rows, or another fraction."
+            )
+        X, ratios = training.X, density_ratios(sets.members(training))
+        search = self._make_search(sets, training, random_state)
+        levels = self._find_levels(search, X, ratios, random_state)
+        found = LevelTable(levels, self._score, sets, validation)
         base_rate = share_of_positives(sets.members(training).sum(axis=0))
-        self._report(sets, found, validation, training, base_rate)
-        columns = surrogate_columns(levels, problem, on_training, unit_of(self))
-        for name, values in columns.items():
-            self.history_[name] = values
-        warn_of_choice(sets, found, validation)
-        warn_of_no_progress(self, problem, levels, on_training)
+        self._report(found, validation, training, base_rate)
+        surrogate = search.problem.surrogate
+        scores = [self._score.scores(level.point.parameters, X) for level in levels]
+        values = np.array([surrogate.values(surrogate.moments(z, ratios)) for z in scores])
+        excess = (values - surrogate.limits) * self._unit
+        self.history_["surrogate_objective"] = excess[:, 0]
+        self.history_["surrogate_violation"] = excess[:, 1:].max(axis=1, initial=-np.inf)
+        for fault in found.find_faults():
+            issue_warning(*fault)
+        if self.solver == "level_set" and len(levels) == 1 < self.max_levels:
+            self._warn_of_no_progress(search.problem, values[0], X, ratios)
         return self
 
     def partial_fit(
@@ -912,27 +627,36 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         TypeError, ValueError
             As in :meth:`fit`, and where a row of a later call has an unknown label or group.
         """
-        rows: PairSample | None
+        validation = None
         if hasattr(self, "_stream"):
             values = validate_data(self, X, reset=False, **ACCEPTED)
             table = self._read_rows(X, y, sample_weight, sensitive_features)
-            rows, validation = self._stream.sets.sample(values, table), None
+            rows = self._stream.sets.sample(values, table)
         else:
             given = X, y, sample_weight, sensitive_features
-            rows, validation = self._open_stream(*given, classes, groups)
-            if rows is None:
+            begun = self._begin(given, getattr(self, "_held", None), classes, groups)
+            if begun is None:
                 return self
+            sets, rows = begun
+            self._first_rows: Rows | None = sets.cells.rows
+            random_state = copy_random_state(self.random_state)
+            search = self._make_search(sets, rows, random_state)
+            self._stream: RowStream = RowStream(
+                sets, search, self.validation_fraction, random_state
+            )
+            validation = self._split(sets, len(rows), random_state)[1]
         stream, search = self._stream, self._stream.search
         if stream.read(rows, validation):
             kept = stream.validation.rows
-            found = LevelTable.of(search.levels, self._score, stream.sets, kept, unit_of(self))
-            self._report(stream.sets, found, kept, None, stream.base_rate)
-            if not stream.is_doubtful:  # Each new level would repeat the warning.
-                warn_of_choice(stream.sets, found, kept)
-            stream.is_doubtful = found.is_doubtful
+            found = LevelTable(search.levels, self._score, stream.sets, kept)
+            self._report(found, kept, None, stream.base_rate)
+            faults = found.find_faults()
+            for fault in () if stream.is_doubtful else faults:  # Each level would repeat them.
+                issue_warning(*fault)
+            stream.is_doubtful = bool(faults)
         elif search.n_rows and not search.levels:
             self._parameters = search.oracle.average.parameters
-            self._log_odds = LogOdds(1.0, float(logit(stream.base_rate)))
+            self._log_odds = 1.0, float(logit(stream.base_rate))
             self._fold_log_odds()
             self.level_: int | None = None
         return self
@@ -953,8 +677,8 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
             raise NotFittedError(self._held.describe())
         check_is_fitted(self, "_parameters")
         X = validate_data(self, X, reset=False, **ACCEPTED)
-        scores = self._score.scores(self._parameters, X)
-        return np.asarray(self._log_odds.slope * scores + self._log_odds.intercept)
+        slope, intercept = self._log_odds
+        return np.asarray(slope * self._score.scores(self._parameters, X) + intercept)
 
     def predict_proba(self, X: Any) -> Float:
         """Compute the probability of each class.
@@ -968,7 +692,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, 2)
         """
-        positive = LogOdds().probability(self.decision_function(X))
+        positive = expit(self.decision_function(X))
         return np.stack([1 - positive, positive], axis=1)
 
     def predict(self, X: Any) -> Array:
@@ -986,11 +710,45 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         is_positive = self.decision_function(X) > 0
         return np.asarray(self.classes_[is_positive.astype(int)])
 
-    def _compile(
-        self, constraints: Sequence[Constraint], values: Any, rows: Rows
-    ) -> tuple[PairSets, PairSample]:
-        """Compile the constraints against the rows that a search begins with."""
-        check_two_classes(self.classes_, rows.y, rows.weight)
+    def _begin(
+        self,
+        given: tuple[Any, Any, Any, Any],
+        held: HeldRows | None,
+        classes: Any = None,
+        groups: Any = None,
+    ) -> tuple[PairSets, PairSample] | None:
+        """Compile the constraints against the rows that a search begins with.
+
+        None is returned where rows are held until there are some of each class and group.
+        """
+        constraints = check_parameters(self)
+        X, y, sample_weight, sensitive_features = given
+        values = validate_data(self, X, reset=held is None, **ACCEPTED)
+        y = y if y is None else column_or_1d(y, warn=True)
+        if held is None:
+            self.classes_, _ = check_labels(y if classes is None else classes)
+            self._first_rows = None
+        rows = self._read_rows(X, y, sample_weight, sensitive_features)
+        if held is None and (classes is not None or groups is not None):
+            held = HeldRows(constraints, self.classes_, groups or {})
+        if held is not None:
+            held.add(values, rows)
+            self._held = held
+            if held.find_missing():
+                return None
+            values, rows = held.take()
+        if self.classes_.size > 2:
+            raise ValueError(
+                f"Only binary classification is supported, and y holds {self.classes_.size} "
+                f"classes: give y == label, one class against the others."
+            )
+        left = np.bincount(rows.y, rows.weight, 2) > 0
+        if not left.all():
+            absent = self.classes_[~left].tolist()[0]
+            raise ValueError(
+                f"sample_weight is zero on all rows of class {absent!r}: give rows of both "
+                f"classes a positive weight."
+            )
         sets = PairSets.of(resolve_positive_class(constraints, self.classes_, None), rows)
         check_feasible(sets.rules(self.slack), self.c1, self.c2)
         of_earlier_fit = "history_", "constraint_report_", "coef_", "intercept_", "_parameters"
@@ -1013,73 +771,111 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         shares = [1 - self.validation_fraction, self.validation_fraction]
         return parts_by_cell(np.arange(n_samples), sets.cells, shares, random_state)
 
-    def _open_stream(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        sensitive_features: Any,
-        classes: Any,
-        groups: Any,
-    ) -> tuple[PairSample | None, Codes | None]:
-        """Begin a search at the first rows; return them, and those for validation.
+    @property
+    def _unit(self) -> float:
+        """What the objective and the limits are divided by, ``2 c1 c2^2``.
 
-        Rows are None where they are held until there are some of each class and group.
+        Scores divided by c2 turn the surrogate into the one of ``c1 = 1/2`` and ``c2 = 1``, times
+        this number. Step sizes and the interval of the scalars are for that one.
         """
-        constraints = check_parameters(self)
-        held: HeldRows | None = getattr(self, "_held", None)
-        values = validate_data(self, X, reset=held is None, **ACCEPTED)
-        y = y if y is None else column_or_1d(y, warn=True)
-        if held is None:
-            self.classes_, _ = check_labels(y if classes is None else classes)
-            self._first_rows = None
-        table = self._read_rows(X, y, sample_weight, sensitive_features)
-        if held is None and (classes is not None or groups is not None):
-            held = HeldRows(constraints, self.classes_, groups or {})
-        if held is not None:
-            held.add(values, table)
-            self._held = held
-            if not held.is_complete:
-                return None, None
-            values, table = held.take()
-        sets, rows = self._compile(constraints, values, table)
-        self._first_rows = sets.cells.rows
-        random_state = copy_random_state(self.random_state)
-        problem, start = make_problem(self, sets, rows, random_state)
-        self._score = problem.score
-        validation = Reservoir(MAX_VALIDATION_ROWS, random_state)
-        search = make_search(self, problem, start)
-        self._stream = RowStream(sets, search, validation, self.validation_fraction)
-        return rows, self._split(sets, len(rows), random_state)[1]
+        return float(2 * self.c1 * self.c2**2)
+
+    def _make_search(
+        self, sets: PairSets, rows: PairSample, random_state: np.random.RandomState
+    ) -> LevelSetSearch:
+        """Make a search that standardises features by some rows, and set the score.
+
+        It begins at equal scores, and by default at their level, ``c1 * c2**2``.
+        """
+        hidden, X = self.hidden, rows.X
+        surrogate = SquareSurrogate.of(sets.rules(self.slack), sets.sets.shape[1])
+        surrogate = replace(surrogate, limits=surrogate.limits / self._unit)
+        weight = rows.weight
+        score: Any = SigmoidNetwork.of(X, hidden, weight) if hidden else LinearScore.of(X, weight)
+        self._score: ScoreFunction = score
+        start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
+        scale = score.mean_squared_gradient(start.parameters, X)
+        scale = scale if scale > 0 else 1.0
+        steps = StepSizes(self.learning_rate, self.dual_learning_rate, scale, self.batch_size)
+        geometry = DualGeometry(surrogate.owner, surrogate.n_functions, self.interval)
+        proximal_weight = self.proximal_weight if hidden else 0.0
+        problem = SaddleProblem(surrogate, score, geometry, steps, proximal_weight)
+        ends = self.theta, self.tol, self.max_levels, self.relative_tol
+        schedule = LevelSchedule(self.n_steps * self.batch_size, self.batch_size, *ends)
+        level = 0.5 if self.first_level is None else self.first_level / self._unit
+        return LevelSetSearch(problem, schedule, start, level)
+
+    def _find_levels(
+        self, search: LevelSetSearch, X: Array, ratios: Float, random_state: np.random.RandomState
+    ) -> list[Level]:
+        """Find the levels of a fit to rows in memory, given by features and density ratios."""
+        problem = search.problem
+        if self.solver == "exact":
+            return [solve_exactly(problem, X, ratios)]
+        batches = shuffled_batches(X.shape[0], self.batch_size, random_state)
+        if not self.hidden:
+            return list(follow_levels(search, X, ratios, batches))
+        level = None if self.first_level is None else self.first_level / self._unit
+        return list(follow_proximal_points(
+            problem, search.schedule, search.centre, self.n_proximal_points, (X, ratios), batches,
+            level,
+        ))  # fmt: skip
+
+    def _warn_of_no_progress(
+        self, problem: SaddleProblem, values: Float, X: Array, ratios: Float
+    ) -> None:
+        """Warn of a search whose one level is far from the optimum of a linear score.
+
+        Where it misses constraints, these are named already.
+        """
+        if self.hidden or (values > problem.surrogate.limits)[1:].any():
+            return
+        reached, least = values[0], solve_exactly(problem, X, ratios).level
+        # Gap to the optimum, a tenth of the objective of equal scores, that is named.
+        if reached - least > 0.05:
+            issue_warning(
+                f"The level-set search made no progress: its one level has a surrogate objective "
+                f"of {reached * self._unit:.3g}, and the optimum is {least * self._unit:.3g}. Use "
+                f"solver='exact', more n_steps or a smaller tol.",
+                "GC304",
+            )
 
     def _report(
         self,
-        sets: PairSets,
         table: LevelTable,
         validation: PairSample,
         training: PairSample | None,
         base_rate: float,
     ) -> None:
         """Set the fitted attributes of the chosen level."""
-        level = table.levels[table.chosen]
+        level, sets, chosen = table.levels[table.chosen], table.sets, table.chosen
         self._parameters, self.level_ = level.point.parameters, level.number
         scores = self._score.scores(self._parameters, validation.X)
         is_positive = sets.inside(validation)[:, POSITIVES]
-        self._log_odds = LogOdds.fit(scores, is_positive, validation.weight, base_rate)
+        self._log_odds = fit_log_odds(scores, is_positive, validation.weight, base_rate)
         self._fold_log_odds()
-        self.history_ = table.history(sets.compiled.names)
-        on_training = None
+        self.history_ = table.history(self._unit)
+        compiled = sets.compiled
+        on_training = np.full(len(compiled.constraints), np.nan)
         if training is not None:
             scores = self._score.scores(self._parameters, training.X)
-            on_training = measure(sets, training, scores)
-        self.constraint_report_ = report_frame(
-            sets, level.multipliers, on_training, table.on_validation[table.chosen]
+            on_training, _ = sets.values(training, scores)
+        satisfied = pd.array(compiled.is_satisfied(table.values[chosen]), dtype="boolean")
+        satisfied[~table.is_known[chosen]] = pd.NA
+        self.constraint_report_ = pd.DataFrame(
+            {
+                "constraint": compiled.names,
+                "bound": compiled.bounds,
+                "train": on_training,
+                "held_out": table.values[chosen],
+                "multiplier": compiled.totals(level.multipliers),
+                "satisfied": satisfied,
+            }
         )
 
     def _fold_log_odds(self) -> None:
         """Write the log-odds of a linear score as one linear function of features."""
         if isinstance(self._score, LinearScore):
             slope, intercept = self._log_odds
-            features = self._score.features
-            self.coef_ = slope * (self._parameters / features.scale)[None, :]
-            self.intercept_ = np.array([intercept]) - self.coef_ @ features.centre
+            self.coef_ = slope * (self._parameters / self._score.scale)[None, :]
+            self.intercept_ = np.array([intercept]) - self.coef_ @ self._score.centre

@@ -49,25 +49,19 @@ largest root mean square slopes on the path, which hold between its scores for s
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg, svds
-from sklearn.utils.validation import validate_data
 
-from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.fit.callbacks import CallbackNotifier
-from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.regression import (
     RegressionLagrangian,
@@ -76,17 +70,69 @@ from gbm_constrained.problem.regression import (
 )
 from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.base import Record, Solver
-from gbm_constrained.solvers.cbpr import FEASIBLE, AutoSolver, CBPRSolver
+from gbm_constrained.solvers.cbpr import CBPRSolver
 from gbm_constrained.solvers.outer_loop import OuterLoop
 
 MAX_DENSE = 1500  # Largest number of weights whose second moments are factorised.
 
 
-class LinearScores:
-    """A fixed set of weak learners on the rows of a problem.
+@dataclass(frozen=True)
+class Solution:
+    """State after an outer iteration.
 
-    Parameters and attributes are those of
-    :class:`~gbm_constrained.linear_model.DictionaryLearner`.
+    Parameters
+    ----------
+    weights : ndarray like ``learner.shape``
+        Last iterate x_{k+1}.
+    multipliers : ndarray of shape (m,)
+        y_{k+1}.
+    average_weights, average_multipliers : ndarray
+        Ergodic iterates, ``sum_k t_k x_{k+1} / sum_k t_k`` and the same of y; of CBPR the last.
+    residual : float
+        The larger of the two parts of the optimality of the last iterate: ``|max(g_j, -y_j)|``
+        (feasibility and complementarity) and ``sqrt(2 D(x_{k+1}, x_k)) / tau_k`` (stationarity),
+        of a regression each in the unit that follows from the deviation of the targets.
+        Of CBPR, the Fritz John residual of the last outer iteration.
+    converged : bool
+        Whether the residual is below the tolerance.
+    history : list of Record
+        One entry per outer iteration, each of the state x_k it began from.
+    """
+
+    weights: Float
+    multipliers: Float
+    average_weights: Float
+    average_multipliers: Float
+    residual: float
+    converged: bool
+    history: list[Record]
+
+
+class DictionaryLearner:
+    """Weights of a fixed set of weak learners, which solvers find.
+
+    Parameters
+    ----------
+    lagrangian : Lagrangian
+        The problem on the rows of the score matrix, in float64.
+    scores : array or sparse array of shape (n_samples, N) or (n_samples * K, N)
+        Scores of the N weak learners. One row per sample gives the margin of a binary problem, or
+        a basis that all K > 2 classes share, with weights of shape (N, K). K rows per sample
+        (row ``i * K + k`` for class k of sample i) let each weak learner act on its own classes,
+        with weights of shape (N,).
+    offset : array-like, default=0
+        Fixed part of the scores, broadcast against (n_samples,) or (n_samples, K).
+    l2 : float, default=0
+        Ridge penalty ``l2 / 2 ||x||^2`` of the objective, which is a mean over rows.
+    penalised : bool array of shape (N,), default=None
+        The weak learners it falls on; all by default.
+    metric : {"scores", "weights"}, default="scores"
+        Space of the Bregman distance.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the weights.
     """
 
     def __init__(
@@ -190,330 +236,6 @@ class LinearScores:
         values, vectors = np.linalg.eigh(scale[:, None] * gram * scale)
         kept = values > N * np.finfo(float).eps * values[-1]
         return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
-
-
-EXACT = 1e-12  # Norm of the gradient, in the subproblem's own coordinates, that is left.
-
-
-class ProximalSubproblem:
-    """The function ``f + <y, g> + D(., x) / tau`` of steps z from weights x."""
-
-    def __init__(self, learner: LinearScores, solver: Solver, weights: Float) -> None:
-        self.learner, self.start, self.multipliers = learner, weights, solver.multipliers
-        self.centre = solver.subproblem.centre
-        self.in_scores = float(np.max(solver.subproblem.proximal_weight))
-        self.in_weights = 0.0
-        if learner.metric == "weights":
-            self.in_scores, self.in_weights = self.in_weights, self.in_scores
-        self.shape = (learner.coordinates.shape[1], *learner.shape[1:])
-        self._seen: tuple[bytes, Any] | None = None
-
-    def at(self, z: Array) -> tuple[Float, Any]:
-        """Take the step in weights, and the Lagrangian at its end."""
-        step = self.learner.coordinates @ z.reshape(self.shape)
-        key = z.tobytes()
-        if self._seen is None or self._seen[0] != key:
-            margin = self.learner.margin(self.start + step)
-            self._seen = key, self.learner.lagrangian.at(margin)
-        return step, self._seen[1]
-
-    def value_and_gradient(self, z: Array) -> tuple[float, Float]:
-        """Compute value and gradient after a step z."""
-        learner, w = self.learner, self.in_weights
-        step, point = self.at(z)
-        x = self.start + step
-        value = point.value(self.multipliers, self.centre, self.in_scores)
-        value += float((learner.ridge * x**2 + w * step**2).sum()) / 2
-        rows, _ = point.gradient(self.multipliers, self.centre, self.in_scores)
-        gradient = learner.pull_back(rows) + learner.ridge * x + w * step
-        return value, (learner.coordinates.T @ gradient).ravel()
-
-    def hessian_product(self, z: Array, u: Array) -> Float:
-        """Compute the Hessian after a step z times u."""
-        learner = self.learner
-        _, point = self.at(z)
-        du = learner.coordinates @ u.reshape(self.shape)
-        rows = (learner.scores @ du).reshape(learner.margin_shape)
-        pulled = learner.pull_back(point.hessian_product(self.multipliers, rows, self.in_scores))
-        product = pulled + (learner.ridge + self.in_weights) * du
-        return np.asarray(learner.coordinates.T @ product).ravel()
-
-    def take_newton_steps(self, z: Array, gradient: Float) -> tuple[Array, Float]:
-        """Take Newton steps until the gradient is exact or falls no more."""
-        for _ in range(8):
-            hessian = LinearOperator((z.size, z.size), lambda u: self.hessian_product(z, u))  # noqa: B023
-            if np.linalg.norm(gradient) <= EXACT:
-                break
-            step, _ = cg(hessian, -gradient, rtol=1e-3, atol=EXACT / 10, maxiter=200)
-            _, at_step = self.value_and_gradient(z + step)
-            if not np.linalg.norm(at_step) < np.linalg.norm(gradient):
-                break
-            z, gradient = z + step, at_step
-        return z, gradient
-
-
-WIDEST, NARROWEST = 1e-3, 1e-6  # Widths of rounded kinks, in deviations of the targets.
-NARROWER = 10.0  # Factor between widths, and the least one between moves at one width.
-
-
-class _Step(NamedTuple):
-    """A point, or a direction: in coordinates of the learner, in weights and in scores of rows."""
-
-    z: Float
-    x: Float
-    margin: Float
-
-    def plus(self, length: float, direction: _Step) -> _Step:
-        """Take a further step of some length."""
-        return _Step(*(own + length * more for own, more in zip(self, direction, strict=True)))
-
-
-class _Slopes(NamedTuple):
-    """Gradient in the coordinates, and second derivative of each row in its score, times W."""
-
-    gradient: Float
-    curvature: Float
-
-    @property
-    def norm(self) -> float:
-        """Norm of the gradient."""
-        return float(np.linalg.norm(self.gradient))
-
-
-class NewtonSolver:
-    """Solver of the subproblems of one learner, one after the other.
-
-    Parameters
-    ----------
-    learner : LinearScores
-        The learner, whose problem is a regression.
-    """
-
-    def __init__(self, learner: LinearScores) -> None:
-        self.learner = learner
-        self.rows: RegressionRows = learner.lagrangian.rows  # type: ignore[assignment]
-        self.slopes = np.zeros(self.rows.n_samples)
-        units = learner.lagrangian.constants.units
-        self.small = EXACT * units.objective / units.score
-
-    def solve(self, problem: ProximalSubproblem) -> Float:
-        """Find the minimiser of a subproblem, as weights."""
-        rows, width, before = self.rows, WIDEST, np.inf
-        has_kink = rows.kink_weights(problem.multipliers) > 0.0
-        point = _Step(
-            np.zeros(problem.shape[0]), problem.start, self.learner.margin(problem.start)
-        )
-        # Largest number of moves of the slopes.
-        for _ in range(60):
-            point, is_minimiser = self._take_steps(problem, point, width)
-            residual = (rows.targets - point.margin) / (width * rows.scale)
-            moved = np.where(has_kink, np.clip(self.slopes + residual, -1.0, 1.0), self.slopes)
-            distance = width * float(np.abs(moved - self.slopes).max())
-            self.slopes = moved
-            # Distance from a kink that counts as none, in deviations of the targets.
-            if is_minimiser and distance <= 1e-9:
-                break
-            if distance > before / NARROWER:
-                width = max(width / NARROWER, NARROWEST)
-            before = distance
-        return point.x
-
-    def _take_steps(
-        self, problem: ProximalSubproblem, point: _Step, width: float
-    ) -> tuple[_Step, bool]:
-        """Take Newton steps until the gradient is small; return whether it vanished."""
-        at = self._slopes_at(problem, point, width)
-        # Factor by which Newton steps lower a gradient before slopes move.
-        enough = max(self.small, 0.1 * at.norm)
-        # Largest number of Newton steps between two of them.
-        for _ in range(50):
-            if at.norm <= enough:
-                break
-            z = -linalg.solve(self._hessian(at.curvature), at.gradient, assume_a="pos")
-            x = self.learner.coordinates @ z
-            direction = _Step(z, x, self.learner.scores @ x)
-            length = self._find_length(problem, point, direction, width, at)
-            moved = point.plus(length, direction)
-            there = self._slopes_at(problem, moved, width)
-            # Factor on the smallest gradient, up to which rounding may be all that is left.
-            if there.norm >= at.norm and at.norm <= 1e4 * self.small:
-                return point, True
-            point, at = moved, there
-        return point, at.norm <= self.small
-
-    def _slopes_at(self, problem: ProximalSubproblem, point: _Step, width: float) -> _Slopes:
-        """Compute the derivatives at a point."""
-        learner = self.learner
-        slope, curvature = self._derive(problem, point.margin, width)
-        pulled = learner.pull_back(slope) + learner.ridge * point.x
-        return _Slopes(np.asarray(learner.coordinates.T @ pulled).ravel(), curvature)
-
-    def _derive(
-        self, problem: ProximalSubproblem, margin: Float, width: float
-    ) -> tuple[Float, Float]:
-        """Compute first and second derivative of each row, times W."""
-        rounded = SmoothRegressionPoint(self.rows, margin, width, self.slopes)
-        return rounded.gradient(problem.multipliers, problem.centre, problem.in_scores)
-
-    def _find_length(
-        self,
-        problem: ProximalSubproblem,
-        point: _Step,
-        direction: _Step,
-        width: float,
-        at: _Slopes,
-    ) -> float:
-        """Find a step length at which the slope along a direction has nearly vanished."""
-        start = float(direction.z @ at.gradient)
-        low, high, length = (0.0, start), (np.inf, np.nan), 1.0
-        # Largest number of step lengths that are tried.
-        for _ in range(30):
-            moved = point.margin + length * direction.margin
-            rows, _ = self._derive(problem, moved, width)
-            ridge = self.learner.ridge * (point.x + length * direction.x)
-            slope = float(rows @ direction.margin) / self.rows.total_weight
-            slope += float(ridge @ direction.x)
-            if abs(slope) <= 0.5 * abs(start):
-                break
-            low, high = ((length, slope), high) if slope < 0.0 else (low, (length, slope))
-            length = 2.0 * length if np.isinf(high[0]) else _between(low, high)
-        return length
-
-    def _hessian(self, curvature: Float) -> Float:
-        """Compute the Hessian, without rows whose function bends downwards.
-
-        Rows that bend more than the least bent one are few where kinks are narrow.
-        """
-        learner = self.learner
-        weight = learner.row_weight
-        curvature = np.maximum(curvature, 0.0)
-        has_weight = weight > 0
-        least = float(np.min(curvature[has_weight] / weight[has_weight]))
-        more = np.maximum(curvature - least * weight, 0.0) / self.rows.total_weight
-        bent = np.flatnonzero(more)
-        moment = least * self.moment + np.diag(learner.ridge)
-        moment += learner.second_moment(learner.weight_by_root(more[bent], bent))
-        found = np.asarray(learner.coordinates.T @ moment @ learner.coordinates)
-        # Share of its mean diagonal that is added to a Hessian, which may be singular.
-        added = 1e-14 * max(float(np.trace(found)) / len(found), np.finfo(float).tiny)
-        return found + added * np.eye(len(found))
-
-    @cached_property
-    def moment(self) -> Float:
-        """Weighted mean second moment of the scores of rows."""
-        share = self.learner.row_weight / self.rows.total_weight
-        return self.learner.second_moment(self.learner.weight_by_root(share))
-
-
-def _between(low: tuple[float, float], high: tuple[float, float]) -> float:
-    """Interpolate the zero of a slope between two lengths, away from both."""
-    share = low[1] / (low[1] - high[1])
-    return low[0] + min(max(share, 0.1), 0.9) * (high[0] - low[0])
-
-
-NEAR = 1e-6  # Norm of the gradient from which Newton steps are taken.
-
-
-class SubproblemSolver:
-    """Minimiser of the subproblems of a solver: a trust region, then Newton steps.
-
-    A regression takes Newton steps alone, whose Hessians are factorised.
-
-    Parameters
-    ----------
-    learner : LinearScores
-        The learner.
-    solver : Solver
-        The solver, which has a subproblem in each of its iterations.
-    """
-
-    def __init__(self, learner: LinearScores, solver: Solver) -> None:
-        self.learner, self.solver = learner, solver
-        is_regression = isinstance(learner.lagrangian, RegressionLagrangian)
-        is_small = learner.shape[0] <= MAX_DENSE
-        self.newton = NewtonSolver(learner) if is_regression and is_small else None
-
-    def solve(self, weights: Float) -> Float:
-        """Minimise the current subproblem of the solver, from some weights."""
-        problem = ProximalSubproblem(self.learner, self.solver, weights)
-        if self.newton is not None:
-            return self.newton.solve(problem)
-        z = np.zeros(int(np.prod(problem.shape)))
-        gradient = problem.value_and_gradient(z)[1]
-        if isinstance(self.solver, CBPRSolver):  # strongly convex, and the start is near
-            z, gradient = problem.take_newton_steps(z, gradient)
-        if np.linalg.norm(gradient) > NEAR:
-            found = minimize(
-                problem.value_and_gradient,
-                z,
-                jac=True,
-                hessp=problem.hessian_product,
-                method="trust-ncg",
-                options={"gtol": NEAR, "maxiter": 200},
-            )
-            z, gradient = found.x, found.jac
-        z, _ = problem.take_newton_steps(z, gradient)
-        return np.asarray(weights + problem.at(z)[0])
-
-
-@dataclass(frozen=True)
-class Solution:
-    """State after an outer iteration.
-
-    Parameters
-    ----------
-    weights : ndarray like ``learner.shape``
-        Last iterate x_{k+1}.
-    multipliers : ndarray of shape (m,)
-        y_{k+1}.
-    average_weights, average_multipliers : ndarray
-        Ergodic iterates, ``sum_k t_k x_{k+1} / sum_k t_k`` and the same of y; of CBPR the last.
-    residual : float
-        The larger of the two parts of the optimality of the last iterate: ``|max(g_j, -y_j)|``
-        (feasibility and complementarity) and ``sqrt(2 D(x_{k+1}, x_k)) / tau_k`` (stationarity),
-        of a regression each in the unit that follows from the deviation of the targets.
-        Of CBPR, the Fritz John residual of the last outer iteration.
-    converged : bool
-        Whether the residual is below the tolerance.
-    history : list of Record
-        One entry per outer iteration, each of the state x_k it began from.
-    """
-
-    weights: Float
-    multipliers: Float
-    average_weights: Float
-    average_multipliers: Float
-    residual: float
-    converged: bool
-    history: list[Record]
-
-
-class DictionaryLearner(LinearScores):
-    """Weights of a fixed set of weak learners, which solvers find.
-
-    Parameters
-    ----------
-    lagrangian : Lagrangian
-        The problem on the rows of the score matrix, in float64.
-    scores : array or sparse array of shape (n_samples, N) or (n_samples * K, N)
-        Scores of the N weak learners. One row per sample gives the margin of a binary problem, or
-        a basis that all K > 2 classes share, with weights of shape (N, K). K rows per sample
-        (row ``i * K + k`` for class k of sample i) let each weak learner act on its own classes,
-        with weights of shape (N,).
-    offset : array-like, default=0
-        Fixed part of the scores, broadcast against (n_samples,) or (n_samples, K).
-    l2 : float, default=0
-        Ridge penalty ``l2 / 2 ||x||^2`` of the objective, which is a mean over rows.
-    penalised : bool array of shape (N,), default=None
-        The weak learners it falls on; all by default.
-    metric : {"scores", "weights"}, default="scores"
-        Space of the Bregman distance.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the weights.
-    """
 
     @property
     def mu(self) -> float:
@@ -647,14 +369,15 @@ class DictionaryLearner(LinearScores):
         if n_iterations < 1:
             raise ValueError(f"n_iterations must be at least 1, got {n_iterations}.")
         lag, solver = self.lagrangian, solver or self.solver(**options)
+        x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
+        has_kinks = isinstance(lag, RegressionLagrangian) and self.shape[0] <= MAX_DENSE
+        subproblems = (KinkSolver if has_kinks else SubproblemSolver)(self, solver)
         if isinstance(solver, CBPRSolver):
-            yield from self._outer_path(n_iterations, tol, start, solver, is_over)
+            yield from self._outer_path(n_iterations, tol, x, solver, subproblems, is_over)
             return
         assert isinstance(solver, ABPPSolver)
-        x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         x_sum, y_sum, total = np.zeros(self.shape), np.zeros(len(lag.constraints)), 0.0
         slopes, units = np.zeros(len(lag.constraints)), lag.constants.units
-        subproblems = SubproblemSolver(self, solver)
         is_on_path = adaptive or (not lag.constants.are_global and solver.lipschitz is None)
         for k in range(n_iterations):
             point = lag.at(self.margin(x))
@@ -689,16 +412,17 @@ class DictionaryLearner(LinearScores):
         self,
         n_iterations: int,
         tol: float,
-        start: Float | None,
+        x: Float,
         solver: CBPRSolver,
+        subproblems: SubproblemSolver,
         is_over: Callable[[int], bool],
     ) -> Iterator[Solution]:
         """Yield the outer iterates of CBPR, which meet the constraints, the start first."""
-        x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         if solver.project is None and self.shape[0] <= MAX_DENSE:
-            solver.project = self._project
+            # Coordinates in which rows are pulled back are nearly orthonormal in scores.
+            solver.project = lambda rows: (self.coordinates.T @ self.pull_back(rows)).ravel()
         units = self.lagrangian.constants.units
-        of_slope, subproblems = units.objective / units.score, SubproblemSolver(self, solver)
+        of_slope = units.objective / units.score
         for _ in range(n_iterations + 1):
             y, done, k = solver.multipliers, len(solver.residuals), len(solver.history)
             solver.begin_iteration(self.lagrangian.at(self.margin(x)))
@@ -709,10 +433,6 @@ class DictionaryLearner(LinearScores):
             if is_over(len(solver.history)):
                 return
             x = subproblems.solve(x)
-
-    def _project(self, rows: Array) -> Float:
-        """Pull per-row derivatives back to coordinates that are nearly orthonormal in scores."""
-        return np.asarray(self.coordinates.T @ self.pull_back(rows)).ravel()
 
 
 class LinearLearner(DictionaryLearner):
@@ -832,216 +552,223 @@ def leaf_indicators(
     return sparse.csr_array((ones, (rows.ravel(), columns.ravel())), shape=shape)
 
 
-class IterateChoice:
-    """Choose the iterate that is returned.
-
-    0-1 rates jump about their bounds to the end. Where the last iterate violates a constraint, the
-    iterate of least objective among the feasible ones is returned, or the one of least violation.
-    The average of k iterates converges as 1 / k, and later than the last one.
-    """
-
-    def __init__(self, learner: LinearLearner, options: SolverOptions, tol: float) -> None:
-        self.learner = learner
-        self.ergodic = options.iterate == "ergodic"
-        compiled = learner.lagrangian.constraints
-        jumps = compiled.has_rates | compiled.has_tables
-        self.has_rates = bool(jumps.any())
-        self.units = learner.lagrangian.constants.units.rows
-        # Mean losses end within `tol` of their bounds, on either side.
-        self._slack = np.where(jumps, ROUNDING, tol) * self.units
-        self.tol = tol
-        self._best: tuple[tuple[float, bool, float], Float, int] | None = None
-
-    def violations(self, weights: Float) -> Float:
-        """Compute the violation of each row of constraints, zero where it is rounding."""
-        g = self.learner.violations(weights)
-        return np.where(g > self._slack, g, 0.0)
-
-    def add(self, solution: Solution) -> None:
-        """Compare the next iterate with the best one so far."""
-        weights, n = solution.weights, len(solution.history)
-        self.residual, self.converged = solution.residual, solution.converged
-        if self.ergodic:
-            weights = solution.average_weights
-            self.residual = max(self.residual, self._residual_of_average(solution))
-            self.converged &= self.residual <= self.tol
-        self._last, self.solution = (weights, n), solution
-        if self.ergodic or not self.has_rates:
-            return
-        worst = float((self.violations(weights) / self.units).max(initial=0.0))
-        self._is_met = worst == 0.0
-        # CBPR may start from a constant model, which has the least loss under tight constraints.
-        is_start = np.isinf(solution.residual)
-        rank = worst, is_start, self.learner.objective(weights) if self._is_met else 0.0
-        if self._best is None or rank <= self._best[0]:
-            self._best = rank, weights, n
-        self.converged &= self._best[0][0] == 0.0  # Rates are met in full, and not within `tol`.
-
-    def _residual_of_average(self, solution: Solution) -> float:
-        """Compute the residual ``max_j |max(g_j, -y_j)|`` of the ergodic iterates."""
-        moved = solution.history[-1].bounds - self.learner.lagrangian.constraints.b
-        g = self.learner.violations(solution.average_weights) - moved
-        of_objective = self.learner.lagrangian.constants.units.objective
-        y = solution.average_multipliers * self.units / of_objective
-        return float(np.abs(np.maximum(g / self.units, -y)).max(initial=0.0))
-
-    def warn(self, notifier: CallbackNotifier, n_iterations: int) -> bool:
-        """Warn where the solver has not converged; return whether a constraint was named."""
-        stopped = f"The solver stopped after n_iterations={n_iterations}"
-        more = "increase n_iterations"
-        if notifier.is_out_of_time:
-            stopped, more = f"The solver stopped at {notifier.limit}", "increase time_limit"
-        remedy = f"{more}, scale the features, or relax constraints that cannot all"
-        if not self.has_rates:
-            if not self.converged:
-                what = "an average whose residual is" if self.ergodic else "a residual of"
-                issue_warning(
-                    f"{stopped} with {what} {self.residual:.1e} > tol={self.tol}: {remedy} be "
-                    f"met.",
-                    "GC304",
-                )
-            return False
-        violations = self.violations(self.find_best()[0])
-        if violations.any():
-            worst = int((violations / self.units).argmax())
-            constraint = self.learner.lagrangian.constraints.rows[worst]
-            if self.ergodic:
-                found, remedy = "the average of all iterates", f"use iterate='last', {remedy}"
-            else:
-                found = "no iterate met the constraints. The one that is returned"
-            issue_warning(
-                f"{stopped}, and {found} violates {constraint} by {violations[worst]:.3g} on the "
-                f"training rows: {remedy} be met.",
-                "GC107",
-            )
-        return bool(violations.any())
-
-    def find_best(self) -> tuple[Float, int]:
-        """Find the weights of the returned model, and the number of iterations up to them."""
-        if self._best is None or self._is_met:
-            return self._last
-        return self._best[1:]
+EXACT = 1e-12  # Norm of the gradient, in the subproblem's own coordinates, that is left.
+NEAR = 1e-6  # Norm of the gradient from which Newton steps are taken.
 
 
-def follow_iterates(
-    model: Any,
-    fit: ConstrainedFit,
-    coefficients: Float,
-    make_fit: Callable[[SolverOptions], ConstrainedFit],
-    options: SolverOptions,
-) -> tuple[ConstrainedFit, IterateChoice, bool]:
-    """Iterate until the solution has converged, or a callback stops, and warn where it has not.
+class SubproblemSolver:
+    """Minimiser of the subproblems of a solver: a trust region, then Newton steps.
 
-    CBPR starts from a feasible model. Where "auto" finds none, ABPP takes its place.
+    A subproblem is the function ``f + <y, g> + D(., x) / tau`` of steps from weights x, which are
+    taken in coordinates z of the learner.
 
     Parameters
     ----------
-    model : ConstrainedLogisticRegression or ConstrainedRidge
-        The estimator.
-    fit : ConstrainedFit
-        Its fit, whose solver moves the multipliers.
-    coefficients : ndarray of shape (n_rows, n_weights)
-        Coefficients of an unconstrained solution, the intercepts last.
-    make_fit : callable
-        Makes the fit of other options.
-    options : SolverOptions
-        Options of the estimator.
-
-    Returns
-    -------
-    fit : ConstrainedFit
-        The fit, that of ABPP where no start is feasible for CBPR.
-    iterates : IterateChoice
-        The iterates, among them the one that is returned.
-    is_named : bool
-        Whether a warning has named a violated constraint.
+    learner : DictionaryLearner
+        The learner.
+    solver : Solver
+        The solver, which has a subproblem in each of its iterations.
     """
-    learner, start = _make_learner(model, fit), coefficients.T
-    start = start.reshape(learner.shape)
-    if isinstance(fit.solver, CBPRSolver):
-        feasible = find_feasible_start(learner, start, fit, model.n_iterations, model.tol)
-        if feasible is not None:
-            start = feasible
-        else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # The first fit has issued its warnings.
-                fit = make_fit(options.with_abpp())
-                fit.measure()
-            learner = _make_learner(model, fit)
-    assert isinstance(fit.solver, OuterLoop)
-    method, notifier = fit.options.method, fit.notifier
-    adaptive = method.sigma is None and method.outlier_clip is None
-    iterates = IterateChoice(learner, fit.options, model.tol)
-    notifier.is_training_over(0)  # The call starts the clock of the time limit.
 
-    def is_over(n_iterations: int) -> bool:
-        return notifier.is_training_over(n_iterations) or notifier.is_stopped
+    def __init__(self, learner: DictionaryLearner, solver: Solver) -> None:
+        self.learner, self.solver = learner, solver
+        self.shape = (learner.coordinates.shape[1], *learner.shape[1:])
 
-    try:
-        for solution in learner.path(
-            model.n_iterations, model.tol, start, fit.solver, adaptive=adaptive, is_over=is_over
-        ):
-            iterates.add(solution)
-            if iterates.converged:
+    def solve(self, weights: Float) -> Float:
+        """Minimise the current subproblem of the solver, from some weights."""
+        self._begin(weights)
+        z = np.zeros(int(np.prod(self.shape)))
+        gradient = self.value_and_gradient(z)[1]
+        if isinstance(self.solver, CBPRSolver):  # strongly convex, and the start is near
+            z, gradient = self._take_newton_steps(z, gradient)
+        if np.linalg.norm(gradient) > NEAR:
+            found = minimize(
+                self.value_and_gradient,
+                z,
+                jac=True,
+                hessp=self.hessian_product,
+                method="trust-ncg",
+                options={"gtol": NEAR, "maxiter": 200},
+            )
+            z, gradient = found.x, found.jac
+        z, _ = self._take_newton_steps(z, gradient)
+        return np.asarray(weights + self.at(z)[0])
+
+    def _begin(self, weights: Float) -> None:
+        """Take the subproblem of the present iteration, which starts from some weights."""
+        self.start, self.multipliers = weights, self.solver.multipliers
+        self.centre = self.solver.subproblem.centre
+        self.in_scores = float(np.max(self.solver.subproblem.proximal_weight))
+        self.in_weights = 0.0
+        if self.learner.metric == "weights":
+            self.in_scores, self.in_weights = self.in_weights, self.in_scores
+        self._seen: tuple[bytes, Any] | None = None
+
+    def at(self, z: Array) -> tuple[Float, Any]:
+        """Take the step in weights, and the Lagrangian at its end."""
+        step = self.learner.coordinates @ z.reshape(self.shape)
+        key = z.tobytes()
+        if self._seen is None or self._seen[0] != key:
+            margin = self.learner.margin(self.start + step)
+            self._seen = key, self.learner.lagrangian.at(margin)
+        return step, self._seen[1]
+
+    def value_and_gradient(self, z: Array) -> tuple[float, Float]:
+        """Compute value and gradient after a step z."""
+        learner, w = self.learner, self.in_weights
+        step, point = self.at(z)
+        x = self.start + step
+        value = point.value(self.multipliers, self.centre, self.in_scores)
+        value += float((learner.ridge * x**2 + w * step**2).sum()) / 2
+        rows, _ = point.gradient(self.multipliers, self.centre, self.in_scores)
+        gradient = learner.pull_back(rows) + learner.ridge * x + w * step
+        return value, (learner.coordinates.T @ gradient).ravel()
+
+    def hessian_product(self, z: Array, u: Array) -> Float:
+        """Compute the Hessian after a step z times u."""
+        learner = self.learner
+        _, point = self.at(z)
+        du = learner.coordinates @ u.reshape(self.shape)
+        rows = (learner.scores @ du).reshape(learner.margin_shape)
+        pulled = learner.pull_back(point.hessian_product(self.multipliers, rows, self.in_scores))
+        product = pulled + (learner.ridge + self.in_weights) * du
+        return np.asarray(learner.coordinates.T @ product).ravel()
+
+    def _take_newton_steps(self, z: Array, gradient: Float) -> tuple[Array, Float]:
+        """Take Newton steps until the gradient is exact or falls no more."""
+        for _ in range(8):
+            hessian = LinearOperator((z.size, z.size), lambda u: self.hessian_product(z, u))  # noqa: B023
+            if np.linalg.norm(gradient) <= EXACT:
                 break
-    finally:
-        fit.hide_progress()
-    may_miss = notifier.is_out_of_time or not notifier.is_stopped
-    return fit, iterates, may_miss and iterates.warn(notifier, model.n_iterations)
+            step, _ = cg(hessian, -gradient, rtol=1e-3, atol=EXACT / 10, maxiter=200)
+            _, at_step = self.value_and_gradient(z + step)
+            if not np.linalg.norm(at_step) < np.linalg.norm(gradient):
+                break
+            z, gradient = z + step, at_step
+        return z, gradient
 
 
-def find_feasible_start(
-    learner: LinearLearner, start: Float, fit: ConstrainedFit, n_iterations: int, tol: float
-) -> Float | None:
-    """Find weights that satisfy the constraints, which CBPR starts from.
+WIDEST, NARROWEST = 1e-3, 1e-6  # Widths of rounded kinks, in deviations of the targets.
+NARROWER = 10.0  # Factor between widths, and the least one between moves at one width.
 
-    None is returned where no start was found and "auto" can take ABPP instead.
+
+class KinkSolver(SubproblemSolver):
+    """Minimiser of the subproblems of a regression, whose losses may have kinks.
+
+    Newton steps with factorised Hessians minimise the rounded losses, whose slopes then move.
     """
-    lagrangian = learner.lagrangian
-    prior, uniform = np.zeros(learner.shape), np.zeros(learner.shape)
-    if learner.fit_intercept:
-        prior[-1] = lagrangian.constants.constant_scores
-    # Number of models that are tried on the way to a constant one.
-    for share in np.linspace(1.0, 0.0, 40 + 1):
-        for constant in (prior, uniform):
-            weights = share * start + (1.0 - share) * constant
-            if learner.violations(weights).max() <= FEASIBLE:
-                return np.asarray(weights)
-    # Groups have the same loss at equal probabilities. From there CBPR lowers the objective,
-    # and what is bounded with it, while no constraint is violated more.
-    solver = learner.solver(CBPRSolver)
-    g = learner.violations(uniform)
-    solver.bounds = solver.bounds + np.maximum(g, 0.0)
 
-    def is_over(n_iterations: int) -> bool:
-        return not fit.notifier.limit.has_time_for(0.0)
+    def __init__(self, learner: DictionaryLearner, solver: Solver) -> None:
+        super().__init__(learner, solver)
+        self.rows: RegressionRows = learner.lagrangian.rows  # type: ignore[assignment]
+        self.slopes = np.zeros(self.rows.n_samples)
+        units = learner.lagrangian.constants.units
+        self.small = EXACT * units.objective / units.score
+        # Weighted mean second moment of the scores of rows.
+        share = learner.row_weight / self.rows.total_weight
+        self.moment = learner.second_moment(learner.weight_by_root(share))
 
-    for solution in learner.path(n_iterations, tol, uniform, solver, is_over=is_over):
-        g = learner.violations(solution.weights)
-        if g.max() <= FEASIBLE:
-            return solution.weights
-        if solution.converged:
-            break
-    if isinstance(fit.options.method, AutoSolver):
-        return None
-    worst = int(g.argmax())
-    raise ValueError(
-        f"CBPR starts from a model that meets the constraints, and none was found: the last "
-        f"one tried violates {lagrangian.constraints.rows[worst]} by {g[worst]:.3g}. Give one "
-        f"as coef_ and intercept_ with warm_start=True, relax the bound, or use "
-        f"constraint_solver='abpp', which starts anywhere."
-    )
+    def solve(self, weights: Float) -> Float:
+        """Minimise the current subproblem of the solver, from some weights."""
+        self._begin(weights)
+        rows, width, before = self.rows, WIDEST, np.inf
+        has_kink = rows.kink_weights(self.multipliers) > 0.0
+        x, margin = weights, self.learner.margin(weights)
+        # Largest number of moves of the slopes.
+        for _ in range(60):
+            x, margin, is_minimiser = self._take_steps(x, margin, width)
+            residual = (rows.targets - margin) / (width * rows.scale)
+            moved = np.where(has_kink, np.clip(self.slopes + residual, -1.0, 1.0), self.slopes)
+            distance = width * float(np.abs(moved - self.slopes).max())
+            self.slopes = moved
+            # Distance from a kink that counts as none, in deviations of the targets.
+            if is_minimiser and distance <= 1e-9:
+                break
+            if distance > before / NARROWER:
+                width = max(width / NARROWER, NARROWEST)
+            before = distance
+        return x
 
+    def _take_steps(self, x: Float, margin: Float, width: float) -> tuple[Float, Float, bool]:
+        """Take Newton steps until the gradient is small; return whether it vanished."""
+        gradient, curvature = self._differentiate(x, margin, width)
+        norm = float(np.linalg.norm(gradient))
+        # Factor by which Newton steps lower a gradient before slopes move.
+        enough = max(self.small, 0.1 * norm)
+        # Largest number of Newton steps between two of them.
+        for _ in range(50):
+            if norm <= enough:
+                break
+            z = -linalg.solve(self._hessian(curvature), gradient, assume_a="pos")
+            step = self.learner.coordinates @ z
+            change = self.learner.scores @ step
+            start = float(z @ gradient)
+            length = self._find_length((x, margin), (step, change), width, start)
+            moved = x + length * step, margin + length * change
+            gradient, curvature = self._differentiate(*moved, width)
+            before, norm = norm, float(np.linalg.norm(gradient))
+            # Factor on the smallest gradient, up to which rounding may be all that is left.
+            if norm >= before and before <= 1e4 * self.small:
+                return x, margin, True
+            x, margin = moved
+        return x, margin, norm <= self.small
 
-def _make_learner(model: Any, fit: ConstrainedFit) -> LinearLearner:
-    X = validate_data(
-        model, fit.data.combined.X, accept_sparse="csr", dtype=np.float64, reset=False
-    )
-    lagrangian = fit.solver.lagrangian
-    return LinearLearner(
-        lagrangian,
-        X,
-        fit_intercept=model.fit_intercept,
-        l2=model._l2(lagrangian.total_weight),
-        metric="scores",
-    )
+    def _differentiate(self, x: Float, margin: Float, width: float) -> tuple[Float, Float]:
+        """Compute the gradient in z, and W times the second derivative of each row."""
+        learner = self.learner
+        slope, curvature = self._differentiate_rows(margin, width)
+        pulled = learner.pull_back(slope) + learner.ridge * x
+        return np.asarray(learner.coordinates.T @ pulled).ravel(), curvature
+
+    def _differentiate_rows(self, margin: Float, width: float) -> tuple[Float, Float]:
+        """Compute first and second derivative of each row in its score, times W."""
+        rounded = SmoothRegressionPoint(self.rows, margin, width, self.slopes)
+        return rounded.gradient(self.multipliers, self.centre, self.in_scores)
+
+    def _find_length(
+        self,
+        point: tuple[Float, Float],
+        direction: tuple[Float, Float],
+        width: float,
+        start: float,
+    ) -> float:
+        """Find a step length at which the slope along a direction has nearly vanished.
+
+        Point and direction are weights and scores of rows, and `start` is the slope at the point.
+        """
+        (x, margin), (step, change) = point, direction
+        low, high, length = (0.0, start), (np.inf, np.nan), 1.0
+        # Largest number of step lengths that are tried.
+        for _ in range(30):
+            rows, _ = self._differentiate_rows(margin + length * change, width)
+            ridge = self.learner.ridge * (x + length * step)
+            slope = float(rows @ change) / self.rows.total_weight
+            slope += float(ridge @ step)
+            if abs(slope) <= 0.5 * abs(start):
+                break
+            low, high = ((length, slope), high) if slope < 0.0 else (low, (length, slope))
+            if np.isinf(high[0]):
+                length *= 2.0
+            else:  # Interpolate the zero of the slope between two lengths, away from both.
+                share = min(max(low[1] / (low[1] - high[1]), 0.1), 0.9)
+                length = low[0] + share * (high[0] - low[0])
+        return length
+
+    def _hessian(self, curvature: Float) -> Float:
+        """Compute the Hessian, without rows whose function bends downwards.
+
+        Rows that bend more than the least bent one are few where kinks are narrow.
+        """
+        learner = self.learner
+        weight = learner.row_weight
+        curvature = np.maximum(curvature, 0.0)
+        has_weight = weight > 0
+        least = float(np.min(curvature[has_weight] / weight[has_weight]))
+        more = np.maximum(curvature - least * weight, 0.0) / self.rows.total_weight
+        bent = np.flatnonzero(more)
+        moment = least * self.moment + np.diag(learner.ridge)
+        moment += learner.second_moment(learner.weight_by_root(more[bent], bent))
+        found = np.asarray(learner.coordinates.T @ moment @ learner.coordinates)
+        # Share of its mean diagonal that is added to a Hessian, which may be singular.
+        added = 1e-14 * max(float(np.trace(found)) / len(found), np.finfo(float).tiny)
+        return found + added * np.eye(len(found))

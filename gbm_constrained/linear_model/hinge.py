@@ -37,31 +37,16 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.optimize import brentq
 from scipy.sparse.linalg import LinearOperator, cg
 
-from gbm_constrained._findings import issue_warning
-from gbm_constrained._typing import Array, Float
-from gbm_constrained.data.cells import CellStatistics
-from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.solvers.base import Record
-from gbm_constrained.solvers.dataset_rates import (
-    MajorizationMinimization,
-    Start,
-    Step,
-    find_intercept_shift,
-    find_start,
-    ramp,
-    rate_problem_of,
-)
+from gbm_constrained._typing import Float
 
 MAX_STEPS = 1000  # Newton steps; about a hundred reach a gap of 1e-6.
 
@@ -187,7 +172,7 @@ class WeightedSVM:
         gap : float
             Largest difference between the value at the coefficients and the optimum.
         start : ndarray of shape (n_features + 1,), default=None
-            Coefficients of a similar problem; zeros by default.
+            Coefficients of a similar problem; zeros by default, and where they are better.
 
         Returns
         -------
@@ -202,19 +187,33 @@ class WeightedSVM:
             If the gap is not reached, because it is below the precision of doubles on these
             features.
         """
-        costs = HingeCosts(
-            *(self._check(*given) for given in (("positive", positive), ("negative", negative)))
-        )
+        given = []
+        for name, cost in (("positive", positive), ("negative", negative)):
+            cost = np.asarray(cost, dtype=np.float64)
+            if cost.shape != (self.n_samples,) or not (np.isfinite(cost) & (cost >= 0)).all():
+                raise ValueError(
+                    f"{name} must hold {self.n_samples} finite costs of at least zero, got {cost}."
+                )
+            given.append(cost)
         if not gap > 0:
             raise ValueError(f"gap must be a positive number, got {gap!r}.")
-        newton, width = self._begin(costs, start)
+        costs = HingeCosts(*given)
+        # Above 1/2, so that at scores of zero every row is within it of both kinks.
+        newton, width = _Newton(self, costs, np.zeros(self.n_features + 1)), 0.6
+        if start is not None and (near := _Newton(self, costs, start)).value() < newton.value():
+            newton, width = near, 0.05  # The first width from coefficients of a similar problem.
         best = None
         while newton.n_steps < MAX_STEPS and width > 1e-12:
             if not newton.minimize(width, gap):  # The minima of the two widths are too far apart.
                 width = newton.return_to_last_minimum(width)
                 continue
             found = newton.certify(width)
-            best = found if best is None else _tighten(best, found)
+            if best is not None:  # The better coefficients, and the better bound.
+                primal = min(best, found, key=lambda solution: solution.primal)
+                dual = max(best, found, key=lambda solution: solution.dual)
+                best = primal._replace(dual=dual.dual, slopes=dual.slopes, n_steps=found.n_steps)
+            else:
+                best = found
             if best.gap <= gap:
                 return best
             # Least and largest factor of the width from one to the next.
@@ -224,38 +223,6 @@ class WeightedSVM:
             f"the duality gap of the SVM is {reached:.3g} after {newton.n_steps} Newton steps, "
             f"and {gap:.3g} was asked for: ask for more, or scale the features."
         )
-
-    def _begin(self, costs: HingeCosts, start: Float | None) -> tuple[_Newton, float]:
-        """Choose the first coefficients and width; a start that is worse than zeros is left."""
-        newton = _Newton(self, costs, np.zeros(self.n_features + 1))
-        if start is not None:
-            given = _Newton(self, costs, start)
-            if given.value() < newton.value():
-                # First width from coefficients of a similar problem.
-                return given, 0.05
-        # Above 1/2, so that at scores of zero every row is within it of both kinks.
-        return newton, 0.6
-
-    def _check(self, name: str, cost: Float) -> Float:
-        cost = np.asarray(cost, dtype=np.float64)
-        if cost.shape != (self.n_samples,) or not (np.isfinite(cost) & (cost >= 0)).all():
-            raise ValueError(
-                f"{name} must hold {self.n_samples} finite costs of at least zero, got {cost}."
-            )
-        return cost
-
-    def gradient(self, coefficients: Float, slopes: Float) -> Float:
-        """Compute the gradient of the losses and of the penalty; (n_features + 1,).
-
-        Parameters
-        ----------
-        coefficients : ndarray of shape (n_features + 1,)
-            Weights, and the intercept last.
-        slopes : ndarray of shape (n_samples,)
-            Negative derivative of the loss of each row in its score.
-        """
-        in_weights = self.l2 * coefficients[:-1] - self.X.T @ slopes
-        return np.append(in_weights, -slopes.sum())
 
     def hessian(self, curvature: Float) -> Float:
         """Compute the Hessian from the rows of positive curvature, a block at a time.
@@ -272,7 +239,12 @@ class WeightedSVM:
         d = self.n_features
         H = np.empty((d + 1, d + 1))
         H[:d, :d] = self.l2 * np.eye(d)
-        for rows in self._blocks(np.flatnonzero(curvature)):
+        curved = np.flatnonzero(curvature)
+        entries = self.X.nnz if self._is_sparse else self.X.size
+        # Entries of X that are copied at a time.
+        size = max(1, int(2**20 * self.n_samples / max(entries, 1)))
+        for i in range(0, curved.size, size):
+            rows = curved[i : i + size]
             block, weight = self.X[rows], curvature[rows]
             if self._is_sparse:
                 H[:d, :d] += (block.T @ (sparse.diags_array(weight) @ block)).toarray()
@@ -281,19 +253,6 @@ class WeightedSVM:
         H[:d, d] = H[d, :d] = self.X.T @ curvature
         H[d, d] = curvature.sum()
         return H
-
-    def _blocks(self, rows: Array) -> Iterator[Array]:
-        entries = self.X.nnz if self._is_sparse else self.X.size
-        # Entries of X that are copied at a time for the Hessian.
-        size = max(1, int(2**20 * self.n_samples / max(entries, 1)))
-        return (rows[i : i + size] for i in range(0, rows.size, size))
-
-
-def _tighten(best: HingeSolution, found: HingeSolution) -> HingeSolution:
-    """Take the better coefficients and the better bound of two solutions."""
-    primal = min(best, found, key=lambda solution: solution.primal)
-    dual = max(best, found, key=lambda solution: solution.dual)
-    return primal._replace(dual=dual.dual, slopes=dual.slopes, n_steps=found.n_steps)
 
 
 class _Newton:
@@ -339,7 +298,9 @@ class _Newton:
         It is exact enough where it adds little to the gap that smoothing makes.
         """
         for _ in range(25):
-            gradient = self.svm.gradient(self.coefficients, self.costs.slopes(self.z, width))
+            slopes = self.costs.slopes(self.z, width)
+            in_weights = self.svm.l2 * self.coefficients[:-1] - self.svm.X.T @ slopes
+            gradient = np.append(in_weights, -slopes.sum())
             lost = gradient[:-1] @ gradient[:-1] / (2 * self.svm.l2) + abs(gradient[-1])
             # Share of the gap of smoothing that an inexact minimum may add to it.
             if lost <= 0.1 * max(self.costs.cost_of_smoothing(self.z, width), gap):
@@ -351,7 +312,13 @@ class _Newton:
     def certify(self, width: float) -> HingeSolution:
         """Compute the values of primal and dual at the present coefficients."""
         self.z = self.svm.scores(self.coefficients)  # Steps have added up their rounding.
-        slopes = _balance(self.costs.slopes(self.z, width))
+        slopes = self.costs.slopes(self.z, width)
+        # Shrink the larger of the positive and negative slopes, so that all sum to zero.
+        up, down = slopes[slopes > 0].sum(), -slopes[slopes < 0].sum()
+        if up > down:
+            slopes = np.where(slopes > 0, slopes * (down / up), slopes)
+        elif down > 0:
+            slopes = np.where(slopes < 0, slopes * (up / down), slopes)
         pulled = self.svm.X.T @ slopes
         dual = self.costs.conjugate_value(slopes) - float(pulled @ pulled) / (2 * self.svm.l2)
         return HingeSolution(self.coefficients, self.value(), dual, slopes, self.n_steps)
@@ -406,144 +373,3 @@ class _Newton:
             except LinAlgError:  # Rounding of nearly dependent columns makes H indefinite.
                 ridge *= 100.0  # From a ridge of one on, H is dominated by its diagonal.
         return np.asarray(-scale * cho_solve(factor, scale * gradient))
-
-
-def _balance(slopes: Float) -> Float:
-    """Shrink the larger of the positive and negative slopes, so that all sum to zero."""
-    up, down = slopes[slopes > 0].sum(), -slopes[slopes < 0].sum()
-    if up > down:
-        return np.where(slopes > 0, slopes * (down / up), slopes)
-    return np.where(slopes < 0, slopes * (up / down), slopes) if down > 0 else slopes
-
-
-class RampFit:
-    """The ramp problem of a constrained fit, and its solution.
-
-    Parameters
-    ----------
-    fit : ConstrainedFit
-        The fit, whose solver keeps history and multipliers.
-    X : ndarray or CSR array of shape (n_samples, n_features), float64
-        Features of all rows, those of further data sets with them.
-    C : float
-        Inverse penalty of scikit-learn's support vector machines.
-
-    Attributes
-    ----------
-    problem : RateProblem
-        Objective and constraints.
-    model : WeightedSVM
-        Scores of the rows. The penalty is ``2 / (C W)``: scores are half of those of a margin of
-        one.
-    """
-
-    def __init__(self, fit: ConstrainedFit, X: Any, C: float) -> None:
-        self.fit = fit
-        factor = fit.problem.factors.both
-        self.problem = rate_problem_of(fit.problem.cells, fit.problem.compiled, factor)
-        self.model = WeightedSVM(X, 2.0 / (C * fit.solver.lagrangian.total_weight))
-
-    def solve(self, method: MajorizationMinimization, given: Float | None) -> list[Step]:
-        """Take steps until the progress is small, a callback ends them, or time is over.
-
-        `given` are coefficients to start from.
-        """
-        self.method, self.is_given = method, given is not None
-        self.start: Start = find_start(self.problem, self.model, method, given)
-        notifier = self.fit.notifier
-        steps: list[Step] = []
-        notifier.is_training_over(0)  # The call starts the clock of the time limit.
-        try:
-            for step in method.iterate(self.problem, self.model, self.start.coefficients):
-                steps.append(step)
-                if len(steps) > 1:
-                    self._record(len(steps) - 2, steps[-2], step.multipliers)
-                    if notifier.is_training_over(len(steps) - 1) or notifier.is_stopped:
-                        break
-                if method.is_over(steps):
-                    break
-        finally:
-            self.fit.hide_progress()
-        return steps
-
-    def warn(self, steps: Sequence[Step]) -> None:
-        """Warn of bounds that have not closed, and of steps that ended far from the last."""
-        if self.is_given and np.isnan(self.start.factor):
-            issue_warning(
-                "initial_model is not what the fit started from: no multiple of its scores was "
-                "found whose ramp rates meet the constraints. The fit started from a constant "
-                "score or from the smallest violation: give a model that is nearer to the "
-                "constraints, relax these, or leave initial_model out.",
-                "GC309",
-            )
-        last, step = steps[-2:]
-        if step.upper - step.lower > step.asked:
-            issue_warning(
-                f"The search for multipliers ended after {step.n_cuts} cuts, and the optimum of "
-                f"the last step is known to {step.upper - step.lower:.1e}, where "
-                f"{step.asked:.1e} was asked for: raise tol or time_limit, or relax constraints "
-                f"that can hardly be met.",
-                "GC304",
-            )
-        progress, n = last.objective - step.objective, len(steps) - 1
-        is_short = n == self.method.max_iter and not self.fit.notifier.is_stopped
-        # Progress of a last step, relative to the objective, that leaves much to gain.
-        if is_short and progress > 0.01 * abs(step.objective):
-            issue_warning(
-                f"The last of n_iterations={n} steps still lowered the objective by "
-                f"{progress:.2g} to {step.objective:.3g}: raise n_iterations.",
-                "GC304",
-            )
-
-    def _record(self, iteration: int, step: Step, multipliers: Float) -> None:
-        """Add a step to the history of the solver, with the multipliers of the next one."""
-        solver = self.fit.solver
-        lagrangian = solver.lagrangian
-        statistics = lagrangian.at(self.model.scores(step.coefficients)).statistics()
-        functionals = lagrangian.constraints.functionals(statistics)
-        record = Record(
-            iteration=iteration,
-            rounds=iteration,
-            objective=lagrangian.objective(statistics),
-            error=lagrangian.error(statistics),
-            rates=lagrangian.constraints.rows_of(functionals),
-            functionals=functionals,
-            bounds=lagrangian.constraints.b,
-            multipliers=multipliers,
-            bregman=np.nan,
-            seconds=solver.elapsed,
-        )
-        solver.multipliers = multipliers
-        solver.history.append(record)
-        if solver.callback is not None:
-            solver.callback(record)
-
-    def shift_to_meet_decisions(self, coefficients: Float) -> tuple[Float, float]:
-        """Move the intercept to where decisions meet the constraints; NaN if that is nowhere."""
-        z = self.model.scores(coefficients)
-        shift = find_intercept_shift(self.problem, z, self.method.losses)
-        if shift is None:
-            return coefficients, np.nan
-        moved = coefficients.copy()
-        moved[-1] += shift
-        return moved, shift
-
-    def ramp_values(self, coefficients: Float) -> pd.Series[float]:
-        """Compute what each constraint bounds, with expected rates of randomised decisions."""
-        z = self.model.scores(coefficients)
-        shares = [self.problem.shares @ ramp(-z), self.problem.shares @ ramp(z)]
-        no_loss = np.zeros(len(shares[0]))
-        compiled = self.fit.problem.compiled
-        expected = CellStatistics(np.column_stack(shares), no_loss, no_loss)
-        values = compiled.values(compiled.functionals(expected))
-        return pd.Series(values, compiled.names, name="ramp value")
-
-    def describe(self, steps: Sequence[Step], shift: float) -> pd.DataFrame:
-        """Make the table of the certificate."""
-        names = ("objective", "violation", "lower", "upper", "n_cuts", "n_steps", "seconds")
-        table = pd.DataFrame({name: [getattr(step, name) for step in steps] for name in names})
-        table["factor"] = np.nan
-        table.loc[0, "factor"] = self.start.factor
-        table["shift"] = np.nan
-        table.loc[len(steps) - 1, "shift"] = shift
-        return table

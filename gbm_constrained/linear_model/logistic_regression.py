@@ -13,7 +13,7 @@ import io
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, cast, get_args
 
 import numpy as np
 from scipy import sparse
@@ -26,47 +26,34 @@ from sklearn.utils.validation import check_random_state, validate_data
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import CombinedRows, FitArguments
-from gbm_constrained.data.validation import preserve_random_state
+from gbm_constrained.data.validation import check_integer, preserve_random_state
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
 from gbm_constrained.fit.black_box_classifier import BlackBoxMixin
 from gbm_constrained.fit.black_box_fit import ScoreColumns, refuse_arguments, refuse_rows
-from gbm_constrained.fit.callbacks import (
-    ConstraintCallback,
-    Progress,
-    TimeLimit,
-    refuse_time_limit_without_constraints,
-)
+from gbm_constrained.fit.callbacks import ConstraintCallback, Progress, TimeLimit
 from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
 from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.fit.fitted_report import (
-    ConstrainedFitAttributes,
-    remove_report,
-    report,
-    warn,
-    with_constraints,
-)
+from gbm_constrained.fit.fitted_report import report, warn
 from gbm_constrained.fit.metric_report import MetricMixin, NativeAdapter
 from gbm_constrained.fit.native_models import IsOver, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
+    LINEAR_SOLVER,
     Iterate,
     SolverName,
-    set_solver_options,
+    SolverOptions,
     with_known_parameters,
 )
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.linear_model.base import (
-    check_parameters,
+    ConstrainedLinearModel,
     check_rows,
     document_fit,
-    find_class_factor,
-    read_options,
+    set_parameters,
 )
-from gbm_constrained.linear_model.exact import follow_iterates
 from gbm_constrained.metrics.reading import read_black_box
-from gbm_constrained.reporting.notebook import html_of, mime_bundle
-from gbm_constrained.solvers.base import SolverMethod
+from gbm_constrained.solvers.base import Reduction, SolverMethod
 
 
 class LinearParameters:
@@ -83,8 +70,6 @@ class LinearParameters:
     weight : array-like of shape (n_samples,), default=None
         Their weights, in the standard deviations.
     """
-
-    takes_offsets: ClassVar[bool] = False
 
     def __init__(self, model: Any, X: Any, weight: Any = None) -> None:
         self.model = model
@@ -137,20 +122,13 @@ class LogisticAdapter(NativeAdapter):
         The parent's own ``fit``.
     rows : FitArguments
         The training rows.
-    settings : LibrarySettings
-        What a fit must know of the parameters.
     """
 
     takes_offsets: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        model: Any,
-        native: Callable[..., Any],
-        rows: FitArguments,
-        settings: LibrarySettings,
-    ) -> None:
-        self.model, self.native, self._settings = model, native, settings
+    def __init__(self, model: Any, native: Callable[..., Any], rows: FitArguments) -> None:
+        self.model, self.native = model, native
+        self._settings: LibrarySettings = model._settings(rows.sample_weight)
         self.X, self.y, self.sample_weight = rows.X, rows.y, rows.sample_weight
 
     def settings(self) -> LibrarySettings:
@@ -179,15 +157,18 @@ class LogisticAdapter(NativeAdapter):
         """Give access to the coefficients."""
         return LinearParameters(self.model, self.X, self.sample_weight)
 
-    def check_rows(self, combined: CombinedRows) -> None:
-        """Accept further rows, for no other argument has one value for each row."""
-
     def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         """Call the parent's own ``fit``, which nothing ends early."""
         self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
 
+    def check_rows(self, combined: CombinedRows) -> None:
+        """Accept further rows, for no other argument has one value for each row."""
+
     def leave_out_rounds(self) -> None:
         """Leave none out: a linear model has no rounds."""
+
+    def finish(self) -> None:
+        """Add no conditions."""
 
     def fit_part(self, part: PartRows) -> LogisticModel:
         """Train scikit-learn's own model on some of the rows."""
@@ -200,9 +181,6 @@ class LogisticAdapter(NativeAdapter):
         weight = part.take_weight(self.sample_weight)
         X, y = part.take_features(), part.take_labels(self.y)
         return LogisticModel(plain.fit(X, y, weight))
-
-    def finish(self) -> None:
-        """Add no conditions."""
 
     def can_fold(self) -> bool:
         """Whether a shift of scores can be added to the trained model."""
@@ -236,6 +214,60 @@ class LogisticModel:
         return file.getvalue()
 
 
+def read_options(estimator: Any) -> SolverOptions:
+    """Read the options of constraints, and refuse solvers of the parent that do not go with them.
+
+    A metric is optimised over decisions by the probabilities of all classes.
+    """
+    given = estimator.solver
+    is_name = isinstance(given, str) and given in get_args(SolverName)
+    if is_name or isinstance(given, (SolverMethod, Reduction)):
+        raise ValueError(
+            f"solver={given!r} is for constraints, and solver is the parameter of scikit-learn's "
+            f"LogisticRegression here: give {LINEAR_SOLVER}={given!r}."
+        )
+    options = SolverOptions.of(estimator)
+    if options.metric is not None and given == "liblinear":
+        raise ValueError(
+            "solver='liblinear' fits one model for each class, and a metric is optimised over "
+            "decisions by the probabilities of all classes: use solver='lbfgs'."
+        )
+    return options
+
+
+def check_parameters(estimator: Any) -> None:
+    """Refuse parameters of the parent that have no meaning under constraints."""
+    if estimator.iterate in ("best", "randomized"):
+        raise ValueError(
+            f"iterate={estimator.iterate!r} is about prefixes of an ensemble, and a linear model "
+            f"has none: use 'last' or 'ergodic'."
+        )
+    check_integer("n_iterations", estimator.n_iterations, 1)
+    refused = {
+        "penalty": (
+            estimator.penalty not in (None, "l2", "deprecated"),
+            "constraints take an L2 penalty (C) or none (C=np.inf)",
+        ),
+        "l1_ratio": (
+            estimator.l1_ratio not in (None, 0),
+            "constraints take an L2 penalty: use l1_ratio=0 and set C",
+        ),
+        "dual": (estimator.dual, "use dual=False"),
+        "intercept_scaling": (
+            estimator.intercept_scaling != 1,
+            "the intercept is not penalised: use intercept_scaling=1",
+        ),
+        "solver": (
+            estimator.solver == "liblinear",
+            "'liblinear' penalises the intercept: use solver='lbfgs'",
+        ),
+    }
+    for name, (is_refused, remedy) in refused.items():
+        if is_refused:
+            value = getattr(estimator, name)
+            raise ValueError(f"{name}={value!r} is not supported under constraints: {remedy}.")
+
+
 # scikit-learn 1.8 changed the defaults of `penalty` and `l1_ratio` and dropped `multi_class`.
 _PENALTY, _L1_RATIO = (
     inspect.signature(LogisticRegression).parameters[name].default
@@ -244,7 +276,7 @@ _PENALTY, _L1_RATIO = (
 
 
 class ConstrainedLogisticRegression(
-    BlackBoxMixin, MetricMixin, LogisticRegression, ConstrainedFitAttributes
+    ConstrainedLinearModel, BlackBoxMixin, MetricMixin, LogisticRegression
 ):
     """Logistic regression trained under constraints on its error rates or its ranking.
 
@@ -372,36 +404,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         minimize: Any = None,
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
-        super().__init__(
-            penalty=penalty,
-            C=C,
-            l1_ratio=l1_ratio,
-            dual=dual,
-            tol=tol,
-            fit_intercept=fit_intercept,
-            intercept_scaling=intercept_scaling,
-            class_weight=class_weight,
-            random_state=random_state,
-            solver=solver,
-            max_iter=max_iter,
-            verbose=verbose,
-            warm_start=warm_start,
-            n_jobs=n_jobs,
-        )
-        self.constraints = constraints
-        self.positive = positive
-        self.n_iterations = n_iterations
-        self.iterate = iterate
-        self.maximize = maximize
-        self.minimize = minimize
-        self.constraint_solver = constraint_solver
-
-    def set_params(self, **params: Any) -> Any:
-        """Set parameters, those of the solver by names such as ``constraint_solver__tau``."""
-        return super().set_params(**set_solver_options(self, params))
-
-    def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
+        set_parameters(self, locals())
 
     @with_known_parameters
     @document_fit
@@ -433,18 +436,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             Seconds after which the iterations end, or with a metric the search for decisions. The
             best so far is returned, which ``stopping_message_`` and a warning say.
         """
-        library = LibrarySettings(
-            1.0,
-            self.n_iterations,
-            objective_factor=lambda classes, y: find_class_factor(
-                self.class_weight, classes, y, sample_weight
-            ),
-            unit="iterations",
-            is_lazy=False,
-            has_few_parameters=True,
-            has_measure_on=False,
-            without_stages="a linear model, which has no rounds,",
-        )
         if (black_box := read_black_box(self.maximize, self.minimize)) is not None:
             refuse_arguments(
                 black_box,
@@ -456,31 +447,28 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             rows = FitArguments(
                 X, y, sample_weight, sensitive_features, None, None, validation, evaluation
             )
-            adapter = LogisticAdapter(self, super().fit, rows, library)
-            self._fit_black_box(adapter, rows, black_box)
+            self._fit_black_box(LogisticAdapter(self, super().fit, rows), rows, black_box)
             return self
         refuse_rows(validation, evaluation)
         options = read_options(self)
         if options.metric is None and not options.constraints:
-            refuse_time_limit_without_constraints(time_limit)
-            super().fit(X, y, sample_weight)
-            remove_report(self)
-            return self
+            return self._fit_without_constraints(X, y, sample_weight, time_limit)
         sample_weight = check_rows(X, y, sample_weight)
         rows = FitArguments(X, y, sample_weight, sensitive_features, datasets)
         if options.metric is not None:
-            native = LogisticAdapter(self, super().fit, rows, library)
-            options = replace(options, measure_on="crossfit")
             self._fit_metric(
-                native, rows, options, constraint_callbacks=constraint_callbacks,
+                LogisticAdapter(self, super().fit, rows),
+                rows,
+                replace(options, measure_on="crossfit"),
+                constraint_callbacks=constraint_callbacks,
                 time_limit=time_limit,
-            )  # fmt: skip
+            )
             return self
         check_parameters(self)
         make_fit = functools.partial(
             ConstrainedFit,
             arguments=rows,
-            library=library,
+            library=self._settings(sample_weight),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
@@ -496,7 +484,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
                 super().fit(X, y, sample_weight)
             unconstrained = self._coefficients()
             start = unconstrained if given is None else given
-            fit, iterates, is_named = follow_iterates(self, fit, start, make_fit, options)
+            fit, iterates, is_named = self._follow_iterates(fit, start, make_fit, options)
             learner, solution = iterates.learner, iterates.solution
             weights, n_iterations = iterates.find_best()
             compares_pairs = (
@@ -543,12 +531,6 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         with np.load(io.BytesIO(model)) as saved:
             scores = safe_sparse_dot(X, saved["coef"].T, dense_output=True) + saved["intercept"]
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
-
-    def _repr_html_inner(self) -> str:
-        return html_of(self)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return mime_bundle(self)
 
     def _l2(self, total_weight: float) -> float:
         """Find the penalty of the objective, which is a mean over rows."""

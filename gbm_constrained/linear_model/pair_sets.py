@@ -50,15 +50,6 @@ class PairSample:
         """Take some of the rows."""
         return PairSample(self.X[index], self.codes[index], self.weight[index])
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[PairSample]) -> PairSample:
-        """Put rows one after the other."""
-        return cls(
-            stack_rows([part.X for part in parts]),
-            np.concatenate([part.codes for part in parts]),
-            np.concatenate([part.weight for part in parts]),
-        )
-
 
 def stack_rows(parts: Sequence[Any]) -> Any:
     """Put tables of features, dense or CSR, one under the other."""
@@ -262,25 +253,23 @@ class HeldRows:
         self._X.append(X)
         self._rows.append((rows, columns))
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether there are enough rows of each class, and of each class in each group."""
-        counts = [self._by_class, *self._counts.values()]
-        return all(bool((count >= self.size).all()) for count in counts)
-
-    def describe(self) -> str:
-        """Say what the rows wait for."""
+    def find_missing(self) -> list[str]:
+        """Name the classes, and the classes in groups, that have too few rows."""
         labels = self.classes.tolist()
-        missing = [
+        of_groups = [
             f"{name}={self.groups[name][i]!r} of class {labels[j]!r}"
             for name, count in self._counts.items()
             for i, j in np.argwhere(count < self.size)
         ]
-        missing += [f"class {labels[j]!r}" for j in np.flatnonzero(self._by_class < self.size)]
-        n = sum(len(rows) for rows, _ in self._rows)
+        few = np.flatnonzero(self._by_class < self.size)
+        return [*of_groups, *(f"class {labels[j]!r}" for j in few)]
+
+    def describe(self) -> str:
+        """Say what the rows wait for."""
+        n, missing = sum(len(rows) for rows, _ in self._rows), ", of ".join(self.find_missing())
         return (
             f"This ConstrainedAUCScorer holds {n} rows and has no score yet: it waits for "
-            f"{self.size} rows of {', of '.join(missing)}. Give more rows to partial_fit."
+            f"{self.size} rows of {missing}. Give more rows to partial_fit."
         )
 
     def take(self) -> tuple[Any, Rows]:
@@ -326,7 +315,12 @@ class Reservoir:
     @property
     def rows(self) -> PairSample:
         """The rows that are kept."""
-        return PairSample.concatenate(self._kept or [self._none])
+        parts = self._kept or [self._none]
+        return PairSample(
+            stack_rows([part.X for part in parts]),
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.weight for part in parts]),
+        )
 
 
 def share_of_positives(members: Float) -> float:
@@ -344,20 +338,20 @@ class RowStream:
     ----------
     sets : Sets of the constraints.
     search : The search.
-    validation : Sample of validation rows.
-    validation_fraction : Probability of a row to be offered to that sample; it is then not trained
-        on.
+    validation_fraction : Probability of a row to be offered to the sample of validation rows; it
+        is then not trained on.
+    random_state : Source of randomness.
     """
 
     def __init__(
         self,
         sets: PairSets,
         search: LevelSetSearch,
-        validation: Reservoir,
         validation_fraction: float,
+        random_state: np.random.RandomState,
     ) -> None:
-        self.sets, self.search, self.validation = sets, search, validation
-        self.validation_fraction = validation_fraction
+        self.sets, self.search, self.validation_fraction = sets, search, validation_fraction
+        self.validation = Reservoir(MAX_VALIDATION_ROWS, random_state)
         self._sum: Float = np.zeros(sets.sets.shape[1])
         self._n_rows = 0
         self.is_doubtful = False  # Whether a constraint of the present score is not met.

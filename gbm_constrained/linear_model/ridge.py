@@ -21,45 +21,18 @@ from gbm_constrained.data.validation import (
 )
 from gbm_constrained.decision.regression import Affine, choose_share
 from gbm_constrained.evaluation.verdicts import measure_cost_of_numbers
-from gbm_constrained.fit.callbacks import (
-    ConstraintCallback,
-    TimeLimit,
-    refuse_time_limit_without_constraints,
-)
+from gbm_constrained.fit.callbacks import ConstraintCallback, TimeLimit
 from gbm_constrained.fit.fit import weight_of_rows
-from gbm_constrained.fit.fitted_report import (
-    ConstrainedFitAttributes,
-    remove_report,
-    with_constraints,
-)
+from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.model_note import unchanged_on_error
-from gbm_constrained.fit.options import (
-    Iterate,
-    SolverName,
-    SolverOptions,
-    set_solver_options,
-    with_known_parameters,
-)
-from gbm_constrained.fit.problem import LibrarySettings
+from gbm_constrained.fit.options import Iterate, SolverName, SolverOptions, with_known_parameters
 from gbm_constrained.fit.regression import RegressionFit, describe_regressor, report_regressor
-from gbm_constrained.linear_model.base import document_fit
-from gbm_constrained.linear_model.exact import follow_iterates
+from gbm_constrained.linear_model.base import ConstrainedLinearModel, document_fit, set_parameters
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.losses import RegressionObjective, curvature_range
-from gbm_constrained.reporting.notebook import html_of, mime_bundle
 from gbm_constrained.solvers.base import SolverMethod, check_positive
 
 RidgeLoss: TypeAlias = Literal["squared", "huber", "quantile"]
-LOSSES: tuple[RidgeLoss, ...] = get_args(RidgeLoss)
-
-
-def objective_of(estimator: Any) -> RegressionObjective:
-    """Make the objective of an estimator, and check its parameters."""
-    check_choice("loss", estimator.loss, LOSSES)
-    check_positive("huber_delta", estimator.huber_delta)
-    check_share("quantile", estimator.quantile)
-    parameter = {"huber": estimator.huber_delta, "quantile": estimator.quantile}
-    return RegressionObjective(estimator.loss, float(parameter.get(estimator.loss, np.nan)))
 
 
 def check_parameters(estimator: Any, options: SolverOptions) -> None:
@@ -89,36 +62,21 @@ def check_parameters(estimator: Any, options: SolverOptions) -> None:
 
 def check_curvature(compiled: LinearConstraints) -> None:
     """Refuse differences of losses that have a kink, which no method solves."""
-    for j in range(len(compiled)):
-        if (found := _find_kink(compiled, j)) is not None:
-            raise ValueError(
-                f"{compiled.rows[j]} subtracts {found}, whose curvature has no bound: use "
-                f"mean_loss('huber', delta=...) with a small delta, or mean_loss('squared')."
-            )
-
-
-def _find_kink(compiled: LinearConstraints, j: int) -> str | None:
-    """Name a convex function without a largest curvature that a row subtracts."""
     functions = compiled.row_functions
-    row = compiled.A[[j]]
-    columns = row.indices[row.data < 0.0]
-    for function in (functions[k] for k in np.unique(columns % max(len(functions), 1))):
-        if function.is_convex and np.isinf(curvature_range(function, 1.0)[1]):
-            return str(
-                next(t.name for c in compiled.constraints for t in c.terms if t.event == function)
-            )
-    return None
+    terms = [term for constraint in compiled.constraints for term in constraint.terms]
+    for j, name in enumerate(compiled.rows):
+        row = compiled.A[[j]]
+        columns = row.indices[row.data < 0.0]  # Convex functions that the row subtracts.
+        for function in (functions[k] for k in np.unique(columns % max(len(functions), 1))):
+            if function.is_convex and np.isinf(curvature_range(function, 1.0)[1]):
+                subtracted = next(term.name for term in terms if term.event == function)
+                raise ValueError(
+                    f"{name} subtracts {subtracted}, whose curvature has no bound: use "
+                    f"mean_loss('huber', delta=...) with a small delta, or mean_loss('squared')."
+                )
 
 
-def check_rows(X: Any, y: Any, sample_weight: Any) -> Any:
-    """Check features, targets and lengths, and return the weight of each row."""
-    check_X_y(X, y, accept_sparse=("csr", "csc", "coo"), y_numeric=True)
-    sample_weight = weight_of_rows(sample_weight, y)
-    check_consistent_length(X, sample_weight)
-    return sample_weight
-
-
-class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
+class ConstrainedRidge(ConstrainedLinearModel, Ridge):
     r"""Linear regression with an L2 penalty, under constraints on means of losses and predictions.
 
     A real :class:`sklearn.linear_model.Ridge`: ``constraints=[]`` is the parent's own fit, and
@@ -220,30 +178,10 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         iterate: Iterate = "last",
         constraint_solver: SolverName | SolverMethod = "auto",
     ) -> None:
-        super().__init__(
-            alpha=alpha,
-            fit_intercept=fit_intercept,
-            copy_X=copy_X,
-            max_iter=max_iter,
-            tol=tol,
-            solver=solver,
-            positive=positive,
-            random_state=random_state,
-        )
-        self.constraints = constraints
-        self.loss = loss
-        self.huber_delta = huber_delta
-        self.quantile = quantile
-        self.n_iterations = n_iterations
-        self.iterate = iterate
-        self.constraint_solver = constraint_solver
-
-    def set_params(self, **params: Any) -> Any:
-        """Set parameters, those of the solver by names such as ``constraint_solver__tau``."""
-        return super().set_params(**set_solver_options(self, params))
+        set_parameters(self, locals())
 
     def __sklearn_tags__(self) -> Any:
-        tags = with_constraints(super().__sklearn_tags__(), self.constraints)
+        tags = super().__sklearn_tags__()
         if self.loss != "squared":
             tags.target_tags.multi_output = False
         return tags
@@ -271,27 +209,21 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
             Weights, in the objective and in the means.
         """
         options = SolverOptions.of(self)
-        objective = objective_of(self)
+        check_choice("loss", self.loss, get_args(RidgeLoss))
+        check_positive("huber_delta", self.huber_delta)
+        check_share("quantile", self.quantile)
+        parameter = {"huber": self.huber_delta, "quantile": self.quantile}
+        objective = RegressionObjective(self.loss, float(parameter.get(self.loss, np.nan)))
         if not options.constraints and self.loss == "squared":
-            refuse_time_limit_without_constraints(time_limit)
-            super().fit(X, y, sample_weight)
-            remove_report(self)
-            return self
+            return self._fit_without_constraints(X, y, sample_weight, time_limit)
         check_parameters(self, options)
-        sample_weight = check_rows(X, y, sample_weight)
+        check_X_y(X, y, accept_sparse=("csr", "csc", "coo"), y_numeric=True)
+        sample_weight = weight_of_rows(sample_weight, y)
+        check_consistent_length(X, sample_weight)
         make_fit = functools.partial(
             RegressionFit,
             arguments=FitArguments(X, y, sample_weight, sensitive_features, datasets),
-            library=LibrarySettings(
-                1.0,
-                self.n_iterations,
-                unit="iterations",
-                is_lazy=False,
-                kernel={"objective": objective, "is_smooth": True},
-                has_few_parameters=True,
-                has_measure_on=False,
-                without_stages="a linear model, which has no rounds,",
-            ),
+            library=self._settings(kernel={"objective": objective, "is_smooth": True}),
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
         )
@@ -301,42 +233,30 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         fit.data.alignment.warn()
         with unchanged_on_error(self):
             super().fit(X, check_targets(y), sample_weight)
-            fit, model, is_named = self._solve(fit, make_fit, options)
+            own = self._coefficients()
+            followed, iterates, is_named = self._follow_iterates(fit, own, make_fit, options)
+            fit, learner = cast(RegressionFit, followed), iterates.learner
+            weights, n_iterations = iterates.find_best()
+            rows, plain = fit.training_rows(), own.T.reshape(learner.shape)
+            if options.constraints:  # The model may be on the way from the parent's solution.
+                rows.plain_score = learner.margin(plain)
+                share = choose_share(rows.credible, rows.plain_score, learner.margin(weights))
+                weights = weights if share == 1.0 else (1.0 - share) * plain + share * weights
+            score = learner.margin(weights)
+            model = describe_regressor(fit, Affine(), n_iterations, score, (rows, score))
+            coef, intercept = learner.coefficients(weights)
+            self.coef_ = coef.ravel()
+            self.intercept_ = float(intercept[0]) if self.fit_intercept else 0.0
+            self.n_iter_ = np.array([len(iterates.solution.history)], dtype=np.int32)
             remove_report(self)
             if options.constraints:
+                model = replace(model, cost=measure_cost_of_numbers(rows, score))
                 done = self.n_iter_[0] if fit.notifier.is_stopped else self.n_iterations
                 feasibility = report_regressor(self, fit, model, int(done))
         if options.constraints and not is_named:
             feasibility.warn(raises=False)
         fit.notifier.warn()
         return self
-
-    def _solve(
-        self, fit: RegressionFit, make_fit: Any, options: SolverOptions
-    ) -> tuple[RegressionFit, Any, bool]:
-        """Follow the iterates from the parent's solution, and set the coefficients.
-
-        Returns the fit, the model as reports take it, and whether a warning names a missed
-        constraint.
-        """
-        own = self._coefficients()
-        followed, iterates, is_named = follow_iterates(self, fit, own, make_fit, options)
-        fit, learner = cast(RegressionFit, followed), iterates.learner
-        weights, n_iterations = iterates.find_best()
-        rows, plain = fit.training_rows(), own.T.reshape(learner.shape)
-        if options.constraints:
-            rows.plain_score = learner.margin(plain)
-            share = choose_share(rows.credible, rows.plain_score, learner.margin(weights))
-            weights = weights if share == 1.0 else (1.0 - share) * plain + share * weights
-        reported = rows, learner.margin(weights)
-        model = describe_regressor(fit, Affine(), n_iterations, reported[1], reported)
-        if options.constraints:
-            model = replace(model, cost=measure_cost_of_numbers(*reported))
-        coef, intercept = learner.coefficients(weights)
-        self.coef_ = coef.ravel()
-        self.intercept_ = float(intercept[0]) if self.fit_intercept else 0.0
-        self.n_iter_ = np.array([len(iterates.solution.history)], dtype=np.int32)
-        return fit, model, is_named
 
     def _l2(self, total_weight: float) -> float:
         """Find the penalty of the objective, which is a mean over rows."""
@@ -346,9 +266,3 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         """Stack the present coefficients with the intercept last."""
         parts = [np.ravel(self.coef_), np.ravel(self.intercept_)]
         return np.concatenate(parts[: 1 + self.fit_intercept])[None, :].astype(np.float64)
-
-    def _repr_html_inner(self) -> str:
-        return html_of(self)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return mime_bundle(self)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbm_constrained._docstrings import document_parameters
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import refuse_priorities
 from gbm_constrained.constraints.checking import (
@@ -21,42 +23,43 @@ from gbm_constrained.constraints.checking import (
     check_straight,
     check_task,
 )
+from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
 from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
-from gbm_constrained.fit.callbacks import (
-    ConstraintCallback,
-    Progress,
-    TimeLimit,
-    refuse_time_limit_without_constraints,
-)
+from gbm_constrained.fit.callbacks import ConstraintCallback, Progress, TimeLimit
 from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
 from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.fit.fitted_report import (
-    ConstrainedFitAttributes,
-    FittedAttribute,
-    remove_report,
-    report,
-    warn,
-    with_constraints,
-)
+from gbm_constrained.fit.fitted_report import FittedAttribute, report, warn
 from gbm_constrained.fit.options import SolverOptions, with_known_parameters
-from gbm_constrained.fit.problem import LibrarySettings
-from gbm_constrained.linear_model.base import FIT_PARAMETERS, check_rows, find_class_factor
-from gbm_constrained.linear_model.hinge import RampFit
-from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.linear_model.base import (
+    FIT_PARAMETERS,
+    ConstrainedLinearModel,
+    check_rows,
+    set_parameters,
+)
+from gbm_constrained.linear_model.hinge import WeightedSVM
 from gbm_constrained.solvers.abpp import ABPP
+from gbm_constrained.solvers.base import Record, check_positive
 from gbm_constrained.solvers.cutting_plane import Chooser, CuttingPlane
-from gbm_constrained.solvers.dataset_rates import Loss, Losses, MajorizationMinimization, ramp
+from gbm_constrained.solvers.dataset_rates import (
+    Loss,
+    Losses,
+    MajorizationMinimization,
+    RateProblem,
+    Start,
+    Step,
+    find_intercept_shift,
+    find_start,
+    ramp,
+    rate_problem_of,
+)
 
-LOSSES: tuple[Loss, ...] = ("ramp", "hinge")
 Prediction: TypeAlias = Literal["deterministic", "randomized"]
-PREDICTIONS: tuple[Prediction, ...] = ("deterministic", "randomized")
-CHOOSERS: tuple[Chooser, ...] = ("maximum", "centroid")
 
 
-class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
+class ConstrainedLinearSVC(ConstrainedLinearModel, LinearSVC):
     r"""Linear support vector machine trained under constraints on its decisions.
 
     A real :class:`sklearn.svm.LinearSVC`: ``constraints=[]`` is the parent's own fit. Under
@@ -175,31 +178,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         initial_model: Any = None,
         chooser: Chooser = "maximum",
     ) -> None:
-        super().__init__(
-            penalty=penalty,
-            loss=loss,
-            dual=dual,
-            tol=tol,
-            C=C,
-            multi_class=multi_class,
-            fit_intercept=fit_intercept,
-            intercept_scaling=intercept_scaling,
-            class_weight=class_weight,
-            verbose=verbose,
-            random_state=random_state,
-            max_iter=max_iter,
-        )
-        self.constraints = constraints
-        self.positive = positive
-        self.objective_loss = objective_loss
-        self.constraint_loss = constraint_loss
-        self.prediction = prediction
-        self.n_iterations = n_iterations
-        self.initial_model = initial_model
-        self.chooser = chooser
-
-    def __sklearn_tags__(self) -> Any:
-        return with_constraints(super().__sklearn_tags__(), self.constraints, self.positive)
+        set_parameters(self, locals())
 
     @with_known_parameters
     @functools.partial(document_parameters, shared=FIT_PARAMETERS)
@@ -234,10 +213,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         """
         constraints = check_constraints(self.constraints)
         if not constraints:
-            refuse_time_limit_without_constraints(time_limit)
-            super().fit(X, y, sample_weight)
-            remove_report(self)
-            return self
+            return self._fit_without_constraints(X, y, sample_weight, time_limit)
         check_linear(constraints)
         refuse_priorities(constraints, "ramp rates all keep their bounds: leave with_priority out")
         check_task(constraints, predicts_numbers=False)
@@ -248,17 +224,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         fit = ConstrainedFit(
             SolverOptions(constraints, self.positive, method=ABPP(rounds_per_iteration=1)),
             FitArguments(X, y, sample_weight, sensitive_features, datasets),
-            LibrarySettings(
-                1.0,
-                self.n_iterations,
-                objective_factor=lambda classes, y: find_class_factor(
-                    self.class_weight, classes, y, sample_weight
-                ),
-                unit="iterations",
-                is_lazy=False,
-                has_few_parameters=True,
-                has_measure_on=False,
-            ),
+            self._settings(sample_weight),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,
             limit=TimeLimit(time_limit),
@@ -270,26 +236,57 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         return self
 
     def _solve(self, fit: ConstrainedFit) -> None:
-        """Solve the ramp problem, and set the fitted attributes."""
+        """Solve the ramp problem, and set the fitted attributes.
+
+        The penalty is ``2 / (C W)``: scores are half of those of a margin of one.
+        """
         accepted = {"accept_sparse": "csr", "dtype": np.float64}
         validate_data(self, fit.data.arguments.X, **accepted)  # Names and number of the features.
         rows = validate_data(self, fit.data.combined.X, reset=False, **accepted)
-        classes = fit.data.classes
-        ramps = RampFit(fit, rows, self.C)
+        classes, compiled = fit.data.classes, fit.problem.compiled
+        problem = rate_problem_of(fit.problem.cells, compiled, fit.problem.factors.both)
+        svm = WeightedSVM(rows, 2.0 / (self.C * fit.solver.lagrangian.total_weight))
+        losses, limit = Losses(self.objective_loss, self.constraint_loss), fit.notifier.limit
+        search = CuttingPlane(
+            chooser=self.chooser, is_over=lambda: not limit.has_time_for(seconds=0.0)
+        )
+        method = MajorizationMinimization(losses, self.n_iterations, self.tol, search=search)
         given = self._coefficients_to_start_from(classes)
-        steps = ramps.solve(self._method(fit.notifier.limit), given)
-        coefficients, shift = ramps.shift_to_meet_decisions(steps[-1].coefficients)
+        start = find_start(problem, svm, method, given)
+        steps = take_steps(fit, problem, svm, method, start)
+        coefficients = steps[-1].coefficients.copy()
+        shift = find_intercept_shift(problem, svm.scores(coefficients), losses)
+        if shift is not None:  # Deterministic decisions meet the constraints there.
+            coefficients[-1] += shift
         self.classes_, self.n_iter_ = classes, len(steps) - 1
         self.coef_, self.intercept_ = coefficients[None, :-1], coefficients[-1:]
-        z = ramps.model.scores(coefficients)
-        model = FinalModel(self.n_iter_, np.zeros(1), ReportLayout(fit.problem.compiled, ()))
+        z = svm.scores(coefficients)
+        model = FinalModel(self.n_iter_, np.zeros(1), ReportLayout(compiled, ()))
         model = describe_training_rows(fit, model, Scores(z, z))
         done = self.n_iter_ if fit.notifier.is_stopped else self.n_iterations
         feasibility = report(self, fit, model, done)
-        self.certificate_ = ramps.describe(steps, shift)
-        self.ramp_values_ = ramps.ramp_values(coefficients)
+        names = ("objective", "violation", "lower", "upper", "n_cuts", "n_steps", "seconds")
+        table = pd.DataFrame({name: [getattr(step, name) for step in steps] for name in names})
+        table["factor"] = [start.factor, *[np.nan] * self.n_iter_]
+        table["shift"] = [*[np.nan] * self.n_iter_, np.nan if shift is None else shift]
+        self.certificate_ = table
+        # What each constraint bounds, with expected rates of randomised decisions.
+        shares = [problem.shares @ ramp(-z), problem.shares @ ramp(z)]
+        no_loss = np.zeros(len(shares[0]))
+        expected = CellStatistics(np.column_stack(shares), no_loss, no_loss)
+        values = compiled.values(compiled.functionals(expected))
+        self.ramp_values_ = pd.Series(values, compiled.names, name="ramp value")
         warn(fit, model, feasibility)
-        ramps.warn(steps)
+        if given is not None and np.isnan(start.factor):
+            issue_warning(
+                "initial_model is not what the fit started from: no multiple of its scores was "
+                "found whose ramp rates meet the constraints. The fit started from a constant "
+                "score or from the smallest violation: give a model that is nearer to the "
+                "constraints, relax these, or leave initial_model out.",
+                "GC309",
+            )
+        is_short = self.n_iter_ == self.n_iterations and not fit.notifier.is_stopped
+        warn_of_last_step(steps, is_short=is_short)
         fit.notifier.warn()
 
     def predict(self, X: Any, *, random_state: Any = None) -> Any:
@@ -312,33 +309,16 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         decided = source.random_sample(probability.size) < probability
         return self.classes_[decided.astype(np.intp)]
 
-    def _raw_margin(self, X: Any, start: Any = None) -> Float:
-        return np.asarray(self.decision_function(X))
-
-    def _repr_html_inner(self) -> str:
-        return html_of(self)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        return mime_bundle(self)
-
-    def _method(self, limit: TimeLimit) -> MajorizationMinimization:
-        search = CuttingPlane(
-            chooser=self.chooser, is_over=lambda: not limit.has_time_for(seconds=0.0)
-        )
-        losses = Losses(self.objective_loss, self.constraint_loss)
-        return MajorizationMinimization(losses, self.n_iterations, self.tol, search=search)
-
     def _check_parameters(self) -> None:
         """Refuse parameters that have no meaning under constraints, or wrong values."""
-        check_choice("objective_loss", self.objective_loss, LOSSES)
-        check_choice("constraint_loss", self.constraint_loss, LOSSES)
-        check_choice("prediction", self.prediction, PREDICTIONS)
-        check_choice("chooser", self.chooser, CHOOSERS)
+        check_choice("objective_loss", self.objective_loss, get_args(Loss))
+        check_choice("constraint_loss", self.constraint_loss, get_args(Loss))
+        check_choice("prediction", self.prediction, get_args(Prediction))
+        check_choice("chooser", self.chooser, get_args(Chooser))
         check_integer("n_iterations", self.n_iterations, 1)
         if not (is_finite_number(self.tol) and self.tol >= 0):
             raise ValueError(f"tol must be a number of at least zero, got {self.tol!r}.")
-        if not (is_finite_number(self.C) and self.C > 0):
-            raise ValueError(f"C must be a positive number, got {self.C!r}.")
+        check_positive("C", self.C)
         if self.penalty != "l2":
             raise ValueError(
                 f"penalty={self.penalty!r} is not supported under constraints: use penalty='l2'."
@@ -372,3 +352,71 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
                 f"{classes.tolist()}: give a model of the same classes."
             )
         return np.append(coef, np.ravel(model.intercept_))
+
+
+def take_steps(
+    fit: ConstrainedFit,
+    problem: RateProblem,
+    svm: WeightedSVM,
+    method: MajorizationMinimization,
+    start: Start,
+) -> list[Step]:
+    """Take steps until the progress is small, a callback ends them, or time is over.
+
+    The history of the fit's solver gets a record of each, with the multipliers of the next one.
+    """
+    notifier, solver = fit.notifier, fit.solver
+    lagrangian = solver.lagrangian
+    steps: list[Step] = []
+    notifier.is_training_over(0)  # The call starts the clock of the time limit.
+    try:
+        for step in method.iterate(problem, svm, start.coefficients):
+            steps.append(step)
+            if len(steps) > 1:
+                iteration = len(steps) - 2
+                statistics = lagrangian.at(svm.scores(steps[-2].coefficients)).statistics()
+                functionals = lagrangian.constraints.functionals(statistics)
+                record = Record(
+                    iteration=iteration,
+                    rounds=iteration,
+                    objective=lagrangian.objective(statistics),
+                    error=lagrangian.error(statistics),
+                    rates=lagrangian.constraints.rows_of(functionals),
+                    functionals=functionals,
+                    bounds=lagrangian.constraints.b,
+                    multipliers=step.multipliers,
+                    bregman=np.nan,
+                    seconds=solver.elapsed,
+                )
+                solver.multipliers = step.multipliers
+                solver.history.append(record)
+                if solver.callback is not None:
+                    solver.callback(record)
+                if notifier.is_training_over(len(steps) - 1) or notifier.is_stopped:
+                    break
+            if method.is_over(steps):
+                break
+    finally:
+        fit.hide_progress()
+    return steps
+
+
+def warn_of_last_step(steps: Sequence[Step], *, is_short: bool) -> None:
+    """Warn of bounds that have not closed, and of steps that ended far from the optimum."""
+    last, step = steps[-2:]
+    if step.upper - step.lower > step.asked:
+        issue_warning(
+            f"The search for multipliers ended after {step.n_cuts} cuts, and the optimum of "
+            f"the last step is known to {step.upper - step.lower:.1e}, where "
+            f"{step.asked:.1e} was asked for: raise tol or time_limit, or relax constraints "
+            f"that can hardly be met.",
+            "GC304",
+        )
+    progress = last.objective - step.objective
+    # Progress of a last step, relative to the objective, that leaves much to gain.
+    if is_short and progress > 0.01 * abs(step.objective):
+        issue_warning(
+            f"The last of n_iterations={len(steps) - 1} steps still lowered the objective by "
+            f"{progress:.2g} to {step.objective:.3g}: raise n_iterations.",
+            "GC304",
+        )

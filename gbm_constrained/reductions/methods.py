@@ -41,10 +41,8 @@ all rules, re-weighted over the pool.
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
@@ -53,18 +51,19 @@ from gbm_constrained._typing import Float
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
 from gbm_constrained.reductions.mixtures import (
     FEASIBLE,
+    MAX_CUTS,
     TOLERANCE,
-    ConstraintSet,
     ConvexFunction,
-    Cut,
     Kind,
+    LinearCut,
     LinearObjective,
+    LinearOracle,
     Master,
+    MasterPoint,
+    MixtureProgramme,
     Observe,
-    Oracle,
-    Programme,
+    RuleMixture,
     Search,
-    Solution,
     Status,
     make_cut,
     make_level,
@@ -72,23 +71,6 @@ from gbm_constrained.reductions.mixtures import (
     search_segment,
 )
 from gbm_constrained.solvers.base import ReductionName
-
-# Inner cuts are added until they miss the objective by this share of what is left to gain.
-INNER_SHARE = 0.1
-# Share of the multipliers of the best bound in the next cost: those of the master jump from one
-# call to the next (Wentges, "Weighted Dantzig-Wolfe decomposition", 1997).
-SMOOTHING = 0.5
-
-
-class Columns(NamedTuple):
-    """A mixture of the pool, its value and a bound, and the Lagrangian ``cost @ u + constant``."""
-
-    weight: Float
-    u: Float
-    value: float
-    bound: float
-    cost: Float
-    constant: float
 
 
 def find_feasible(search: Search) -> Status | None:
@@ -110,17 +92,17 @@ def find_feasible(search: Search) -> Status | None:
     while True:
         n = len(search.rules)
         point = master.find_least_violation(search.points)
+        u = search.points.mean(axis=0) if point is None else point.u
+        search.note(u)
         if point is None:  # Descend the constraints that are infinite for all mixtures.
-            u = search.points.mean(axis=0)
             infinite = [phi for phi in programme.convex if not np.isfinite(phi.value(u))]
             cost = sum((phi.gradient(u) for phi in infinite), np.zeros(programme.size))
-        else:
-            u, cost = point.u, point.cost
-        search.note(u)
-        if point is not None and point.model <= FEASIBLE:
+        elif point.model <= FEASIBLE:
             return None
-        if point is not None and point.model - bound <= FEASIBLE:
+        elif point.model - bound <= FEASIBLE:
             return "infeasible"
+        else:
+            cost = point.cost
         if search.is_exhausted:
             return "infeasible" if bound > FEASIBLE else "limit"
         _, added = search.call(cost)
@@ -132,8 +114,11 @@ def find_feasible(search: Search) -> Status | None:
 
 
 def mix_rules(
-    programme: Programme, oracle: Oracle, rules: Sequence[Any], points: Sequence[Float]
-) -> Solution:
+    programme: MixtureProgramme,
+    oracle: LinearOracle,
+    rules: Sequence[Any],
+    points: Sequence[Float],
+) -> RuleMixture:
     """Find the best mixture of known rules, given their functionals, without further calls."""
     search = Search(programme, oracle, 0)
     for rule, u in zip(rules, points, strict=True):
@@ -141,68 +126,38 @@ def mix_rules(
     return search.finish(search.find_best_mixture(), "limit")
 
 
-def finish_convex(search: Search, tolerance: float) -> Solution:
+def finish_convex(search: Search, tolerance: float) -> RuleMixture:
     """Make the solution of a convex objective: the best mixture of the pool, and its bound.
 
     One more call of the oracle, at the multipliers of that mixture, gives the bound.
     """
-    programme = search.programme
-    master = Master(programme, search.constraint_cuts)
-    # What a linear programme with 1e-10 as tolerance can tell apart is enough.
-    point = master.optimise_feasible(search.points, max(0.01 * tolerance, 1e-9))
+    master = Master(search.programme, search.constraint_cuts)
+    point = master.optimise(search.points, max(0.01 * tolerance, FEASIBLE))
     if not search.is_exhausted:
         _, u = search.call(point.cost)
         search.note(point.u, float(point.cost @ u) + point.constant)
-    is_optimal = programme.objective.value(point.u) - search.bound <= tolerance
+    return finish_at(search, point, tolerance)
+
+
+def finish_at(search: Search, point: MasterPoint, tolerance: float) -> RuleMixture:
+    """Make the solution of a convex objective from a mixture, which is optimal at its bound."""
+    gap = search.programme.objective.value(point.u) - search.bound
     weight = reduce_support(point.weight, search.points[: len(point.weight)])
-    return search.finish(weight, "optimal" if is_optimal else "limit")
-
-
-def reduction(max_calls: int) -> Callable[[Callable[..., Solution]], Callable[..., Solution]]:
-    """Make a solver of programmes from a method that goes on from a feasible mixture.
-
-    The method takes the search, the tolerance and options of its own. A ratio may have no value
-    for the rules that phase 1 mixes, so that its method has to find the mixture itself.
-    """
-    most_calls = max_calls
-
-    def decorate(method: Callable[..., Solution]) -> Callable[..., Solution]:
-        @functools.wraps(method)
-        def solver(
-            programme: Programme,
-            oracle: Oracle,
-            max_calls: int = most_calls,
-            tolerance: float = TOLERANCE,
-            observe: Observe | None = None,
-            **settings: Any,
-        ) -> Solution:
-            search = Search(programme, oracle, max_calls, observe)
-            is_ratio = programme.objective.kind == "ratio"
-            if not is_ratio and (failure := find_feasible(search)):
-                return search.finish(search.find_best_mixture(), failure)
-            return method(search, tolerance, **settings)
-
-        common = inspect.signature(solver, follow_wrapped=False).parameters.values()
-        own = list(inspect.signature(method).parameters.values())[2:]
-        shown = [*list(common)[:4], *own, list(common)[4]]
-        solver.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-        return solver
-
-    return decorate
+    return search.finish(weight, "optimal" if gap <= tolerance else "limit")
 
 
 def minimise_over_columns(
-    programme: Programme,
+    programme: MixtureProgramme,
     search: Search,
     tolerance: float = TOLERANCE,
     stop: Callable[[float, float], bool] = lambda value, bound: False,
     note: Callable[[Float, float], None] = lambda u, bound: None,
-) -> Columns:
+) -> tuple[MasterPoint, float]:
     """Minimise a convex objective over mixtures of all rules; the pool must have a feasible one.
 
     Parameters
     ----------
-    programme : Programme
+    programme : MixtureProgramme
         The objective, under the constraints of the search.
     search : Search
         The pool, which grows.
@@ -215,71 +170,53 @@ def minimise_over_columns(
 
     Returns
     -------
-    Columns
+    point : MasterPoint
         The best mixture.
+    bound : float
+        Lower bound of the optimum.
     """
     master, bound = Master(programme, search.constraint_cuts), -np.inf
     # First tolerance of the inner cuts: losses lie between 0 and 1.
-    inner, least = 1e-3, max(0.01 * tolerance, 1e-9)
-
-    def optimise(tolerance: float) -> Columns:
-        point = master.optimise_feasible(search.points, tolerance)
-        value = programme.objective.value(point.u)
-        return Columns(point.weight, point.u, value, bound, point.cost, point.constant)
-
+    inner, least = 1e-3, max(0.01 * tolerance, FEASIBLE)
     centre: tuple[Float, float] | None = None
     is_smooth = False
     while True:
-        found = optimise(inner)
-        if found.value - bound <= tolerance or search.is_exhausted:
-            found = optimise(least)
+        found = master.optimise(search.points, inner)
+        value = programme.objective.value(found.u)
+        if value - bound <= tolerance or search.is_exhausted:
+            found = master.optimise(search.points, least)
+            value = programme.objective.value(found.u)
         note(found.u, bound)
         n = len(search.rules)
-        if stop(found.value, bound) or found.value - bound <= tolerance or search.is_exhausted:
-            return found
+        if stop(value, bound) or value - bound <= tolerance or search.is_exhausted:
+            return found, bound
         cost, constant = found.cost, found.constant
         if is_smooth and centre is not None:
-            cost = SMOOTHING * centre[0] + (1 - SMOOTHING) * cost
-            constant = SMOOTHING * centre[1] + (1 - SMOOTHING) * constant
+            # Half of the multipliers are those of the best bound: those of the master jump from
+            # one call to the next (Wentges, "Weighted Dantzig-Wolfe decomposition", 1997).
+            cost = 0.5 * centre[0] + 0.5 * cost
+            constant = 0.5 * centre[1] + 0.5 * constant
         _, u = search.call(cost)
         if float(cost @ u) + constant > bound:
             bound, centre = float(cost @ u) + constant, (cost, constant)
         note(found.u, bound)
         is_new = len(search.rules) > n
         if not (is_new or is_smooth) and inner <= least:
-            return found._replace(bound=bound)
-        gap = INNER_SHARE * (found.value - bound) if is_new or is_smooth else INNER_SHARE * inner
+            return found, bound
+        # Inner cuts are added until they miss the objective by a tenth of what is left to gain.
+        gap = 0.1 * (value - bound) if is_new or is_smooth else 0.1 * inner
         inner = max(min(inner, gap), least)
         # A rule that the multipliers themselves do not ask for is followed by one that they do.
-        is_smooth = is_new and float(found.cost @ u) + found.constant < found.value - inner
+        is_smooth = is_new and float(found.cost @ u) + found.constant < value - inner
 
 
-@reduction(max_calls=300)
-def solve_by_columns(search: Search, tolerance: float) -> Solution:
-    """Minimise a linear or convex objective by columns.
+def solve_by_columns(search: Search, tolerance: float) -> RuleMixture:
+    """Minimise a linear or convex objective by columns, with a bound.
 
-    Parameters
-    ----------
-    programme : Programme
-        Objective and constraints, as of :func:`solve`.
-    oracle : Oracle
-        Cost-sensitive oracle, as of :func:`solve`.
-    max_calls : int
-        Most calls of the oracle.
-    observe : callable, default=None
-        Observer of the calls, as of :func:`solve`.
-    tolerance : float, default=1e-7
-        Value minus bound at which the method ends.
-
-    Returns
-    -------
-    Solution
-        The mixture, with a bound.
+    It ends when value and bound differ by at most `tolerance`.
     """
-    found = minimise_over_columns(search.programme, search, tolerance, note=search.note)
-    status: Status = "optimal" if found.value - search.bound <= tolerance else "limit"
-    weight = reduce_support(found.weight, search.points[: len(found.weight)])
-    return search.finish(weight, status)
+    found, _ = minimise_over_columns(search.programme, search, tolerance, note=search.note)
+    return finish_at(search, found, tolerance)
 
 
 # Cuts of one inner programme, and those of each function that are kept for the next ones.
@@ -293,14 +230,14 @@ class SplitLagrangian:
 
     Parameters
     ----------
-    programme : Programme
+    programme : MixtureProgramme
         A convex objective, and constraints.
     """
 
-    def __init__(self, programme: Programme) -> None:
+    def __init__(self, programme: MixtureProgramme) -> None:
         self.programme = programme
         self._functions: list[ConvexFunction] = [programme.objective, *programme.convex]
-        self._cuts: list[list[Cut]] = [[] for _ in self._functions]
+        self._cuts: list[list[LinearCut]] = [[] for _ in self._functions]
 
     def constraints(self, xi: Float) -> Float:
         """Left-hand minus right-hand sides at xi, cut off where they are infinite."""
@@ -328,47 +265,52 @@ class SplitLagrangian:
         least = np.where(slope > 0, self.programme.low, self.programme.high)
         return self.value(xi, joint, mu) + float(slope @ (least - xi))
 
-    def minimise(
-        self, joint: Float, mu: Float, tolerance: float = INNER_TOLERANCE
-    ) -> tuple[Float, float]:
+    def minimise(self, joint: Float, mu: Float, tolerance: float) -> tuple[Float, float]:
         """Find the xi in the box of smallest value, and a lower bound of that value."""
-        xi, is_smooth = self.programme.middle, self.programme.objective.kind == "smooth"
+        programme = self.programme
+        xi, low, high = programme.middle, programme.low, programme.high
         # The harmonic mean of recalls is zero where one is, and so are its slopes by the others: a
         # descent that steps on such a face of the box stays there.
         # Share of the box next to its faces that the descent leaves out at first.
-        for inset in (1e-3, 0.0) if is_smooth else ():
-            xi, bound = self._descend(xi, joint, mu, inset)
+        for inset in (1e-3, 0.0) if programme.objective.kind == "smooth" else ():
+            margin = inset * (high - low)
+            found = minimize(
+                self.value,
+                xi,
+                args=(joint, mu),
+                jac=self.slope,
+                bounds=Bounds(low + margin, high - margin),
+                method="L-BFGS-B",
+                options={"ftol": 1e-15, "gtol": 1e-10},
+            )
+            xi = np.clip(found.x, low, high)
+            bound = self.bound(xi, joint, mu, self.slope(xi, joint, mu))
             if self.value(xi, joint, mu) - bound <= tolerance:
                 return xi, bound
         return self._cut(joint, mu, tolerance)
-
-    def _descend(self, start: Float, joint: Float, mu: Float, inset: float) -> tuple[Float, float]:
-        """Minimise by a quasi-Newton method on the box without a share of it next to its faces."""
-        low, high = self.programme.low, self.programme.high
-        margin = inset * (high - low)
-        found = minimize(
-            self.value,
-            start,
-            args=(joint, mu),
-            jac=self.slope,
-            bounds=Bounds(low + margin, high - margin),
-            method="L-BFGS-B",
-            options={"ftol": 1e-15, "gtol": 1e-10},
-        )
-        xi = np.clip(found.x, low, high)
-        return xi, self.bound(xi, joint, mu, self.slope(xi, joint, mu))
 
     def _cut(self, joint: Float, mu: Float, tolerance: float) -> tuple[Float, float]:
         """Minimise by cuts of every function, which are kept for other multipliers."""
         programme, n_rows = self.programme, len(self.programme.b)
         weight = np.append(1.0, mu[n_rows:])
+        n = len(weight)
         linear, constant = mu[:n_rows] @ programme.A - joint, -float(mu[:n_rows] @ programme.b)
         xi, best, bound = programme.middle, np.inf, -np.inf
-        for k in range(len(weight)):
+        for k in range(n):
             self._add_cut(k, xi)
+        free = np.tile([-np.inf, np.inf], (n, 1))  # What the models of the functions are worth.
+        box = np.column_stack([programme.low, programme.high])
         for _ in range(MAX_INNER_CUTS):
-            model, point = self._solve(linear, weight)
-            bound = max(bound, model + constant)
+            cuts = [(k, cut) for k, of_function in enumerate(self._cuts) for cut in of_function]
+            found = solve_linear_programme(
+                np.append(linear, weight),
+                np.array([np.append(cut.slope, -np.eye(n)[k]) for k, cut in cuts]),
+                [-cut.offset for _, cut in cuts],
+                np.vstack([box, free]),
+            )
+            assert found.x is not None  # a box, and models that are bounded on it
+            point = np.asarray(found.x[: programme.size], dtype=float)
+            bound = max(bound, float(found.fun) + constant)
             value = self.value(point, joint, mu)
             if value < best:
                 xi, best = point, value
@@ -391,71 +333,8 @@ class SplitLagrangian:
             del cuts[:-MAX_INNER_CUTS]
         return cut is not None
 
-    def _solve(self, linear: Float, weight: Float) -> tuple[float, Float]:
-        """Minimise the linear part and the weighted models over the box."""
-        programme, n = self.programme, len(weight)
-        rows = [
-            np.append(cut.slope, -np.eye(n)[k])
-            for k, cuts in enumerate(self._cuts)
-            for cut in cuts
-        ]
-        found = solve_linear_programme(
-            np.append(linear, weight),
-            np.array(rows),
-            [-cut.offset for cuts in self._cuts for cut in cuts],
-            np.vstack([programme.box, np.tile([-np.inf, np.inf], (n, 1))]),
-        )
-        assert found.x is not None  # a box, and models that are bounded on it
-        return float(found.fun), np.asarray(found.x[: programme.size], dtype=float)
-
 
 Levels: TypeAlias = Literal["dinkelbach", "halves"]
-
-
-@reduction(max_calls=300)
-def solve_by_bisection(
-    search: Search, tolerance: float, levels: Levels = "dinkelbach"
-) -> Solution:
-    """Minimise a ratio of linear functions.
-
-    Parameters
-    ----------
-    programme : Programme
-        Objective and constraints, as of :func:`solve`.
-    oracle : Oracle
-        Cost-sensitive oracle, as of :func:`solve`.
-    max_calls : int
-        Most calls of the oracle.
-    observe : callable, default=None
-        Observer of the calls, as of :func:`solve`.
-    tolerance : float, default=1e-7
-        Width of the bracket of the optimum at which the method ends.
-    levels : {"dinkelbach", "halves"}, default="dinkelbach"
-        The next level: the best value so far, or the middle of the bracket (the paper's).
-
-    Returns
-    -------
-    Solution
-        The mixture; one rule where there are no constraints. Its bound is the bracket's lower end.
-    """
-    programme = search.programme
-    least_denominator = find_least_denominator(search)
-    if failure := find_feasible(search):
-        return search.finish(search.find_best_mixture(), failure)
-    if least_denominator <= 0.0:
-        least_denominator = find_least_feasible_denominator(search)
-        if search.is_exhausted:
-            return search.finish(search.find_best_mixture(), "limit")
-    bracket = _Bracket(search, search.find_best_mixture(), least_denominator)
-    while bracket.width > tolerance and not search.is_exhausted:
-        before = bracket.low, bracket.high
-        bracket.test_level(bracket.high if levels == "dinkelbach" else bracket.middle, tolerance)
-        if levels == "dinkelbach" and before == (bracket.low, bracket.high):
-            break
-    weight = search.find_best_mixture()
-    if programme.objective.value(weight @ search.points) > bracket.high:
-        weight = bracket.weight
-    return search.finish(weight, "optimal" if bracket.width <= tolerance else "limit")
 
 
 class ZeroDenominatorError(ValueError):
@@ -470,73 +349,79 @@ class ZeroDenominatorError(ValueError):
         )
 
 
-def find_least_denominator(search: Search) -> float:
-    """Find the smallest denominator of the ratio over all rules.
+def solve_by_bisection(
+    search: Search, tolerance: float, levels: Levels = "dinkelbach"
+) -> RuleMixture:
+    """Minimise a ratio of linear functions, by a bracket of the optimum.
+
+    A ratio may have no value for the rules that phase 1 mixes, so that the least denominator is
+    found before.
+
+    Parameters
+    ----------
+    search : Search
+        The pool.
+    tolerance : float
+        Width of the bracket at which the method ends.
+    levels : {"dinkelbach", "halves"}, default="dinkelbach"
+        The next level: the best value so far, or the middle of the bracket (the paper's).
+
+    Returns
+    -------
+    RuleMixture
+        The mixture; one rule where there are no constraints. Its bound is the bracket's lower end.
 
     Raises
     ------
     ZeroDenominatorError
-        If it is not positive, and no constraint can exclude the rule.
+        If the denominator is not positive for some mixture that the constraints allow.
     """
-    denominator = _denominator_of(search.programme)
+    programme: Any = search.programme
+    _, _, slope, offset = programme.objective.ratio()
+    denominator = LinearObjective(np.asarray(slope, dtype=float), float(offset))
     _, u = search.call(denominator.slope)
     least = denominator.value(u)
-    if least <= 0 and not search.programme.n_constraints:
+    if least <= 0 and not programme.n_constraints:
         raise ZeroDenominatorError(least)
     search.note(u)
-    return least
-
-
-def find_least_feasible_denominator(search: Search) -> float:
-    """Find a positive number below the denominators of all mixtures that meet the constraints.
-
-    Where the calls end before, the number need not be positive.
-
-    Raises
-    ------
-    ZeroDenominatorError
-        If there is none.
-    """
-    level = search.programme.with_objective(_denominator_of(search.programme))
-    found = minimise_over_columns(level, search)
-    if found.bound <= TOLERANCE and not search.is_exhausted:
-        raise ZeroDenominatorError(found.value)
-    return found.bound
-
-
-def _denominator_of(programme: Programme) -> LinearObjective:
-    objective: Any = programme.objective
-    _, _, b, b0 = objective.ratio()
-    return LinearObjective(np.asarray(b, dtype=float), float(b0))
+    if failure := find_feasible(search):
+        return search.finish(search.find_best_mixture(), failure)
+    if least <= 0.0:
+        found, least = minimise_over_columns(programme.with_objective(denominator), search)
+        if search.is_exhausted:
+            return search.finish(search.find_best_mixture(), "limit")
+        if least <= TOLERANCE:
+            raise ZeroDenominatorError(denominator.value(found.u))
+    bracket = _Bracket(search, search.find_best_mixture(), least)
+    while bracket.high - bracket.low > tolerance and not search.is_exhausted:
+        before = bracket.low, bracket.high
+        # Zero is the lower end of losses until one is known.
+        known = bracket.low if np.isfinite(bracket.low) else min(0.0, bracket.high)
+        level = bracket.high if levels == "dinkelbach" else (bracket.high + known) / 2
+        bracket.test_level(level, tolerance)
+        if levels == "dinkelbach" and before == (bracket.low, bracket.high):
+            break
+    weight = search.find_best_mixture()
+    if programme.objective.value(weight @ search.points) > bracket.high:
+        weight = bracket.weight
+    is_optimal = bracket.high - bracket.low <= tolerance
+    return search.finish(weight, "optimal" if is_optimal else "limit")
 
 
 class _Bracket:
     """An interval that holds the optimum, and the mixture of its upper end."""
 
     def __init__(self, search: Search, weight: Float, least_denominator: float) -> None:
-        self.search = search
-        self.weight = weight
+        self.search, self.weight, self._denominator = search, weight, least_denominator
         self.low = -np.inf
-        self._denominator = least_denominator
         u = weight @ search.points[: len(weight)]
         self.high = search.programme.objective.value(u)
         search.note(u)
 
-    @property
-    def width(self) -> float:
-        """Length of the interval."""
-        return self.high - self.low
-
-    @property
-    def middle(self) -> float:
-        """Middle of the interval, with zero as lower end until one is known (losses)."""
-        return (self.high + (self.low if np.isfinite(self.low) else min(0.0, self.high))) / 2
-
     def test_level(self, gamma: float, tolerance: float) -> None:
         """Move the upper end to a mixture of value at most gamma, or the lower end upwards."""
-        level = self.search.programme.with_objective(
-            make_level(self.search.programme.objective, gamma)
-        )
+        programme, search = self.search.programme, self.search
+        level = programme.with_objective(make_level(programme.objective, gamma))
         enough = self._denominator * tolerance / 4
         at_top = gamma >= self.high
 
@@ -545,40 +430,28 @@ class _Bracket:
             return value < -enough if at_top else (value <= 0 or bound > 0)
 
         def note(u: Float, bound: float) -> None:
-            self._rise(gamma, bound)
-            self.search.note(self.weight @ self.search.points[: len(self.weight)], self.low)
+            """Raise the lower end: psi(u) - gamma is at least bound / (b^T u + b_0)."""
+            if bound >= 0:
+                self.low = max(self.low, gamma)
+            elif np.isfinite(bound):
+                self.low = max(self.low, gamma + bound / self._denominator)
+            search.note(self.weight @ search.points[: len(self.weight)], self.low)
 
-        found = minimise_over_columns(level, self.search, enough, is_known, note)
-        self._rise(gamma, found.bound)
-        value = self.search.programme.objective.value(found.u)
+        found, bound = minimise_over_columns(level, search, enough, is_known, note)
+        value = programme.objective.value(found.u)
         if value < self.high:
             self.high, self.weight = value, found.weight
-        self.search.note(self.weight @ self.search.points[: len(self.weight)], self.low)
-
-    def _rise(self, gamma: float, bound: float) -> None:
-        """Raise the lower end: psi(u) - gamma is at least bound / (b^T u + b_0)."""
-        if bound >= 0:
-            self.low = max(self.low, gamma)
-        elif np.isfinite(bound):
-            self.low = max(self.low, gamma + bound / self._denominator)
+        note(found.u, bound)
 
 
-# Radius of the first ball. Theorem 14 asks for 2 L, Theorem 18 for 2 (L + (L + 1) / r).
-@reduction(max_calls=1000)
-def solve_by_ellipsoid(search: Search, tolerance: float, radius: float = 20.0) -> Solution:
+def solve_by_ellipsoid(search: Search, tolerance: float, radius: float = 20.0) -> RuleMixture:
     """Minimise a convex objective under convex constraints by the ellipsoid method.
 
     Parameters
     ----------
-    programme : Programme
-        Objective and constraints, as of :func:`solve`.
-    oracle : Oracle
-        Cost-sensitive oracle, as of :func:`solve`.
-    max_calls : int
-        Most calls of the oracle.
-    observe : callable, default=None
-        Observer of the calls, as of :func:`solve`.
-    tolerance : float, default=1e-7
+    search : Search
+        The pool.
+    tolerance : float
         Distance of the dual value from its maximum at which the method ends.
     radius : float, default=20
         Radius of the first ball, which holds the multipliers of the optimum. Theorem 14 asks for
@@ -586,7 +459,7 @@ def solve_by_ellipsoid(search: Search, tolerance: float, radius: float = 20.0) -
 
     Returns
     -------
-    Solution
+    RuleMixture
         The best mixture of all rules found.
     """
     programme = search.programme
@@ -653,35 +526,24 @@ def cut_ellipsoid(shape: Float, centre: Float, ascent: Float) -> tuple[Float, Fl
 
 StepRule: TypeAlias = Literal["line_search", "open_loop"]
 
-# Calls of one start before its mixture is re-weighted over the whole pool.
-CALLS_PER_START = 20
-PENALTY = 10.0  # Weight zeta of the squared distance in Algorithm 5.
 
-
-@reduction(max_calls=500)
 def solve_by_frank_wolfe(
     search: Search, tolerance: float, step: StepRule = "line_search"
-) -> Solution:
+) -> RuleMixture:
     """Minimise a smooth or any differentiable objective by Frank-Wolfe.
 
     Parameters
     ----------
-    programme : Programme
-        Objective and constraints, as of :func:`solve`.
-    oracle : Oracle
-        Cost-sensitive oracle, as of :func:`solve`.
-    max_calls : int
-        Most calls of the oracle.
-    observe : callable, default=None
-        Observer of the calls, as of :func:`solve`.
-    tolerance : float, default=1e-7
+    search : Search
+        The pool.
+    tolerance : float
         Frank-Wolfe gap at which the method ends.
     step : {"line_search", "open_loop"}, default="line_search"
         The exact step, or 2 / (t + 2), with the guarantee of the paper's Theorem 12.
 
     Returns
     -------
-    Solution
+    RuleMixture
         The best mixture of all rules found. Its status is ``"local"`` for kind ``"other"``.
     """
     if search.programme.objective.kind == "other":
@@ -746,21 +608,28 @@ def _find_target(search: Search, slope: Float, tolerance: float) -> tuple[Float,
         index, u = search.call(slope)
         return np.eye(1, len(search.rules), index)[0], u
     linear = search.programme.with_objective(LinearObjective(slope))
-    found = minimise_over_columns(linear, search, tolerance)
+    found, _ = minimise_over_columns(linear, search, tolerance)
     weight = np.append(found.weight, np.zeros(len(search.rules) - len(found.weight)))
     return weight, found.u
 
 
-def _solve_from_several_starts(search: Search, tolerance: float) -> Solution:
-    """Find a stationary point of an objective that is not convex."""
+def _solve_from_several_starts(search: Search, tolerance: float) -> RuleMixture:
+    """Find a stationary point of an objective that is not convex, from five starts.
+
+    Starts take the gradient at the middle of the box, which gives the balanced rule, and at random
+    points. Each ends after a few calls, and its mixture is weighed anew over the whole pool.
+    """
     programme = search.programme
+    rng, calls_per_start = np.random.default_rng(0), 20
+    at = [programme.middle, *(rng.uniform(programme.low, programme.high) for _ in range(4))]
+    slopes = [np.asarray(programme.objective.gradient(u), dtype=float) for u in at]
     ends: list[Float] = []
-    for slope in _draw_slopes(programme):
+    for slope in slopes:
         if search.n_left <= 1:
             break
         start, u = _find_target(search, slope, tolerance)
         search.note(u)
-        n_calls = min(CALLS_PER_START, search.n_left)
+        n_calls = min(calls_per_start, search.n_left)
         ends.append(run_frank_wolfe(search, start, n_calls, tolerance, "line_search")[0])
     points = search.points
     ends = [search.find_best_mixture(end) for end in ends] or [search.find_best_mixture()]
@@ -768,34 +637,28 @@ def _solve_from_several_starts(search: Search, tolerance: float) -> Solution:
     gap, value, before = np.inf, programme.objective.value(weight @ points), np.inf
     while gap > tolerance and value < before and not search.is_exhausted:
         before = value
-        weight, gap = run_frank_wolfe(
-            search, weight, min(CALLS_PER_START, search.n_left), tolerance, "line_search"
-        )
+        n_calls = min(calls_per_start, search.n_left)
+        weight, gap = run_frank_wolfe(search, weight, n_calls, tolerance, "line_search")
         weight = search.find_best_mixture(weight)
         value = programme.objective.value(weight @ search.points)
     return search.finish(weight, "local" if gap <= tolerance else "limit")
 
 
-def _draw_slopes(programme: Programme) -> list[Float]:
-    """Take gradients at the middle of the box and at random points, one for each start."""
-    rng = np.random.default_rng(0)
-    at = [programme.middle]
-    # Starts of an objective that is not convex; the first one is the balanced rule.
-    at += [rng.uniform(programme.low, programme.high) for _ in range(5 - 1)]
-    return [np.asarray(programme.objective.gradient(u), dtype=float) for u in at]
+PENALTY = 10.0  # Weight zeta of the squared distance in Algorithm 5.
 
 
-def solve_by_split_frank_wolfe(
-    search: Search, tolerance: float, step: StepRule = "open_loop"
-) -> Solution:
+def solve_by_split_frank_wolfe(search: Search, tolerance: float, step: StepRule) -> RuleMixture:
     r"""Minimise a smooth convex objective under constraints (Algorithm 5, SplitFW).
 
-    Achievable u and feasible f are moved towards each other on
+    Achievable u and f of the set F of points that meet the constraints are moved towards each
+    other on the augmented Lagrangian
 
-    .. math:: \\psi(u) + \\psi(f) + \\lambda^T (u - f) + \tfrac{\\zeta}{2} \\lVert u - f \rVert^2 .
+    .. math:: \psi(u) + \psi(f) + \lambda^T (u - f) + \tfrac{\zeta}{2} \lVert u - f \rVert^2 ,
+        \qquad F = \{u: low \le u \le high, \; A u \le b, \; \phi(u) \le 0\} .
 
-    The multipliers take the step :math:`\\eta` that the paper's experiments use, by thirds of the
-    calls. Algorithm 5 prints :math:`\\eta / t`, which leaves u and f apart.
+    The multipliers take the step :math:`\eta` that the paper's experiments use, by thirds of the
+    calls. Algorithm 5 prints :math:`\eta / t`, which leaves u and f apart. Half the minimum of
+    both linear approximations bounds the optimum from below.
 
     Parameters
     ----------
@@ -803,123 +666,131 @@ def solve_by_split_frank_wolfe(
         The pool.
     tolerance : float
         Value minus bound at which the method ends.
-    step : {"line_search", "open_loop"}, default="open_loop"
+    step : {"line_search", "open_loop"}
         The step along both segments.
 
     Returns
     -------
-    Solution
+    RuleMixture
         The best mixture of all rules found.
     """
-    programme = search.programme
+    programme, objective = search.programme, search.programme.objective
     u = search.find_best_mixture() @ search.points
-    state = _Split(programme, u)
+    f, multipliers = u.copy(), np.zeros(programme.size)
+    centres, cuts = (u, programme.middle), list[LinearCut]()
+
+    def lagrangian(both: Float) -> float:
+        u, f = np.split(both, 2)
+        joined = multipliers @ (u - f) + PENALTY / 2 * (u - f) @ (u - f)
+        return objective.value(u) + objective.value(f) + float(joined)
+
     for t in range(n_steps := search.n_left - 1):
         if search.n_left <= 1:
             break
+        of_u, of_f = objective.gradient(u), objective.gradient(f)
+        pull = multipliers + PENALTY * (u - f)  # What joins u and f, derived by u.
+        slope = np.asarray(of_u + pull, dtype=float)
+        slope_f = np.asarray(of_f - pull, dtype=float)
+        _, v = search.call(slope)
+        w = minimise_over_constraints(programme, slope_f, cuts, centres)
+        at_u = objective.value(u) - of_u @ u + slope @ v
+        at_f = objective.value(f) - of_f @ f + slope_f @ w
+        if step == "open_loop":
+            size = 2 / (t + 2)
+        else:
+            size = search_segment(lagrangian, np.concatenate([u, f]), np.concatenate([v, w]))
+        u, f = (1 - size) * u + size * v, (1 - size) * f + size * w
         # Steps of the multipliers of Algorithm 5, by thirds of the calls (the paper's Section 8).
-        eta = (0.5, 0.1, 0.001)[min(3 * t // n_steps, 2)]
-        _, v = search.call(state.slope)
-        bound = state.move(v, 2 / (t + 2) if step == "open_loop" else None)
-        state.multipliers += eta * (state.u - state.f)
-        search.note(state.u, bound)
-        if programme.violation(state.u) <= FEASIBLE and (
-            programme.objective.value(state.u) - search.bound <= tolerance
-        ):
+        multipliers += (0.5, 0.1, 0.001)[min(3 * t // n_steps, 2)] * (u - f)
+        search.note(u, float(at_u + at_f) / 2)
+        gap = objective.value(u) - search.bound
+        if programme.violation(u) <= FEASIBLE and gap <= tolerance:
             break
     return finish_convex(search, tolerance)
 
 
-class _Split:
-    """The augmented Lagrangian of Algorithm 5 at achievable u and feasible f."""
+def minimise_over_constraints(
+    programme: MixtureProgramme, cost: Float, cuts: list[LinearCut], centres: tuple[Float, ...]
+) -> Float:
+    """Find the point of the box that meets the constraints and has the smallest ``cost @ u``.
 
-    def __init__(self, programme: Programme, u: Float) -> None:
-        self.objective = programme.objective
-        self.u, self.f = u.copy(), u.copy()
-        self.multipliers = np.zeros(programme.size)
-        self._constraints = ConstraintSet(programme, u)
-
-    @property
-    def pull(self) -> Float:
-        """Derivative by u of everything that joins u and f."""
-        return self.multipliers + PENALTY * (self.u - self.f)
-
-    @property
-    def slope(self) -> Float:
-        """Derivative by u."""
-        return np.asarray(self.objective.gradient(self.u) + self.pull, dtype=float)
-
-    def value(self, u: Float, f: Float) -> float:
-        """Augmented Lagrangian at u and f."""
-        apart = u - f
-        joined = self.multipliers @ apart + PENALTY / 2 * apart @ apart
-        return self.objective.value(u) + self.objective.value(f) + float(joined)
-
-    def move(self, v: Float, size: float | None) -> float:
-        """Move u towards v, and f towards its own target; give a lower bound of the optimum.
-
-        None as size is a line search. The bound is half the minimum of both linear approximations.
-        """
-        slope = self.slope
-        slope_f = np.asarray(self.objective.gradient(self.f) - self.pull, dtype=float)
-        w = self._constraints.minimise(slope_f)
-        at_u = self.objective.value(self.u) - self.objective.gradient(self.u) @ self.u + slope @ v
-        at_f = (
-            self.objective.value(self.f) - self.objective.gradient(self.f) @ self.f + slope_f @ w
+    Cuts of the convex constraints are added to `cuts`. `centres` are points that meet them.
+    """
+    if not programme.n_constraints:
+        return np.where(cost > 0, programme.low, programme.high)
+    box = np.column_stack([programme.low, programme.high])
+    for _ in range(MAX_CUTS):
+        found = solve_linear_programme(
+            cost,
+            np.vstack([programme.A, *(cut.slope for cut in cuts)]),
+            np.append(programme.b, [-cut.offset for cut in cuts]),
+            box,
         )
-        if size is None:
-            both, ends = np.concatenate([self.u, self.f]), np.concatenate([v, w])
-            size = search_segment(lambda x: self.value(*np.split(x, 2)), both, ends)
-        self.u, self.f = (1 - size) * self.u + size * v, (1 - size) * self.f + size * w
-        return float(at_u + at_f) / 2
+        if found.x is None:
+            raise RuntimeError(
+                "no point of the box meets the constraints; call find_feasible before"
+            )
+        u = np.asarray(found.x, dtype=float)
+        # These points only lead achievable points, which are re-weighted exactly at the end.
+        exceeded = [phi for phi in programme.convex if phi.value(u) > 1e-6]
+        tried = [make_cut(phi, u, centres) for phi in exceeded]
+        added = [cut for cut in tried if cut is not None and cut.slope @ u + cut.offset > 0]
+        cuts += added
+        if not added:
+            break
+    # Cuts of the convex constraints that are kept for the next cost: the last ones are near.
+    del cuts[:-100]
+    return u
 
 
-# Steps of xi and of the multipliers: the grid of Section 8 of the paper without 0.001, which is
-# too short to arrive in thousands of calls.
-STEPS = ((0.01, 0.1), (0.1, 0.1), (0.1, 0.01), (0.01, 0.01))
-# Balls of the multipliers. Lemma 33 asks for L (1 + 1 / r), with L below n and slack r above 0.01.
-MULTIPLIER_RADIUS = 1000.0
-
-
-@reduction(max_calls=5000)
 def solve_by_gradient_descent_ascent(
-    search: Search, tolerance: float, steps: Sequence[tuple[float, float]] = STEPS
-) -> Solution:
+    search: Search,
+    tolerance: float,
+    steps: Sequence[tuple[float, float]] = ((0.01, 0.1), (0.1, 0.1), (0.1, 0.01), (0.01, 0.01)),
+) -> RuleMixture:
     """Minimise a convex objective under convex constraints by gradient descent and ascent.
 
     Parameters
     ----------
-    programme : Programme
-        Objective and constraints, as of :func:`solve`.
-    oracle : Oracle
-        Cost-sensitive oracle, as of :func:`solve`.
-    max_calls : int
-        Most calls of the oracle.
-    observe : callable, default=None
-        Observer of the calls, as of :func:`solve`.
-    tolerance : float, default=1e-7
+    search : Search
+        The pool.
+    tolerance : float
         Value minus bound that counts as optimal.
     steps : sequence of (float, float)
-        Steps of xi and of the multipliers, each tried from the start.
+        Steps of xi and of the multipliers, each tried from the start. By default the grid of
+        Section 8 of the paper without 0.001, which is too short to arrive in thousands of calls.
 
     Returns
     -------
-    Solution
+    RuleMixture
         The best mixture of all rules found. The history has the averages of each pair of steps.
     """
     n_calls = max((search.n_left - 1) // len(steps), 1)
     for descent, ascent in steps:
-        _run(search, n_calls, descent, ascent)
+        run_gradient_descent_ascent(search, n_calls, descent, ascent)
     return finish_convex(search, tolerance)
 
 
-def _run(search: Search, n_calls: int, descent: float, ascent: float) -> None:
-    """Run Algorithm 6 for some calls, and note the average after each."""
+def run_gradient_descent_ascent(
+    search: Search, n_calls: int, descent: float, ascent: float
+) -> None:
+    """Run Algorithm 6 for some calls, and note the average after each.
+
+    Multipliers start in the direction of the mean gradient over the box, with a small length: one
+    subgradient of a worst recall would name one class, which the average would remember.
+    """
     programme = search.programme
     lagrangian = SplitLagrangian(programme)
-    xi = programme.middle
-    joint = _start_multipliers(programme)
-    mu = np.zeros(programme.n_constraints)
+    # Points at which the first gradient is averaged: enough to name every class of dozens.
+    rng = np.random.default_rng(0)
+    points = rng.uniform(programme.low, programme.high, (200, programme.size))
+    joint = np.mean([programme.objective.gradient(u) for u in points], axis=0)
+    largest = np.abs(joint).max(initial=0.0)
+    if largest > 0:  # Largest multiplier at the start: a tenth of the losses' range.
+        joint = 0.1 * joint / largest
+    # Balls of multipliers. Lemma 33 asks for L (1 + 1 / r), with L below n and slack r above 0.01.
+    radius = 1000.0
+    xi, mu = programme.middle, np.zeros(programme.n_constraints)
     average = np.zeros(programme.size)
     for t in range(n_calls):
         if search.n_left <= 1:
@@ -930,23 +801,9 @@ def _run(search: Search, n_calls: int, descent: float, ascent: float) -> None:
         bound = float(joint @ u) + lagrangian.bound(xi, joint, mu, slope)
         step_joint, step_mu = u - xi, lagrangian.constraints(xi)
         xi = np.clip(xi - descent * slope, programme.low, programme.high)
-        joint = project_on_ball(joint + ascent * step_joint, MULTIPLIER_RADIUS)
-        mu = project_on_corner(np.maximum(mu + ascent * step_mu, 0.0), MULTIPLIER_RADIUS)
+        joint = project_on_ball(joint + ascent * step_joint, radius)
+        mu = project_on_corner(np.maximum(mu + ascent * step_mu, 0.0), radius)
         search.note(average, bound)
-
-
-def _start_multipliers(programme: Programme) -> Float:
-    """Take the direction of the mean gradient over the box, and a small length.
-
-    One subgradient of a worst recall would name one class, which the average would remember.
-    """
-    rng = np.random.default_rng(0)
-    # Points at which the first gradient is averaged: enough to name every class of dozens.
-    points = rng.uniform(programme.low, programme.high, (200, programme.size))
-    mean = np.mean([programme.objective.gradient(u) for u in points], axis=0)
-    largest = np.abs(mean).max(initial=0.0)
-    # Largest multiplier at the start: a tenth of the losses' range.
-    return np.asarray(0.1 * mean / largest if largest > 0 else mean, dtype=float)
 
 
 def project_on_ball(x: Float, radius: float) -> Float:
@@ -966,28 +823,16 @@ def project_on_corner(x: Float, total: float) -> Float:
     return np.asarray(np.maximum(x - shift[last], 0.0), dtype=float)
 
 
-# The solver of each kind of objective that "auto" takes.
-BEST: dict[Kind, ReductionName] = {
-    "linear": "columns",
-    "smooth": "columns",
-    "convex": "columns",
-    "ratio": "bisection",
-    "other": "frank_wolfe",
-}
-# Kinds of objectives that each solver can minimise, and why no others.
-CAPABLE: dict[ReductionName, tuple[frozenset[Kind], str]] = {
-    "columns": (frozenset({"linear", "smooth", "convex"}), "needs a convex objective"),
-    "gda": (frozenset({"linear", "smooth", "convex"}), "needs a convex objective"),
-    "ellipsoid": (frozenset({"linear", "smooth", "convex"}), "needs a convex objective"),
-    "frank_wolfe": (frozenset({"linear", "smooth", "other"}), "needs a differentiable objective"),
-    "bisection": (frozenset({"ratio"}), "needs a ratio of linear functions"),
-}
-SOLVERS: dict[ReductionName, Callable[..., Solution]] = {
-    "columns": solve_by_columns,
-    "frank_wolfe": solve_by_frank_wolfe,
-    "gda": solve_by_gradient_descent_ascent,
-    "ellipsoid": solve_by_ellipsoid,
-    "bisection": solve_by_bisection,
+CONVEX = ("linear", "smooth", "convex"), "needs a convex objective"
+DIFFERENTIABLE = ("linear", "smooth", "other"), "needs a differentiable objective"
+# Method of each solver, calls that suffice on small problems, the kinds of objectives that it can
+# minimise, and why no others. "auto" takes the first one that can.
+SOLVERS: dict[ReductionName, tuple[Callable[..., RuleMixture], int, tuple[str, ...], str]] = {
+    "columns": (solve_by_columns, 300, *CONVEX),
+    "gda": (solve_by_gradient_descent_ascent, 5000, *CONVEX),
+    "ellipsoid": (solve_by_ellipsoid, 1000, *CONVEX),
+    "frank_wolfe": (solve_by_frank_wolfe, 500, *DIFFERENTIABLE),
+    "bisection": (solve_by_bisection, 300, ("ratio",), "needs a ratio of linear functions"),
 }
 
 
@@ -1011,37 +856,37 @@ def check_reduction(kind: Kind, solver: str) -> ReductionName:
     ValueError
         If the name is unknown, or the solver cannot minimise the objective.
     """
-    if kind not in BEST:
-        raise ValueError(f"kind={kind!r} is no kind of objective; take one of {', '.join(BEST)}")
-    if solver == "auto":
-        return BEST[kind]
-    for name, (kinds, need) in CAPABLE.items():
-        if solver == name:
-            if kind in kinds:
-                return name
+    capable = [name for name, (_, _, kinds, _) in SOLVERS.items() if kind in kinds]
+    if not capable:
+        kinds = ", ".join(get_args(Kind))
+        raise ValueError(f"kind={kind!r} is no kind of objective; take one of {kinds}")
+    for name, (*_, need) in SOLVERS.items():
+        if solver == name and name not in capable:
             raise ValueError(
                 f"solver={solver!r} {need}, and the objective is of kind {kind!r}; "
-                f"take solver={BEST[kind]!r}, or solver='auto'"
+                f"take solver={capable[0]!r}, or solver='auto'"
             )
-    raise ValueError(f"solver={solver!r} is no reduction; take one of auto, {', '.join(CAPABLE)}")
+        if solver in (name, "auto") and name in capable:
+            return name
+    raise ValueError(f"solver={solver!r} is no reduction; take one of auto, {', '.join(SOLVERS)}")
 
 
 def solve(
-    programme: Programme,
-    oracle: Oracle,
+    programme: MixtureProgramme,
+    oracle: LinearOracle,
     solver: str = "auto",
     max_calls: int | None = None,
     observe: Observe | None = None,
     tolerance: float = TOLERANCE,
     **settings: Any,
-) -> Solution:
+) -> RuleMixture:
     """Minimise a function of the confusion matrix over randomised decision rules.
 
     Parameters
     ----------
-    programme : Programme
+    programme : MixtureProgramme
         Objective and constraints.
-    oracle : Oracle
+    oracle : LinearOracle
         Finds the rule of smallest linear cost.
     solver : {"auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"}, default="auto"
         ``"auto"`` takes columns for convex objectives, bisection for ratios, and Frank-Wolfe from
@@ -1057,12 +902,14 @@ def solve(
 
     Returns
     -------
-    Solution
+    RuleMixture
         A mixture of rules, with a bound where the solver has one.
     """
-    name = check_reduction(programme.objective.kind, solver)
-    if max_calls is None:
-        return SOLVERS[name](programme, oracle, tolerance=tolerance, observe=observe, **settings)
-    if max_calls < 2:
+    method, most_calls, *_ = SOLVERS[check_reduction(programme.objective.kind, solver)]
+    if max_calls is not None and max_calls < 2:
         raise ValueError(f"max_calls={max_calls} finds no mixture; take at least 2")
-    return SOLVERS[name](programme, oracle, max_calls, tolerance, observe, **settings)
+    search = Search(programme, oracle, most_calls if max_calls is None else max_calls, observe)
+    # A ratio may have no value for the rules that phase 1 mixes: bisection begins by itself.
+    if method is not solve_by_bisection and (failure := find_feasible(search)):
+        return search.finish(search.find_best_mixture(), failure)
+    return method(search, tolerance, **settings)

@@ -31,10 +31,6 @@ The post-processing of the paper's Section 8.2,
 
 with the objective itself by cutting planes, where the paper has the linear function
 :math:`\sum_i \lambda_i \psi(u_i)`, and with one row for each linear constraint.
-
-.. math:: F = \{u: low \le u \le high, \; A u \le b, \; \phi(u) \le 0\} .
-
-Algorithm 5 of the paper splits achievable points from F.
 """
 
 from __future__ import annotations
@@ -42,18 +38,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from gbm_constrained._typing import Bool, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
 
 Kind: TypeAlias = Literal["linear", "smooth", "convex", "ratio", "other"]
 Status: TypeAlias = Literal["optimal", "local", "limit", "infeasible"]
 
-# A violation below this is rounding: ten times what the linear programmes are solved to.
+# A violation below this is rounding: ten times what the linear programmes are solved to, and what
+# they can tell apart.
 FEASIBLE = 1e-9
 # Value minus bound below which an objective counts as minimised: far below any sampling error.
 TOLERANCE = 1e-7
@@ -85,7 +82,7 @@ class Objective(ConvexFunction, Protocol):
         """What is known of the function."""
 
 
-class Oracle(Protocol):
+class LinearOracle(Protocol):
     """Minimises linear functions over decision rules ("linear minimisation oracle")."""
 
     def minimise(self, cost: Float) -> tuple[Any, Float]:
@@ -119,11 +116,7 @@ class LinearObjective:
 
     slope: Float
     offset: float = 0.0
-
-    @property
-    def kind(self) -> Kind:
-        """What is known of the function."""
-        return "linear"
+    kind: ClassVar[Kind] = "linear"
 
     def value(self, u: Float) -> float:
         """Value at u."""
@@ -135,7 +128,7 @@ class LinearObjective:
 
 
 @dataclass(frozen=True, eq=False)
-class Programme:
+class MixtureProgramme:
     r"""A function of u to be minimised under constraints.
 
     .. math:: \min_u \psi(u) \quad \text{s.t.} \quad A u \le b, \; \phi_k(u) \le 0, \;
@@ -196,11 +189,6 @@ class Programme:
         return len(self.b) + len(self.convex)
 
     @property
-    def box(self) -> Float:
-        """Lower and upper ends, of shape (d, 2)."""
-        return np.column_stack([self.low, self.high])
-
-    @property
     def middle(self) -> Float:
         """Centre of the box."""
         return np.asarray((self.low + self.high) / 2, dtype=float)
@@ -209,25 +197,21 @@ class Programme:
         """Left-hand minus right-hand side of each linear row, then of each convex function."""
         return np.append(self.A @ u - self.b, [phi.value(u) for phi in self.convex])
 
-    def slopes(self, u: Float) -> Float:
-        """Gradient of each linear row, then of each convex function, of shape (m, d)."""
-        return np.vstack([self.A, *(np.asarray(phi.gradient(u))[None] for phi in self.convex)])
-
     def violation(self, u: Float) -> float:
         """Largest violation of a constraint at u, zero where all constraints hold."""
         return float(np.max(self.constraints(u), initial=0.0))
 
-    def with_objective(self, objective: Objective) -> Programme:
+    def with_objective(self, objective: Objective) -> MixtureProgramme:
         """Make the programme of another objective under the same constraints."""
         return replace(self, objective=objective)
 
-    def without_constraints(self) -> Programme:
+    def without_constraints(self) -> MixtureProgramme:
         """Make the programme of the same objective over all achievable u."""
         return replace(self, A=self.A[:0], b=self.b[:0], convex=())
 
 
 @dataclass(frozen=True)
-class Step:
+class SearchStep:
     """What was reached after one call of the oracle.
 
     Parameters
@@ -248,13 +232,13 @@ class Step:
     seconds: float
 
 
-Observe: TypeAlias = Callable[[Step, Float], bool]
+Observe: TypeAlias = Callable[[SearchStep, Float], bool]
 """Is called before each call of the oracle, once there is a mixture, with the last step and the u
 of the mixture. The search ends after that call if the answer is True."""
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class RuleMixture:
     """A randomised decision rule, and what is known of it.
 
     Parameters
@@ -275,7 +259,7 @@ class Solution:
         ``"optimal"``: value and bound meet. ``"local"``: a stationary point of an objective that
         is not convex. ``"limit"``: the calls ended before. ``"infeasible"``: no mixture meets the
         constraints, and this one violates them least.
-    history : tuple of Step
+    history : tuple of SearchStep
         One step for each call of the oracle.
     pool : ndarray of shape (n, d)
         Functionals of all rules found.
@@ -288,7 +272,7 @@ class Solution:
     bound: float
     violation: float
     status: Status
-    history: tuple[Step, ...]
+    history: tuple[SearchStep, ...]
     pool: Float
 
 
@@ -303,12 +287,12 @@ def search_segment(value: Callable[[Float], float], u: Float, end: Float) -> flo
     return float(min((0.0, 1.0, float(found.x)), key=along))
 
 
-def polish(programme: Programme, points: Float, weight: Float, slack: float) -> Float:
+def polish(programme: MixtureProgramme, points: Float, weight: Float, slack: float) -> Float:
     """Improve the probabilities of a mixture's rules (SLSQP), if that keeps it feasible.
 
     Parameters
     ----------
-    programme : Programme
+    programme : MixtureProgramme
         Objective and constraints.
     points : ndarray of shape (n, d)
         Functionals of the rules.
@@ -329,25 +313,19 @@ def polish(programme: Programme, points: Float, weight: Float, slack: float) -> 
     rows: Any = {
         "type": "ineq",
         "fun": lambda w: slack - programme.constraints(w @ part),
-        "jac": lambda w: -programme.slopes(w @ part) @ part.T,
+        "jac": lambda w: (
+            -np.vstack([programme.A, *(phi.gradient(w @ part) for phi in programme.convex)])
+            @ part.T
+        ),
     }
-
-    def value(w: Float) -> float:
-        return float(objective.value(w @ part))
-
-    def slope(w: Float) -> Float:
-        return np.asarray(part @ objective.gradient(w @ part), dtype=float)
-
+    problem: Any = {
+        "fun": lambda w: float(objective.value(w @ part)),
+        "jac": lambda w: np.asarray(part @ objective.gradient(w @ part), dtype=float),
+        "bounds": [(0.0, 1.0)] * len(chosen),
+        "constraints": [total, rows] if programme.n_constraints else [total],
+    }
     with np.errstate(invalid="ignore", over="ignore"):
-        found = minimize(
-            value,
-            weight[chosen],
-            jac=slope,
-            bounds=[(0.0, 1.0)] * len(chosen),
-            constraints=[total, rows] if programme.n_constraints else [total],
-            method="SLSQP",
-            options={"ftol": 1e-12},
-        )
+        found = minimize(x0=weight[chosen], method="SLSQP", options={"ftol": 1e-12}, **problem)
     new = np.zeros_like(weight)
     new[chosen] = np.maximum(found.x, 0.0)
     if not (np.isfinite(new).all() and new.sum() > 0):
@@ -360,20 +338,21 @@ def polish(programme: Programme, points: Float, weight: Float, slack: float) -> 
     return new if is_feasible and (is_better or not was_feasible) else weight
 
 
-# Probability of all of them, where that search starts.
+# Probability of rules that are new to a mixture, where its improvement starts.
 START = 1e-3
-# Steeper objectives are near a point where they have no gradient.
+# Steeper objectives are near a point where they have no gradient, and steeper cuts make a linear
+# programme with 1e-10 as tolerance wrong in the sixth digit.
 MAX_SLOPE = 1e4
 
 
 def mix_smoothly(
-    programme: Programme, points: Float, start: Float | None, tolerance: float
+    programme: MixtureProgramme, points: Float, start: Float | None, tolerance: float
 ) -> tuple[Float, float]:
     """Minimise a smooth objective over mixtures of a pool.
 
     Parameters
     ----------
-    programme : Programme
+    programme : MixtureProgramme
         A smooth objective, and no constraints.
     points : ndarray of shape (n, d)
         Functionals of the rules.
@@ -415,18 +394,13 @@ def mix_smoothly(
     return best, gap
 
 
-# Steeper cuts make a linear programme with 1e-10 as tolerance wrong in the sixth digit.
 # Steps from u towards the centre at which a cut is tried: u itself, then doubling ones.
 CUT_STEPS = np.append(0.0, 2.0 ** -np.arange(30, -1, -1.0))
 # Kelley's method adds about ten cuts for each dimension of curvature; d is below 100.
 MAX_CUTS = 1000
-# Share of a violation that a cut away from the violating point must take off that point.
-DEEP = 0.1
-# Probability of rules that are new to a mixture, where its improvement starts.
-POLISH_START = 1e-3
 
 
-class Cut(NamedTuple):
+class LinearCut(NamedTuple):
     """The linear lower bound ``slope @ u + offset`` of a convex function."""
 
     slope: Float
@@ -447,7 +421,7 @@ class MasterPoint(NamedTuple):
     constant: float
 
 
-def make_cut(function: ConvexFunction, u: Float, centres: tuple[Float, ...]) -> Cut | None:
+def make_cut(function: ConvexFunction, u: Float, centres: tuple[Float, ...]) -> LinearCut | None:
     """Make a cut at u, or near u where the function is infinite or has no subgradient there.
 
     A cut that is steep or exceeds the function at a centre is no use: the point of the cut moves
@@ -470,7 +444,7 @@ def make_cut(function: ConvexFunction, u: Float, centres: tuple[Float, ...]) -> 
                 )
             if np.abs(slope).max(initial=0.0) > MAX_SLOPE:
                 continue
-            cut = Cut(slope, float(value - slope @ v))
+            cut = LinearCut(slope, float(value - slope @ v))
             if slope @ centre + cut.offset <= at_centre + FEASIBLE * (1 + abs(at_centre)):
                 return cut
     return None
@@ -481,36 +455,44 @@ class Master:
 
     Parameters
     ----------
-    programme : Programme
+    programme : MixtureProgramme
         An objective that is linear or convex, and constraints.
-    constraint_cuts : list of Cut, default=None
+    constraint_cuts : list of LinearCut, default=None
         Cuts of the same convex constraints from other masters, which share the list.
     """
 
-    def __init__(self, programme: Programme, constraint_cuts: list[Cut] | None = None) -> None:
+    def __init__(
+        self, programme: MixtureProgramme, constraint_cuts: list[LinearCut] | None = None
+    ) -> None:
         self.programme = programme
-        self._cuts: list[Cut] = []
+        self._cuts: list[LinearCut] = []
         self._mixture: Float | None = None  # Of a smooth objective without constraints.
         self._constraint_cuts = [] if constraint_cuts is None else constraint_cuts
 
-    def optimise(self, points: Float, tolerance: float, slack: float = 0.0) -> MasterPoint | None:
-        """Find the best mixture whose violations are at most `slack`; None if there is none.
+    def optimise(
+        self,
+        points: Float,
+        tolerance: float,
+        slacks: Sequence[float] = (0.0, FEASIBLE / 2, FEASIBLE),
+    ) -> MasterPoint:
+        """Find the best mixture whose violations are at most the first slack that has one.
 
-        The model misses the objective by at most `tolerance`.
+        The model misses the objective by at most `tolerance`. A linear programme may find no point
+        at the exact value of a slack, which a larger one then follows.
         """
-        if self.programme.objective.kind == "smooth" and not self.programme.n_constraints:
-            mixed = self._mix_smoothly(points, tolerance)
-            if mixed is not None:
-                return mixed
-        return self._cut_objective(points, tolerance, slack)
-
-    def optimise_feasible(self, points: Float, tolerance: float) -> MasterPoint:
-        """Find the best mixture of a pool that has a feasible one, up to rounding."""
-        for slack in (0.0, FEASIBLE / 2, FEASIBLE):
-            point = self.optimise(points, tolerance, slack)
+        objective = self.programme.objective
+        if objective.kind == "smooth" and not self.programme.n_constraints:
+            self._mixture, gap = mix_smoothly(self.programme, points, self._mixture, tolerance)
+            if gap <= tolerance:  # No linear programme is needed.
+                u = self._mixture @ points
+                value, slope = objective.value(u), np.asarray(objective.gradient(u), dtype=float)
+                constant = float(value - slope @ u)
+                return MasterPoint(self._mixture, u, value - gap, slope, constant)
+        for slack in slacks:
+            point = self._cut_objective(points, tolerance, slack)
             if point is not None:
                 return point
-        raise RuntimeError("the pool has no feasible mixture; call find_feasible before")
+        raise RuntimeError("the pool has no mixture within the slack; call find_feasible before")
 
     def _cut_objective(self, points: Float, tolerance: float, slack: float) -> MasterPoint | None:
         """Add cuts until the model is exact enough, and no convex constraint is exceeded."""
@@ -533,50 +515,26 @@ class Master:
             value = objective.value(point.u)
             if is_outside or (objective.kind == "smooth" and value - point.model > tolerance):
                 # A cut at the optimum proves as much as many cuts around it.
-                tried = self._polish(points, seen, best, point, slack)
+                weight = seen / seen.sum()  # Of all rules that were mixed so far.
+                if best is not None:
+                    weight = (1 - START) * best.weight + START * weight
+                weight = polish(self.programme, points, weight, slack)
+                tried = point._replace(weight=weight, u=weight @ points)
                 value = objective.value(tried.u)
             is_feasible = not is_outside or self.programme.violation(tried.u) <= allowed
             if is_feasible and value < best_value:
                 best, best_value = tried, value
             if best is not None and best_value - point.model <= tolerance:
                 return point._replace(weight=best.weight, u=best.u)
-            inside = (tried.u, *self._centres(points))
+            inside = (tried.u, points.mean(axis=0), self.programme.middle)
             is_cut = is_outside and self._cut_constraints(point.u, inside, slack, allowed)
             for u in (point.u, tried.u):
-                if objective.value(u) - self._model(u) > tolerance / 2:
+                model = max(float(cut.slope @ u) + cut.offset for cut in self._cuts)
+                if objective.value(u) - model > tolerance / 2:
                     is_cut |= self._add_cut(u, points)
             if not is_cut:
                 break
         return best
-
-    def _mix_smoothly(self, points: Float, tolerance: float) -> MasterPoint | None:
-        """Find the best mixture without a linear programme, if that is exact enough."""
-        objective = self.programme.objective
-        self._mixture, gap = mix_smoothly(self.programme, points, self._mixture, tolerance)
-        if not gap <= tolerance:
-            return None
-        u = self._mixture @ points
-        value, slope = objective.value(u), np.asarray(objective.gradient(u), dtype=float)
-        return MasterPoint(self._mixture, u, value - gap, slope, float(value - slope @ u))
-
-    def _polish(
-        self,
-        points: Float,
-        seen: Bool,
-        best: MasterPoint | None,
-        point: MasterPoint,
-        slack: float,
-    ) -> MasterPoint:
-        """Find a good mixture of the rules that linear programmes have mixed so far."""
-        weight = seen / seen.sum()
-        if best is not None:
-            weight = (1 - POLISH_START) * best.weight + POLISH_START * weight
-        weight = polish(self.programme, points, weight, slack)
-        return point._replace(weight=weight, u=weight @ points)
-
-    def _model(self, u: Float) -> float:
-        """Compute the lower bound of the objective at u by its cuts."""
-        return max(float(cut.slope @ u) + cut.offset for cut in self._cuts)
 
     def find_least_violation(self, points: Float) -> MasterPoint | None:
         """Find a mixture without a violation, or the one whose largest violation is smallest.
@@ -606,13 +564,11 @@ class Master:
                 break
         return point._replace(weight=weight, u=u)
 
-    def _centres(self, points: Float) -> tuple[Float, ...]:
-        """Where every function should be finite: the mean of the pool, and the box's middle."""
-        return points.mean(axis=0), self.programme.middle
-
     def _add_cut(self, u: Float, points: Float) -> bool:
         """Add a cut of the objective at u, unless the programme has the same one."""
-        cut = make_cut(self.programme.objective, u, self._centres(points))
+        # Every function should be finite in the mean of the pool, and in the middle of the box.
+        centres = points.mean(axis=0), self.programme.middle
+        cut = make_cut(self.programme.objective, u, centres)
         if cut is None:
             raise ValueError(
                 f"the objective has no finite value and bounded gradient near u={u}; make it "
@@ -636,7 +592,8 @@ class Master:
             excess = phi.value(u) - slack
             if excess <= allowed - slack:
                 continue
-            for at, share in ((inside[0], DEEP), ((u + inside[0]) / 2, DEEP), (u, 0.0)):
+            # A cut away from u must take off this share of the violation at u.
+            for at, share in ((inside[0], 0.1), ((u + inside[0]) / 2, 0.1), (u, 0.0)):
                 cut = make_cut(phi, at, (*inside, self.programme.middle))
                 if cut is not None and cut.slope @ u + cut.offset - slack > share * min(
                     excess, 1.0
@@ -682,108 +639,28 @@ class Master:
         )
 
 
-# What a linear programme with 1e-10 as tolerance can tell apart.
-PRUNING_TOLERANCE = 1e-9
-# Dinkelbach's steps converge superlinearly, line searches linearly.
-MAX_STEPS = 100
-
-
-class Pruning:
-    """Mixtures of one pool under the constraints of one programme.
-
-    Parameters
-    ----------
-    programme : Programme
-        Objective of any kind, and constraints.
-    points : ndarray of shape (n, d)
-        Functionals of the rules.
-    constraint_cuts : list of Cut, default=None
-        Cuts of the convex constraints that are known, to which new ones are added.
-
-    Attributes
-    ----------
-    slack : float
-        Least violation of a mixture, zero if it is rounding.
-    """
-
-    def __init__(
-        self, programme: Programme, points: Float, constraint_cuts: list[Cut] | None = None
-    ) -> None:
-        self.programme, self.points = programme, points
-        self._cuts = [] if constraint_cuts is None else constraint_cuts
-        self._zero = LinearObjective(np.zeros(programme.size))
-        point = self._master(self._zero).find_least_violation(points)
-        self.slack = np.inf if point is None else point.model
-        if self.slack <= FEASIBLE:
-            self.slack = 0.0
-
-    def _master(self, objective: Objective) -> Master:
-        """Make the master programme of another objective."""
-        return Master(self.programme.with_objective(objective), self._cuts)
-
-    def optimise(self, objective: Objective) -> Float:
-        """Minimise a convex objective; the result is a vertex if it is linear."""
-        if not np.isfinite(self.slack):
-            return np.full(len(self.points), 1 / len(self.points))
-        if isinstance(objective, LinearObjective) and not self.programme.n_constraints:
-            values = self.points @ objective.slope
-            return np.asarray(np.eye(1, len(values), int(values.argmin()))[0], dtype=float)
-        # The slack is a minimum, and a linear programme finds no point at its exact value.
-        for margin in (0.0, FEASIBLE, 10 * FEASIBLE):
-            master = self._master(objective)
-            point = master.optimise(self.points, PRUNING_TOLERANCE, self.slack + margin)
-            if point is not None:
-                return point.weight
-        raise RuntimeError("the pool has no mixture of its own least violation")
-
-    def minimise_ratio(self) -> Float:
-        """Minimise a ratio by Dinkelbach's steps: gamma <- psi(argmin (a - gamma b)^T u)."""
-        objective = self.programme.objective
-        weight = self.optimise(self._zero)
-        value = objective.value(weight @ self.points)
-        for _ in range(MAX_STEPS):
-            new = self.optimise(make_level(objective, value))
-            reached = objective.value(new @ self.points)
-            if not reached < value:
-                break
-            weight, value = new, reached
-        return weight
-
-    def descend(self, start: Float | None) -> Float:
-        """Descend from a mixture to the best one on the segment to a vertex, repeatedly."""
-        objective, points = self.programme.objective, self.points
-        weight = self.optimise(self._zero) if start is None else start
-        weight = np.append(weight, np.zeros(len(points) - len(weight)))
-        for _ in range(MAX_STEPS):
-            u = weight @ points
-            slope = np.asarray(objective.gradient(u), dtype=float)
-            target = self.optimise(LinearObjective(slope))
-            step = search_segment(objective.value, u, target @ points)
-            if slope @ (u - target @ points) <= PRUNING_TOLERANCE or step == 0.0:
-                break
-            weight = reduce_support((1 - step) * weight + step * target, points)
-            weight = polish(self.programme, points, weight, self.slack)
-        return weight
-
-
 def find_best_mixture(
-    programme: Programme,
+    programme: MixtureProgramme,
     points: Float,
     start: Float | None = None,
-    constraint_cuts: list[Cut] | None = None,
+    constraint_cuts: list[LinearCut] | None = None,
 ) -> Float:
     """Find the probabilities of the best mixture of a pool, or of the least infeasible one.
 
+    Convex objectives are minimised by cuts. A ratio takes Dinkelbach's steps, gamma <-
+    psi(argmin (a - gamma b)^T u). Others descend from a mixture to the best one on the segment to
+    the vertex of least slope, repeatedly.
+
     Parameters
     ----------
-    programme : Programme
+    programme : MixtureProgramme
         Objective of any kind, and constraints.
     points : ndarray of shape (n, d)
         Functionals of the rules.
     start : ndarray of shape (k,), default=None
         A feasible mixture of the first k rules, where the descent of kind ``"other"`` starts.
-    constraint_cuts : list of Cut, default=None
-        As in :class:`Pruning`.
+    constraint_cuts : list of LinearCut, default=None
+        Cuts of the convex constraints that are known, to which new ones are added.
 
     Returns
     -------
@@ -791,13 +668,44 @@ def find_best_mixture(
         Probabilities, of which at most d + 1 are positive, and at most one more than there are
         active constraints where the objective is linear or a ratio.
     """
-    pruning = Pruning(programme, points, constraint_cuts)
-    if programme.objective.kind == "ratio":
-        weight = pruning.minimise_ratio()
-    elif programme.objective.kind == "other":
-        weight = pruning.descend(start)
-    else:
-        weight = pruning.optimise(programme.objective)
+    objective: Any = programme.objective
+    cuts = [] if constraint_cuts is None else constraint_cuts
+    least = Master(programme, cuts).find_least_violation(points)
+    slack = np.inf if least is None else least.model
+    if slack <= FEASIBLE:  # It is rounding.
+        slack = 0.0
+
+    def optimise(objective: Objective) -> Float:
+        """Minimise a convex objective; the result is a vertex if it is linear."""
+        if not np.isfinite(slack):
+            return np.full(len(points), 1 / len(points))
+        if isinstance(objective, LinearObjective) and not programme.n_constraints:
+            values = points @ objective.slope
+            return np.asarray(np.eye(1, len(values), int(values.argmin()))[0], dtype=float)
+        master = Master(programme.with_objective(objective), cuts)
+        slacks = slack, slack + FEASIBLE, slack + 10 * FEASIBLE
+        return master.optimise(points, FEASIBLE, slacks).weight
+
+    if objective.kind not in ("ratio", "other"):
+        return reduce_support(optimise(objective), points)
+    weight = optimise(LinearObjective(np.zeros(programme.size))) if start is None else start
+    weight = np.append(weight, np.zeros(len(points) - len(weight)))
+    # Dinkelbach's steps converge superlinearly, line searches linearly.
+    for _ in range(100):
+        u = weight @ points
+        if objective.kind == "ratio":
+            target = optimise(make_level(objective, objective.value(u)))
+            if not objective.value(target @ points) < objective.value(u):
+                break
+            weight = target
+            continue
+        slope = np.asarray(objective.gradient(u), dtype=float)
+        target = optimise(LinearObjective(slope))
+        step = search_segment(objective.value, u, target @ points)
+        if slope @ (u - target @ points) <= FEASIBLE or step == 0.0:
+            break
+        weight = reduce_support((1 - step) * weight + step * target, points)
+        weight = polish(programme, points, weight, slack)
     return reduce_support(weight, points)
 
 
@@ -832,9 +740,9 @@ class Search:
 
     Parameters
     ----------
-    programme : Programme
+    programme : MixtureProgramme
         What is minimised.
-    oracle : Oracle
+    oracle : LinearOracle
         Where rules come from. The search starts with its rules ``start``, if it has some, and
         what its ``list_cheapest`` finds among rules of earlier searches joins the pool.
     max_calls : int
@@ -845,8 +753,8 @@ class Search:
 
     def __init__(
         self,
-        programme: Programme,
-        oracle: Oracle,
+        programme: MixtureProgramme,
+        oracle: LinearOracle,
         max_calls: int,
         observe: Observe | None = None,
     ) -> None:
@@ -854,11 +762,11 @@ class Search:
         self.max_calls = max_calls
         self.rules: list[Any] = []
         self.bound = -np.inf
-        self.constraint_cuts: list[Cut] = []
-        self.history: list[Step] = []
+        self.constraint_cuts: list[LinearCut] = []
+        self.history: list[SearchStep] = []
         self._oracle, self._observe = oracle, observe
         self._u: Float | None = None  # of the current mixture
-        self._step = Step(np.inf, -np.inf, np.inf, 0.0)
+        self._step = SearchStep(np.inf, -np.inf, np.inf, 0.0)
         self._points: list[Float] = []
         self._index: dict[bytes, int] = {}
         self._start = time.perf_counter()
@@ -925,7 +833,7 @@ class Search:
         """Write into the last step, if there is one, what the mixture and the bound are worth."""
         self._u = u
         self.bound = max(self.bound, bound)
-        self._step = Step(
+        self._step = SearchStep(
             self.programme.objective.value(u),
             self.bound,
             self.programme.violation(u),
@@ -938,14 +846,14 @@ class Search:
         """Find the best mixture of the pool, by a descent from `start` for kind ``"other"``."""
         return find_best_mixture(self.programme, self.points, start, self.constraint_cuts)
 
-    def finish(self, weight: Float, status: Status) -> Solution:
+    def finish(self, weight: Float, status: Status) -> RuleMixture:
         """Make the solution of a mixture of the pool, `weight` of shape (n,) or shorter."""
         # Weights of a vertex of a linear programme are zero or far above this.
         chosen = np.flatnonzero(weight > 1e-12)
         probability = weight[chosen] / weight[chosen].sum()
         points = self.points
         u = probability @ points[chosen]
-        return Solution(
+        return RuleMixture(
             rules=tuple(self.rules[i] for i in chosen),
             probability=probability,
             u=u,
@@ -956,56 +864,3 @@ class Search:
             history=tuple(self.history),
             pool=points,
         )
-
-
-class ConstraintSet:
-    """Minimises linear functions over F by linear programmes and cuts of the convex constraints.
-
-    Parameters
-    ----------
-    programme : Programme
-        Constraints and box.
-    inside : ndarray of shape (d,)
-        A point that meets the constraints.
-    """
-
-    def __init__(self, programme: Programme, inside: Float) -> None:
-        self.programme = programme
-        self._centres = (inside, programme.middle)
-        self._cuts: list[Cut] = []
-
-    def minimise(self, cost: Float) -> Float:
-        """Find the point of F with the smallest ``cost @ u``."""
-        programme = self.programme
-        if not programme.n_constraints:
-            return np.where(cost > 0, programme.low, programme.high)
-        for _ in range(MAX_CUTS):
-            u = self._solve(cost)
-            added = False
-            for phi in programme.convex:
-                # Points of F only lead achievable points, which are re-weighted exactly at the
-                # end.
-                if phi.value(u) > 1e-6:
-                    cut = make_cut(phi, u, self._centres)
-                    if cut is not None and cut.slope @ u + cut.offset > 0:
-                        self._cuts.append(cut)
-                        added = True
-            if not added:
-                break
-        # Cuts of the convex constraints that are kept for the next cost: the last ones are near.
-        del self._cuts[:-100]
-        return u
-
-    def _solve(self, cost: Float) -> Float:
-        """Solve the linear programme over the box, the rows and the cuts."""
-        found = solve_linear_programme(
-            cost,
-            np.vstack([self.programme.A, *(c.slope[None] for c in self._cuts)]),
-            np.append(self.programme.b, [-c.offset for c in self._cuts]),
-            self.programme.box,
-        )
-        if found.x is None:
-            raise RuntimeError(
-                "no point of the box meets the constraints; call find_feasible before"
-            )
-        return np.asarray(found.x, dtype=float)

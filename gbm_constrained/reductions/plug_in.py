@@ -53,18 +53,17 @@ Rules between them join the pool of a further search, or stand for the mixture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.decision.rules import decide_by_costs
 from gbm_constrained.problem.compiler import Coefficients, JointCells
-from gbm_constrained.reductions.mixtures import Solution
+from gbm_constrained.reductions.mixtures import RuleMixture
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,11 +150,6 @@ class PlugIn:
         expected = self.mean_amounts * (self.probabilities.T @ is_decided)
         return np.asarray(expected.reshape(self.joint.n_counted, -1))
 
-    def costs_of_rows(self, cost: Float) -> Float:
-        """Cost of each decision about each row, by its label, given the cost of functionals."""
-        found = self.joint.costs_of_rows(self.coefficients.costs(cost), self.rows)
-        return found if self.weight is None else found * self.weight[:, None]
-
     def by_probabilities(self) -> PlugIn:
         """Return the exact oracle of the distribution that the probabilities describe.
 
@@ -187,7 +181,7 @@ class PlugIn:
 
 @dataclass(frozen=True, eq=False)
 class PooledOracle:
-    """A plug-in oracle that knows further rules.
+    """A plug-in oracle that knows further rules, and keeps those that it has answered.
 
     Counting by labels makes the plug-in oracle inexact: a rule of slightly other costs may have
     the smaller cost on the counted rows. The answer is the best of the plug-in rule and the known
@@ -197,31 +191,39 @@ class PooledOracle:
     ----------
     oracle : PlugIn
         The oracle.
-    rules : sequence of ndarray of shape (n_joint_cells, n_classes)
+    rules : sequence of ndarray of shape (n_joint_cells, n_classes), default=()
         The known rules.
-    points : ndarray of shape (n_rules, n_functionals)
+    points : ndarray of shape (n_rules, n_functionals), default=None
         Functionals of the known rules, as the oracle counts them.
     start : sequence of (ndarray, ndarray), default=()
         Rules that a search starts with, and their functionals.
+
+    Attributes
+    ----------
+    answers : list of ndarray of shape (n_joint_cells, n_classes)
+        The rules that it has answered.
     """
 
     oracle: PlugIn
-    rules: Sequence[Float]
-    points: Float
+    rules: Sequence[Float] = ()
+    points: Float | None = None
     start: Sequence[tuple[Float, Float]] = ()
+    answers: list[Float] = field(default_factory=list)
 
     def minimise(self, cost: Float) -> tuple[Float, Float]:
         """Find the rule of least cost among the plug-in rule and the known ones."""
         rule, u = self.oracle.minimise(cost)
-        if not len(self.rules):
-            return rule, u
-        known = self.points @ cost
-        best = int(known.argmin())
-        return (self.rules[best], self.points[best]) if known[best] < cost @ u else (rule, u)
+        if self.points is not None and len(self.rules):
+            known = self.points @ cost
+            best = int(known.argmin())
+            if known[best] < cost @ u:
+                rule, u = self.rules[best], self.points[best]
+        self.answers.append(rule)
+        return rule, u
 
     def list_cheapest(self, cost: Float) -> list[tuple[Float, Float]]:
         """List the known rules of least cost."""
-        if not len(self.rules):
+        if self.points is None or not len(self.rules):
             return []
         known = self.points @ cost
         # Known rules that join the pool of a search with each answer.
@@ -229,38 +231,10 @@ class PooledOracle:
         return [(self.rules[i], self.points[i]) for i in cheapest]
 
 
-class RecordingOracle:
-    """An oracle that keeps every rule that it has answered.
-
-    Parameters
-    ----------
-    oracle : PlugIn
-        The oracle.
-
-    Attributes
-    ----------
-    rules : list of ndarray of shape (n_joint_cells, n_classes)
-        The answers.
-    """
-
-    def __init__(self, oracle: PlugIn) -> None:
-        self.oracle = oracle
-        self.rules: list[Float] = []
-
-    def minimise(self, cost: Float) -> tuple[Float, Float]:
-        """Find the rule of least cost."""
-        rule, u = self.oracle.minimise(cost)
-        self.rules.append(rule)
-        return rule, u
-
-
 LEAST_WEIGHT = 1e-2  # Of the largest: probabilities are divided by weights.
-Grow = Callable[[Float], Float]
-"""Given the weight of each joint cell, grows boosters and returns the probabilities of the cells
-on the held-out rows, of shape (n_rows, n_joint_cells), as the rows are and not as weighted."""
 
 
-def mean_costs(solution: Solution) -> Float:
+def mean_costs(solution: RuleMixture) -> Float:
     """Average the costs of the rules of a mixture, of shape (n_joint_cells, n_classes)."""
     return np.asarray(np.tensordot(solution.probability, np.array(solution.rules), axes=1))
 
@@ -342,43 +316,6 @@ def move_weights(weights: Float, costs: Float, mass: Float, share: float) -> Flo
     return np.asarray(moved * mass.sum() / (mass @ moved))
 
 
-@dataclass(frozen=True, eq=False)
-class CostSensitive:
-    """Oracle whose boosters are grown anew at given costs.
-
-    Parameters
-    ----------
-    oracle : PlugIn
-        Plug-in oracle of unweighted boosters.
-    grow : callable
-        Grows boosters, given the weight of each joint cell.
-    weights : ndarray of shape (n_joint_cells,)
-        Weights of the boosters that have given the probabilities of `oracle`.
-    """
-
-    oracle: PlugIn
-    grow: Grow
-    weights: Float
-
-    def grow_at(self, costs: Float) -> CostSensitive:
-        """Grow boosters at given costs.
-
-        Parameters
-        ----------
-        costs : ndarray of shape (n_joint_cells, n_classes)
-            Cost of each decision in each cell.
-        """
-        weights = weigh_cells(costs, self.oracle.mass)
-        return CostSensitive(
-            replace(self.oracle, probabilities=self.grow(weights)), self.grow, weights
-        )
-
-    def minimise(self, cost: Float) -> tuple[Float, Float]:
-        """Find the rule of least cost of boosters that are grown at this cost."""
-        costs, _ = self.oracle.minimise(cost)
-        return self.grow_at(costs).oracle.minimise(cost)
-
-
 def improve_rule(oracle: PlugIn, costs: Float, cost: Float) -> Float:
     """Lower the cost of a rule, counted by the labels of the oracle's rows.
 
@@ -396,7 +333,10 @@ def improve_rule(oracle: PlugIn, costs: Float, cost: Float) -> Float:
     ndarray of shape (n_joint_cells, n_classes)
         A rule that costs no more; `costs` itself where no price of one class lowers the cost.
     """
-    of_rows = oracle.costs_of_rows(cost)
+    # Cost of each decision about each row, by its label.
+    of_rows = oracle.joint.costs_of_rows(oracle.coefficients.costs(cost), oracle.rows)
+    if oracle.weight is not None:
+        of_rows = of_rows * oracle.weight[:, None]
     # Over the classes: later ones gain less than what other rows would lose.
     for _ in range(3):
         before = costs
@@ -422,7 +362,9 @@ def _price_class(oracle: PlugIn, costs: Float, of_rows: Float, j: int) -> Float:
     turn, gain = turn[order], (of_rows[every, other] - of_rows[:, j])[order]
     total = np.append(0.0, gain.cumsum())  # Gain of deciding so many rows as the class.
     now = int(np.searchsorted(turn, 0.0, side="right"))
-    least = _least_price(costs[is_class], j)
+    # From this price on it costs something to miss rows of the class.
+    others = np.delete(costs[is_class], j, axis=1) - costs[is_class][:, [j]]
+    least = -float(others.min(initial=np.inf))
     ends = np.concatenate([[turn[0] - 1.0], turn, [turn[-1] + 1.0]])
     low, high = np.maximum(ends[:-1], least), ends[1:]
     is_possible = np.isfinite(low) & np.isfinite(high) & (low < high)
@@ -435,28 +377,15 @@ def _price_class(oracle: PlugIn, costs: Float, of_rows: Float, j: int) -> Float:
     return np.asarray(priced / np.abs(priced).max())
 
 
-def _least_price(costs: Float, j: int) -> float:
-    """Find the price from which on it costs something to miss rows of a class."""
-    others = np.delete(costs, j, axis=1) - costs[:, [j]]
-    return -float(others.min(initial=np.inf))
-
-
 MAX_SEGMENT_RULES = 100  # Rules between several, all together.
-
-
-class _Rule(NamedTuple):
-    """A rule with the expected cost of each decision on each row, and its decisions."""
-
-    costs: Float
-    expected: Float
-    decisions: Codes
 
 
 def list_rules_between(oracle: PlugIn, rules: Sequence[Float]) -> tuple[list[Float], list[Float]]:
     """List rules on the segments between any two of several rules, and their functionals."""
     found: list[Float] = []
     points: list[Float] = []
-    decided = [_Rule(costs, oracle.probabilities @ costs, oracle.decide(costs)) for costs in rules]
+    # Each rule with the expected cost of each decision on each row, and its decisions.
+    decided = [(costs, oracle.probabilities @ costs, oracle.decide(costs)) for costs in rules]
     pairs = list(combinations(decided, 2))
     # Rules between each two of them, where these are many.
     n_rules = max(MAX_SEGMENT_RULES // max(len(pairs), 1), 10)
@@ -468,22 +397,25 @@ def list_rules_between(oracle: PlugIn, rules: Sequence[Float]) -> tuple[list[Flo
 
 
 def _list_rules_on_segment(
-    oracle: PlugIn, first: _Rule, second: _Rule, n_rules: int
+    oracle: PlugIn,
+    first: tuple[Float, Float, Codes],
+    second: tuple[Float, Float, Codes],
+    n_rules: int,
 ) -> tuple[list[Float], list[Float]]:
     """List rules between two rules, each with other decisions on some rows.
 
     Rows that both rules decide alike are decided so in between, where costs are linear.
     """
-    is_disputed = first.decisions != second.decisions
+    by_first, by_second = first[2], second[2]
+    is_disputed = by_first != by_second
     disputed, agreed = np.flatnonzero(is_disputed), np.flatnonzero(~is_disputed)
     coefficients = oracle.coefficients
     of_disputed = oracle.take(disputed, coefficients)
-    counts = oracle.take(agreed, coefficients).counts(first.decisions[agreed])
+    counts = oracle.take(agreed, coefficients).counts(by_first[agreed])
     # Cost of the second decision beyond the first one, under both rules.
     low, high = (
-        rule.expected[disputed, second.decisions[disputed]]
-        - rule.expected[disputed, first.decisions[disputed]]
-        for rule in (first, second)
+        expected[disputed, by_second[disputed]] - expected[disputed, by_first[disputed]]
+        for _, expected, _ in (first, second)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         turn = np.unique(low / (low - high))
@@ -491,7 +423,7 @@ def _list_rules_on_segment(
     middle = (turn[1:] + turn[:-1]) / 2
     if middle.size > n_rules:
         middle = middle[np.linspace(0, middle.size - 1, n_rules).astype(int)]
-    rules = [(1 - t) * first.costs + t * second.costs for t in middle]
+    rules = [(1 - t) * first[0] + t * second[0] for t in middle]
     points = [
         coefficients.functionals(counts + of_disputed.counts(of_disputed.decide(costs)))
         for costs in rules

@@ -17,7 +17,7 @@ from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import cost, g_mean, h_mean
 from gbm_constrained.problem.compiler import Coefficients, JointCells
-from gbm_constrained.reductions.plug_in import CostSensitive, PlugIn, move_weights, weigh_cells
+from gbm_constrained.reductions.plug_in import PlugIn, move_weights, weigh_cells
 from gbm_constrained.solvers import Reduction
 
 OPTIONS = {
@@ -81,8 +81,9 @@ def test_boosters_grown_at_costs_beat_wrong_probabilities():
         return np.column_stack([1 - at, at])[atoms]
 
     plain = _oracle(grow(np.ones(2)), y)
-    oracle = CostSensitive(plain, grow, np.ones(2))
     cost_of = np.array([0.0, 1.0, 4.0, 0.0])  # a false negative costs four times a false positive
+    costs, _ = plain.minimise(cost_of)
+    oracle = replace(plain, probabilities=grow(weigh_cells(costs, plain.mass)))
     values = [rule.minimise(cost_of)[1] @ cost_of for rule in (plain, oracle)]
     # Brute force over the eight decisions on atoms.
     best = min(

@@ -10,7 +10,7 @@ from atoms import AtomOracle, coverage_rows, paper_synthetic, recalls, shares
 from reference_losses import Ratio, micro_f1
 
 from gbm_constrained.reductions.methods import ZeroDenominatorError, solve
-from gbm_constrained.reductions.mixtures import Programme
+from gbm_constrained.reductions.mixtures import MixtureProgramme
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors
@@ -25,7 +25,7 @@ CONSTRAINTS = {
 @pytest.mark.parametrize("constraints", CONSTRAINTS)
 def test_both_ways_to_choose_levels_reach_the_optimum(levels, constraints):
     rows, reference = CONSTRAINTS[constraints]
-    programme = Programme(micro_f1(PRIORS), *rows)
+    programme = MixtureProgramme(micro_f1(PRIORS), *rows)
     found = solve(programme, AtomOracle(EFFECT), "bisection", levels=levels)
     assert found.status == "optimal"
     assert found.violation <= 1e-9
@@ -35,7 +35,7 @@ def test_both_ways_to_choose_levels_reach_the_optimum(levels, constraints):
 
 def test_every_call_encloses_the_optimum_and_halves_the_bracket():
     rows, reference = CONSTRAINTS["free"]
-    programme = Programme(micro_f1(PRIORS), *rows)
+    programme = MixtureProgramme(micro_f1(PRIORS), *rows)
     found = solve(programme, AtomOracle(EFFECT), "bisection", levels="halves")
     known = [step for step in found.history if np.isfinite(step.bound)]
     width = [step.value - step.bound for step in known]
@@ -53,7 +53,7 @@ def test_separable_data_are_separated_exactly(levels, within):
     rows = CONSTRAINTS["free"][0]
     if within is not None:
         rows = coverage_rows(3, 3, W.sum(axis=0), within)
-    programme = Programme(micro_f1(W.sum(axis=0)), *rows)
+    programme = MixtureProgramme(micro_f1(W.sum(axis=0)), *rows)
     found = solve(programme, AtomOracle(effect), "bisection", levels=levels)
     assert found.value == pytest.approx(0, abs=1e-15)
     assert len(found.rules) == 1
@@ -64,7 +64,7 @@ def test_separable_data_are_separated_exactly(levels, within):
 def test_few_calls_return_the_best_mixture_seen(max_calls, constraints):
     """The value of the result is the bracket's upper end, however few the calls are (E1, E27)."""
     rows, reference = CONSTRAINTS[constraints]
-    programme = Programme(micro_f1(PRIORS), *rows)
+    programme = MixtureProgramme(micro_f1(PRIORS), *rows)
     found = solve(programme, AtomOracle(EFFECT), "bisection", max_calls, levels="halves")
     feasible = [step.value for step in found.history if step.violation <= 1e-9]
     if found.violation <= 1e-9:
@@ -75,7 +75,7 @@ def test_few_calls_return_the_best_mixture_seen(max_calls, constraints):
 
 def test_infeasible_constraints_are_said():
     rows = coverage_rows(3, 3, np.array([0.6, 0.6, 0.0]), 0.01)
-    found = solve(Programme(micro_f1(PRIORS), *rows), AtomOracle(EFFECT), "bisection")
+    found = solve(MixtureProgramme(micro_f1(PRIORS), *rows), AtomOracle(EFFECT), "bisection")
     assert found.status == "infeasible"
     assert found.violation == pytest.approx(0.09, abs=1e-8)
 
@@ -84,7 +84,9 @@ def test_a_denominator_that_vanishes_is_refused():
     """The share of class 0 in the predictions of class 1 has no value where nothing is class 1."""
     empty = Ratio(np.eye(6)[4], 0.0, np.eye(6)[4], 0.0)
     with pytest.raises(ValueError, match=r"denominator of the ratio is 0.0.*choose another"):
-        solve(Programme(empty, np.zeros((0, 6)), np.zeros(0)), AtomOracle(EFFECT), "bisection")
+        solve(
+            MixtureProgramme(empty, np.zeros((0, 6)), np.zeros(0)), AtomOracle(EFFECT), "bisection"
+        )
 
 
 class _Precision(Ratio):
@@ -113,7 +115,7 @@ class _Precision(Ratio):
 @pytest.mark.parametrize("recall", [0.02, 0.3, 0.8])
 def test_constraints_keep_the_denominator_above_zero(levels, recall):
     rows = -np.eye(6)[1:2], np.array([-recall])
-    programme = Programme(_Precision(), *rows)
+    programme = MixtureProgramme(_Precision(), *rows)
     found = solve(programme, AtomOracle(EFFECT), "bisection", levels=levels)
     assert found.status == "optimal"
     assert found.violation <= 1e-9
@@ -125,13 +127,13 @@ def test_constraints_keep_the_denominator_above_zero(levels, recall):
 def test_constraints_that_allow_a_denominator_of_zero_are_refused():
     rows = -np.eye(6)[:1], np.array([-0.3])
     with pytest.raises(ZeroDenominatorError, match=r"ratio is .*add a constraint that keeps"):
-        solve(Programme(_Precision(), *rows), AtomOracle(EFFECT), "bisection")
+        solve(MixtureProgramme(_Precision(), *rows), AtomOracle(EFFECT), "bisection")
 
 
 @pytest.mark.parametrize("max_calls", range(2, 8))
 def test_few_calls_that_tell_no_denominator_end_with_a_limit(max_calls):
     rows = -np.eye(6)[1:2], np.array([-0.3])
-    programme = Programme(_Precision(), *rows)
+    programme = MixtureProgramme(_Precision(), *rows)
     found = solve(programme, AtomOracle(EFFECT), "bisection", max_calls)
     assert found.status == "limit"
     assert len(found.history) <= max_calls
@@ -145,7 +147,7 @@ def test_negative_ratios():
     a, a0, b, b0 = loss.ratio()
     gain = Ratio(a - b, a0 - b0, b, b0)
     for levels in ("dinkelbach", "halves"):
-        programme = Programme(gain, np.zeros((0, 6)), np.zeros(0))
+        programme = MixtureProgramme(gain, np.zeros((0, 6)), np.zeros(0))
         found = solve(programme, AtomOracle(EFFECT), "bisection", levels=levels)
         assert found.value == pytest.approx(0.7798311358 - 1, abs=2e-6)
         assert found.status == "optimal"

@@ -9,7 +9,7 @@ from reference_losses import GMean, HMean, KullbackLeibler, MinMax, QMean, micro
 from scipy.stats import norm
 
 from gbm_constrained.reductions.methods import solve
-from gbm_constrained.reductions.mixtures import FEASIBLE, LinearObjective, Programme
+from gbm_constrained.reductions.mixtures import FEASIBLE, LinearObjective, MixtureProgramme
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors
@@ -51,7 +51,7 @@ def find_calls_to(found, gap):
 def test_the_papers_synthetic_distribution(objective, constraints, within, reference):
     convex = [] if within is None else [KullbackLeibler(PRIORS, within, 3)]
     oracle = AtomOracle(EFFECT)
-    found = solve(Programme(objective, *constraints, convex=convex), oracle, max_calls=50)
+    found = solve(MixtureProgramme(objective, *constraints, convex=convex), oracle, max_calls=50)
     assert find_calls_to(found, 1e-5) <= 50
     assert found.status == "optimal"
     assert found.violation <= FEASIBLE
@@ -103,7 +103,7 @@ POSITIVE, NEGATIVE, EVERY = FAIR.W[:, 1], FAIR.W[:, 0], FAIR.W.sum(axis=1)
 )
 def test_fairness_of_two_groups(statistics, within, reference):
     effect, A, b = gap_to_all(statistics, within)
-    found = solve(Programme(GMean(2, len(effect)), A, b), AtomOracle(effect), max_calls=50)
+    found = solve(MixtureProgramme(GMean(2, len(effect)), A, b), AtomOracle(effect), max_calls=50)
     assert find_calls_to(found, 1e-5) <= 50
     assert found.violation <= FEASIBLE
     assert found.value == pytest.approx(reference, abs=1e-5)
@@ -113,7 +113,7 @@ def test_fairness_of_two_groups(statistics, within, reference):
 def test_equalised_odds_needs_a_mixture():
     """Every single rule of the pool that meets the constraints is worse than their mixture."""
     effect, A, b = gap_to_all((POSITIVE, NEGATIVE), 0.05)
-    programme = Programme(GMean(2, len(effect)), A, b)
+    programme = MixtureProgramme(GMean(2, len(effect)), A, b)
     found = solve(programme, AtomOracle(effect))
     assert len(found.rules) >= 2
     single = [programme.objective.value(u) for u in found.pool if programme.violation(u) <= 1e-9]
@@ -122,7 +122,7 @@ def test_equalised_odds_needs_a_mixture():
 
 def test_without_constraints_two_groups_reach_the_exact_thresholds():
     effect = recalls(FAIR.W)
-    found = solve(Programme(GMean(2), np.zeros((0, 2)), np.zeros(0)), AtomOracle(effect))
+    found = solve(MixtureProgramme(GMean(2), np.zeros((0, 2)), np.zeros(0)), AtomOracle(effect))
     assert found.value == pytest.approx(0.186635, abs=2e-6)
 
 
@@ -132,7 +132,7 @@ def test_without_constraints_two_groups_reach_the_exact_thresholds():
 def test_infeasible_coverage_gives_the_least_violation(target, miss):
     """Shares are not negative and sum to one: the targets miss that by what they miss at least."""
     A, b = coverage_rows(3, 3, np.array(target), 0.01)
-    found = solve(Programme(QMean(3, 6), A, b), AtomOracle(EFFECT))
+    found = solve(MixtureProgramme(QMean(3, 6), A, b), AtomOracle(EFFECT))
     assert found.status == "infeasible"
     assert found.violation == pytest.approx(miss - 0.01, abs=1e-8)
     assert found.probability.sum() == pytest.approx(1)
@@ -141,16 +141,16 @@ def test_infeasible_coverage_gives_the_least_violation(target, miss):
 def test_a_convex_constraint_that_nothing_meets():
     """KL divergence is at least zero, reached where shares are the priors."""
     phi = KullbackLeibler(PRIORS, -0.02, 3)
-    found = solve(Programme(QMean(3, 6), *FREE, convex=[phi]), AtomOracle(EFFECT))
+    found = solve(MixtureProgramme(QMean(3, 6), *FREE, convex=[phi]), AtomOracle(EFFECT))
     assert found.status == "infeasible"
     assert found.violation == pytest.approx(0.02, abs=1e-7)
 
 
 def test_too_few_calls_say_so():
-    found = solve(Programme(QMean(3, 6), *COVERAGE), AtomOracle(EFFECT), max_calls=3)
+    found = solve(MixtureProgramme(QMean(3, 6), *COVERAGE), AtomOracle(EFFECT), max_calls=3)
     assert found.status == "limit"
     assert len(found.history) == 3
-    found = solve(Programme(QMean(3, 6), *FREE), AtomOracle(EFFECT), max_calls=4)
+    found = solve(MixtureProgramme(QMean(3, 6), *FREE), AtomOracle(EFFECT), max_calls=4)
     assert found.status == "limit"
     assert found.bound <= 0.5219926226 <= found.value
 
@@ -158,7 +158,7 @@ def test_too_few_calls_say_so():
 def test_a_tighter_constraint_costs_more():
     values = [
         solve(
-            Programme(QMean(3, 6), *coverage_rows(3, 3, PRIORS, within)), AtomOracle(EFFECT)
+            MixtureProgramme(QMean(3, 6), *coverage_rows(3, 3, PRIORS, within)), AtomOracle(EFFECT)
         ).value
         for within in (0.2, 0.1, 0.05, 0.01)
     ]
@@ -167,11 +167,11 @@ def test_a_tighter_constraint_costs_more():
 
 
 def test_an_idle_constraint_and_the_order_of_functionals_change_nothing():
-    plain = solve(Programme(HMean(3, 6), *FREE), AtomOracle(EFFECT))
-    idle = Programme(HMean(3, 6), np.eye(6), np.full(6, 2.0))
+    plain = solve(MixtureProgramme(HMean(3, 6), *FREE), AtomOracle(EFFECT))
+    idle = MixtureProgramme(HMean(3, 6), np.eye(6), np.full(6, 2.0))
     assert solve(idle, AtomOracle(EFFECT)).value == pytest.approx(plain.value, abs=1e-9)
     turned = EFFECT[[2, 1, 0, 5, 4, 3]][:, ::-1]
-    again = solve(Programme(HMean(3, 6), *FREE), AtomOracle(turned))
+    again = solve(MixtureProgramme(HMean(3, 6), *FREE), AtomOracle(turned))
     assert again.value == pytest.approx(plain.value, abs=2e-7)
 
 
@@ -182,7 +182,7 @@ def test_no_gradient_at_a_recall_of_zero_does_no_harm():
         def slope(self, u):
             return np.zeros(3) if u.min() <= 0 else super().slope(u)
 
-    found = solve(Programme(Flat(3, 6), *COVERAGE), AtomOracle(EFFECT))
+    found = solve(MixtureProgramme(Flat(3, 6), *COVERAGE), AtomOracle(EFFECT))
     assert found.value == pytest.approx(0.659694, abs=2e-6)
     assert found.bound <= 0.659694 + 2e-6
 
@@ -199,7 +199,7 @@ def test_twelve_classes(make, has_coverage, calls):
     effect = np.concatenate([recalls(W), shares(W)])
     A, b = coverage_rows(12, 12, W.sum(axis=0), 0.01)
     rows = (A, b) if has_coverage else (np.zeros((0, 24)), np.zeros(0))
-    found = solve(Programme(make(12, 24), *rows), AtomOracle(effect), max_calls=calls)
+    found = solve(MixtureProgramme(make(12, 24), *rows), AtomOracle(effect), max_calls=calls)
     assert found.status == "optimal"
     assert found.violation <= FEASIBLE
     assert abs(found.value - found.bound) <= 1e-7

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from reference_losses import GMean, HMean, MinMax, QMean, balanced_error, micro_f1
 
 from gbm_constrained.reductions.methods import solve
-from gbm_constrained.reductions.mixtures import LinearObjective, Programme
+from gbm_constrained.reductions.mixtures import LinearObjective, MixtureProgramme
 
 CONVEX = {
     "balanced": balanced_error,
@@ -66,7 +66,7 @@ def test_columns_reach_the_optimum_and_enclose_it(name, problem):
     objective = CONVEX[name](len(priors), effect.shape[0])
     reference = find_reference(objective, effect, A, b)
     assert reference is not None  # deciding at random by priors is feasible
-    found = solve(Programme(objective, A, b), AtomOracle(effect))
+    found = solve(MixtureProgramme(objective, A, b), AtomOracle(effect))
     assert found.status == "optimal"
     assert found.violation <= 1e-9
     assert found.value == pytest.approx(reference, abs=1e-6)
@@ -90,7 +90,7 @@ def test_linear_objectives_and_ratios_by_trying_all_rules(problem):
     rng = np.random.default_rng(len(everything))
     linear = LinearObjective(rng.normal(size=effect.shape[0]))
     for objective in (linear, micro_f1(priors, effect.shape[0])):
-        found = solve(Programme(objective, A, b), oracle)
+        found = solve(MixtureProgramme(objective, A, b), oracle)
         best = min(objective.value(u) for u in everything)
         assert found.value == pytest.approx(best, abs=1e-9)
         assert found.bound <= best + 1e-9
@@ -104,7 +104,7 @@ def test_constrained_ratios_by_charnes_and_cooper(problem):
     effect, priors, A, b = problem
     objective = micro_f1(priors, effect.shape[0])
     reference = solve_exactly(effect, A, b, ratio=objective.ratio())
-    found = solve(Programme(objective, A, b), AtomOracle(effect))
+    found = solve(MixtureProgramme(objective, A, b), AtomOracle(effect))
     assert found.violation <= 1e-9
     assert found.value == pytest.approx(reference, abs=1e-6)
     assert found.bound <= reference + 1e-8
@@ -125,7 +125,7 @@ def test_other_solvers_come_near_and_their_bounds_hold(solver, names, max_calls,
     for name in names:
         objective = CONVEX[name](len(priors), effect.shape[0])
         reference = find_reference(objective, effect, A, b)
-        found = solve(Programme(objective, A, b), AtomOracle(effect), solver, max_calls)
+        found = solve(MixtureProgramme(objective, A, b), AtomOracle(effect), solver, max_calls)
         assert found.violation <= 1e-9
         assert reference - 1e-8 <= found.value <= reference + gap
         assert found.bound <= reference + 1e-7

@@ -15,7 +15,7 @@ from gbm_constrained.reductions.mixtures import (
     FEASIBLE,
     LinearObjective,
     Master,
-    Programme,
+    MixtureProgramme,
     polish,
 )
 
@@ -63,7 +63,7 @@ def test_a_ratio_under_a_divergence_of_few_atoms(n_atoms, seed, within):
     effect, priors = draw_atoms(n_atoms, seed)
     assume(priors.min() > 0.02)
     objective, phi = micro_f1(priors, 6), KullbackLeibler(priors, within, 3)
-    found = solve(Programme(objective, *FREE, convex=[phi]), AtomOracle(effect))
+    found = solve(MixtureProgramme(objective, *FREE, convex=[phi]), AtomOracle(effect))
     reference = minimise_ratio_exactly(effect, objective.ratio(), phi)
     assert found.status == "optimal"
     assert found.violation <= FEASIBLE
@@ -75,12 +75,12 @@ def test_macro_f1_under_a_divergence():
     """A local optimum: no rule on the segments to others improves it."""
     effect, priors = draw_atoms(20, 0)
     objective, phi = MacroF1(priors), KullbackLeibler(priors, 0.001, 3)
-    programme = Programme(objective, *FREE, convex=[phi])
+    programme = MixtureProgramme(objective, *FREE, convex=[phi])
     oracle = AtomOracle(effect)
     found = solve(programme, oracle)
     assert found.violation <= FEASIBLE
     assert found.status == "local"
-    free = solve(Programme(objective, *FREE), AtomOracle(effect))
+    free = solve(MixtureProgramme(objective, *FREE), AtomOracle(effect))
     assert phi.value(free.u) > 0.0  # The bound binds.
     assert found.value >= free.value - 1e-9
     linear = programme.with_objective(LinearObjective(objective.gradient(found.u)))
@@ -97,7 +97,7 @@ def pool_of(n_atoms=5, seed=0):
 
 def test_few_cuts_find_a_feasible_mixture_and_the_optimum():
     points, priors = pool_of()
-    programme = Programme(QMean(3, 6), *FREE, convex=[KullbackLeibler(priors, 1e-4, 3)])
+    programme = MixtureProgramme(QMean(3, 6), *FREE, convex=[KullbackLeibler(priors, 1e-4, 3)])
     cuts = []
     master = Master(programme, cuts)
     point = master.find_least_violation(points)
@@ -115,7 +115,7 @@ def test_the_least_violation_of_two_rules(end):
     points = np.zeros((2, 6))
     points[:, 3:] = [[0.1, 0.1, 0.8], [end, 0.9 - end, 0.1]]
     phi = KullbackLeibler(PRIORS, 1e-3, 3)
-    point = Master(Programme(QMean(3, 6), *FREE, convex=[phi])).find_least_violation(points)
+    point = Master(MixtureProgramme(QMean(3, 6), *FREE, convex=[phi])).find_least_violation(points)
     along = minimize_scalar(
         lambda t: phi.value((1 - t) * points[0] + t * points[1]),
         bounds=(0, 1), method="bounded", options={"xatol": 1e-12},
@@ -132,14 +132,14 @@ def test_a_pool_that_never_predicts_a_class_has_no_divergence():
     points[:, 4] = 1 - points[:, 3]
     cuts = []
     phi = KullbackLeibler(PRIORS, 0.1, 3)
-    master = Master(Programme(QMean(3, 6), *FREE, convex=[phi]), cuts)
+    master = Master(MixtureProgramme(QMean(3, 6), *FREE, convex=[phi]), cuts)
     assert master.find_least_violation(points) is None
     assert cuts == []
 
 
 def test_a_mixture_is_polished_within_what_it_may_violate():
     points, priors = pool_of()
-    programme = Programme(QMean(3, 6), *FREE, convex=[KullbackLeibler(priors, 0.01, 3)])
+    programme = MixtureProgramme(QMean(3, 6), *FREE, convex=[KullbackLeibler(priors, 0.01, 3)])
     best = Master(programme).optimise(points, 1e-9)
     even = np.full(len(points), 1 / len(points))
     found = polish(programme, points, even, 0.0)

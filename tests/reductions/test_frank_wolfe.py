@@ -5,21 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from atoms import AtomOracle, confusion, coverage_rows, paper_synthetic, recalls, shares
-from reference_losses import (
-    HMean,
-    KullbackLeibler,
-    MacroF1,
-    MinMax,
-    QMean,
-    Quadratic,
-    micro_f1,
-)
+from reference_losses import HMean, KullbackLeibler, MacroF1, MinMax, QMean, Quadratic, micro_f1
 
-from gbm_constrained.reductions.methods import (
-    run_frank_wolfe,
-    solve,
-)
-from gbm_constrained.reductions.mixtures import Programme, Search
+from gbm_constrained.reductions.methods import run_frank_wolfe, solve
+from gbm_constrained.reductions.mixtures import MixtureProgramme, Search
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors
@@ -37,7 +26,7 @@ def effects(example):
 
 def run(objective, effect, n_calls, step="open_loop"):
     """Run Algorithm 1 from one rule; give the search and the weights."""
-    programme = Programme(objective, *free(len(effect)))
+    programme = MixtureProgramme(objective, *free(len(effect)))
     search = Search(programme, AtomOracle(effect), n_calls + 1)
     search.call(-np.ones(len(effect)))
     weight, _ = run_frank_wolfe(search, np.array([1.0]), n_calls, 0.0, step)
@@ -64,7 +53,7 @@ def test_theorem_12_on_a_quadratic():
     outside = inside + np.linspace(-0.4, 0.4, 9)
     for centre in (inside, outside):
         objective = Quadratic(centre)
-        best = solve(Programme(objective, *free(9), low=-1), AtomOracle(effect), "columns")
+        best = solve(MixtureProgramme(objective, *free(9), low=-1), AtomOracle(effect), "columns")
         assert best.status == "optimal"
         if centre is inside:
             assert best.value == pytest.approx(0, abs=2e-7)
@@ -86,7 +75,7 @@ def test_weights_of_the_open_loop():
             answers.append(u)
             return rule, u
 
-    programme = Programme(QMean(3), *free(3))
+    programme = MixtureProgramme(QMean(3), *free(3))
     again = Search(programme, Recorder(effect), T + 1)
     again.call(-np.ones(3))
     run_frank_wolfe(again, np.array([1.0]), T, 0.0, "open_loop")
@@ -101,7 +90,7 @@ def test_weights_of_the_open_loop():
 
 def test_the_end_is_fully_corrective():
     """Re-weighting the pool improves on the average of 100 calls by orders of magnitude."""
-    programme = Programme(QMean(3), *free(3))
+    programme = MixtureProgramme(QMean(3), *free(3))
     found = solve(
         programme, AtomOracle(recalls(SYNTHETIC.W)), "frank_wolfe", 101, step="open_loop"
     )
@@ -111,7 +100,7 @@ def test_the_end_is_fully_corrective():
 
 def test_the_worst_recall_is_refused_because_the_method_fails():
     """A subgradient names one class: the limit is the uniform mixture with loss 1 - 1 / n."""
-    programme = Programme(MinMax(3), *free(3))
+    programme = MixtureProgramme(MinMax(3), *free(3))
     oracle = AtomOracle(recalls(SYNTHETIC.W))
     with pytest.raises(ValueError, match=r"frank_wolfe.*differentiable.*'convex'.*'columns'"):
         solve(programme, oracle, "frank_wolfe")
@@ -122,7 +111,7 @@ def test_the_worst_recall_is_refused_because_the_method_fails():
 
 
 def test_macro_f1_from_several_starts():
-    found = solve(Programme(MacroF1(PRIORS), *free(6)), AtomOracle(effects(SYNTHETIC)))
+    found = solve(MixtureProgramme(MacroF1(PRIORS), *free(6)), AtomOracle(effects(SYNTHETIC)))
     assert found.status == "local"
     assert found.bound == -np.inf
     assert found.value == pytest.approx(0.5667147985, abs=2e-6)
@@ -134,13 +123,13 @@ def test_any_objective_under_constraints(within):
     A, b = coverage_rows(3, 3, PRIORS, within)
     oracle = AtomOracle(effects(SYNTHETIC))
     ratio = micro_f1(PRIORS)
-    best = solve(Programme(ratio, A, b), oracle)
+    best = solve(MixtureProgramme(ratio, A, b), oracle)
 
     class Unknown:
         kind = "other"
         value, gradient = ratio.value, ratio.gradient
 
-    found = solve(Programme(Unknown(), A, b), oracle)
+    found = solve(MixtureProgramme(Unknown(), A, b), oracle)
     assert found.status == "local"
     assert found.violation <= 1e-9
     assert found.value == pytest.approx(best.value, abs=1e-6)
@@ -148,7 +137,7 @@ def test_any_objective_under_constraints(within):
 
 def test_split_constraints():
     A, b = coverage_rows(3, 3, PRIORS, 0.01)
-    programme = Programme(QMean(3, 6), A, b)
+    programme = MixtureProgramme(QMean(3, 6), A, b)
     oracle = AtomOracle(effects(COARSE))
     best = solve(programme, oracle)
     found = solve(programme, oracle, "frank_wolfe", 600, step="open_loop")
@@ -163,7 +152,7 @@ def test_split_constraints():
 @pytest.mark.parametrize("step", ["open_loop", "line_search"])
 def test_split_constraints_in_ten_thousand_calls(step):
     A, b = coverage_rows(3, 3, PRIORS, 0.01)
-    programme = Programme(QMean(3, 6), A, b)
+    programme = MixtureProgramme(QMean(3, 6), A, b)
     found = solve(
         programme, AtomOracle(effects(SYNTHETIC)), "frank_wolfe", 10_000, tolerance=-1.0, step=step
     )
@@ -175,7 +164,7 @@ def test_split_constraints_in_ten_thousand_calls(step):
 
 
 def test_split_convex_constraint():
-    programme = Programme(QMean(3, 6), *free(6), convex=[KullbackLeibler(PRIORS, 0.05, 3)])
+    programme = MixtureProgramme(QMean(3, 6), *free(6), convex=[KullbackLeibler(PRIORS, 0.05, 3)])
     oracle = AtomOracle(effects(COARSE))
     found = solve(programme, oracle, "frank_wolfe", 150, step="open_loop")
     assert found.violation <= 1e-9

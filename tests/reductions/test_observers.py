@@ -1,14 +1,14 @@
-"""Searches that are observed: each call is shown what was reached, and may be the last one."""
+"""Searches that are observed, that know earlier rules, and that end at a given tolerance."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from atoms import AtomOracle, coverage_rows, recalls, shares, solve_exactly
-from reference_losses import GMean, MinMax, QMean, micro_f1
+from reference_losses import GMean, HMean, MinMax, QMean, micro_f1
 
 from gbm_constrained.reductions.methods import SOLVERS, mix_rules, solve
-from gbm_constrained.reductions.mixtures import FEASIBLE, Programme
+from gbm_constrained.reductions.mixtures import FEASIBLE, MixtureProgramme
 
 RNG = np.random.default_rng(0)
 W = RNG.dirichlet(np.full(60, 0.3)).reshape(20, 3)
@@ -40,7 +40,7 @@ SEARCHES = pytest.mark.parametrize(("solver", "objective", "constraints"), CASES
 @SEARCHES
 def test_each_call_is_shown_the_mixture_before_it(solver, objective, constraints):
     assert {name for name, *_ in CASES} == set(SOLVERS)
-    programme, oracle = Programme(objective, *constraints), AtomOracle(EFFECT)
+    programme, oracle = MixtureProgramme(objective, *constraints), AtomOracle(EFFECT)
     seen = []
 
     def observe(step, u):
@@ -63,7 +63,7 @@ def test_the_call_after_the_answer_is_the_last_one(solver, objective, constraint
     def observe(step, u):
         return oracle.calls == n_calls - 1
 
-    programme = Programme(objective, *constraints)
+    programme = MixtureProgramme(objective, *constraints)
     found = solve(programme, oracle, solver, 40, observe)
     whole = solve(programme, AtomOracle(EFFECT), solver, 40)
     assert oracle.calls == len(found.history) == min(n_calls, len(whole.history))
@@ -84,7 +84,7 @@ def test_known_rules_are_mixed_without_calls(name):
     points = [oracle.u_of(rule) for rule in rules]
     A, b = coverage_rows(3, 3, priors, 0.02)
     objective = GMean(3, 6) if name == "g_mean" else micro_f1(priors, 6)
-    found = mix_rules(Programme(objective, A, b), oracle, list(rules), points)
+    found = mix_rules(MixtureProgramme(objective, A, b), oracle, list(rules), points)
     assert oracle.calls == 0
     assert found.violation <= FEASIBLE
     if name == "g_mean":
@@ -98,3 +98,57 @@ def test_known_rules_are_mixed_without_calls(name):
     else:
         reference = solve_exactly(effect, A, b, ratio=objective.ratio())
     assert found.value == pytest.approx(reference, abs=1e-6)
+
+
+LOSSES = pytest.mark.parametrize("make", [GMean, HMean, QMean, MinMax])
+CONSTRAINTS = pytest.mark.parametrize("constraints", [FREE, WITHIN], ids=["free", "coverage"])
+
+
+class Knowing(AtomOracle):
+    """The oracle, with the rules of an earlier search."""
+
+    def __init__(self, rules, start=()):
+        super().__init__(EFFECT)
+        self.known, self.start = (
+            [(rule, self.u_of(np.frombuffer(rule, np.int8))) for rule in some]
+            for some in (rules, start)
+        )
+
+    def list_cheapest(self, cost):
+        return sorted(self.known, key=lambda known: cost @ known[1])[:3]
+
+
+@LOSSES
+@CONSTRAINTS
+def test_a_search_that_starts_at_the_optimum_needs_few_calls(make, constraints):
+    programme = MixtureProgramme(make(3, 6), *constraints)
+    cold = solve(programme, AtomOracle(EFFECT))
+    warm = solve(programme, Knowing([], cold.rules))
+    assert warm.value == pytest.approx(cold.value, abs=2e-7)
+    assert warm.bound <= cold.value + FEASIBLE
+    assert warm.violation <= FEASIBLE
+    assert len(warm.history) <= min(len(cold.history), 6)
+
+
+@LOSSES
+@CONSTRAINTS
+def test_cheap_known_rules_join_the_pool(make, constraints):
+    programme = MixtureProgramme(make(3, 6), *constraints)
+    cold = solve(programme, AtomOracle(EFFECT))
+    told = solve(programme, Knowing(cold.rules))
+    assert told.value == pytest.approx(cold.value, abs=2e-7)
+    assert told.bound <= cold.value + FEASIBLE
+    assert len(told.history) < len(cold.history)
+
+
+@LOSSES
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-5])
+def test_value_and_bound_meet_within_the_tolerance(make, tolerance):
+    programme = MixtureProgramme(make(3, 6), *WITHIN)
+    exact = solve(programme, AtomOracle(EFFECT))
+    found = solve(programme, AtomOracle(EFFECT), tolerance=tolerance)
+    assert found.status == "optimal"
+    assert found.value - found.bound <= tolerance
+    assert found.bound <= exact.value + FEASIBLE
+    assert found.value >= exact.bound - FEASIBLE
+    assert len(found.history) <= len(exact.history)

@@ -7,7 +7,7 @@ import pytest
 from atoms import AtomOracle
 
 from gbm_constrained.reductions.methods import check_reduction, solve
-from gbm_constrained.reductions.mixtures import LinearObjective, Programme, Search
+from gbm_constrained.reductions.mixtures import LinearObjective, MixtureProgramme, Search
 
 FREE = np.zeros((0, 2)), np.zeros(0)
 LINEAR = LinearObjective(np.array([-1.0, -0.5]), 1.0)
@@ -59,15 +59,15 @@ def test_unknown_names():
 def test_a_refusal_costs_no_call():
     oracle = AtomOracle(ORACLE.effect)
     with pytest.raises(ValueError, match="bisection"):
-        solve(Programme(LINEAR, *FREE), oracle, "bisection")
+        solve(MixtureProgramme(LINEAR, *FREE), oracle, "bisection")
     with pytest.raises(ValueError, match="max_calls=1"):
-        solve(Programme(LINEAR, *FREE), oracle, max_calls=1)
+        solve(MixtureProgramme(LINEAR, *FREE), oracle, max_calls=1)
     assert oracle.calls == 0
 
 
 @pytest.mark.parametrize("solver", ["columns", "frank_wolfe", "gda", "ellipsoid"])
 def test_a_linear_objective_takes_the_best_rule(solver):
-    found = solve(Programme(LINEAR, *FREE), ORACLE, solver, 50)
+    found = solve(MixtureProgramme(LINEAR, *FREE), ORACLE, solver, 50)
     np.testing.assert_allclose(found.u, [1.0, 1.0])
     assert found.value == pytest.approx(-0.5)
     assert found.bound == pytest.approx(-0.5)
@@ -87,7 +87,7 @@ def test_a_linear_objective_takes_the_best_rule(solver):
 )
 def test_programmes_that_are_none(arguments, words):
     with pytest.raises(ValueError, match=words):
-        Programme(LINEAR, **{"A": FREE[0], "b": FREE[1], **arguments})
+        MixtureProgramme(LINEAR, **{"A": FREE[0], "b": FREE[1], **arguments})
 
 
 class Broken:
@@ -103,7 +103,7 @@ class Broken:
 @pytest.mark.parametrize("solver", ["columns", "frank_wolfe", "gda", "ellipsoid"])
 def test_a_gradient_that_holds_nan_is_an_error(solver):
     with pytest.raises(ValueError, match=r"gradient.*NaN.*return finite numbers"):
-        solve(Programme(Broken(), *FREE), ORACLE, solver, 50)
+        solve(MixtureProgramme(Broken(), *FREE), ORACLE, solver, 50)
 
 
 def test_an_objective_without_a_value_is_an_error():
@@ -115,11 +115,11 @@ def test_an_objective_without_a_value_is_an_error():
             return np.zeros(2)
 
     with pytest.raises(ValueError, match="no finite value"):
-        solve(Programme(Infinite(), *FREE), ORACLE)
+        solve(MixtureProgramme(Infinite(), *FREE), ORACLE)
 
 
 def test_rules_with_the_same_functionals_are_one():
-    search = Search(Programme(LINEAR, *FREE), ORACLE, 3)
+    search = Search(MixtureProgramme(LINEAR, *FREE), ORACLE, 3)
     first, u = search.call(np.array([-1.0, -1.0]))
     second, _ = search.call(np.array([-2.0, -3.0]))
     assert first == second == 0
