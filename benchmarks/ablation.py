@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from result_file import HERE, Measurements, at_least, make_parser
+from result_file import HERE, Figures, Measurements, at_least, make_parser
 from sweep import KINDS, TUNE, draw, fit, wanted
 
 # Values that stand for the constant's absence, or lie on both sides of it, by the kinds of fits.
@@ -90,7 +90,7 @@ def main() -> None:
             rows.append({"worth": worth, "cpu": found.get("cpu", np.nan)})
         return pd.DataFrame(rows)
 
-    def measure(name: str, value: str, kinds: str) -> dict[str, float]:
+    def measure(name: str, value: str, kinds: str) -> Figures:
         """Compare the fits of one value with those of the package as it is."""
         usual = fit_usual(kinds)
         with replaced(name, literal_eval(value)):

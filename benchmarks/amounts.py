@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from libraries import LIBRARIES, make, make_plain
-from result_file import Table, make_parser, run_tables
+from result_file import Figures, Table, make_parser, run_tables
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 
 from gbm_constrained import cost, fnr
@@ -63,7 +63,7 @@ def threshold_for_value(score: Any, y: Any, amount: Any) -> float:
     return float(score[y == 1][order][np.searchsorted(missed, BOUND, side="right")])
 
 
-def measure(decided: Any, y: Any, amount: Any, held_out: float) -> dict[str, float]:
+def measure(decided: Any, y: Any, amount: Any, held_out: float) -> Figures:
     """Count the value and the rows that are missed, with the bootstrap's error, and alarms."""
     missed, value = decided[y == 1] == 0, amount[y == 1]
     drawn = np.random.default_rng(0).integers(0, value.size, (2000, value.size))
@@ -77,7 +77,7 @@ def measure(decided: Any, y: Any, amount: Any, held_out: float) -> dict[str, flo
     }
 
 
-def fit_amounts(library: str, method: str, seed: int) -> dict[str, float]:
+def fit_amounts(library: str, method: str, seed: int) -> Figures:
     """Train on one half, and measure on the other."""
     X, X_test, y, y_test, amount, amount_test = split_credit(seed)
     if method != "own folds":
@@ -114,7 +114,7 @@ def weights_of_errors(y: Any, amount: Any) -> Any:
     return weight / weight.mean()
 
 
-def fit_costs(library: str, method: str, seed: int) -> dict[str, float]:
+def fit_costs(library: str, method: str, seed: int) -> Figures:
     """Train on one half, and measure the alarms on the other, and the cost on held-out rows."""
     X, X_test, y, y_test, amount, amount_test = split_credit(seed)
     start = time.perf_counter()
@@ -171,9 +171,5 @@ TABLES = {
 }
 
 
-def main() -> None:
-    run_tables(TABLES, "amounts", make_parser(__doc__), library=LIBRARIES)
-
-
 if __name__ == "__main__":
-    main()
+    run_tables(TABLES, "amounts", make_parser(__doc__), library=LIBRARIES)

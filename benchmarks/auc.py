@@ -54,7 +54,7 @@ from data_sets import read, read_a9a
 from libraries import LIBRARIES
 from libraries import make as make_model
 from numpy.typing import NDArray
-from result_file import HERE, Table, at_least, make_parser, run_tables
+from result_file import HERE, Figures, Table, at_least, make_parser, run_tables
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.metrics import roc_auc_score
@@ -169,7 +169,7 @@ def rank_pairs(score: Score, first: NDArray[np.bool_], second: NDArray[np.bool_]
     return float(roc_auc_score(is_first, np.append(score[first], score[second])))
 
 
-def measure_pairs(y: Any, score: Score, group: Any) -> dict[str, float]:
+def measure_pairs(y: Any, score: Score, group: Any) -> Figures:
     """Measure the AUC and the signed gaps of two groups: the first by name less the second."""
     a, b = (group == name for name in np.unique(group))
     p, n = y == 1, y == 0
@@ -187,7 +187,7 @@ def measure_pairs(y: Any, score: Score, group: Any) -> dict[str, float]:
     }  # fmt: skip
 
 
-def measure_cell(library: str, rule: str, bound: float, split: str) -> dict[str, float]:
+def measure_cell(library: str, rule: str, bound: float, split: str) -> Figures:
     """Fit under a constraint by sex, and measure it on test rows."""
     rows = load_split(split)
     model = make(library, RULES[rule](bound))
@@ -227,7 +227,7 @@ SLOPES = np.linspace(0.6, 1.4, 9)
 SHIFTS = np.linspace(-3.0, 3.0, 121)
 
 
-def measure_affine(library: str, rule: str, bound: float) -> dict[str, float]:
+def measure_affine(library: str, rule: str, bound: float) -> Figures:
     """Choose an affine change out of fold, and measure it on test rows."""
     rows = load_split(OWN)
     is_woman, is_woman_test = rows.group == "Female", rows.group_test == "Female"
@@ -284,7 +284,7 @@ def gap_of(table: Any, weight: Any, rule: str) -> float:
 # ------------------------------------------------------------- thresholds, and groups of COMPAS
 
 
-def measure_threshold(library: str) -> dict[str, float]:
+def measure_threshold(library: str) -> Figures:
     """Fit an AUC rule with and without a bound on false positives."""
     rows = load_split(OWN)
     ranked = gap(cross_auc(), by="sex") <= 0.02
@@ -303,7 +303,7 @@ def measure_threshold(library: str) -> dict[str, float]:
     }
 
 
-def measure_groups(library: str, rule: str, bound: float, split: int) -> dict[str, float]:
+def measure_groups(library: str, rule: str, bound: float, split: int) -> Figures:
     """Fit a rule of the races of COMPAS, and measure the AUC of each race on test rows."""
     X, y, race = load_compas()
     names, sizes = np.unique(race, return_counts=True)
@@ -370,7 +370,7 @@ def time_fit(library: str, rules: list[Any], X: Any, y: Any, rounds: int) -> flo
     return time.process_time() - start
 
 
-def measure_cost(library: str, case: str) -> dict[str, float]:
+def measure_cost(library: str, case: str) -> Figures:
     """Fit with and without rules in turn."""
     rules, n_groups = CASES[case]
     X, y = draw_rows(300_000, n_groups)
@@ -382,7 +382,7 @@ def measure_cost(library: str, case: str) -> dict[str, float]:
     return {"ratio": ratio, "plain": float(plain), "constrained": float(constrained)}
 
 
-def measure_round(library: str, rows: int) -> dict[str, float]:
+def measure_round(library: str, rows: int) -> Figures:
     """Measure the CPU seconds of a round under two constraints."""
     X, y = draw_rows(rows, 2)
     short, long = (time_fit(library, two_rules(), X, y, n) for n in (SHORT, LONG))
@@ -413,7 +413,7 @@ def measure_rule(y: Any, sex: Any, scores: Any, rule: str) -> tuple[float, float
     return float(first), float(second)
 
 
-def fit_linear(rule: str, bound: float, proxy: str) -> dict[str, float]:
+def fit_linear(rule: str, bound: float, proxy: str) -> Figures:
     """Fit the linear model on a9a; its gap is that of its training rows."""
     (X, y), (X_test, y_test) = (read_a9a(name) for name in ("a9a", "a9a.t"))
     sex, sex_test = (
@@ -430,7 +430,7 @@ def fit_linear(rule: str, bound: float, proxy: str) -> dict[str, float]:
     return {"gap": on_training, "test_auc": found[0], "test_gap": found[1], "seconds": seconds}
 
 
-def fit_booster(rule: str, bound: float, proxy: str) -> dict[str, float]:
+def fit_booster(rule: str, bound: float, proxy: str) -> Figures:
     """Fit XGBoost on Adult; its gap is that of the scores out of fold."""
     rows = load_split(OWN)
     started = time.perf_counter()
@@ -567,9 +567,7 @@ def correlation_objective(train: Part, penalty: float) -> Callable[[Score], tupl
     return objective
 
 
-def measure_learner(
-    name: str, metric: str, learner: str, setting: float, seed: int
-) -> dict[str, float]:
+def measure_learner(name: str, metric: str, learner: str, setting: float, seed: int) -> Figures:
     """Fit a learner at one setting, and measure it on validation and test rows."""
     train, validation, test = split_set(name, seed)
     rank = fit(learner, metric, setting, train, validation)
@@ -728,9 +726,5 @@ TABLES = {
 }
 
 
-def main() -> None:
-    run_tables(TABLES, "auc", make_parser(__doc__), library=LIBRARIES, set=SETS, seed=at_least(1))
-
-
 if __name__ == "__main__":
-    main()
+    run_tables(TABLES, "auc", make_parser(__doc__), library=LIBRARIES, set=SETS, seed=at_least(1))

@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 from data_sets import read
 from numpy.typing import NDArray
-from result_file import Table, at_least, make_parser, run_tables
+from result_file import Figures, Table, at_least, make_parser, run_tables
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
@@ -237,7 +237,7 @@ def scaled(split: Split) -> Split:
 # ------------------------------------------------------------------------------------------ fits
 
 
-def fit(model: Any, split: Split) -> dict[str, float]:
+def fit(model: Any, split: Split) -> Figures:
     """Fit a classifier for its black box, and tabulate losses of the test rows."""
     (X, y, group), validation, test = split
     start = time.process_time()
@@ -285,7 +285,7 @@ def measure_labels(loss: str, n_validation: int, n_perturbations: int, seed: int
     return found
 
 
-def minimize_by_strategy(loss: str, seed: int) -> dict[str, float]:
+def minimize_by_strategy(loss: str, seed: int) -> Figures:
     """Search the same parameters from the best threshold by an evolution strategy.
 
     It goes on from the mean of the best children. There are 2,400 calls in all. The steps shrink
@@ -424,9 +424,5 @@ TABLES = {
 }
 
 
-def main() -> None:
-    run_tables(TABLES, "blackbox", make_parser(__doc__), seed=at_least(1))
-
-
 if __name__ == "__main__":
-    main()
+    run_tables(TABLES, "blackbox", make_parser(__doc__), seed=at_least(1))

@@ -43,8 +43,8 @@ import pandas as pd
 from data_sets import read, read_a9a
 from libraries import make
 from numpy.typing import NDArray
+from result_file import Figures, make_parser, run_tables
 from result_file import Table as ResultTable
-from result_file import make_parser, run_tables
 from scipy import sparse
 from sklearn.compose import make_column_transformer
 from sklearn.model_selection import train_test_split
@@ -297,7 +297,7 @@ def train(table: Table, group: Mask, method: str, value: float) -> Callable[[Any
     return lambda X: np.where(model.predict(X), 1.0, -1.0)
 
 
-def tell(of: str, y: Mask, group: Mask, z: Scores) -> dict[str, float]:
+def tell(of: str, y: Mask, group: Mask, z: Scores) -> Figures:
     """Compute errors and ratios of selection rates, decided by the sign and at random."""
     found = {}
     for how, p in decide(z).items():
@@ -306,7 +306,7 @@ def tell(of: str, y: Mask, group: Mask, z: Scores) -> dict[str, float]:
     return found
 
 
-def measure_ratio(column: int, method: str, value: float) -> dict[str, float]:
+def measure_ratio(column: int, method: str, value: float) -> Figures:
     """Train a method at a ratio, or at a strength of Zafar's, and measure it."""
     training, began = load_a9a("a9a"), time.process_time()
     score = train(training, is_in(training, column), method, value)
@@ -317,7 +317,7 @@ def measure_ratio(column: int, method: str, value: float) -> dict[str, float]:
     return figures
 
 
-def measure_held_out(method: str, value: float, seed: int) -> dict[str, float]:
+def measure_held_out(method: str, value: float, seed: int) -> Figures:
     """Train on two thirds of the training rows, and measure decisions on the others, by sex."""
     training, held_out = split_training(seed)
     score = train(training, is_in(training, MALE), method, value)
@@ -339,7 +339,7 @@ def compare_held_out(rows: pd.DataFrame) -> str:
 
 
 # -------------------------------------------------------------------- churn, and Neyman-Pearson
-def measure_churn(name: str, method: str, bound: float, seed: int) -> dict[str, float]:
+def measure_churn(name: str, method: str, bound: float, seed: int) -> Figures:
     """Train a successor of the deployed model, and measure it."""
     rows = split_churn(name, seed)
     deployed, positive = fit_plain(rows.deployed), rows.labelled.y
@@ -369,7 +369,7 @@ def measure_churn(name: str, method: str, bound: float, seed: int) -> dict[str, 
     return figures
 
 
-def measure_false_positives(method: str, bound: float, seed: int) -> dict[str, float]:
+def measure_false_positives(method: str, bound: float, seed: int) -> Figures:
     """Train for both error rates on Credit under a bound of one of them, and measure it."""
     training, test = split_credit(seed)
     began, shift = time.process_time(), 0.0
@@ -398,7 +398,7 @@ def measure_false_positives(method: str, bound: float, seed: int) -> dict[str, f
 STEPS = (2, 4, 6, 8, 10, 12, 16, 20)
 
 
-def measure_steps(ratio: float, seed: int) -> dict[str, float]:
+def measure_steps(ratio: float, seed: int) -> Figures:
     """Train on two thirds of the training rows of a9a, and measure each step on the others."""
     training, held_out = split_training(seed)
     y, is_male = training.y, is_in(training, MALE)
@@ -440,7 +440,7 @@ RULES = (
 )
 
 
-def measure_cuts(n_rules: int, chooser: str, seed: int) -> dict[str, float]:
+def measure_cuts(n_rules: int, chooser: str, seed: int) -> Figures:
     """Fit under the first constraints on some rows of a9a, and count the cuts of all steps."""
     table = load_a9a("a9a")
     rows = np.random.default_rng(seed).permutation(table.y.size)[:3000]

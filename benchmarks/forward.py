@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from libraries import LIBRARIES, make
 from numpy.typing import NDArray
-from result_file import Table, at_least, make_parser, run_tables
+from result_file import Figures, Table, at_least, make_parser, run_tables
 
 from gbm_constrained import fnr, fpr
 from gbm_constrained.datasets import load_credit
@@ -71,9 +71,7 @@ def read_credit() -> tuple[Any, ...]:
     return X[:n], y[:n], time[:n], X[n:], y[n:]
 
 
-def measure(
-    stream: str, library: str, rule: str, repetition: int, measure_on: str
-) -> dict[str, float]:
+def measure(stream: str, library: str, rule: str, repetition: int, measure_on: str) -> Figures:
     """Fit a model, and set its report against a later period."""
     X, y, time, X_later, y_later = (
         read_credit() if stream == "Credit" else draw_stream(repetition, drifts=stream == "drift")
@@ -125,9 +123,5 @@ def table_of(streams: tuple[str, ...], repetitions: int) -> Table:
 TABLES = {"forward": table_of(("drift", "steady"), 200), "credit": table_of(("Credit",), 1)}
 
 
-def main() -> None:
-    run_tables(TABLES, "", make_parser(__doc__), library=LIBRARIES, repetition=at_least(1))
-
-
 if __name__ == "__main__":
-    main()
+    run_tables(TABLES, "", make_parser(__doc__), library=LIBRARIES, repetition=at_least(1))

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from result_file import HERE, Measurements, at_least, make_parser
+from result_file import HERE, Figures, Measurements, at_least, make_parser
 
 FITS = (
     "plain", "logistic", "logistic-numpy", "train", "train-numpy", "holdout", "holdout-numpy",
@@ -106,7 +106,7 @@ def prepare(fit: str, rounds: int, cupy: Any) -> tuple[Any, bool]:
     return ConstrainedXGBClassifier(constraints=rules, measure_on=measured, **given), True
 
 
-def fit_once(fit: str, rounds: int, folder: Path, profile: bool) -> dict[str, float]:
+def fit_once(fit: str, rounds: int, folder: Path, profile: bool) -> Figures:
     """Fit; measure seconds of all and of the rounds, and the peak of the card's memory."""
     cupy = None if fit.startswith("cpu") else import_module("cupy")
     if fit.endswith("numpy"):
@@ -227,9 +227,9 @@ def measure(fits: Any, folder: Path, given: Any, name: str) -> None:
     """Fit, and print each fit over the plain one."""
     names = ["card", "rows", "rounds", "fit", "repeat"]
     file = Measurements(given.output / "gpu.csv", names)
-    best: dict[str, float] = {}
+    best: Figures = {}
 
-    def once(card: str, rows: int, rounds: int, fit: str, repeat: int) -> dict[str, float]:
+    def once(card: str, rows: int, rounds: int, fit: str, repeat: int) -> Figures:
         out = run(fit, folder, given)
         print(out)
         line = next(x for x in out.splitlines()[::-1] if x.startswith("{"))

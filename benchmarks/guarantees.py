@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from result_file import Table, at_least, make_parser, run_tables
+from result_file import Figures, Table, at_least, make_parser, run_tables
 from scipy.stats import norm
 
 import gbm_constrained as gbc
@@ -271,7 +271,7 @@ EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
 CHOICES = ("certified", "plain")
 
 
-def repeated(name: str, n: int, repetitions: int, delta: float) -> dict[str, float]:
+def repeated(name: str, n: int, repetitions: int, delta: float) -> Figures:
     """Count what the thresholds of both choices do in the population.
 
     That is repetitions that break the rule, means over those that have a threshold, and those

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from data_sets import read_a9a
 from numpy.typing import NDArray
-from result_file import Table, make_parser, run_tables
+from result_file import Figures, Table, make_parser, run_tables
 
 from gbm_constrained.linear_model.auc_scorer import LinearScore, SigmoidNetwork
 from gbm_constrained.problem.pairs import pair_table
@@ -97,7 +97,7 @@ def auc(
     return float(pair_table(scores[np.concatenate(parts)], cells, None, 2)[1, 0])
 
 
-def measure(method: str, metric: str, kappa: float) -> dict[str, float]:
+def measure(method: str, metric: str, kappa: float) -> Figures:
     """Train a score, and measure it on the test rows."""
     training, test = tables()
     ratios = density_ratios(training.members)

@@ -35,8 +35,8 @@ import numpy as np
 import pandas as pd
 import xgboost as xgb
 from numpy.typing import NDArray
+from result_file import Figures, at_least, make_parser, run_tables
 from result_file import Table as ResultTable
-from result_file import at_least, make_parser, run_tables
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import fpr, gap, tpr
@@ -391,7 +391,7 @@ def scores_of(model: Any, X: Any) -> Any:
     return model.predict(X, raw_score=True)
 
 
-def compare(model: Any, reference: Any, X: Any) -> dict[str, float]:
+def compare(model: Any, reference: Any, X: Any) -> Figures:
     """Compare multipliers of all iterations, and scores and decisions of some rows."""
     multipliers, expected = (
         fitted.history_.filter(like="multiplier[").to_numpy() for fitted in (model, reference)
@@ -412,7 +412,7 @@ DEALS = {
 }  # fmt: skip
 
 
-def compare_deal(name: str, measured: str, seed: int) -> dict[str, float]:
+def compare_deal(name: str, measured: str, seed: int) -> Figures:
     """Compare the model of a deal of the rows to n processes with that of one."""
     table, (n, way, dealt) = bin_adult(), DEALS[name]
     train, _ = table.split(seed)
@@ -422,13 +422,13 @@ def compare_deal(name: str, measured: str, seed: int) -> dict[str, float]:
     return compare(model, reference, table.X) | agree(traces)
 
 
-def agree(traces: Sequence[RankTrace]) -> dict[str, float]:
+def agree(traces: Sequence[RankTrace]) -> Figures:
     """Tell whether all ranks had the same multipliers in all iterations."""
     first, *others = [trace.multipliers() for trace in traces]
     return {"same_on_ranks": float(all(np.array_equal(first, other) for other in others))}
 
 
-def compare_engine(name: str, measured: str, seed: int) -> dict[str, float]:
+def compare_engine(name: str, measured: str, seed: int) -> Figures:
     """Compare the model of an engine with that of one process."""
     table, (number, *_, engine) = bin_adult(), name.split()
     train, _ = table.split(seed)
@@ -440,7 +440,7 @@ def compare_engine(name: str, measured: str, seed: int) -> dict[str, float]:
     return compare(model, fit_reference("binned", "xgboost", measured, seed), table.X)
 
 
-def measure_rates(model: Any, test: Table) -> dict[str, float]:
+def measure_rates(model: Any, test: Table) -> Figures:
     """Measure accuracy, and both rates that the rules bound with their standard errors."""
     decided, negative = model.predict(test.X) == 1, test.y == 0
     of_groups = [decided[negative & (test.group == g)] for g in np.unique(test.group)]
@@ -456,9 +456,7 @@ def measure_rates(model: Any, test: Table) -> dict[str, float]:
     }
 
 
-def compare_cuts(
-    library: Library, name: str, n: int, measured: str, seed: int
-) -> dict[str, float]:
+def compare_cuts(library: Library, name: str, n: int, measured: str, seed: int) -> Figures:
     """Compare one machine with n on test rows."""
     train, test = TABLES[name]().split(seed)
     params = parameters(measured, random_state=seed)
@@ -485,7 +483,7 @@ def describe_cuts(found: pd.DataFrame, *_: Any) -> dict[str, str]:
     return {"changes": "\n    ".join(shown)}
 
 
-def count_bytes(library: Library, measured: str, n: int) -> dict[str, float]:
+def count_bytes(library: Library, measured: str, n: int) -> Figures:
     """Count the bytes that the second of two machines sends, with six groups and twelve cells."""
     table = draw_continuous(n, 10, 6)
     rules = [gap(fpr(), by="group") <= 0.05, gap(tpr(), by="group") <= 0.1]
@@ -498,7 +496,7 @@ def count_bytes(library: Library, measured: str, n: int) -> dict[str, float]:
     }
 
 
-def time_sums(library: Library, measured: str) -> dict[str, float]:
+def time_sums(library: Library, measured: str) -> Figures:
     """Fit with a barrier before each sum."""
     table = draw_continuous(300_000, 30)
     parts, params = deal(table, "runs", 2), parameters(measured)
@@ -510,7 +508,7 @@ def time_sums(library: Library, measured: str) -> dict[str, float]:
     }
 
 
-def compare_file(library: Library) -> dict[str, float]:
+def compare_file(library: Library) -> Figures:
     """Fit on two processes, save the model, and load it in the library itself and in ours."""
     train, test = bin_adult().split(0)
     model = fit_on_processes(train, deal(train, "runs", 2), library, parameters("crossfit"))[0]
@@ -528,7 +526,7 @@ def compare_file(library: Library) -> dict[str, float]:
     return {"same_decisions": float(same.mean()), "same_report": float(report)}
 
 
-def compare_resumed(library: Library, after: float) -> dict[str, float]:
+def compare_resumed(library: Library, after: float) -> Figures:
     """Kill a process after a share of the rounds; the next fit's model, and calls it saves."""
     table = bin_adult()
     train, _ = table.split(0)
@@ -611,9 +609,5 @@ RESULT_TABLES = {
 }
 
 
-def main() -> None:
-    run_tables(RESULT_TABLES, "many_machines", make_parser(__doc__), seed=at_least(1))
-
-
 if __name__ == "__main__":
-    main()
+    run_tables(RESULT_TABLES, "many_machines", make_parser(__doc__), seed=at_least(1))

@@ -47,8 +47,8 @@ from data_sets import read
 from libraries import PLAIN
 from libraries import make as make_model
 from lightgbm import LGBMClassifier
+from result_file import Figures, at_least, make_parser, run_tables
 from result_file import Table as ResultTable
-from result_file import at_least, make_parser, run_tables
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegressionCV
@@ -275,7 +275,7 @@ GAPS = {
 }
 
 
-def measure_metric_fit(name: str, metric: str, split: int) -> dict[str, float]:
+def measure_metric_fit(name: str, metric: str, split: int) -> Figures:
     """Fit with a metric, and measure it and the two decisions without a search."""
     X, X_test, y, y_test = split_rows(name, split)
     objective = find_metric(metric, np.append(y, y_test))
@@ -317,7 +317,7 @@ def table_of_metrics(*metrics: str) -> ResultTable:
     )
 
 
-def measure_promise(name: str, how: str, split: int) -> dict[str, float]:
+def measure_promise(name: str, how: str, split: int) -> Figures:
     """Fit with the H-mean, out of fold or on training rows."""
     X, X_test, y, y_test = split_rows(name, split)
     options = {"measure_on": "train"} if how == "train" else {}
@@ -335,7 +335,7 @@ def compare_promises(found: pd.DataFrame, name: str, how: str, *_: Any) -> dict[
     return {"above": above.mean(), "error": above.sem(), "earlier": earlier}
 
 
-def measure_coverage(name: str, split: int) -> dict[str, float]:
+def measure_coverage(name: str, split: int) -> Figures:
     """Fit with the H-mean where each predicted share is within 0.01 of the class share."""
     X, X_test, y, y_test = split_rows(name, split)
     fitted = make(maximize="h_mean", constraints=[Coverage(within=0.01)]).fit(X, y)
@@ -352,7 +352,7 @@ def measure_coverage(name: str, split: int) -> dict[str, float]:
     }
 
 
-def measure_gap(name: str, rate: str, library: str, group: str, split: int) -> dict[str, float]:
+def measure_gap(name: str, rate: str, library: str, group: str, split: int) -> Figures:
     """Fit with the G-mean under a gap between groups, whose column is hidden or a feature."""
     table = load_groups(name, is_feature=group == "feature")
     assert table.groups is not None
@@ -390,7 +390,7 @@ LEAST_PRECISION = {"adult_age": 0.8, "bank_age": 0.6, "default_credit": 0.6}
 FEATURE = ", group a feature"
 
 
-def measure_recall(name: str, library: str, bounds: str, split: int) -> dict[str, float]:
+def measure_recall(name: str, library: str, bounds: str, split: int) -> Figures:
     """Measure recall on test rows: of the fit, of one threshold, and of one for each group."""
     table = load_groups(name, is_feature=bounds.endswith("feature"))
     assert table.groups is not None
@@ -478,7 +478,7 @@ def _ratio_of_fpr(p: Any, y: Any, group: Any) -> float:
     return float(min(rates) / max(rates)) if max(rates) else np.nan
 
 
-def compare_recalls(found: pd.DataFrame, *_: Any) -> dict[str, float]:
+def compare_recalls(found: pd.DataFrame, *_: Any) -> Figures:
     """Compute what the fit has over one threshold, and over one for each group."""
     lost = {figure: found["fitted"] - found[figure] for figure in ("one", "two")}
     return {f"to {figure}": values.mean() for figure, values in lost.items()} | {
@@ -508,7 +508,7 @@ RERUN = {
 }
 
 
-def fit_linear(metric: str, name: str, split: int) -> dict[str, float]:
+def fit_linear(metric: str, name: str, split: int) -> Figures:
     """Fit a linear model whose C is that of a plain model, as in the paper."""
     X, X_test, y, y_test = split_as_paper(name, split)
     scaler = StandardScaler().fit(X)
@@ -538,7 +538,7 @@ def describe_paper(found: pd.DataFrame, metric: str, name: str, *_: Any) -> dict
     return {"own": own, "paper": f"{loss:.3f} +- {error:.3f}", "rerun": RERUN[metric, name]}
 
 
-def fit_oracle(name: str, oracle: str, split: int) -> dict[str, float]:
+def fit_oracle(name: str, oracle: str, split: int) -> Figures:
     """Fit boosters by one oracle."""
     X, X_test, y, y_test = split_as_paper(name, split)
     start = time.process_time()
@@ -555,7 +555,7 @@ def fit_oracle(name: str, oracle: str, split: int) -> dict[str, float]:
     }
 
 
-def fit_cost(name: str, metric: str, oracle: str) -> dict[str, float]:
+def fit_cost(name: str, metric: str, oracle: str) -> Figures:
     """Measure the CPU time of a fit, of a plain one, and of the oracle calls."""
     X, _, y, y_test = split_as_paper(name, 0)
     plain, fit = (gbc.ConstrainedLGBMClassifier(**TREES["lightgbm"]) for _ in range(2))
@@ -578,7 +578,7 @@ def fit_cost(name: str, metric: str, oracle: str) -> dict[str, float]:
     return {"ratio": seconds[1] / seconds[0], "oracle_share": calls / total}
 
 
-def solve_large(n: int) -> dict[str, float]:
+def solve_large(n: int) -> Figures:
     """Find the decisions for the H-mean under coverage, given probabilities of many rows."""
     random, k = np.random.default_rng(0), 7
     prior = np.array([0.49, 0.36, 0.06, 0.035, 0.03, 0.015, 0.01])
@@ -599,7 +599,7 @@ def solve_large(n: int) -> dict[str, float]:
     search.oracle.minimise(np.linspace(-1.0, 1.0, problem.loss.n_functionals))
     called = time.process_time()
     found = search_decisions("plug_in", search)
-    search.single_rule(found.chosen, is_forced=False)
+    search.as_single(found.chosen, is_forced=False)
     return {
         "call_seconds": called - start,
         "seconds": time.process_time() - called,
@@ -608,7 +608,7 @@ def solve_large(n: int) -> dict[str, float]:
     }
 
 
-def fit_merged(name: str, metric: str, ensemble: str, split: int) -> dict[str, float]:
+def fit_merged(name: str, metric: str, ensemble: str, split: int) -> Figures:
     """Fit the model of all rows, or the boosters of the folds merged."""
     table = read(f"multiclass/{name}.parquet")
     X = pd.get_dummies(table.iloc[:, :-1]).astype(float)
@@ -721,7 +721,7 @@ TABLES = {
 }
 
 
-def main() -> None:
+if __name__ == "__main__":
     run_tables(
         TABLES,
         "metrics",
@@ -730,7 +730,3 @@ def main() -> None:
         library=LIBRARIES,
         split=at_least(1),
     )
-
-
-if __name__ == "__main__":
-    main()

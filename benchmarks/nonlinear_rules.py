@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 from libraries import LIBRARIES, make, make_plain
 from lightgbm import LGBMClassifier
-from result_file import Table, make_parser, run_tables
+from result_file import Figures, Table, make_parser, run_tables
 from scipy.special import expit
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import log_loss
@@ -154,7 +154,7 @@ def decide(model: Any, method: str, X: Any) -> Any:
     return (np.asarray(model.predict(X, **raw)) > 0.0).astype(int)
 
 
-def fit_rule(dataset: str, library: str, rule: str, method: str, seed: int) -> dict[str, float]:
+def fit_rule(dataset: str, library: str, rule: str, method: str, seed: int) -> Figures:
     """Train on one half, and measure on the other."""
     X, X_test, y, y_test, is_first, is_first_test = split_halves(dataset, seed)
     bound, held_out, named = BOUNDS[dataset][rule], np.nan, np.nan
@@ -216,7 +216,7 @@ def calibration_value(rule: str, p: Any, y: Any, is_first: Any) -> float:
     return {"error": error_of(p, y), "each": max(errors), "gap": abs(errors[0] - errors[1])}[rule]
 
 
-def fit_calibration(library: str, case: str, method: str, seed: int) -> dict[str, float]:
+def fit_calibration(library: str, case: str, method: str, seed: int) -> Figures:
     """Train on one half, and measure on the other."""
     dataset, rule, bound, weight = CASES[case]
     X, X_test, y, y_test, is_first, is_first_test = split_halves(dataset, seed)
@@ -240,7 +240,7 @@ def fit_calibration(library: str, case: str, method: str, seed: int) -> dict[str
     }
 
 
-def count_calibrated(found: pd.DataFrame, library: str, case: str, *_: Any) -> dict[str, float]:
+def count_calibrated(found: pd.DataFrame, library: str, case: str, *_: Any) -> Figures:
     """Count the splits that meet a bound, or within an error."""
     beyond = found["value"] - CASES[case][2]
     within = (beyond <= found["standard_error"]).sum()
@@ -278,9 +278,5 @@ TABLES = {
 }
 
 
-def main() -> None:
-    run_tables(TABLES, "nonlinear_rules", make_parser(__doc__), dataset=BOUNDS, library=LIBRARIES)
-
-
 if __name__ == "__main__":
-    main()
+    run_tables(TABLES, "nonlinear_rules", make_parser(__doc__), dataset=BOUNDS, library=LIBRARIES)

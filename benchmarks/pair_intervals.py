@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from result_file import Table, at_least, make_parser, run_tables
+from result_file import Figures, Table, at_least, make_parser, run_tables
 from scipy.stats import norm
 
 from gbm_constrained.problem.pairs import PairRates
@@ -57,7 +57,7 @@ def pair_rates(rule: str) -> tuple[PairRates, NDArray[np.float64]]:
     return PairRates(first, second), np.array([1.0, -1.0])[: len(pairs)]
 
 
-def measure(population: str, n: int, rule: str, draws: int) -> dict[str, float]:
+def measure(population: str, n: int, rule: str, draws: int) -> Figures:
     """Count the intervals that hold the truth, and the false certificates."""
     rng = np.random.default_rng(n)
     location = LOCATIONS[population]

@@ -37,7 +37,7 @@ import numpy as np
 from peer_runs.catalogue import DATA, MANY_GROUPS, PEERS, Data, Peer, plain_gaps, split_of
 from peer_runs.methods import NEYMAN_PEARSON, TASKS, Rule, Split, parameters, rule_of
 from peer_runs.report import COLUMNS, draw_frontiers, print_tables, score
-from result_file import HERE, ResultFile, at_least, make_parser
+from result_file import HERE, Figures, ResultFile, at_least, make_parser
 
 PINS = HERE / "peer_runs"
 # Bounds of gaps, as shares of the plain booster's.
@@ -106,7 +106,7 @@ class Job:
     trees: int
 
 
-def bounds_of(task: str, data: Data, gaps: dict[str, float], n: int) -> tuple[float, ...]:
+def bounds_of(task: str, data: Data, gaps: Figures, n: int) -> tuple[float, ...]:
     """Return about `n` bounds of a task.
 
     Of Neyman-Pearson, 13 about the levels, or the levels alone if `n` is less than eight.

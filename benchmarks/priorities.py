@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from libraries import LIBRARIES, make, make_plain
-from result_file import Table, at_least, make_parser, run_tables
+from result_file import Figures, Table, at_least, make_parser, run_tables
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import recall, selection_rate
@@ -37,7 +37,7 @@ def best_recall(score: Any, y: Any, n_selected: int) -> float:
     return float(y[highest].sum() / y.sum())
 
 
-def fit(data: str, library: str, method: str, seed: int) -> dict[str, float]:
+def fit(data: str, library: str, method: str, seed: int) -> Figures:
     """Train on seven tenths of the rows, and measure on the others."""
     table = LOADERS[data](download=False)
     y = np.asarray(table.target).astype(int)
@@ -84,7 +84,7 @@ TABLES = {
 }
 
 
-def main() -> None:
+if __name__ == "__main__":
     run_tables(
         TABLES,
         "priorities",
@@ -93,7 +93,3 @@ def main() -> None:
         library=LIBRARIES,
         seed=at_least(1),
     )
-
-
-if __name__ == "__main__":
-    main()

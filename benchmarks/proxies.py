@@ -30,7 +30,7 @@ from libraries import LIBRARIES
 from peer_runs.catalogue import DATA
 from peer_runs.methods import plain
 from rates import gap_of, make
-from result_file import Table, at_least, make_parser, run_tables
+from result_file import Figures, Table, at_least, make_parser, run_tables
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import CrossFit, churn, error_rate, fpr, gap, recall, selection_rate
@@ -129,7 +129,7 @@ def violation_out_of_fold(model: Any) -> float:
     return float((sign * (report["held_out"] - report["bound"])).max())
 
 
-def fit_gap(library: str, data: str, rate: str, proxy: str, seed: int) -> dict[str, float]:
+def fit_gap(library: str, data: str, rate: str, proxy: str, seed: int) -> Figures:
     """Fit a gap between two groups."""
     X, X_test, y, y_test, groups, groups_test = split_of(data, seed)
     bound = GAPS[data, rate]
@@ -146,7 +146,7 @@ def fit_gap(library: str, data: str, rate: str, proxy: str, seed: int) -> dict[s
     }
 
 
-def fit_churn(library: str, data: str, rule: str, proxy: str, seed: int) -> dict[str, float]:
+def fit_churn(library: str, data: str, rule: str, proxy: str, seed: int) -> Figures:
     """Fit a successor of a deployed booster, with few changes and no smaller recall."""
     X, X_test, y, y_test, *_ = split_of(data, seed)
     deployed = plain({"n_estimators": 40, "learning_rate": 0.1, **DATA[data].tree})
@@ -178,7 +178,7 @@ def compare_proxies(found: pd.DataFrame) -> str:
     return f"accuracy, less that of the default\n{less.agg(['mean', 'sem']).round(4).to_string()}"
 
 
-def table_of(fit: Callable[..., dict[str, float]], rules: Any) -> Table:
+def table_of(fit: Callable[..., Figures], rules: Any) -> Table:
     """Make the table of all proxies on some tables and rules."""
     return Table(
         fit,
@@ -193,9 +193,5 @@ def table_of(fit: Callable[..., dict[str, float]], rules: Any) -> Table:
 TABLES = {"gaps": table_of(fit_gap, GAPS), "churn": table_of(fit_churn, (("default", "churn"),))}
 
 
-def main() -> None:
-    run_tables(TABLES, "proxies", make_parser(__doc__), library=LIBRARIES, split=at_least(2))
-
-
 if __name__ == "__main__":
-    main()
+    run_tables(TABLES, "proxies", make_parser(__doc__), library=LIBRARIES, split=at_least(2))

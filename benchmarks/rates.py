@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from libraries import LIBRARIES
 from libraries import make as make_model
-from result_file import Table, make_parser, run_tables
+from result_file import Figures, Table, make_parser, run_tables
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import churn, error_rate, fpr, gap, recall, selection_rate, tpr
@@ -68,7 +68,7 @@ def last_quarter(clf: Any) -> float:
     return float(spread.max())
 
 
-def fit_gap(library: str, rate: str, seed: int, **parameters: Any) -> dict[str, float]:
+def fit_gap(library: str, rate: str, seed: int, **parameters: Any) -> Figures:
     """Fit a gap between the sexes on Adult, measured on the training rows."""
     X, X_test, y, y_test, sex, sex_test = adult(seed)
     clf = make(library, [gap(RATES[rate](), by="sex") <= 0.01], **parameters)
@@ -82,12 +82,12 @@ def fit_gap(library: str, rate: str, seed: int, **parameters: Any) -> dict[str, 
     }
 
 
-def fit_grown(library: str, growth: str, seed: int) -> dict[str, float]:
+def fit_grown(library: str, growth: str, seed: int) -> Figures:
     """Fit a gap of false positive rates with trees grown in one way."""
     return fit_gap(library, "fpr", seed, **GROWTH[library, growth])
 
 
-def fit_odds(library: str, seed: int) -> dict[str, float]:
+def fit_odds(library: str, seed: int) -> Figures:
     """Fit equalized odds on Adult."""
     X, X_test, y, y_test, sex, sex_test = adult(seed)
     rules = [gap(tpr(), by="sex") <= 0.02, gap(fpr(), by="sex") <= 0.02]
@@ -102,7 +102,7 @@ def fit_odds(library: str, seed: int) -> dict[str, float]:
     }
 
 
-def fit_compas(library: str, seed: int) -> dict[str, float]:
+def fit_compas(library: str, seed: int) -> Figures:
     """Fit a gap of error rates over the races of COMPAS with 300 rows or more."""
     data = load_compas(download=False)
     X, X_test, y, y_test, race, race_test = train_test_split(
@@ -122,7 +122,7 @@ def fit_compas(library: str, seed: int) -> dict[str, float]:
     }
 
 
-def fit_requested(library: str, bound: float) -> dict[str, float]:
+def fit_requested(library: str, bound: float) -> Figures:
     """Fit a gap of false positive rates on Adult."""
     X, X_test, y, y_test, sex, sex_test = adult(0)
     clf = make(library, [gap(fpr(), by="sex") <= bound]).fit(X, y, sensitive_features=sex)
@@ -135,7 +135,7 @@ def fit_requested(library: str, bound: float) -> dict[str, float]:
     }
 
 
-def fit_churn(library: str) -> dict[str, float]:
+def fit_churn(library: str) -> Figures:
     """Train a model on half of Adult, and a candidate with recall no worse and little churn."""
     X, X_test, y, y_test, _, _ = adult(0)
     half = np.arange(y.size) < y.size // 2
@@ -166,7 +166,7 @@ DEFAULTS = {
 
 def fit_defaults(
     library: str, n: int, share: float | None, learning_rate: float, rule: str
-) -> dict[str, float]:
+) -> Figures:
     """Fit a rule on `n` rows drawn from Adult, with a share of positives if one is given."""
     data = load_adult(download=False)
     X, y = data.data, data.target.to_numpy()

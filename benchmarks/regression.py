@@ -265,9 +265,5 @@ TABLES = {
 }
 
 
-def main() -> None:
-    run_tables(TABLES, "", make_parser(__doc__), library=LIBRARIES, split=at_least(1))
-
-
 if __name__ == "__main__":
-    main()
+    run_tables(TABLES, "", make_parser(__doc__), library=LIBRARIES, split=at_least(1))

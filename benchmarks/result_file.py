@@ -26,6 +26,7 @@ COMMIT = "commit"
 # Names of the repetitions of a case. They come last among the names of a row.
 REPETITIONS = ("split", "seed", "repetition")
 Number = TypeVar("Number", int, float)
+Figures = dict[str, float]  # What is measured of a row, by name.
 
 
 @cache

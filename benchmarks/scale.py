@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from result_file import HERE, Measurements, add_parts, at_least, make_parser
+from result_file import HERE, Figures, Measurements, add_parts, at_least, make_parser
 from scipy import sparse, stats
 
 LIBRARIES = ("xgboost", "lightgbm")
@@ -147,7 +147,7 @@ def prepared(case: Case, constrained: bool) -> tuple[Any, Any, Any, dict[str, An
     return ConstrainedXGBClassifier(verbosity=0, **given), X, y, fit
 
 
-def fit_once(case: Case, constrained: bool) -> dict[str, float]:
+def fit_once(case: Case, constrained: bool) -> Figures:
     """Fit; tell seconds, user CPU seconds, peak MiB and iterations with a multiplier at work."""
     model, X, y, further = prepared(case, constrained)
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
@@ -214,7 +214,7 @@ def results_in(folder: Path) -> Measurements:
     return Measurements(folder / "scale.csv", [*(f.name for f in fields(Case)), "fit", "pair"])
 
 
-def run(*named: Any) -> dict[str, float]:
+def run(*named: Any) -> Figures:
     """Fit a case in a process of its own, given its values and the fit."""
     *values, fit, _ = named
     case = Case(*values)

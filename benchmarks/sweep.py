@@ -36,7 +36,7 @@ import numpy as np
 import pandas as pd
 from data_sets import AMOUNTS, BINARY, CLASSES, REPORT, TABLES, TARGETS, TUNE, load
 from lightgbm import LGBMClassifier, LGBMRegressor
-from result_file import HERE, ResultFile, at_least, commit, make_parser
+from result_file import HERE, Figures, ResultFile, at_least, commit, make_parser
 from sklearn.model_selection import cross_val_predict, train_test_split
 from sklearn.preprocessing import StandardScaler
 from sweep_rules import (
@@ -290,7 +290,7 @@ def objective(case: Draw, d: Any) -> float:
     return metric(case.goal, confusion(y, d, int(max(y.max(), d.max())) + 1))
 
 
-def references(case: Draw, plain: Any, d: Any, known: float) -> dict[str, float]:
+def references(case: Draw, plain: Any, d: Any, known: float) -> Figures:
     """Objectives of the references of a fit, by kind."""
     kind, test = case.plan.kind, case.test
     of_plain = test.case(d)
@@ -438,7 +438,7 @@ def lost(part: pd.DataFrame, *more_than: float) -> dict[str, Any]:
     return found
 
 
-def excess_and_cost(part: pd.DataFrame) -> dict[str, float]:
+def excess_and_cost(part: pd.DataFrame) -> Figures:
     """Mean violation of the groups that rows can tell of, and the median cost in plain fits."""
     return {"known": part["known"].clip(lower=0.0).mean(), "cpu": part["cpu"].median()}
 

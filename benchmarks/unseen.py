@@ -36,7 +36,7 @@ from data_sets import load
 from libraries import LIBRARIES
 from peer_runs.catalogue import DATA
 from rates import RATES, SHARED, adult, gap_of, make
-from result_file import Table, at_least, make_parser, run_tables
+from result_file import Figures, Table, at_least, make_parser, run_tables
 from scale import drawn_rows
 from sklearn.datasets import load_digits
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
@@ -52,9 +52,7 @@ from gbm_constrained.statistics.order_statistics import umbrella_threshold
 BEAN_LEVELS = {1: 0.01, 2: 0.03, 3: 0.02, 4: 0.02}
 
 
-def fit_gap(
-    library: str, rate: str, learning_rate: float, bound: float, seed: int
-) -> dict[str, float]:
+def fit_gap(library: str, rate: str, learning_rate: float, bound: float, seed: int) -> Figures:
     """Fit a gap between the sexes on Adult, cross-fitted."""
     X, X_test, y, y_test, sex, sex_test = adult(seed)
     rules = [gbc.gap(RATES[rate](), by="sex") <= bound]
@@ -67,7 +65,7 @@ def fit_gap(
     }
 
 
-def fit_plain(library: str, seed: int) -> dict[str, float]:
+def fit_plain(library: str, seed: int) -> Figures:
     """Fit the plain library on Adult: errors of the sexes on test rows."""
     X, X_test, y, y_test, _, sex_test = adult(seed)
     wrong = make(library, []).fit(X, y).predict(X_test) != y_test
@@ -80,7 +78,7 @@ def fit_plain(library: str, seed: int) -> dict[str, float]:
     }
 
 
-def find_ceilings(found: pd.DataFrame, *_: Any) -> dict[str, float]:
+def find_ceilings(found: pd.DataFrame, *_: Any) -> Figures:
     """Compute the accuracy under gaps of one and two points, the men's errors as they are."""
     women = found["women"]
     return {
@@ -90,7 +88,7 @@ def find_ceilings(found: pd.DataFrame, *_: Any) -> dict[str, float]:
     }
 
 
-def fit_tpr(library: str, seed: int) -> dict[str, float]:
+def fit_tpr(library: str, seed: int) -> Figures:
     """Fit a gap of true positive rates: the difference on test rows, and its 95 % interval."""
     X, X_test, y, y_test, sex, sex_test = adult(seed)
     clf = make(library, [gbc.gap(gbc.tpr(), by="sex") <= 0.02], measure_on="crossfit")
@@ -103,7 +101,7 @@ def fit_tpr(library: str, seed: int) -> dict[str, float]:
     return {"difference": difference, "low": float(low), "high": float(high)}
 
 
-def find_inside(found: pd.DataFrame, *_: Any) -> dict[str, float]:
+def find_inside(found: pd.DataFrame, *_: Any) -> Figures:
     """Compute the share of splits whose interval of the difference reaches the bound."""
     inside = (found["low"] <= 0.02) & (found["high"] >= -0.02)
     return {"gap": found["difference"].abs().mean(), "inside": inside.mean()}
@@ -121,7 +119,7 @@ CREDIT_TREES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def fit_credit(library: str, bound: float, seed: int) -> dict[str, float]:
+def fit_credit(library: str, bound: float, seed: int) -> Figures:
     """Fit a miss rate on all of Credit."""
     data = load_credit(full=True, download=False)
     y = data.target.to_numpy()
@@ -145,7 +143,7 @@ def fit_credit(library: str, bound: float, seed: int) -> dict[str, float]:
     }
 
 
-def fit_neyman_pearson(library: str, bound: float, delta: float, seed: int) -> dict[str, float]:
+def fit_neyman_pearson(library: str, bound: float, delta: float, seed: int) -> Figures:
     """Certify a false positive rate on Adult; and by the umbrella over the plain booster."""
     X, X_test, y, y_test, *_ = adult(seed)
     guarantee = gbc.HighProbability(delta=delta)
@@ -167,13 +165,13 @@ def fit_neyman_pearson(library: str, bound: float, delta: float, seed: int) -> d
     }
 
 
-def find_broken(found: pd.DataFrame, library: str, bound: float, *_: Any) -> dict[str, float]:
+def find_broken(found: pd.DataFrame, library: str, bound: float, *_: Any) -> Figures:
     """Compute the share of splits whose rate is above the bound."""
     return {f"{whose}_broken": (found[f"{whose}_fpr"] > bound).mean()
             for whose in ("test", "umbrella")}  # fmt: skip
 
 
-def fit_beans(library: str, factor: float, seed: int) -> dict[str, float]:
+def fit_beans(library: str, factor: float, seed: int) -> Figures:
     """Fit four class errors on Dry Bean."""
     data = load_dry_bean(download=False)
     y = np.unique(data.target.to_numpy(), return_inverse=True)[1]
@@ -201,7 +199,7 @@ DIGIT_RULES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def fit_digits(library: str, rule: str, seed: int) -> dict[str, float]:
+def fit_digits(library: str, rule: str, seed: int) -> Figures:
     """Fit strict rules on handwritten digits, and the plain library, its scores moved after it.
 
     By what makes the fewest errors among the thresholds, or the biases of classes, under which the
@@ -251,7 +249,7 @@ THRESHOLD_RULES: dict[str, Any] = {
 }
 
 
-def fit_threshold(library: str, table: str, grown: str, rule: str, seed: int) -> dict[str, float]:
+def fit_threshold(library: str, table: str, grown: str, rule: str, seed: int) -> Figures:
     """Fit a constraint with multipliers, by the threshold alone, and as `auto` takes it.
 
     Within the training part of a split: what is learnt here may decide defaults.
@@ -295,7 +293,7 @@ INTERVAL_RULES: dict[str, Any] = {
 }
 
 
-def fit_interval(library: str, table: str, n: int, rule: str, seed: int) -> dict[str, float]:
+def fit_interval(library: str, table: str, n: int, rule: str, seed: int) -> Figures:
     """Fit on some rows: the interval out of fold, and what the others say of the model."""
     rows = load(table)
     parts = train_test_split(rows.X, rows.y, DATA[table].codes(), train_size=n, random_state=seed)
@@ -325,7 +323,7 @@ def find_held(found: pd.DataFrame, library: str, table: str, n: int, rule: str, 
     return {"held": held.mean(), "worse": worse.mean(), "width": (high - low).mean()}
 
 
-def fit_ways(library: str, table: str, repetition: int) -> dict[str, float]:
+def fit_ways(library: str, table: str, repetition: int) -> Figures:
     """Seconds of the plain library, and of each way beside it."""
     if table == "Adult":
         X, _, y, *_ = adult(0)
@@ -342,7 +340,7 @@ def fit_ways(library: str, table: str, repetition: int) -> dict[str, float]:
     return seconds
 
 
-def fit_small(library: str, rows: int, rounds: int, repetition: int) -> dict[str, float]:
+def fit_small(library: str, rows: int, rounds: int, repetition: int) -> Figures:
     """CPU seconds of the plain library on part of Adult, and of the default under each rule."""
     X, _, y, _, sex, _ = adult(repetition)
     X, y, sex = X[:rows], y[:rows], sex[:rows]
