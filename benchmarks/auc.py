@@ -60,6 +60,7 @@ from scipy.special import expit, logit
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
 from sklearn.preprocessing import StandardScaler
+from sweep_rules import area
 
 from gbm_constrained import CrossFit, auc, cross_auc, each, fpr, gap, label, mean_rank, overall
 from gbm_constrained.data.rows import Rows
@@ -165,8 +166,7 @@ GAPS = ("mean_rank", "cross_auc", "subgroup", "auc", "positives")
 
 def rank_pairs(score: Score, first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
     """Compute the fraction of pairs whose first row scores higher, ties by half."""
-    is_first = np.repeat([1, 0], [first.sum(), second.sum()])
-    return float(roc_auc_score(is_first, np.append(score[first], score[second])))
+    return area(score[first], score[second])
 
 
 def measure_pairs(y: Any, score: Score, group: Any) -> Figures:

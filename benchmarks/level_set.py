@@ -25,9 +25,9 @@ import numpy as np
 from data_sets import read_a9a
 from numpy.typing import NDArray
 from result_file import Figures, Table, make_parser, run_tables
+from sweep_rules import area
 
 from gbm_constrained.linear_model.auc_scorer import LinearScore, SigmoidNetwork
-from gbm_constrained.problem.pairs import pair_table
 from gbm_constrained.solvers.level_set import (
     DualGeometry,
     LevelSchedule,
@@ -91,10 +91,8 @@ def tables() -> tuple[Rows, Rows]:
 def auc(
     scores: NDArray[np.float64], members: NDArray[np.float64], upper: int, lower: int
 ) -> float:
-    """Compute the AUC of two sets, which may overlap: rows in both are there twice."""
-    parts = [np.flatnonzero(members[:, j]) for j in (upper, lower)]
-    cells = np.repeat([1, 0], [part.size for part in parts])
-    return float(pair_table(scores[np.concatenate(parts)], cells, None, 2)[1, 0])
+    """Compute the AUC of two sets, which may overlap."""
+    return area(scores[members[:, upper] > 0], scores[members[:, lower] > 0])
 
 
 def measure(method: str, metric: str, kappa: float) -> Figures:

@@ -25,7 +25,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -428,15 +428,22 @@ def agree(traces: Sequence[RankTrace]) -> Figures:
     return {"same_on_ranks": float(all(np.array_equal(first, other) for other in others))}
 
 
+ENGINES = ExitStack()  # Those that run, until the benchmark ends.
+
+
+@cache
+def start_engine(engine: str, n: int) -> Any:
+    """Start a cluster of Dask or a session of Spark, once for all fits."""
+    return ENGINES.enter_context(dask_cluster(n) if engine == "Dask" else spark_session(n))
+
+
 def compare_engine(name: str, measured: str, seed: int) -> Figures:
     """Compare the model of an engine with that of one process."""
     table, (number, *_, engine) = bin_adult(), name.split()
     train, _ = table.split(seed)
     params = parameters(measured, random_state=seed)
-    started = dask_cluster if engine == "Dask" else spark_session
     fit = fit_on_dask if engine == "Dask" else fit_on_spark
-    with started(int(number)) as running:
-        model = fit(running, int(number), train, params)
+    model = fit(start_engine(engine, int(number)), int(number), train, params)
     return compare(model, fit_reference("binned", "xgboost", measured, seed), table.X)
 
 
@@ -610,4 +617,5 @@ RESULT_TABLES = {
 
 
 if __name__ == "__main__":
-    run_tables(RESULT_TABLES, "many_machines", make_parser(__doc__), seed=at_least(1))
+    with ENGINES:
+        run_tables(RESULT_TABLES, "many_machines", make_parser(__doc__), seed=at_least(1))

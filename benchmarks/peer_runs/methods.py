@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Rows that a rate is taken over, and the event that it counts.
+# Rows that a rate is taken over, and the event that it counts. Decisions may have columns.
 RATES = {
     "selection_rate": lambda y, d: (np.ones(y.size, dtype=bool), d == 1),
     "fpr": lambda y, d: (y == 0, d == 1),
     "fnr": lambda y, d: (y == 1, d == 0),
     "tpr": lambda y, d: (y == 1, d == 1),
-    "error_rate": lambda y, d: (np.ones(y.size, dtype=bool), d != y),
+    "error_rate": lambda y, d: (np.ones(y.size, dtype=bool), (y != d.T).T),
 }
 
 
