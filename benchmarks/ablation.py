@@ -5,7 +5,7 @@ a fit is worth is the objective on test rows less the violation by groups that r
 each with the price of ``docs/method.md``.
 
     python benchmarks/ablation.py [--draws 50] [--first 0] [--kinds groups auc ...]
-        [--values NAME=VALUE ...] [--most-rows 5000]
+        [--values NAME=VALUE ...] [--most-rows 5000] [--output FOLDER]
 
 Without ``--values``, those that stand below are measured on the kinds of fits that they are for.
 Each value is a row of ``benchmarks/results/ablation.csv``: the mean difference of worth from the
@@ -15,22 +15,20 @@ in plain fits over that of the package as it is. A row that is there is not meas
 
 from __future__ import annotations
 
-import argparse
 import sys
 from ast import literal_eval
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from arguments import at_least
-from result_file import ResultFile
-from sweep import KINDS, TUNE, Draw, draw, fit, wanted
+from result_file import HERE, Figures, Measurements, at_least, make_parser
+from sweep import KINDS, TUNE, draw, fit, wanted
 
-RESULTS = Path(__file__).parent / "results" / "ablation.csv"
 # Values that stand for the constant's absence, or lie on both sides of it, by the kinds of fits.
 # Without CREDIBLE_ROWS every group acts in full; without MEMORISED_SHARE no threshold is enough.
 VALUES = {
@@ -44,7 +42,6 @@ VALUES = {
     ("metrics",): ("N_PARTS=2", "MIN_GAIN=0.0", "MAX_LOSS_IN_ERRORS=0.0"),
     ("regression",): ("N_SHIFTS=25", "N_HALVINGS=3"),
 }  # fmt: skip
-FIGURES = ("fits", "worth", "error", "> .01", "cost")
 
 
 @contextmanager
@@ -67,60 +64,54 @@ def replaced(name: str, value: Any) -> Iterator[None]:
             setattr(module, name, old)
 
 
-def measure(draws: Sequence[Draw]) -> pd.DataFrame:
-    """Fit the draws: what each is worth, and its processor time."""
-    rows = []
-    for case in draws:
-        found: dict[str, Any] = fit(case)
-        known = found.get("known", np.nan)
-        violated = max(found.get("violation" if np.isnan(known) else "known", np.nan), 0.0)
-        worth = found.get("returned", np.nan) - violated
-        rows.append({"worth": worth, "cpu": found.get("cpu", np.nan)})
-    return pd.DataFrame(rows)
-
-
-def compare(found: pd.DataFrame, usual: pd.DataFrame) -> dict[str, str]:
-    """Compare the fits of one value with those of the package as it is."""
-    differs = (found["worth"] - usual["worth"]).dropna()
-    cost = np.exp(np.log(found["cpu"] / usual["cpu"]).mean())
-    figures = (
-        len(differs), differs.mean(), differs.sem(), (differs < -0.01).mean(), cost,
-    )  # fmt: skip
-    return dict(zip(FIGURES, (f"{x:.4g}" for x in figures), strict=True))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--draws", type=at_least(1), default=50)
     parser.add_argument("--first", type=at_least(0), default=0, help="number of the first draw")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--values", nargs="+", metavar="NAME=VALUE")
     parser.add_argument("--most-rows", type=at_least(1), default=5000)
     parser.add_argument("--most-rounds", type=at_least(1), default=60)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=HERE / "results")
     args = parser.parse_args()
-    names = ["constant", "value", "kinds"]
-    results = ResultFile(args.output, [*names, *FIGURES])
-    done = {tuple(row[name] for name in names) for row in results.rows()}
+
+    @cache
+    def fit_usual(kinds: str) -> pd.DataFrame:
+        """Fit the draws of some kinds: what each is worth, and its processor time."""
+        asked = SimpleNamespace(
+            **vars(args) | {"kinds": kinds.split(), "groups": None, "half": TUNE}
+        )
+        rows = []
+        for plan in wanted(asked):
+            found: dict[str, Any] = fit(draw(plan.number))
+            known = found.get("known", np.nan)
+            violated = max(found.get("violation" if np.isnan(known) else "known", np.nan), 0.0)
+            worth = found.get("returned", np.nan) - violated
+            rows.append({"worth": worth, "cpu": found.get("cpu", np.nan)})
+        return pd.DataFrame(rows)
+
+    def measure(name: str, value: str, kinds: str) -> Figures:
+        """Compare the fits of one value with those of the package as it is."""
+        usual = fit_usual(kinds)
+        with replaced(name, literal_eval(value)):
+            found = fit_usual.__wrapped__(kinds)
+        differs = (found["worth"] - usual["worth"]).dropna()
+        figures = {
+            "fits": len(differs),
+            "worth": differs.mean(),
+            "error": differs.sem(),
+            "> .01": (differs < -0.01).mean(),
+            "cost": np.exp(np.log(found["cpu"] / usual["cpu"]).mean()),
+        }
+        return {figure: float(f"{x:.4g}") for figure, x in figures.items()}
+
+    results = Measurements(args.output / "ablation.csv", ("constant", "value", "kinds"))
     of_kinds = VALUES if args.values is None else {tuple(args.kinds): args.values}
     for kinds, values in of_kinds.items():
-        asked = SimpleNamespace(
-            first=args.first, draws=args.draws, kinds=kinds, groups=None, half=TUNE,
-            most_rows=args.most_rows, most_rounds=args.most_rounds,
-        )  # fmt: skip
-        named = [(*text.split("=", 1), " ".join(kinds)) for text in values]
-        left = [key for key in named if key not in done]
-        if not set(kinds) <= set(args.kinds) or not left:
-            continue
-        draws = [draw(plan.number) for plan in wanted(asked)]
-        usual = measure(draws)
-        for key in left:
-            with replaced(key[0], literal_eval(key[1])):
-                found = compare(measure(draws), usual)
-            results.append(dict(zip(names, key, strict=True)) | found)
-            print(results.rows()[-1], flush=True)
+        if set(kinds) <= set(args.kinds):
+            for text in values:
+                named = (*text.split("=", 1), " ".join(kinds))
+                print(named, results.once(measure, *named), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ Every fit runs in a process of its own, after a small one that loads the librari
 the making of its matrix. A bare logistic objective, in numpy or in CuPy, is what any fit with an
 objective in Python costs. Without a card the script says so and ends.
 
-    python benchmarks/gpu.py [FIT ...] [--rows 5000000] [--rounds 200] [--repeats 2] [--csv FILE]
+    python benchmarks/gpu.py [FIT ...] [--rows 5000000] [--rounds 200] [--repeats 2]
+        [--output FOLDER]
     python benchmarks/gpu.py --profile train
 
 The fits are ``plain``, ``logistic``, ``logistic-numpy``, ``train``, ``train-numpy``, ``holdout``,
@@ -24,33 +25,29 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from arguments import at_least
-from result_file import Measurements
+from result_file import HERE, Figures, Measurements, at_least, make_parser
 
 FITS = (
     "plain", "logistic", "logistic-numpy", "train", "train-numpy", "holdout", "holdout-numpy",
 )  # fmt: skip
 ON_PROCESSOR = ("cpu-plain", "cpu-train", "cpu-train-one")
 COLUMNS = 50
-MEASURED = ("seconds", "rounds_seconds", "card_mib", "active")
-CHUNK = 1 << 18
 
 
 def draw_rows(rows: int, folder: Path) -> None:
     """Draw features, labels with a fifth of positives, and two groups, to files."""
     rng = np.random.default_rng(0)
     X = np.empty((rows, COLUMNS), dtype=np.float32)
-    for start in range(0, rows, CHUNK):
-        X[start : start + CHUNK] = rng.standard_normal(
-            X[start : start + CHUNK].shape, dtype=np.float32
-        )
+    for start in range(0, rows, 1 << 18):
+        part = X[start : start + (1 << 18)]
+        part[...] = rng.standard_normal(part.shape, dtype=np.float32)
     group = (X[:, 4] + rng.standard_normal(rows, dtype=np.float32) > 0.5).astype(np.int8)
     score = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] ** 2 + 0.5 * group
     score += rng.standard_normal(rows, dtype=np.float32)
@@ -59,31 +56,21 @@ def draw_rows(rows: int, folder: Path) -> None:
         np.save(folder / f"{name}.npy", values)
 
 
-class Watch(threading.Thread):
-    """Reads the memory that is taken on the card, fifty times a second."""
-
-    def __init__(self, cupy: Any) -> None:
-        super().__init__(daemon=True)
-        self.cupy, self.peak, self.is_over = cupy, 0, threading.Event()
-
-    def run(self) -> None:
-        """Read until the fit is over."""
-        while not self.is_over.wait(0.02):
-            free, total = self.cupy.cuda.runtime.memGetInfo()
-            self.peak = max(self.peak, total - free)
-
-
 @contextmanager
-def watching(cupy: Any | None) -> Iterator[Callable[[], float]]:
-    """Watch the memory of the card; the function gives its peak in MiB."""
-    if cupy is None:
-        yield lambda: 0.0
-        return
-    watch = Watch(cupy)
-    watch.start()
-    yield lambda: watch.peak / 2**20
-    watch.is_over.set()
-    watch.join()
+def watching(cupy: Any | None) -> Iterator[list[int]]:
+    """Read the memory that is taken on the card, in bytes, fifty times a second."""
+    taken, is_over = [0], threading.Event()
+
+    def watch() -> None:
+        while cupy is not None and not is_over.wait(0.02):
+            free, total = cupy.cuda.runtime.memGetInfo()
+            taken.append(total - free)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield taken
+    is_over.set()
+    thread.join()
 
 
 def logistic(xp: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
@@ -99,8 +86,8 @@ def logistic(xp: Any) -> Callable[[Any, Any], tuple[Any, Any]]:
     return objective
 
 
-def prepare(fit: str, rounds: int, cupy: Any) -> tuple[Any, dict[str, Any]]:
-    """Make the model of a fit, and what it takes beside features and labels."""
+def prepare(fit: str, rounds: int, cupy: Any) -> tuple[Any, bool]:
+    """Make the model of a fit, and tell whether it takes groups."""
     from xgboost import XGBClassifier
 
     from gbm_constrained import ConstrainedXGBClassifier, fpr, gap
@@ -110,45 +97,36 @@ def prepare(fit: str, rounds: int, cupy: Any) -> tuple[Any, dict[str, Any]]:
     given |= {"n_jobs": os.cpu_count()} if on_processor else {"device": "cuda"}
     kind = fit.removeprefix("cpu-")
     if kind == "plain":
-        return XGBClassifier(**given), {}
+        return XGBClassifier(**given), False
     if kind.startswith("logistic"):
         xp = np if kind.endswith("numpy") else cupy
-        return XGBClassifier(objective=logistic(xp), base_score=0.5, **given), {}
+        return XGBClassifier(objective=logistic(xp), base_score=0.5, **given), False
     rules = [fpr() <= 0.03, gap(fpr(), by="group") <= 0.002]
     measured = kind.split("-")[0]
-    return ConstrainedXGBClassifier(constraints=rules, measure_on=measured, **given), {
-        "sensitive_features": ["group"]
-    }
+    return ConstrainedXGBClassifier(constraints=rules, measure_on=measured, **given), True
 
 
-def fit_once(fit: str, rounds: int, folder: Path, profile: bool) -> dict[str, float]:
+def fit_once(fit: str, rounds: int, folder: Path, profile: bool) -> Figures:
     """Fit; measure seconds of all and of the rounds, and the peak of the card's memory."""
     cupy = None if fit.startswith("cpu") else import_module("cupy")
     if fit.endswith("numpy"):
         sys.modules["cupy"] = None  # type: ignore[assignment]
     if fit.endswith("-one"):
-        import gbm_constrained.problem.rows as row_threads
-
-        row_threads.MIN_ROWS = sys.maxsize
         import gbm_constrained.problem.rows as problem_rows
 
         problem_rows.MIN_ROWS = sys.maxsize
     X, y, group = (np.load(folder / f"{name}.npy") for name in ("X", "y", "group"))
-
-    def further(named: Mapping[str, Any], n: int) -> dict[str, Any]:
-        return {name: {"group": group[:n]} for name in named}
-
     for n, some in ((2000, 2), (y.size, rounds)):
-        model, named = prepare(fit, some, cupy)
+        model, has_groups = prepare(fit, some, cupy)
+        further = {"sensitive_features": {"group": group[:n]}} if has_groups else {}
         profiler = cProfile.Profile()
-        with watching(cupy) as peak:
+        with watching(cupy) as taken:
             start = time.perf_counter()
             if profile:
                 profiler.enable()
-            model.fit(X[:n], y[:n], **further(named, n))
+            model.fit(X[:n], y[:n], **further)
             profiler.disable()
             seconds = time.perf_counter() - start
-            found = peak()
     if profile:
         pstats.Stats(profiler).sort_stats("tottime").print_stats(35)
         pstats.Stats(profiler).sort_stats("cumtime").print_stats(60)
@@ -159,7 +137,12 @@ def fit_once(fit: str, rounds: int, folder: Path, profile: bool) -> dict[str, fl
         active = int((multipliers > 0).any(axis=1).sum())
         inside = float(history["seconds"].iloc[-1])
         print(model.constraint_report_.to_string())
-    return dict(zip(MEASURED, (seconds, inside, found, active), strict=True))
+    return {
+        "seconds": seconds,
+        "rounds_seconds": inside,
+        "card_mib": max(taken) / 2**20,
+        "active": active,
+    }
 
 
 def check_kernels(folder: Path) -> None:
@@ -189,12 +172,12 @@ def check_kernels(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("fits", nargs="*", choices=[*FITS, *ON_PROCESSOR, []])
     parser.add_argument("--rows", type=at_least(10_000), default=5_000_000)
     parser.add_argument("--rounds", type=at_least(2), default=200)
     parser.add_argument("--repeats", type=at_least(1), default=2)
-    parser.add_argument("--csv", type=Path, default=Path(__file__).parent / "results/gpu.csv")
+    parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--profile", choices=[*FITS, *ON_PROCESSOR])
     parser.add_argument("--once", nargs=2, metavar=("FIT", "FOLDER"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -242,17 +225,18 @@ def run(fit: str, folder: Path, given: Any, further: list[str] | None = None) ->
 
 def measure(fits: Any, folder: Path, given: Any, name: str) -> None:
     """Fit, and print each fit over the plain one."""
-    file = Measurements(given.csv, ["card", "rows", "rounds", "fit", "repeat"], MEASURED)
-    best: dict[str, float] = {}
+    names = ["card", "rows", "rounds", "fit", "repeat"]
+    file = Measurements(given.output / "gpu.csv", names)
+    best: Figures = {}
+
+    def once(card: str, rows: int, rounds: int, fit: str, repeat: int) -> Figures:
+        out = run(fit, folder, given)
+        print(out)
+        line = next(x for x in out.splitlines()[::-1] if x.startswith("{"))
+        return dict(json.loads(line))
+
     for fit in fits:
         for repeat in range(given.repeats):
-
-            def once(fit: str = fit) -> dict[str, float]:
-                out = run(fit, folder, given)
-                print(out)
-                line = next(x for x in out.splitlines()[::-1] if x.startswith("{"))
-                return dict(json.loads(line))
-
             found = file.once(once, name, given.rows, given.rounds, fit, repeat)
             best[fit] = min(best.get(fit, np.inf), found["seconds"])
             plain = best.get("cpu-plain" if fit in ON_PROCESSOR else "plain", np.nan)

@@ -24,35 +24,26 @@ certificate, none is given and none is broken.
   that means are integrals. "rate" is the share that is not covered, or the mean prediction, and
   "type II" the mean absolute error.
 
-    python benchmarks/guarantees.py [--repetitions 1000] [--delta 0.05] [--only "gap 0.05"]
-        [--csv FILE]
+    python benchmarks/guarantees.py [--repetitions 1000] [--delta 0.05] [--rule "gap 0.05"]
+        [--output FOLDER]
 
 Each line is a row of the CSV, and is not repeated while that is there.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import math
 import time
-import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from arguments import at_least
-from result_file import Measurements
+import pandas as pd
+from result_file import Figures, Table, at_least, make_parser, run_tables
 from scipy.stats import norm
 
-from gbm_constrained import (
-    ConstrainedLGBMClassifier,
-    ConstrainedLGBMRegressor,
-    Expected,
-    HighProbability,
-)
+import gbm_constrained as gbc
 from gbm_constrained.constraints.rates import class_error, coverage, fnr, fpr, gap, mean_prediction
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
@@ -62,7 +53,6 @@ from gbm_constrained.statistics.order_statistics import expected_bounds, umbrell
 from gbm_constrained.statistics.p_values import constraint_p_values
 
 POSITIVE, SHIFT, SECOND = 0.3, 0.6, 0.4  # class share, group shift, group share
-SIZES = (300, 1000, 10000)
 
 
 class Outcome(NamedTuple):
@@ -177,72 +167,90 @@ def classes(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outc
     return outcomes[0], outcomes[1]
 
 
-AXIS = np.linspace(-6.0, 10.0, 4001)
+def fitted(
+    make: Callable[..., Any], draw: Callable[..., Any], judge: Callable[..., Outcome], certify: Any
+) -> Experiment:
+    """Make the experiment of a whole fit with a guarantee and without.
 
+    A model is made under a bound and a guarantee, fitted to rows that are drawn, and judged.
+    """
 
-def fitted(guarantee: type[Expected | HighProbability]) -> Experiment:
     def experiment(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outcome]:
-        y, _, scores = Population.draw(rng, n)
+        x, y = draw(rng, n)
         outcomes = []
-        is_certified = guarantee is HighProbability
-        for asked in (HighProbability(delta) if is_certified else Expected(), None):
-            model = ConstrainedLGBMClassifier(
-                constraints=[fpr() <= bound], guarantee=asked, measure_on="crossfit",
-                n_estimators=10, num_leaves=7, n_jobs=1, verbose=-1, random_state=0,
-            )  # fmt: skip
-            try:
-                model.fit(scores[:, None], y)
-            except ValueError:  # too few rows
-                outcomes.append(NONE)
-                continue
-            if asked is not None and is_certified and model.feasibility_.status != "met":
-                outcomes.append(NONE)
-                continue
-            chosen = model.predict(AXIS[:-1, None] + np.diff(AXIS)[:, None] / 2) == 1
-            selected = [-np.diff(Population.above(AXIS, label))[chosen].sum() for label in (0, 1)]
-            outcomes.append(Outcome(selected[0] > bound, selected[0], 1.0 - selected[1]))
-        return outcomes[0], outcomes[1]
-
-    return experiment
-
-
-NOISE = 0.3  # Targets are uniform in the feature -+ this.
-GRID_OF_FEATURES = (np.arange(2000) + 0.5) / 2000
-
-
-def regression(rule: Any, *, is_covered: bool) -> Experiment:
-    def experiment(rng: Any, n: int, bound: float, delta: float) -> tuple[Outcome, Outcome]:
-        x = rng.random(n)
-        y = x + rng.uniform(-NOISE, NOISE, n)
-        outcomes = []
-        for asked in (HighProbability(delta), None):
-            model = ConstrainedLGBMRegressor(
-                constraints=[rule(bound)], guarantee=asked, measure_on="holdout",
-                n_estimators=10, learning_rate=0.3, num_leaves=7, n_jobs=1, verbose=-1,
-                random_state=0,
-            )  # fmt: skip
+        for asked in (certify(delta), None):
+            model = make(bound, asked)
             try:
                 model.fit(x[:, None], y)
             except ValueError:  # too few rows
                 outcomes.append(NONE)
                 continue
-            if asked is not None and model.feasibility_.status != "met":
-                outcomes.append(NONE)
-                continue
-            predicted = model.predict(GRID_OF_FEATURES[:, None])
-            error = predicted - GRID_OF_FEATURES
-            inside = np.clip(error, -NOISE, NOISE)
-            missed = np.mean((NOISE - inside) / (2 * NOISE))
-            # The mean of |u - e| over u in [-NOISE, NOISE].
-            of_inside = (NOISE**2 + inside**2) / (2 * NOISE)
-            loss = np.mean(of_inside + np.abs(error - inside))
-            rate = missed if is_covered else np.mean(predicted)
-            outcomes.append(Outcome(rate > bound, rate, loss))
+            is_certified = not isinstance(asked, gbc.HighProbability) or (
+                model.feasibility_.status == "met"
+            )
+            outcomes.append(judge(model, bound) if is_certified else NONE)
         return outcomes[0], outcomes[1]
 
     return experiment
 
 
+def make_classifier(bound: float, guarantee: Any) -> Any:
+    """Bound the false positive rate."""
+    return gbc.ConstrainedLGBMClassifier(
+        constraints=[fpr() <= bound], guarantee=guarantee, measure_on="crossfit",
+        n_estimators=10, num_leaves=7, n_jobs=1, verbose=-1, random_state=0,
+    )  # fmt: skip
+
+
+def draw_scores(rng: Any, n: int) -> tuple[Any, Any]:
+    """Draw scores, which are the one feature, and labels."""
+    y, _, scores = Population.draw(rng, n)
+    return scores, y
+
+
+def judge_classifier(model: Any, bound: float) -> Outcome:
+    """Integrate the rates of a decision over the axis of scores."""
+    axis = np.linspace(-6.0, 10.0, 4001)
+    chosen = model.predict(axis[:-1, None] + np.diff(axis)[:, None] / 2) == 1
+    selected = [-np.diff(Population.above(axis, label))[chosen].sum() for label in (0, 1)]
+    return Outcome(selected[0] > bound, selected[0], 1.0 - selected[1])
+
+
+NOISE = 0.3  # Targets are uniform in the feature -+ this.
+
+
+def draw_targets(rng: Any, n: int) -> tuple[Any, Any]:
+    """Draw the one feature, and targets about it."""
+    x = rng.random(n)
+    return x, x + rng.uniform(-NOISE, NOISE, n)
+
+
+def regression(rule: Callable[[float], Any], *, is_covered: bool) -> Experiment:
+    """Make the experiment of a regressor, which is judged by its coverage or its mean."""
+
+    def make(bound: float, guarantee: Any) -> Any:
+        return gbc.ConstrainedLGBMRegressor(
+            constraints=[rule(bound)], guarantee=guarantee, measure_on="holdout",
+            n_estimators=10, learning_rate=0.3, num_leaves=7, n_jobs=1, verbose=-1,
+            random_state=0,
+        )  # fmt: skip
+
+    def judge(model: Any, bound: float) -> Outcome:
+        features = (np.arange(2000) + 0.5) / 2000
+        predicted = model.predict(features[:, None])
+        error = predicted - features
+        inside = np.clip(error, -NOISE, NOISE)
+        missed = np.mean((NOISE - inside) / (2 * NOISE))
+        # The mean of |u - e| over u in [-NOISE, NOISE].
+        of_inside = (NOISE**2 + inside**2) / (2 * NOISE)
+        loss = np.mean(of_inside + np.abs(error - inside))
+        rate = missed if is_covered else np.mean(predicted)
+        return Outcome(rate > bound, rate, loss)
+
+    return fitted(make, draw_targets, judge, gbc.HighProbability)
+
+
+classifier = partial(fitted, make_classifier, draw_scores, judge_classifier)
 Experiment = Callable[[Any, int, float, float], tuple[Outcome, Outcome]]
 EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
     "umbrella 0.05": (umbrella, 0.05),
@@ -250,8 +258,8 @@ EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
     "expected 0.05": (expected, 0.05),
     "gap 0.05": (groups, 0.05),
     "classes 0.1": (classes, 0.1),
-    "fitted, mean 0.03": (fitted(Expected), 0.03),
-    "fitted, high 0.03": (fitted(HighProbability), 0.03),
+    "fitted, mean 0.03": (classifier(lambda delta: gbc.Expected()), 0.03),
+    "fitted, high 0.03": (classifier(gbc.HighProbability), 0.03),
     "fitted, coverage 0.2": (regression(lambda b: coverage() >= 1 - b, is_covered=True), 0.2),
     "fitted, mean 0.45": (
         regression(lambda b: mean_prediction(range=(-0.5, 1.5)) <= b, is_covered=False),
@@ -261,56 +269,60 @@ EXPERIMENTS: dict[str, tuple[Experiment, float]] = {
 
 
 CHOICES = ("certified", "plain")
-# Repetitions that break the rule, means over those that have a threshold, and those without.
-FIGURES = ("violated", "mean_rate", "mean_type_2", "none")
-NAMES = ("rule", "rows", "repetitions", "delta")
-COLUMNS = ("seconds", *(f"{choice}_{figure}" for choice in CHOICES for figure in FIGURES))
 
 
-def repeated(name: str, n: int, repetitions: int, delta: float) -> dict[str, float]:
-    """Count what the thresholds of both choices do in the population."""
+def repeated(name: str, n: int, repetitions: int, delta: float) -> Figures:
+    """Count what the thresholds of both choices do in the population.
+
+    That is repetitions that break the rule, means over those that have a threshold, and those
+    without.
+    """
     experiment, bound = EXPERIMENTS[name]
     rng, start = np.random.default_rng(n), time.perf_counter()
     pairs = [experiment(rng, n, bound, delta) for _ in range(repetitions)]
     found = {"seconds": time.perf_counter() - start}
     for i, choice in enumerate(CHOICES):
-        table = np.array([pair[i] for pair in pairs], dtype=float)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # no certificate at all
-            _, rate, type_2 = np.nanmean(table, axis=0)
-        counts = table[:, 0].sum(), rate, type_2, np.isnan(table[:, 1]).sum()
-        found |= {f"{choice}_{figure}": x for figure, x in zip(FIGURES, counts, strict=True)}
+        table = pd.DataFrame([pair[i] for pair in pairs], columns=Outcome._fields, dtype=float)
+        found[f"{choice}_violated"] = table["violated"].sum()
+        found[f"{choice}_mean_rate"] = table["rate"].mean()
+        found[f"{choice}_mean_type_2"] = table["type_2"].mean()
+        found[f"{choice}_none"] = float(table["rate"].isna().sum())
     return found
 
 
+FORM = "{:20} {:>6} {:10} {:>8} {:>16} {:>10} {:>8} {:>6} {:>6}"
+
+
+def describe(found: pd.DataFrame, name: str, n: int, repetitions: int, delta: float) -> Any:
+    """Write a line for each choice, with Clopper and Pearson's interval of the frequency."""
+    figures, lines = found.iloc[0], []
+    for choice in CHOICES:
+        broken, none = figures[f"{choice}_violated"], figures[f"{choice}_none"]
+        low, high = clopper_pearson(int(broken), repetitions)
+        lines.append(FORM.format(
+            name, n, choice, f"{broken / repetitions:.3f}", f"[{low:.3f}, {high:.3f}]",
+            f"{figures[f'{choice}_mean_rate']:.4f}", f"{figures[f'{choice}_mean_type_2']:.3f}",
+            f"{none / repetitions:.2f}", f"{figures['seconds']:.1f}",
+        ))  # fmt: skip
+    return {"lines": "\n".join(lines)}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--repetitions", type=at_least(1), default=1000)
     parser.add_argument("--delta", type=float, default=0.05)
-    parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
-    parser.add_argument("--csv", type=Path, help="results/guarantees.csv beside this script")
-    arguments = parser.parse_args()
-    repetitions, delta = arguments.repetitions, arguments.delta
-    if not 0.0 < delta < 1.0:
-        parser.error(f"--delta must lie strictly between 0 and 1, got {delta:g}.")
-    path = arguments.csv or Path(__file__).parent / "results" / "guarantees.csv"
-    results = Measurements(path, NAMES, COLUMNS)
-    print(f"delta = {delta:g}, {repetitions} repetitions")
-    heading = ("rule", "n", "choice", "violated", "interval", "mean rate", "type II", "none", "s")
-    form = "{:20} {:>6} {:10} {:>8} {:>16} {:>10} {:>8} {:>6} {:>6}"
-    print(form.format(*heading))
-    warnings.simplefilter("ignore", UserWarning)  # of rules that are not met: they are counted
-    for name, n in itertools.product(arguments.only, SIZES):
-        named = (name, n, repetitions, delta)
-        found = results.once(partial(repeated, *named), *named)
-        for choice in CHOICES:
-            violated, rate, type_2, none = (found[f"{choice}_{figure}"] for figure in FIGURES)
-            low, high = clopper_pearson(int(violated), repetitions)
-            print(form.format(
-                name, n, choice, f"{violated / repetitions:.3f}", f"[{low:.3f}, {high:.3f}]",
-                f"{rate:.4f}", f"{type_2:.3f}", f"{none / repetitions:.2f}",
-                f"{found['seconds']:.1f}",
-            ), flush=True)  # fmt: skip
+    names: dict[str, Any] = {"rule": EXPERIMENTS, "rows": (300, 1000, 10000)}
+    heading = FORM.format(
+        "rule", "n", "choice", "violated", "interval", "mean rate", "type II", "none", "s"
+    )
+    tables = {"guarantees": Table(repeated, names, "{lines}", describe, heading=heading)}
+
+    def prepare(args: Any) -> None:
+        if not 0.0 < args.delta < 1.0:
+            parser.error(f"--delta must lie strictly between 0 and 1, got {args.delta:g}.")
+        names.update(repetitions=(args.repetitions,), delta=(args.delta,))
+
+    run_tables(tables, "", parser, prepare, rule=EXPERIMENTS)
 
 
 if __name__ == "__main__":

@@ -10,29 +10,24 @@ of a metric at most kappa apart, on 90% of the training rows.
   level, and the largest violation of a surrogate bound at any level.
 - "auc" and "gap" are the AUC and the signed difference of the two pair rates on test rows.
 
-    GBM_CONSTRAINED_DATA=FOLDER python benchmarks/level_set.py [--csv FILE]
+    GBM_CONSTRAINED_DATA=FOLDER python benchmarks/level_set.py [--output FOLDER]
 
 Each line is a row of the CSV, and is not repeated while that is there.
 """
 
 from __future__ import annotations
 
-import argparse
-import io
-import lzma
-import os
 import time
-from functools import cache, partial
-from pathlib import Path
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from data_sets import read_a9a
 from numpy.typing import NDArray
-from result_file import Measurements
-from sklearn.datasets import load_svmlight_file
+from result_file import Figures, Table, make_parser, run_tables
+from sweep_rules import area
 
 from gbm_constrained.linear_model.auc_scorer import LinearScore, SigmoidNetwork
-from gbm_constrained.problem.pairs import pair_table
 from gbm_constrained.solvers.level_set import (
     DualGeometry,
     LevelSchedule,
@@ -67,45 +62,40 @@ RUNS = [
     *(("network", metric, 0.3) for metric in ("group", "inter-group", "intra-group")),
     *((method, "group", kappa) for method in ("batches", "single rows") for kappa in (0.3, 0.1)),
 ]
-NAMES = ("method", "metric", "kappa")
-FIGURES = ("objective", "violation", "levels", "auc", "gap", "seconds")
 
 
-class Table(NamedTuple):
-    """Rows of a file: features, and the sets that each row is in."""
+class Rows(NamedTuple):
+    """Features, and the sets that each row is in."""
 
     X: NDArray[np.float64]
     members: NDArray[np.float64]
 
 
-def load(name: str) -> Table:
-    """Read a file of LIBSVM."""
-    path = Path(os.environ.get("GBM_CONSTRAINED_DATA", ".")) / f"{name}.xz"
-    sparse, y = load_svmlight_file(io.BytesIO(lzma.decompress(path.read_bytes())), n_features=123)
+def load(name: str) -> Rows:
+    """Read a9a or its test rows."""
+    sparse, p = read_a9a(name)
     X = sparse.toarray()
-    p, f = y > 0, X[:, FEMALE] == 1
+    f = X[:, FEMALE] == 1
     masks = [p, ~p, f, ~f, np.ones_like(p), p & f, p & ~f, ~p & f, ~p & ~f]
-    return Table(X, np.stack(masks, axis=1).astype(np.float64))
+    return Rows(X, np.stack(masks, axis=1).astype(np.float64))
 
 
 @cache
-def tables() -> tuple[Table, Table]:
+def tables() -> tuple[Rows, Rows]:
     """Read the training rows without a tenth, and the test rows."""
     whole = load("a9a")
     rows = np.random.RandomState(0).permutation(len(whole.X))[: int(0.9 * len(whole.X))]
-    return Table(whole.X[rows], whole.members[rows]), load("a9a.t")
+    return Rows(whole.X[rows], whole.members[rows]), load("a9a.t")
 
 
 def auc(
     scores: NDArray[np.float64], members: NDArray[np.float64], upper: int, lower: int
 ) -> float:
-    """Compute the AUC of two sets, which may overlap: rows in both are there twice."""
-    parts = [np.flatnonzero(members[:, j]) for j in (upper, lower)]
-    cells = np.repeat([1, 0], [part.size for part in parts])
-    return float(pair_table(scores[np.concatenate(parts)], cells, None, 2)[1, 0])
+    """Compute the AUC of two sets, which may overlap."""
+    return area(scores[members[:, upper] > 0], scores[members[:, lower] > 0])
 
 
-def measure(method: str, metric: str, kappa: float) -> dict[str, float]:
+def measure(method: str, metric: str, kappa: float) -> Figures:
     """Train a score, and measure it on the test rows."""
     training, test = tables()
     ratios = density_ratios(training.members)
@@ -118,15 +108,14 @@ def measure(method: str, metric: str, kappa: float) -> dict[str, float]:
         values, scores = run_levels(method, surrogate, training.X, ratios, test.X)
     seconds = time.perf_counter() - start
     first, second = METRICS[metric]
-    figures = (
-        values[-1][0],
-        max((found - surrogate.limits)[1:].max() for found in values),
-        len(values),
-        auc(scores, test.members, P, N),
-        auc(scores, test.members, *first) - auc(scores, test.members, *second),
-        seconds,
-    )
-    return dict(zip(FIGURES, map(float, figures), strict=True))
+    return {
+        "objective": float(values[-1][0]),
+        "violation": float(max((found - surrogate.limits)[1:].max() for found in values)),
+        "levels": len(values),
+        "auc": auc(scores, test.members, P, N),
+        "gap": auc(scores, test.members, *first) - auc(scores, test.members, *second),
+        "seconds": seconds,
+    }
 
 
 def run_levels(
@@ -159,18 +148,17 @@ def run_levels(
     return values, score.scores(level.point.parameters, X_test)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--csv", type=Path, help="results/level_set.csv beside this script")
-    arguments = parser.parse_args()
-    path = arguments.csv or Path(__file__).parent / "results" / "level_set.csv"
-    results = Measurements(path, NAMES, FIGURES)
-    form = "{:12} {:13} {:>6} {:>9} {:>9} {:>6} {:>7} {:>7} {:>7}"
-    print(form.format(*NAMES, *FIGURES))
-    for named in RUNS:
-        found = results.once(partial(measure, *named), *named)
-        print(form.format(*named, *(f"{found[f]:.4f}" for f in FIGURES)), flush=True)
+TABLES = {
+    "level_set": Table(
+        measure,
+        {"method metric kappa": RUNS},
+        "{method:12} {metric:13} {kappa:>6} {objective:>9.4f} {violation:>9.4f} {levels:>6.0f} "
+        "{auc:>7.4f} {gap:>7.4f} {seconds:>7.1f}",
+        heading="method       metric         kappa objective violation levels     auc     gap "
+        "seconds",
+    )
+}
 
 
 if __name__ == "__main__":
-    main()
+    run_tables(TABLES, "", make_parser(__doc__))

@@ -3,7 +3,7 @@
 Adult by race and sex (six groups), Law school by race (two), and by race and sex (four), on five
 splits; the largest gap of true positive rates is bounded by 0, 0.025, 0.05, 0.1 and 0.2. Splits,
 booster and processes are those of ``peers.py``. M2FGB is reimplemented from its paper
-(``peer_runs/m2fgb_peer.py``). It has no bound, and FairGBM's step needs tuning: both keep a
+(``peer_runs/others.py``). It has no bound, and FairGBM's step needs tuning: both keep a
 quarter of the training rows to choose a setting on, and train it again on all of them. M2FGB also
 runs in each of its settings, so that the best of them on test rows is in its frontier.
 
@@ -25,16 +25,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from arguments import at_least
 from peer_runs.catalogue import PEERS, Peer
-from peer_runs.frontiers import jackknife_interval
-from peer_runs.m2fgb_peer import SETTINGS
-from peer_runs.report import OURS, Cell, cells_of, read
-from peer_runs.rules import GAP_RULES, Rule
-from peer_runs.scoring import COLUMNS, score
-from peer_runs.split import Split
+from peer_runs.methods import GAP_RULES, Rule, Split
+from peer_runs.others import SETTINGS
+from peer_runs.report import COLUMNS, OURS, Cell, cells_of, jackknife_interval, read, score
 from peers import Job, Runs, key_of, known
-from result_file import ResultFile
+from result_file import HERE, ResultFile, at_least, make_parser
 
 RULE = GAP_RULES["tpr_gap"]
 BOUNDS, ASKED, TREES = (0.05, 0.1, 0.2), (0.0, 0.025, 0.05, 0.1, 0.2), 100
@@ -42,14 +38,14 @@ DATA = ("adult_by_race_and_sex", "law_school", "law_school_by_race_and_sex")
 THEIRS = ("fairgbm", "m2fgb", "m2fgb_settings")
 METHODS = {
     **{name: PEERS[name] for name in ("plain", *OURS)},
-    "fairgbm": replace(PEERS["fairgbm"], method="fairgbm_peer.FairGBMOfManyGroups"),
-    "m2fgb": Peer("m2fgb", "m2fgb_peer.M2FGB"),
+    "fairgbm": replace(PEERS["fairgbm"], method="others.FairGBMOfManyGroups"),
+    "m2fgb": Peer("m2fgb", "others.M2FGB"),
     "m2fgb_settings": Peer(
-        "m2fgb_settings", "m2fgb_peer.EachSetting", asks=tuple(map(float, range(len(SETTINGS))))
+        "m2fgb_settings", "others.EachSetting", asks=tuple(map(float, range(len(SETTINGS))))
     ),
 }
 BALANCED = "test_balanced_error"
-RESULTS = Path(__file__).parent / "results" / "many_groups.csv"
+RESULTS = HERE / "results" / "many_groups.csv"
 
 
 def score_with_balance(
@@ -127,9 +123,7 @@ def advantage(cell: Cell, ours: str, peer: str, gap: float) -> tuple[float, floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
     parser.add_argument("--peers", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--splits", type=at_least(1), default=5)

@@ -17,21 +17,16 @@ G above one means that no classifier meets the bounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import train_test_split
 
 LARGEST = 200.0  # of a multiplier, for weights that sum to one
-LEAST = 1e-3  # of a multiplier, so that no class of weight zero is given up altogether
-STARTS = (0.0, 1.0, 10.0)  # of the search: it can get stuck where two classes change places
-STEPS = 19  # of the search: 1, 1/2, ..., 2^-18
 
 
-@dataclass(frozen=True)
-class Multipliers:
+class Multipliers(NamedTuple):
     """Multipliers of all K classes (zero without a bound), and what they say of the problem.
 
     Parameters
@@ -73,13 +68,12 @@ def cx_multipliers(
     weights : ndarray of shape (K,), default=None
         w; by default the frequencies, with which the objective is the error of all rows.
     """
-    problem = _Problem.of(posteriors, labels, levels, weights)
+    frequencies = np.bincount(labels, minlength=posteriors.shape[1]) / labels.size
 
-    def dual(multipliers: np.ndarray) -> float:
-        best = (posteriors * problem.costs(multipliers)).max(axis=1)
-        return float(1.0 - best.mean() + multipliers @ (1.0 - problem.levels))
+    def gain(total: np.ndarray) -> float:
+        return float((posteriors * (total / frequencies)).max(axis=1).mean())
 
-    return problem.solve(dual)
+    return _maximise(gain, levels, frequencies if weights is None else weights, frequencies)
 
 
 def er_multipliers(
@@ -98,67 +92,52 @@ def er_multipliers(
     priors : ndarray of shape (K,), default=None
         Class frequencies of the costs; by default those of `labels`.
     """
-    problem = _Problem.of(posteriors, labels, levels, weights, priors)
-    rows = np.arange(labels.size)
     counts = np.bincount(labels, minlength=posteriors.shape[1])
+    frequencies = counts / labels.size
+    divided_by = frequencies if priors is None else priors
+
+    def gain(total: np.ndarray) -> float:
+        decided = (posteriors * (total / divided_by)).argmax(axis=1)
+        right = np.bincount(labels[decided == labels], minlength=counts.size) / counts
+        return float(total @ right)
+
+    return _maximise(gain, levels, frequencies if weights is None else weights, divided_by)
+
+
+def _maximise(
+    gain: Callable[[np.ndarray], float],
+    levels: Mapping[int, float],
+    weights: Any,
+    priors: np.ndarray,
+) -> Multipliers:
+    """Maximise the dual, which is a linear function less the gain of weights and multipliers."""
+    weights = np.asarray(weights, dtype=float)
+    scale, bounded = float(weights.sum()), np.array(sorted(levels))
+    slack = np.array([1.0 - levels[k] for k in bounded])
+
+    def total(multipliers: np.ndarray) -> np.ndarray:
+        found = weights / scale
+        found[bounded] += multipliers
+        return found
 
     def dual(multipliers: np.ndarray) -> float:
-        decided = (posteriors * problem.costs(multipliers)).argmax(axis=1)
-        right = np.bincount(labels[rows[decided == labels]], minlength=counts.size) / counts
-        value = 1.0 + multipliers @ (1.0 - problem.levels)
-        return float(value - problem.total(multipliers) @ right)
+        return float(1.0 + multipliers @ slack - gain(total(multipliers)))
 
-    return problem.solve(dual)
-
-
-@dataclass(frozen=True)
-class _Problem:
-    weights: np.ndarray  # (K,), sum to one
-    scale: float  # of the weights as they were given
-    priors: np.ndarray  # (K,)
-    bounded: np.ndarray  # classes with a bound
-    levels: np.ndarray  # their bounds
-
-    @classmethod
-    def of(
-        cls,
-        posteriors: np.ndarray,
-        labels: np.ndarray,
-        levels: Mapping[int, float],
-        weights: np.ndarray | None,
-        priors: np.ndarray | None = None,
-    ) -> _Problem:
-        frequencies = np.bincount(labels, minlength=posteriors.shape[1]) / labels.size
-        weights = frequencies if weights is None else np.asarray(weights, dtype=float)
-        scale = float(weights.sum())
-        bounded = np.array(sorted(levels))
-        bounds = np.array([levels[k] for k in bounded])
-        return cls(
-            weights / scale, scale, frequencies if priors is None else priors, bounded, bounds
-        )
-
-    def total(self, multipliers: np.ndarray) -> np.ndarray:
-        total = self.weights.copy()
-        total[self.bounded] += multipliers
-        return total
-
-    def costs(self, multipliers: np.ndarray) -> np.ndarray:
-        return self.total(multipliers) / self.priors
-
-    def solve(self, dual: Callable[[np.ndarray], float]) -> Multipliers:
-        starts = np.repeat(np.array(STARTS)[:, None], self.bounded.size, axis=1)
-        ends = [hooke_jeeves(dual, start, 0.0, LARGEST) for start in starts]
-        value, found = max(((dual(end), end) for end in ends), key=lambda pair: pair[0])
-        found = np.maximum(found, LEAST)
-        values = np.zeros(self.weights.size)
-        values[self.bounded] = self.scale * found
-        return Multipliers(values, self.costs(found), value)
+    # The search can get stuck where two classes change places.
+    starts = (np.full(bounded.size, start) for start in (0.0, 1.0, 10.0))
+    ends = [hooke_jeeves(dual, start, 0.0, LARGEST) for start in starts]
+    value, found = max(((dual(end), end) for end in ends), key=lambda pair: pair[0])
+    # No class of weight zero is given up altogether.
+    found = np.maximum(found, 1e-3)
+    values = np.zeros(weights.size)
+    values[bounded] = scale * found
+    return Multipliers(values, total(found) / priors, value)
 
 
 def hooke_jeeves(
     f: Callable[[np.ndarray], float], start: np.ndarray, low: float, high: float
 ) -> np.ndarray:
-    """Maximise f over a box by Hooke and Jeeves' pattern search with steps 1, 1/2, ...
+    """Maximise f over a box by Hooke and Jeeves' pattern search with steps 1, 1/2, ..., 2^-18.
 
     Parameters
     ----------
@@ -173,37 +152,30 @@ def hooke_jeeves(
     -------
     ndarray of shape (m,)
     """
+
+    def explore(point: np.ndarray, value: float, step: float) -> tuple[np.ndarray, float]:
+        """Move each coordinate up or down by a step where that pays."""
+        for j in range(point.size):
+            for move in (step, -step):
+                tried = point.copy()
+                tried[j] = np.clip(tried[j] + move, low, high)
+                reached = f(tried)
+                if reached > value:
+                    point, value = tried, reached
+                    break
+        return point, value
+
     best, value = start, f(start)
-    for step in 0.5 ** np.arange(STEPS):
-        found, reached = _explored(f, best, value, step, low, high)
+    for step in 0.5 ** np.arange(19):
+        found, reached = explore(best, value, step)
         while reached > value:
             # As far again in the direction that helped; where that does not pay, from here.
             ahead = np.clip(2.0 * found - best, low, high)
             best, value = found, reached
-            found, reached = _explored(f, ahead, f(ahead), step, low, high)
+            found, reached = explore(ahead, f(ahead), step)
             if reached <= value:
-                found, reached = _explored(f, best, value, step, low, high)
+                found, reached = explore(best, value, step)
     return best
-
-
-def _explored(
-    f: Callable[[np.ndarray], float],
-    point: np.ndarray,
-    value: float,
-    step: float,
-    low: float,
-    high: float,
-) -> tuple[np.ndarray, float]:
-    """Move each coordinate up or down by a step where that pays."""
-    for j in range(point.size):
-        for move in (step, -step):
-            tried = point.copy()
-            tried[j] = np.clip(tried[j] + move, low, high)
-            reached = f(tried)
-            if reached > value:
-                point, value = tried, reached
-                break
-    return point, value
 
 
 class NPMC(ClassifierMixin, BaseEstimator):

@@ -15,29 +15,23 @@ The smaller of two groups has 30% of the rows and a base rate of .12, the larger
   certifies, at delta = .1, a bound just below the truth.
 - In the population "separated" nearly all pairs are in the right order.
 
-    python benchmarks/pair_intervals.py [--draws 2000] [--csv FILE]
+    python benchmarks/pair_intervals.py [--draws 2000] [--output FOLDER]
 
 Each line is a row of the CSV, and is not repeated while that is there.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
-from functools import partial
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-from arguments import at_least
 from numpy.typing import NDArray
-from result_file import Measurements
+from result_file import Figures, Table, at_least, make_parser, run_tables
 from scipy.stats import norm
 
 from gbm_constrained.problem.pairs import PairRates
 from gbm_constrained.statistics.pairs import PairMoments, estimate_pair_rates, pair_deviation
 
-SIZES = (300, 700, 1500)
-DELTA = 0.1
 # Cells are (group, label) in the order of (0, 0), (0, 1), (1, 0), (1, 1).
 SHARES = np.array([0.49, 0.21, 0.264, 0.036])
 LOCATIONS = {
@@ -53,7 +47,6 @@ RULES = {
     "subgroup": [(POSITIVES, (2,)), ((3,), NEGATIVES)],
     "equality": [((3,), POSITIVES)],
 }
-NAMES = ("population", "rows", "rule", "draws")
 FIGURES = ("truth", "covered", "folded", "width", "normal", "false")
 
 
@@ -64,7 +57,7 @@ def pair_rates(rule: str) -> tuple[PairRates, NDArray[np.float64]]:
     return PairRates(first, second), np.array([1.0, -1.0])[: len(pairs)]
 
 
-def measure(population: str, n: int, rule: str, draws: int) -> dict[str, float]:
+def measure(population: str, n: int, rule: str, draws: int) -> Figures:
     """Count the intervals that hold the truth, and the false certificates."""
     rng = np.random.default_rng(n)
     location = LOCATIONS[population]
@@ -79,7 +72,7 @@ def measure(population: str, n: int, rule: str, draws: int) -> dict[str, float]:
         sums = estimates.sums(a[None], np.zeros(1))
         low, high = sums.intervals()[0]
         value, spread = sums.values[0], np.sqrt(max(a @ estimates.covariance @ a, 0.0))
-        deviation = pair_deviation(moments.sizes, rates, a, DELTA)
+        deviation = pair_deviation(moments.sizes, rates, a, 0.1)
         found[i] = (
             low <= truth <= high,
             max(low, -high) <= abs(truth) <= max(high, -low),
@@ -91,18 +84,19 @@ def measure(population: str, n: int, rule: str, draws: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--draws", type=at_least(1), default=2000)
-    parser.add_argument("--csv", type=Path, help="results/pair_intervals.csv beside this script")
-    arguments = parser.parse_args()
-    path = arguments.csv or Path(__file__).parent / "results" / "pair_intervals.csv"
-    results = Measurements(path, NAMES, FIGURES)
-    form = "{:10} {:>5} {:15} {:>6} {:>8} {:>7} {:>6} {:>7} {:>6}"
-    print(form.format("population", "n", "rule", *FIGURES))
-    for population, n, rule in itertools.product(LOCATIONS, SIZES, RULES):
-        named = (population, n, rule, arguments.draws)
-        found = results.once(partial(measure, *named), *named)
-        print(form.format(population, n, rule, *(f"{found[f]:.3f}" for f in FIGURES)), flush=True)
+    names: dict[str, Any] = {"population": LOCATIONS, "rows": (300, 700, 1500), "rule": RULES}
+    table = Table(
+        measure,
+        names,
+        "{population:10} {rows:>5} {rule:15} {truth:>6.3f} {covered:>8.3f} {folded:>7.3f} "
+        "{width:>6.3f} {normal:>7.3f} {false:>6.3f}",
+        heading="population     n rule             truth  covered  folded  width  normal  false",
+    )
+    run_tables(
+        {"pair_intervals": table}, "", parser, lambda args: names.update(draws=(args.draws,))
+    )
 
 
 if __name__ == "__main__":

@@ -43,7 +43,6 @@ of all threads and of FairGBM's process. Needs matplotlib (the extra ``plot``).
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -56,45 +55,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import lightgbm
 import numpy as np
 import pandas as pd
 import paper_report
-import xgboost
-from arguments import at_least
+from libraries import LIBRARIES, make, make_plain
 from npmc import NPMC
-from result_file import ResultFile, add_parts
+from result_file import HERE, Measurements, add_parts, at_least, make_parser
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import train_test_split
 
-from gbm_constrained import (
-    ConstrainedLGBMClassifier,
-    ConstrainedXGBClassifier,
-    as_log_loss,
-    class_error,
-    error_rate,
-    gap,
-    log_loss,
-)
+import gbm_constrained as gbc
 from gbm_constrained.datasets import load_adult, load_compas, load_credit, load_dry_bean
 from gbm_constrained.solvers import ABPP, CBPR
 
-LIBRARIES = ("lightgbm", "xgboost")
-PLAIN = {"lightgbm": lightgbm.LGBMClassifier, "xgboost": xgboost.XGBClassifier}
-CONSTRAINED = {"lightgbm": ConstrainedLGBMClassifier, "xgboost": ConstrainedXGBClassifier}
 CONTINUED = {"lightgbm": "init_model", "xgboost": "xgb_model"}
-QUIET: dict[str, dict[str, Any]] = {"lightgbm": {"verbose": -1}, "xgboost": {"verbosity": 0}}
-COLUMNS = (
-    "table", "library", "model", "set", "accuracy", "violation", "train_accuracy",
-    "train_violation", "seconds", "cpu_seconds", "failure",
-)  # fmt: skip
 
 
 # ------------------------------------------------------------------------- hyper-parameters
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
     """A set of hyper-parameters.
 
     Parameters
@@ -159,8 +139,7 @@ def drawn(library: str, task: str, number: int) -> Drawn:
 
 
 # ------------------------------------------------------------------------------------- tables
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Rows for training and for testing: features, codes of the labels, codes of the groups."""
 
     X: Any
@@ -226,15 +205,15 @@ class Table:
     def rules(self, bound: float) -> list[Any]:
         """Rate constraints of the recommended setting."""
         if self.name.startswith("credit"):
-            return [class_error(k) <= bound for k in self.levels]
+            return [gbc.class_error(k) <= bound for k in self.levels]
         if self.levels:
-            return [class_error(k) <= bound * level for k, level in self.levels.items()]
+            return [gbc.class_error(k) <= bound * level for k, level in self.levels.items()]
         known: dict[str, Any] = {}
         if len(np.unique(self.groups)) > 2:
             # 11 and 31 persons tell no error rate: groups of fewer than 300 are left out of the
             # rule, though not of the measure.
             known = {"min_group_size": 300, "small_groups": "drop"}
-        return [gap(error_rate(), by="group", **known) <= bound]
+        return [gbc.gap(gbc.error_rate(), by="group", **known) <= bound]
 
 
 def np_violation(y: np.ndarray, decided: np.ndarray, levels: dict[int, float]) -> float:
@@ -323,11 +302,11 @@ def parameters(library: str, table: Table, number: int, jobs: int) -> dict[str, 
     booster = drawn(library, table.task, number).booster
     if table.quick:
         booster["n_estimators"] = 50
-    return {**booster, **QUIET[library], "n_jobs": jobs, "random_state": number}
+    return {**booster, "n_jobs": jobs, "random_state": number}
 
 
 def plain(table: Table, split: Split, number: int, *, library: str, jobs: int) -> Decisions:
-    model = PLAIN[library](**parameters(library, table, number, jobs))
+    model = make_plain(library, **parameters(library, table, number, jobs))
     return both(model.fit(split.X, split.y), split)
 
 
@@ -340,27 +319,23 @@ def paper(table: Table, split: Split, number: int, *, library: str, jobs: int) -
     clip = float(chosen.clip)
     options: dict[str, Any] = {"measure_on": "train"}
     if not table.levels:
-        rules = [gap(log_loss(), by="group", min_group_size=1) <= chosen.alpha]
+        rules = [gbc.gap(gbc.log_loss(), by="group", min_group_size=1) <= chosen.alpha]
         options["solver"] = CBPR(outlier_clip=clip)
         return both(constrained(table, split, number, rules, library, jobs, options), split)
     n_classes, known = len(np.unique(split.y)), parameters(library, table, number, jobs)
-    errors = [class_error(k) <= e for k, e in table.levels.items()]
+    errors = [gbc.class_error(k) <= e for k, e in table.levels.items()]
     n_rounds = known.pop("n_estimators")
     n_first = n_rounds // 2
-    first = CONSTRAINED[library](
-        constraints=as_log_loss(errors, n_classes),
-        n_estimators=n_first,
-        solver=ABPP(outlier_clip=clip),
-        **known,
-        **options,
-    ).fit(split.X, split.y)
-    second = CONSTRAINED[library](
-        constraints=as_log_loss(errors, n_classes, first.constraint_report_["train"]),
+    first = make(
+        library, gbc.as_log_loss(errors, n_classes), n_estimators=n_first,
+        solver=ABPP(outlier_clip=clip), **known, **options,
+    ).fit(split.X, split.y)  # fmt: skip
+    second = make(
+        library, gbc.as_log_loss(errors, n_classes, first.constraint_report_["train"]),
         n_estimators=n_rounds - n_first,
         solver=ABPP(outlier_clip=clip, initial_multipliers=first.multipliers_),
-        **known,
-        **options,
-    )
+        **known, **options,
+    )  # fmt: skip
     return both(second.fit(split.X, split.y, **{CONTINUED[library]: first}), split)
 
 
@@ -395,7 +370,7 @@ def constrained(
     options: dict[str, Any],
 ) -> Any:
     known = parameters(library, table, number, jobs)
-    model = CONSTRAINED[library](constraints=rules, **known, **options)
+    model = make(library, rules, **known, **options)
     if table.levels:
         return model.fit(split.X, split.y)
     return model.fit(split.X, split.y, sensitive_features=pd.Series(split.groups, name="group"))
@@ -414,7 +389,7 @@ def npmc(
     if library == "random forest":
         base: Any = forest(table, number, jobs)
     else:
-        base = PLAIN[library](**parameters(library, table, number, jobs))
+        base = make_plain(library, **parameters(library, table, number, jobs))
     model = NPMC(base, table.levels, method, refit=refit, random_state=number)
     return both(model.fit(split.X, split.y), split)
 
@@ -433,13 +408,7 @@ NPMC_MODELS = {
 
 
 def fairgbm(
-    table: Table,
-    split: Split,
-    number: int,
-    *,
-    jobs: int,
-    python: str,
-    constraint: str,
+    table: Table, split: Split, number: int, *, jobs: int, python: str, constraint: str
 ) -> Decisions:
     """Decisions of FairGBM, which needs older libraries, from another interpreter."""
     options = parameters("lightgbm", table, number, jobs) | {"constraint_type": constraint}
@@ -451,14 +420,13 @@ def fairgbm(
 
 def in_fairgbm(python: str, split: Split, name: str, options: dict[str, Any]) -> Decisions:
     """Probabilities of the training and of the test rows, of FairGBM's or its LightGBM's class."""
-    here = Path(__file__).parent
     with tempfile.TemporaryDirectory() as folder:
         rows, out = Path(folder) / "rows.npz", Path(folder) / "out.npz"
         np.savez(
             rows, X=split.X.to_numpy(dtype=float), X_test=split.X_test.to_numpy(dtype=float),
             y=split.y, groups=split.groups,
         )  # fmt: skip
-        command = [python, str(here / "paper_fairgbm.py"), name, json.dumps(options), rows, out]
+        command = [python, str(HERE / "paper_fairgbm.py"), name, json.dumps(options), rows, out]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[-1])
@@ -497,16 +465,21 @@ def models_of(table: Table, libraries: tuple[str, ...], args: Any) -> dict[tuple
     return found
 
 
+FIGURES = (
+    "accuracy", "violation", "train_accuracy", "train_violation", "seconds", "cpu_seconds",
+)  # fmt: skip
+
+
 def measured(table: Table, model: Model, number: int) -> dict[str, Any]:
-    """One row of a CSV."""
+    """Figures of a set; one that fails must not end a run of hours: the tables count these."""
     split = table.split(number)
     start, cpu = time.perf_counter(), sum(os.times()[:4])
     try:
         train, test = model(table, split, number)
-    except Exception as error:  # one set must not end a run of hours: the tables count these
-        return {"set": number, "failure": f"{type(error).__name__}: {error}"[:200]}
+    except Exception as error:
+        found = {"failure": f"{type(error).__name__}: {error}"[:200]}
+        return dict.fromkeys(FIGURES, np.nan) | found
     return {
-        "set": number,
         "accuracy": np.mean(test == split.y_test),
         "violation": table.violation(split.y_test, test, split.groups_test),
         "train_accuracy": np.mean(train == split.y),
@@ -518,10 +491,7 @@ def measured(table: Table, model: Model, number: int) -> dict[str, Any]:
 
 
 def run(
-    table: Table,
-    models: dict[tuple[str, str], Model],
-    numbers: range,
-    output: Path,
+    table: Table, models: dict[tuple[str, str], Model], numbers: range, output: Path
 ) -> Iterator[str]:
     """Run what is missing, set by set, and say how far it is.
 
@@ -531,15 +501,20 @@ def run(
         One line for each set in which something was run.
     """
     files = {
-        key: ResultFile(output / f"run-{slug(table.name, *key)}.csv", COLUMNS) for key in models
+        key: Measurements(
+            output / f"run-{slug(table.name, *key)}.csv", ("table", "library", "model", "set")
+        )
+        for key in models
     }
-    done = {key: {int(row["set"]) for row in file.rows()} for key, file in files.items()}
+    done = {key: {int(number) for (number,) in file.keys("set")} for key, file in files.items()}
     left = {n: [key for key in models if n not in done[key]] for n in numbers}
     total, ended, start = sum(map(len, left.values())), 0, time.perf_counter()
     for number, keys in left.items():
         for key in keys:
-            names = {"table": table.name, "library": key[0], "model": key[1]}
-            files[key].append(names | measured(table, models[key], number))
+            files[key].once(
+                lambda *named, key=key: measured(table, models[key], named[-1]),
+                table.name, *key, number,
+            )  # fmt: skip
             ended += 1
         if keys:
             gone = time.perf_counter() - start
@@ -565,10 +540,10 @@ def histories(libraries: tuple[str, ...], args: Any) -> None:
             continue
         parts = []
         for alpha in (0.01, 0.05, 0.1, 0.2):
-            rules = [gap(log_loss(), by="group") <= alpha]
-            model = CONSTRAINED[library](
-                constraints=rules, n_estimators=200, learning_rate=0.1, measure_on="train",
-                solver="cbpr", n_jobs=args.jobs, **QUIET[library],
+            rules = [gbc.gap(gbc.log_loss(), by="group") <= alpha]
+            model = make(
+                library, rules, n_estimators=200, learning_rate=0.1, measure_on="train",
+                solver="cbpr", n_jobs=args.jobs,
             )  # fmt: skip
             model.fit(split.X, split.y, sensitive_features=pd.Series(split.groups, name="group"))
             history = model.history_
@@ -644,9 +619,7 @@ def unfairness_by_chance(groups: np.ndarray, error: float, draws: int = 200) -> 
 
 # --------------------------------------------------------------------------------------- main
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     add_parts(parser, "tables", TABLES)
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument(
@@ -672,7 +645,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     args.sets = args.sets or (5 if args.quick else 100)
     if args.output is None:
-        folder = Path("build") if args.quick else Path(__file__).parent / "results"
+        folder = Path("build") if args.quick else HERE / "results"
         args.output = folder / "paper_tables"
     if not args.fairgbm_python or shutil.which(args.fairgbm_python) is None:
         args.fairgbm_python = None

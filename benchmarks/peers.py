@@ -19,9 +19,11 @@ and the rest goes on.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -32,18 +34,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from arguments import at_least
-from peer_runs.booster import parameters
-from peer_runs.catalogue import PEERS, Peer
-from peer_runs.data import DATA, Data, data_of, plain_gaps, split_of
-from peer_runs.environments import python_of
-from peer_runs.report import print_tables
-from peer_runs.rules import NEYMAN_PEARSON, TASKS, Rule, rule_of
-from peer_runs.scoring import COLUMNS, score
-from peer_runs.split import Split
-from result_file import ResultFile
+from peer_runs.catalogue import DATA, MANY_GROUPS, PEERS, Data, Peer, plain_gaps, split_of
+from peer_runs.methods import NEYMAN_PEARSON, TASKS, Rule, Split, parameters, rule_of
+from peer_runs.report import COLUMNS, draw_frontiers, print_tables, score
+from result_file import HERE, Figures, ResultFile, at_least, make_parser
 
-HERE = Path(__file__).parent
+PINS = HERE / "peer_runs"
 # Bounds of gaps, as shares of the plain booster's.
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 # Bounds of Neyman-Pearson, as multiples of its levels, and some below the smallest of them, as
@@ -54,6 +50,49 @@ INSTALLED_AT_ONCE = 2  # Environments; they mostly wait for the network.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KEY = ("data", "split", "peer", "task", "asked", "trees")
 ENDED = "ended: "  # How the error of a run begins whose process ended without a word of it.
+
+
+def python_of(name: str, folder: Path) -> str:
+    """Python of a peer's environment, which is made where it is missing or its pins changed.
+
+    Parameters
+    ----------
+    name : str
+        Of the environment; the running Python's own when empty.
+    folder : Path
+        Where the environments are.
+
+    Raises
+    ------
+    RuntimeError
+        It cannot be installed.
+    """
+    if not name:
+        return sys.executable
+    pins = PINS / f"requirements-{name}.txt"
+    home = folder / name
+    python = home / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    mark = home / "installed.sha256"
+    digest = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()
+    if mark.is_file() and mark.read_text() == digest:
+        return str(python)
+    print(f"{name}: installing {pins.name} into {home}", flush=True)
+    steps = (
+        [sys.executable, "-m", "venv", "--clear", str(home)],
+        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+         "-r", str(pins)],
+    )  # fmt: skip
+    for step in steps:
+        done = subprocess.run(step, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{name} cannot be installed: {_last_error(done.stderr)}")
+    mark.write_text(digest)
+    return str(python)
+
+
+def _last_error(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "ERROR" in line), (lines or ["?"])[-1])[:300]
 
 
 @dataclass(frozen=True)
@@ -67,7 +106,7 @@ class Job:
     trees: int
 
 
-def bounds_of(task: str, data: Data, gaps: dict[str, float], n: int) -> tuple[float, ...]:
+def bounds_of(task: str, data: Data, gaps: Figures, n: int) -> tuple[float, ...]:
     """Return about `n` bounds of a task.
 
     Of Neyman-Pearson, 13 about the levels, or the levels alone if `n` is less than eight.
@@ -219,7 +258,7 @@ class Runs:
             "split": str(split_file),
             "folder": str(folder),
             "seed": job.seed,
-            "booster": parameters(job.trees, data_of(job.data).tree),
+            "booster": parameters(job.trees, (DATA | MANY_GROUPS)[job.data].tree),
             "wishes": [
                 {"task": rule.task, "rates": rule.rates, "is_gap": rule.is_gap, "asked": asked}
                 for rule, asked in job.wishes
@@ -270,9 +309,7 @@ QUICK: dict[str, Any] = {
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--data", nargs="+", choices=DATA, help="all; compas with --quick")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
@@ -306,8 +343,6 @@ def main() -> None:
         Runs(results, args.environments.resolve(), args.jobs).all(jobs)
     print_tables(args.results, args.trees)
     if args.figure is not None:
-        from peer_runs.figure import draw_frontiers  # matplotlib is an extra
-
         draw_frontiers(args.results, args.trees, args.figure)
 
 

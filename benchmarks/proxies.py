@@ -17,22 +17,20 @@ credit is looked for in the folder that GBM_CONSTRAINED_DATA names.
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
-from arguments import at_least
-from peer_runs.booster import plain
-from peer_runs.data import DATA, encoded
-from rates import LIBRARIES, gap_of, make
-from result_file import Measurements, Part, add_parts, column
+import pandas as pd
+from data_sets import load
+from libraries import LIBRARIES
+from peer_runs.catalogue import DATA
+from peer_runs.methods import plain
+from rates import gap_of, make
+from result_file import Figures, Table, at_least, make_parser, run_tables
 from sklearn.model_selection import train_test_split
 
 from gbm_constrained import CrossFit, churn, error_rate, fpr, gap, recall, selection_rate
@@ -41,7 +39,6 @@ from gbm_constrained.problem.lagrangian import Lagrangian, Point
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.abpp import ABPPSolver
 
-RESULTS = Path(__file__).parent / "results" / "proxies"
 ROUNDS = {
     "n_estimators": 100,
     "learning_rate": 0.1,
@@ -58,10 +55,6 @@ GAPS = {
     ("compas", "fpr"): 0.05,
 }
 RATES = {"selection_rate": selection_rate, "fpr": fpr, "error_rate": error_rate}
-DEPLOYED_ROWS, CHURN = 3000, 0.05
-RENEWED = 10
-NAMES = ("library", "data", "rule", "proxy", "split")
-FIGURES = ("accuracy", "held_out_violation", "test_violation", "seconds")
 
 
 @dataclass
@@ -77,7 +70,7 @@ class BoundsSolver(ABPPSolver):
         Rounds from one renewal of the bounds to the next.
     """
 
-    renewed: int = RENEWED
+    renewed: int = 10  # Rounds.
     _reference: Any = field(default=None, init=False)
     _renewal: int = field(default=-1, init=False)
 
@@ -105,7 +98,7 @@ class BoundsSolver(ABPPSolver):
 class Bounds(ABPP):
     """Options of :class:`BoundsSolver`."""
 
-    renewed: int = RENEWED
+    renewed: int = 10  # Rounds.
 
     def begin(self, lagrangian: Lagrangian, **running: Any) -> BoundsSolver:
         """Make the solver of a problem."""
@@ -118,32 +111,15 @@ SOLVERS: Mapping[str, Callable[[], ABPP]] = {
 }
 
 
-class Split(NamedTuple):
-    """Training and test rows with their labels and groups."""
+def split_of(name: str, seed: int) -> Any:
+    """Take 70 % of the rows for training, with equal shares of labels and groups.
 
-    X: Any
-    X_test: Any
-    y: Any
-    y_test: Any
-    groups: Any
-    groups_test: Any
-
-
-@cache
-def load(name: str) -> tuple[Any, Any, Any]:
-    """Read a table once: features, labels and groups."""
-    features, target, second = DATA[name].load()
-    assert second is not None
-    return encoded(features), target.to_numpy().astype(int), second.to_numpy().astype(int)
-
-
-def split_of(name: str, seed: int) -> Split:
-    """Take 70 % of the rows for training, with equal shares of labels and groups."""
-    X, y, groups = load(name)
-    parts = train_test_split(
+    Features, labels and groups, of each those of training first.
+    """
+    X, y, groups = load(name).X, load(name).y, DATA[name].codes()
+    return train_test_split(
         X, y, groups, train_size=0.7, stratify=2 * y + groups, random_state=seed
     )
-    return Split(*parts)
 
 
 def violation_out_of_fold(model: Any) -> float:
@@ -153,112 +129,69 @@ def violation_out_of_fold(model: Any) -> float:
     return float((sign * (report["held_out"] - report["bound"])).max())
 
 
-def fit_gap(library: str, data: str, rate: str, proxy: str, seed: int) -> dict[str, float]:
+def fit_gap(library: str, data: str, rate: str, proxy: str, seed: int) -> Figures:
     """Fit a gap between two groups."""
-    split, bound = split_of(data, seed), GAPS[data, rate]
+    X, X_test, y, y_test, groups, groups_test = split_of(data, seed)
+    bound = GAPS[data, rate]
     rules = [gap(RATES[rate](), by="group") <= bound]
     started = time.perf_counter()
-    model = make(library, rules, solver=SOLVERS[proxy](),
-                 **ROUNDS, **DATA[data].tree)  # fmt: skip
-    model.fit(split.X, split.y, sensitive_features={"group": split.groups})
-    test = model.predict(split.X_test)
+    model = make(library, rules, solver=SOLVERS[proxy](), **ROUNDS, **DATA[data].tree)
+    model.fit(X, y, sensitive_features={"group": groups})
+    test = model.predict(X_test)
     return {
-        "accuracy": float(np.mean(test == split.y_test)),
+        "accuracy": float(np.mean(test == y_test)),
         "held_out_violation": violation_out_of_fold(model),
-        "test_violation": gap_of(rate, split.y_test, test, split.groups_test) - bound,
+        "test_violation": gap_of(rate, y_test, test, groups_test) - bound,
         "seconds": time.perf_counter() - started,
     }
 
 
-def fit_churn(library: str, proxy: str, seed: int) -> dict[str, float]:
+def fit_churn(library: str, data: str, rule: str, proxy: str, seed: int) -> Figures:
     """Fit a successor of a deployed booster, with few changes and no smaller recall."""
-    split = split_of("default", seed)
-    deployed = plain({"n_estimators": 40, "learning_rate": 0.1, **DATA["default"].tree})
-    deployed.fit(split.X[:DEPLOYED_ROWS], split.y[:DEPLOYED_ROWS])
-    X, y = split.X[DEPLOYED_ROWS:], split.y[DEPLOYED_ROWS:]
+    X, X_test, y, y_test, *_ = split_of(data, seed)
+    deployed = plain({"n_estimators": 40, "learning_rate": 0.1, **DATA[data].tree})
+    deployed.fit(X[:3000], y[:3000])
+    X, y = X[3000:], y[3000:]
     least = float(np.mean(deployed.predict(X)[y == 1]))
+    rules = [churn(to=deployed) <= 0.05, recall() >= least]
     started = time.perf_counter()
-    model = make(library, [churn(to=deployed) <= CHURN, recall() >= least],
-                 solver=SOLVERS[proxy](),
-                 **ROUNDS, **DATA["default"].tree)  # fmt: skip
-    model.fit(X, y)
-    test, positive = model.predict(split.X_test), split.y_test == 1
-    of_deployed = deployed.predict(split.X_test)
-    changed = float(np.mean(test != of_deployed)) - CHURN
+    model = make(library, rules, solver=SOLVERS[proxy](), **ROUNDS, **DATA[data].tree)
+    test, positive = model.fit(X, y).predict(X_test), y_test == 1
+    of_deployed = deployed.predict(X_test)
+    changed = float(np.mean(test != of_deployed)) - 0.05
     missed = float(np.mean(of_deployed[positive]) - np.mean(test[positive]))
     return {
-        "accuracy": float(np.mean(test == split.y_test)),
+        "accuracy": float(np.mean(test == y_test)),
         "held_out_violation": violation_out_of_fold(model),
         "test_violation": max(changed, missed),
         "seconds": time.perf_counter() - started,
     }
 
 
-def mean_and_error(x: Any) -> str:
-    """Mean and standard error of figures of several splits."""
-    return f"{x.mean():+.4f} ({x.std(ddof=1) / x.size**0.5:.4f})"
+def compare_proxies(found: pd.DataFrame) -> str:
+    """Write the mean accuracies, less that of the default proxy, with their standard errors."""
+    by = ["library", "data", "rule"]
+    cells = found.pivot(index=[*by, "split"], columns="proxy", values="accuracy")
+    is_churn = cells.index.get_level_values("rule") == "churn"
+    default = cells["sigmoid"].mask(is_churn, cells["logistic"])
+    less = cells.sub(default, axis=0).groupby(by, sort=False)
+    return f"accuracy, less that of the default\n{less.agg(['mean', 'sem']).round(4).to_string()}"
 
 
-def show(cell: str, auto: str, found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """Print a line for each proxy of a cell, with its accuracy less that of `auto`."""
-    reference = column(found[auto], "accuracy")
-    for proxy, rows in found.items():
-        accuracy = column(rows, "accuracy")
-        print(
-            f"{cell:31s} {proxy:8s} accuracy {mean_and_error(accuracy)}, less {auto} "
-            f"{mean_and_error(accuracy - reference)}; violation held out "
-            f"{mean_and_error(column(rows, 'held_out_violation'))}, test "
-            f"{mean_and_error(column(rows, 'test_violation'))}; "
-            f"{column(rows, 'seconds').mean():.1f} s",
-            flush=True,
-        )
-
-
-def measure_cell(
-    results: Measurements, fit: Callable[..., Any], cell: tuple[str, str, str], splits: int
-) -> None:
-    """Fit all proxies on all splits of a library, data set and rule, and print them."""
-    of_splits: Mapping[str, list[Any]] = {proxy: [] for proxy in SOLVERS}
-    for seed, proxy in itertools.product(range(splits), SOLVERS):
-        found = results.once(partial(fit, proxy=proxy, seed=seed), *cell, proxy, seed)
-        of_splits[proxy].append(found)
-    show(" ".join(cell), "logistic" if cell[-1] == "churn" else "sigmoid", of_splits)
-
-
-def gaps(results: Measurements, libraries: Sequence[str], splits: int) -> None:
-    """Gaps between groups."""
-    for library, (data, rate) in itertools.product(libraries, GAPS):
-        cell = library, data, rate
-        measure_cell(results, partial(fit_gap, *cell), cell, splits)
-
-
-def few_changes(results: Measurements, libraries: Sequence[str], splits: int) -> None:
-    """Churn with recall."""
-    for library in libraries:
-        cell = library, "default", "churn"
-        measure_cell(results, partial(fit_churn, library), cell, splits)
-
-
-PARTS = {"gaps": Part(gaps, NAMES, FIGURES), "churn": Part(few_changes, NAMES, FIGURES)}
-
-
-def main() -> None:
-    """Run the parts that are asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def table_of(fit: Callable[..., Figures], rules: Any) -> Table:
+    """Make the table of all proxies on some tables and rules."""
+    return Table(
+        fit,
+        {"library": LIBRARIES, "data rule": rules, "proxy": SOLVERS, "split": range(5)},
+        "{library:9} {data:8} {rule:15} {proxy:8s} accuracy {accuracy:+.4f} ({accuracy sem:.4f}); "
+        "violation held out {held_out_violation:+.4f} ({held_out_violation sem:.4f}), test "
+        "{test_violation:+.4f} ({test_violation sem:.4f}); {seconds:.1f} s",
+        summary=compare_proxies,
     )
-    add_parts(parser, "parts", PARTS)
-    parser.add_argument("--library", choices=LIBRARIES, nargs="+", default=LIBRARIES)
-    parser.add_argument("--splits", type=at_least(2), default=5)
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the tables")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    for name in given.parts:
-        part = PARTS[name]
-        print(f"== {name}", flush=True)
-        results = Measurements(given.output / f"{name}.csv", part.names, part.figures)
-        part.run(results, given.library, given.splits)
+
+
+TABLES = {"gaps": table_of(fit_gap, GAPS), "churn": table_of(fit_churn, (("default", "churn"),))}
 
 
 if __name__ == "__main__":
-    main()
+    run_tables(TABLES, "proxies", make_parser(__doc__), library=LIBRARIES, split=at_least(2))

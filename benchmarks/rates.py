@@ -1,4 +1,4 @@
-"""Rates of groups, churn and many rules at once: what is reached, with defaults only.
+"""Rates of groups, churn and many constraints at once: what is reached, with defaults only.
 
 Adult and COMPAS in 70/30 splits with random states 0, 1, 2; 300 rounds, learning rate 0.1, all
 else the libraries' defaults. Constraints are measured on the training rows; test figures show what
@@ -12,60 +12,35 @@ Each fit is a row of a CSV of its part, and is not repeated while its row is the
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import time
-import warnings
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from result_file import Measurements, Part, add_parts, column
+from libraries import LIBRARIES
+from libraries import make as make_model
+from result_file import Figures, Table, make_parser, run_tables
 from sklearn.model_selection import train_test_split
 
-from gbm_constrained import (
-    ConstrainedLGBMClassifier,
-    ConstrainedXGBClassifier,
-    churn,
-    error_rate,
-    fpr,
-    gap,
-    recall,
-    selection_rate,
-    tpr,
-)
+from gbm_constrained import churn, error_rate, fpr, gap, recall, selection_rate, tpr
 from gbm_constrained.datasets import load_adult, load_compas
 
 RATES = {"selection_rate": selection_rate, "fpr": fpr, "tpr": tpr, "error_rate": error_rate}
-LIBRARIES = ("xgboost", "lightgbm")
-SEEDS = (0, 1, 2)
 # How trees are grown: the libraries' defaults, and each as the other does by default.
-GROWTH: dict[str, dict[str, dict[str, Any]]] = {
-    "xgboost": {
-        "by depth": {},
-        "by leaves": {"grow_policy": "lossguide", "max_leaves": 31, "max_depth": 0},
-    },
-    "lightgbm": {"by leaves": {}, "to depth 6": {"max_depth": 6, "num_leaves": 64}},
+GROWTH: dict[tuple[str, str], dict[str, Any]] = {
+    ("xgboost", "by depth"): {},
+    ("xgboost", "by leaves"): {"grow_policy": "lossguide", "max_leaves": 31, "max_depth": 0},
+    ("lightgbm", "by leaves"): {},
+    ("lightgbm", "to depth 6"): {"max_depth": 6, "num_leaves": 64},
 }
-THREADS = 2  # of each fit
-RESULTS = Path(__file__).parent / "results" / "rates"
+SHARED: dict[str, Any] = {
+    "n_estimators": 300, "learning_rate": 0.1, "n_jobs": 2, "measure_on": "train",
+}  # fmt: skip
 
 
-def make(library: str, rules: Any, **parameters: Any) -> Any:
-    defaults = {
-        "n_estimators": 300,
-        "learning_rate": 0.1,
-        "n_jobs": THREADS,
-        "measure_on": "train",
-    }
-    parameters = {**defaults, **parameters}
-    if library == "xgboost":
-        return ConstrainedXGBClassifier(
-            constraints=rules, enable_categorical=True, verbosity=0, **parameters
-        )
-    return ConstrainedLGBMClassifier(constraints=rules, verbose=-1, **parameters)
+def make(library: str, constraints: Any, **parameters: Any) -> Any:
+    """Make a classifier with the benchmark's rounds."""
+    return make_model(library, constraints, **{**SHARED, **parameters})
 
 
 def adult(seed: int) -> tuple[Any, ...]:
@@ -93,7 +68,7 @@ def last_quarter(clf: Any) -> float:
     return float(spread.max())
 
 
-def fit_gap(library: str, rate: str, seed: int, **parameters: Any) -> dict[str, float]:
+def fit_gap(library: str, rate: str, seed: int, **parameters: Any) -> Figures:
     """Fit a gap between the sexes on Adult, measured on the training rows."""
     X, X_test, y, y_test, sex, sex_test = adult(seed)
     clf = make(library, [gap(RATES[rate](), by="sex") <= 0.01], **parameters)
@@ -107,36 +82,12 @@ def fit_gap(library: str, rate: str, seed: int, **parameters: Any) -> dict[str, 
     }
 
 
-def gaps(results: Measurements, libraries: tuple[str, ...]) -> None:
-    for library, rate in itertools.product(libraries, RATES):
-        found = [
-            results.once(partial(fit_gap, library, rate, seed), library, rate, seed)
-            for seed in SEEDS
-        ]
-        print(
-            f"{library:9s} {rate:15s} training gaps {column(found, 'training_gap').round(4)}; "
-            f"test accuracy {column(found, 'test_accuracy').mean():.4f}, gap "
-            f"{column(found, 'test_gap').mean():.4f}; relative range of the multipliers "
-            f"{column(found, 'multiplier_range').max():.2f}",
-            flush=True,
-        )
+def fit_grown(library: str, growth: str, seed: int) -> Figures:
+    """Fit a gap of false positive rates with trees grown in one way."""
+    return fit_gap(library, "fpr", seed, **GROWTH[library, growth])
 
 
-def growth(results: Measurements, libraries: tuple[str, ...]) -> None:
-    for library in libraries:
-        for way, parameters in GROWTH[library].items():
-            fit = partial(fit_gap, library, "fpr", **parameters)
-            found = [results.once(partial(fit, seed=seed), library, way, seed) for seed in SEEDS]
-            print(
-                f"{library:9s} trees grown {way:10s} false positive rates: training gap "
-                f"{column(found, 'training_gap').mean():.4f}, test gap "
-                f"{column(found, 'test_gap').mean():.4f}, test accuracy "
-                f"{column(found, 'test_accuracy').mean():.4f}",
-                flush=True,
-            )
-
-
-def fit_odds(library: str, seed: int) -> dict[str, float]:
+def fit_odds(library: str, seed: int) -> Figures:
     """Fit equalized odds on Adult."""
     X, X_test, y, y_test, sex, sex_test = adult(seed)
     rules = [gap(tpr(), by="sex") <= 0.02, gap(fpr(), by="sex") <= 0.02]
@@ -151,18 +102,7 @@ def fit_odds(library: str, seed: int) -> dict[str, float]:
     }
 
 
-def odds(results: Measurements, libraries: tuple[str, ...]) -> None:
-    for library, seed in itertools.product(libraries, SEEDS):
-        found = results.once(partial(fit_odds, library, seed), library, seed)
-        print(
-            f"{library:9s} split {seed}: training tpr {found['training_tpr']:.4f} fpr "
-            f"{found['training_fpr']:.4f}; test tpr {found['test_tpr']:.4f} fpr "
-            f"{found['test_fpr']:.4f}, accuracy {found['test_accuracy']:.4f}",
-            flush=True,
-        )
-
-
-def fit_compas(library: str, seed: int) -> dict[str, float]:
+def fit_compas(library: str, seed: int) -> Figures:
     """Fit a gap of error rates over the races of COMPAS with 300 rows or more."""
     data = load_compas(download=False)
     X, X_test, y, y_test, race, race_test = train_test_split(
@@ -182,18 +122,7 @@ def fit_compas(library: str, seed: int) -> dict[str, float]:
     }
 
 
-def compas(results: Measurements, libraries: tuple[str, ...]) -> None:
-    for library, seed in itertools.product(libraries, SEEDS):
-        found = results.once(partial(fit_compas, library, seed), library, seed)
-        print(
-            f"{library:9s} split {seed}: {found['groups']:.0f} groups, training gap "
-            f"{found['training_gap']:.4f}; test gap {found['test_gap']:.4f}, accuracy "
-            f"{found['test_accuracy']:.4f}",
-            flush=True,
-        )
-
-
-def fit_requested(library: str, bound: float) -> dict[str, float]:
+def fit_requested(library: str, bound: float) -> Figures:
     """Fit a gap of false positive rates on Adult."""
     X, X_test, y, y_test, sex, sex_test = adult(0)
     clf = make(library, [gap(fpr(), by="sex") <= bound]).fit(X, y, sensitive_features=sex)
@@ -206,18 +135,7 @@ def fit_requested(library: str, bound: float) -> dict[str, float]:
     }
 
 
-def requested(results: Measurements, libraries: tuple[str, ...]) -> None:
-    for library, bound in itertools.product(libraries, (np.arange(16) / 100).tolist()):
-        found = results.once(partial(fit_requested, library, bound), library, bound)
-        print(
-            f"{library:9s} asked for {bound:.2f}: training gap {found['training_gap']:.4f}, "
-            f"accuracy {found['training_accuracy']:.4f}; test {found['test_gap']:.4f}, "
-            f"{found['test_accuracy']:.4f}",
-            flush=True,
-        )
-
-
-def fit_churn(library: str) -> dict[str, float]:
+def fit_churn(library: str) -> Figures:
     """Train a model on half of Adult, and a candidate with recall no worse and little churn."""
     X, X_test, y, y_test, _, _ = adult(0)
     half = np.arange(y.size) < y.size // 2
@@ -238,20 +156,6 @@ def fit_churn(library: str) -> dict[str, float]:
     }
 
 
-def churning(results: Measurements, libraries: tuple[str, ...]) -> None:
-    for library in libraries:
-        found = results.once(partial(fit_churn, library), library)
-        print(
-            f"{library:9s} training churn {found['training_churn']:.4f}, recall "
-            f"{found['training_recall']:.4f} (deployed {found['deployed_recall']:.4f}), accuracy "
-            f"{found['training_accuracy']:.4f} (deployed "
-            f"{found['deployed_training_accuracy']:.4f}); test churn {found['test_churn']:.4f}, "
-            f"accuracy {found['test_accuracy']:.4f} (deployed "
-            f"{found['deployed_test_accuracy']:.4f})",
-            flush=True,
-        )
-
-
 DEFAULTS = {
     "selection_rate": gap(selection_rate(), by="sex", min_group_size=1) <= 0.02,
     "fpr": gap(fpr(), by="sex", min_group_size=1) <= 0.02,
@@ -262,7 +166,7 @@ DEFAULTS = {
 
 def fit_defaults(
     library: str, n: int, share: float | None, learning_rate: float, rule: str
-) -> dict[str, float]:
+) -> Figures:
     """Fit a rule on `n` rows drawn from Adult, with a share of positives if one is given."""
     data = load_adult(download=False)
     X, y = data.data, data.target.to_numpy()
@@ -292,89 +196,70 @@ def fit_defaults(
     }
 
 
-def defaults(results: Measurements, libraries: tuple[str, ...]) -> None:
-    """No step size for the user: sizes, balances and learning rates."""
-    cases = itertools.product(
-        libraries, (1_000, 30_000, 300_000), (None, 0.01), (0.02, 0.1, 0.3), DEFAULTS
-    )
-    for case in cases:
-        library, n, share, learning_rate, rule = case
-        found = results.once(partial(fit_defaults, *case), *case)
-        print(
-            f"{library:9s} n {n:6d} {'1%' if share else '24%':>3s} positive, learning rate "
-            f"{learning_rate:4.2f}, {rule:14s} {found['training_rate']:.4f}, beyond its bound by "
-            f"{found['excess']:+.4f}{' !' if found['excess'] > 0.005 else ''}; multiplier "
-            f"{found['multiplier']:.3g}, range {found['multiplier_range']:.2f} "
-            f"({found['seconds']:.1f} s)",
-            flush=True,
-        )
-
-
-PARTS = {
-    "gaps": Part(
-        gaps,
-        ("library", "rate", "split"),
-        ("training_gap", "test_accuracy", "test_gap", "multiplier_range"),
+SPLITS = (0, 1, 2)
+TABLES = {
+    "gaps": Table(
+        fit_gap,
+        {"library": LIBRARIES, "rate": RATES, "split": SPLITS},
+        "{library:9s} {rate:15s} training gaps {training_gap each}; test accuracy "
+        "{test_accuracy:.4f}, gap {test_gap:.4f}; relative range of the multipliers "
+        "{multiplier_range max:.2f}",
     ),
-    "growth": Part(
-        growth,
-        ("library", "growth", "split"),
-        ("training_gap", "test_accuracy", "test_gap", "multiplier_range"),
+    "growth": Table(
+        fit_grown,
+        {"library growth": GROWTH, "split": SPLITS},
+        "{library:9s} trees grown {growth:10s} false positive rates: training gap "
+        "{training_gap:.4f}, test gap {test_gap:.4f}, test accuracy {test_accuracy:.4f}",
     ),
-    "odds": Part(
-        odds,
-        ("library", "split"),
-        ("training_tpr", "training_fpr", "test_tpr", "test_fpr", "test_accuracy"),
+    "odds": Table(
+        fit_odds,
+        {"library": LIBRARIES, "split": SPLITS},
+        "{library:9s} training tpr {training_tpr each} fpr {training_fpr each}; test tpr "
+        "{test_tpr each} fpr {test_fpr each}, accuracy {test_accuracy each}",
     ),
-    "compas": Part(
-        compas,
-        ("library", "split"),
-        ("groups", "training_gap", "test_gap", "test_accuracy"),
+    "compas": Table(
+        fit_compas,
+        {"library": LIBRARIES, "split": SPLITS},
+        "{library:9s} {groups:.0f} groups, training gap {training_gap each}; test gap "
+        "{test_gap each}, accuracy {test_accuracy each}",
     ),
-    "requested": Part(
-        requested,
-        ("library", "bound"),
-        ("training_gap", "training_accuracy", "test_gap", "test_accuracy"),
+    "requested": Table(
+        fit_requested,
+        {"library": LIBRARIES, "bound": (np.arange(16) / 100).tolist()},
+        "{library:9s} asked for {bound:.2f}: training gap {training_gap:.4f}, accuracy "
+        "{training_accuracy:.4f}; test {test_gap:.4f}, {test_accuracy:.4f}",
     ),
-    "churn": Part(
-        churning,
-        ("library",),
-        (
-            "training_churn",
-            "training_recall",
-            "deployed_recall",
-            "training_accuracy",
-            "deployed_training_accuracy",
-            "test_churn",
-            "test_accuracy",
-            "deployed_test_accuracy",
-        ),
+    "churn": Table(
+        fit_churn,
+        {"library": LIBRARIES},
+        "{library:9s} training churn {training_churn:.4f}, recall {training_recall:.4f} (deployed "
+        "{deployed_recall:.4f}), accuracy {training_accuracy:.4f} (deployed "
+        "{deployed_training_accuracy:.4f}); test churn {test_churn:.4f}, accuracy "
+        "{test_accuracy:.4f} (deployed {deployed_test_accuracy:.4f})",
     ),
-    "defaults": Part(
-        defaults,
-        ("library", "rows", "positive_share", "learning_rate", "rule"),
-        ("training_rate", "excess", "multiplier", "multiplier_range", "seconds"),
+    # No step size for the user: sizes, balances and learning rates.
+    "defaults": Table(
+        fit_defaults,
+        {
+            "library": LIBRARIES,
+            "rows": (1_000, 30_000, 300_000),
+            "positive_share": (None, 0.01),
+            "learning_rate": (0.02, 0.1, 0.3),
+            "rule": DEFAULTS,
+        },
+        "{library:9s} n {rows:6d} positive {positive_share}, learning rate {learning_rate:4.2f}, "
+        "{rule:14s} {training_rate:.4f}, beyond its bound by {excess:+.4f}; multiplier "
+        "{multiplier:.3g}, range {multiplier_range:.2f} ({seconds:.1f} s)",
     ),
 }
 
 
 def main() -> None:
-    global THREADS
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = make_parser(__doc__)
+    parser.add_argument("--jobs", type=int, default=2, help="threads of each fit")
+    run_tables(
+        TABLES, "rates", parser, lambda args: SHARED.update(n_jobs=args.jobs), library=LIBRARIES
     )
-    add_parts(parser, "parts", PARTS)
-    parser.add_argument("--library", choices=LIBRARIES)
-    parser.add_argument("--jobs", type=int, default=THREADS, help="threads of each fit")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSVs")
-    args = parser.parse_args()
-    THREADS = args.jobs
-    warnings.simplefilter("ignore", UserWarning)  # small groups of COMPAS
-    for name in args.parts:
-        print(f"-- {name}", flush=True)
-        part = PARTS[name]
-        results = Measurements(args.output / f"{name}.csv", part.names, part.figures)
-        part.run(results, (args.library,) if args.library else LIBRARIES)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ that both fits grow the very same trees and the ratio is what the machinery cost
 that the trees differ, and with them the time that the library takes to grow them.
 
     python benchmarks/scale.py [overhead rows constraints classes inputs groups] [--only xgboost]
-        [--pairs 5] [--jobs 2] [--largest ROWS] [--csv FILE] [--quick]
+        [--pairs 5] [--jobs 2] [--largest ROWS] [--output FOLDER] [--quick]
     python benchmarks/scale.py --profile [--only xgboost]
 
 Every fit is written to the CSV as it ends; the same command goes on where it was stopped. On a
@@ -19,26 +19,23 @@ from __future__ import annotations
 import argparse
 import cProfile
 import json
-import os
 import pstats
 import resource
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from result_file import Measurements, add_parts
+import pandas as pd
+from result_file import HERE, Figures, Measurements, add_parts, at_least, make_parser
 from scipy import sparse, stats
 
 LIBRARIES = ("xgboost", "lightgbm")
 SWEEPS = ("overhead", "rows", "constraints", "classes", "inputs", "groups")
-MEASURED = ("seconds", "cpu", "peak_mib", "active")
 BYTES_PER_VALUE = 14  # of features, at the peak of a fit: drawn, binned, and per-row vectors
 CHUNK = 65_536
 
@@ -100,8 +97,6 @@ def as_inputs(X: Any, inputs: str) -> Any:
     if inputs == "sparse":
         parts = [X[start : start + CHUNK] for start in range(0, len(X), CHUNK)]
         return sparse.vstack([sparse.csr_matrix(p * (np.abs(p) > 1.645)) for p in parts], "csr")
-    import pandas as pd
-
     table = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
     for name in table.columns[::3]:
         codes = np.clip(np.round(2.0 * table[name]) + 8, 0, 15).astype(np.int8)
@@ -152,26 +147,22 @@ def prepared(case: Case, constrained: bool) -> tuple[Any, Any, Any, dict[str, An
     return ConstrainedXGBClassifier(verbosity=0, **given), X, y, fit
 
 
-def peak_mib() -> float:
-    """Most memory that this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def cpu() -> float:
-    """User CPU seconds of this process, all threads."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
-
-
-def fit_once(case: Case, constrained: bool) -> dict[str, float]:
+def fit_once(case: Case, constrained: bool) -> Figures:
     """Fit; tell seconds, user CPU seconds, peak MiB and iterations with a multiplier at work."""
     model, X, y, further = prepared(case, constrained)
-    start, cpu_before = time.perf_counter(), cpu()
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
     model.fit(X, y, **further)
-    seconds, cpu_seconds, active = time.perf_counter() - start, cpu() - cpu_before, 0
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    active = 0
     if constrained:
         multipliers = model.history_.filter(like="multiplier[").to_numpy()
         active = int((multipliers > 0).any(axis=1).sum())
-    return dict(zip(MEASURED, (seconds, cpu_seconds, peak_mib(), active), strict=True))
+    return {
+        "seconds": seconds,
+        "cpu": after.ru_utime - before.ru_utime,
+        "peak_mib": after.ru_maxrss / 1024,
+        "active": active,
+    }
 
 
 # --- all fits ---------------------------------------------------------------------------------
@@ -218,58 +209,54 @@ def available_mib() -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable"))
 
 
-class Results(Measurements):
-    """Fits done so far, in a CSV. Plain fits on the same data are alike, but each has its pair."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, [*(f.name for f in fields(Case)), "fit", "pair"], MEASURED)
+def results_in(folder: Path) -> Measurements:
+    """Fits done so far. Plain fits on the same data are alike, but each has its pair."""
+    return Measurements(folder / "scale.csv", [*(f.name for f in fields(Case)), "fit", "pair"])
 
 
-def run(case: Case, fit: str) -> dict[str, float]:
-    """Fit in a process of its own."""
+def run(*named: Any) -> Figures:
+    """Fit a case in a process of its own, given its values and the fit."""
+    *values, fit, _ = named
+    case = Case(*values)
     command = [sys.executable, __file__, "--fit", fit, json.dumps(asdict(case))]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{case}, {fit}: ended with {done.returncode}\n{done.stderr}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-@dataclass(frozen=True)
-class Pairs:
+class Pairs(NamedTuple):
     """Plain and constrained fits of a case, in the order of their pairs."""
 
     case: Case
-    plain: list[Mapping[str, float]]
-    constrained: list[Mapping[str, float]]
+    plain: pd.DataFrame
+    constrained: pd.DataFrame
 
-    def ratios(self, name: str) -> list[float]:
+    @property
+    def ratios(self) -> pd.DataFrame:
         """Constrained over plain of each pair."""
-        both = zip(self.constrained, self.plain, strict=True)
-        return [c[name] / p[name] for c, p in both]
+        return self.constrained / self.plain
 
     def per_round(self, name: str) -> tuple[float, float]:
         """Medians of the constrained fits and of what they add, in each round."""
-        both = zip(self.constrained, self.plain, strict=True)
-        added = statistics.median(c[name] - p[name] for c, p in both)
-        whole = statistics.median(c[name] for c in self.constrained)
-        return whole / self.case.rounds, added / self.case.rounds
+        whole, added = self.constrained[name], self.constrained[name] - self.plain[name]
+        return whole.median() / self.case.rounds, added.median() / self.case.rounds
 
     def __str__(self) -> str:
-        seconds, processor = self.ratios("seconds"), self.ratios("cpu")
+        seconds, medians = self.ratios["seconds"], self.ratios.median()
         plain, constrained = (
-            1e3 * statistics.median(fit["seconds"] for fit in fits) / self.case.rounds
+            1e3 * fits["seconds"].median() / self.case.rounds
             for fits in (self.plain, self.constrained)
         )
         return (
             f"{self.case}: {plain:.2f} -> {constrained:.2f} ms per round, ratio "
-            f"{statistics.median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f}), of CPU "
-            f"{statistics.median(processor):.3f}; memory "
-            f"{statistics.median(self.ratios('peak_mib')):.3f}; iterations with a multiplier "
-            f"{self.constrained[0]['active']:.0f}"
+            f"{medians['seconds']:.3f} ({seconds.min():.3f} to {seconds.max():.3f}), of CPU "
+            f"{medians['cpu']:.3f}; memory {medians['peak_mib']:.3f}; iterations with a "
+            f"multiplier {self.constrained['active'][0]:.0f}"
         )
 
 
-def measure(case: Case, pairs: int, results: Results) -> Pairs | None:
+def measure(case: Case, pairs: int, results: Measurements) -> Pairs | None:
     """Run what is missing of a case's fits; None where memory is too small for them."""
     needed = case.rows * case.columns * BYTES_PER_VALUE / 2**20
     if needed > available_mib():
@@ -278,16 +265,14 @@ def measure(case: Case, pairs: int, results: Results) -> Pairs | None:
     fits: dict[str, list[Mapping[str, float]]] = {"plain": [], "constrained": []}
     for pair in range(pairs):
         for fit in ("plain", "constrained")[:: 1 if pair % 2 == 0 else -1]:
-            named = (*asdict(case).values(), fit, pair)
-            fits[fit].append(results.once(partial(run, case, fit), *named))
-    return Pairs(case, fits["plain"], fits["constrained"])
+            fits[fit].append(results.once(run, *asdict(case).values(), fit, pair))
+    return Pairs(case, *map(pd.DataFrame, fits.values()))
 
 
 # --- slopes -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(NamedTuple):
     """Exponent of a power law, with its 95 % interval and how many points it goes through."""
 
     value: float
@@ -333,25 +318,19 @@ def print_slopes(sweep: str, measured: Sequence[Pairs]) -> None:
 
 # Parts of a fit, by the functions whose time they are: file, function.
 PARTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "once: rules to cells, solver": (("gbm_constrained/estimator.py", "__init__"),),
-    "once: intercept": (
-        ("gbm_constrained/xgboost.py", "_intercept"),
-        ("gbm_constrained/lagrangian.py", "constant_scores"),
-    ),
-    "once: ending, reports": (("gbm_constrained/estimator.py", "conclude"),),
+    "once: constraints to cells": (("fit/fit.py", "__init__"),),
+    "once: intercept": (("xgboost/parameters.py", "find_intercept"),),
+    "once: reports": (("fit/fitted_report.py", "report"),),
     "scores out of the library": (
         ("xgboost/core.py", "predict"),
         ("lightgbm/basic.py", "__inner_predict"),
     ),
-    "probabilities": (("gbm_constrained/lagrangian.py", "at"),),
-    "dual step: counting": (("gbm_constrained/lagrangian.py", "statistics"),),
-    "dual step: slopes": (("gbm_constrained/lagrangian.py", "slopes"),),
-    "dual step: rest": (("gbm_constrained/solvers/abpp.py", "begin_iteration"),),
-    "gradients: coefficients of rows": (
-        ("gbm_constrained/lagrangian.py", "tables"),
-        ("gbm_constrained/lagrangian.py", "per_row"),
-    ),
-    "gradients: the rest": (("gbm_constrained/solvers/abpp.py", "gradient"),),
+    "probabilities": (("problem/lagrangian.py", "at"),),
+    "dual step: counting": (("problem/lagrangian.py", "statistics"),),
+    "dual step: slopes": (("problem/lagrangian.py", "slopes"),),
+    "dual step: rest": (("solvers/abpp.py", "begin_iteration"),),
+    "gradients: coefficients of rows": (("problem/lagrangian.py", "tables"),),
+    "gradients: the rest": (("solvers/outer_loop.py", "gradient"),),
     "gradients into the library, trees": (
         ("xgboost/core.py", "train_one_iter"),
         ("lightgbm/basic.py", "__boost"),
@@ -379,8 +358,6 @@ def print_profile(case: Case) -> None:
     found = pstats.Stats(profile)
     for (file, _, name), (*_, cumulative, _) in found.stats.items():  # type: ignore[attr-defined]
         key = ("/".join(Path(file).parts[-2:]), name)
-        if "solvers" in Path(file).parts:
-            key = ("gbm_constrained/solvers/" + Path(file).name, name)
         known[key] = known.get(key, 0.0) + cumulative
     times = {part: sum(known.get(key, 0.0) for key in keys) for part, keys in PARTS.items()}
     for outer, inner in INSIDE.items():
@@ -395,15 +372,13 @@ def print_profile(case: Case) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     add_parts(parser, "sweeps", SWEEPS)
     parser.add_argument("--only", choices=LIBRARIES)
-    parser.add_argument("--pairs", type=int, default=None, help="5; 1 with --quick")
+    parser.add_argument("--pairs", type=at_least(1), help="5; 1 with --quick")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--largest", type=int, default=10_000_000, help="rows of the largest case")
-    parser.add_argument("--csv", type=Path, help="results/scale.csv beside this script")
+    parser.add_argument("--output", type=Path, help="results beside this script")
     parser.add_argument("--quick", action="store_true", help="small tables, in a few minutes")
     parser.add_argument("--profile", action="store_true", help="where the time of a fit goes")
     parser.add_argument("--fit", nargs=2, metavar=("FIT", "CASE"), help=argparse.SUPPRESS)
@@ -411,17 +386,14 @@ def main() -> None:
     if args.fit:
         print(json.dumps(fit_once(Case(**json.loads(args.fit[1])), args.fit[0] == "constrained")))
         return
-    pairs = (1 if args.quick else 5) if args.pairs is None else args.pairs
-    if pairs < 1:
-        parser.error(f"--pairs must be 1 or more, got {pairs}")
+    pairs = args.pairs or (1 if args.quick else 5)
     libraries = (args.only,) if args.only else LIBRARIES
     if args.profile:
         for library in libraries:
             for case in cases_of("overhead", library, args.quick):
                 print_profile(replace(case, jobs=args.jobs))
         return
-    folder = Path("build") if args.quick else Path(__file__).parent / "results"
-    results = Results(args.csv or folder / "scale.csv")
+    results = results_in(args.output or (Path("build") if args.quick else HERE / "results"))
     for sweep in args.sweeps:
         for library in libraries:
             cases = [replace(c, jobs=args.jobs) for c in cases_of(sweep, library, args.quick)]

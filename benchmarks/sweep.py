@@ -26,22 +26,19 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from arguments import at_least
+from data_sets import AMOUNTS, BINARY, CLASSES, REPORT, TABLES, TARGETS, TUNE, load
 from lightgbm import LGBMClassifier, LGBMRegressor
-from result_file import ResultFile
+from result_file import HERE, Figures, ResultFile, at_least, commit, make_parser
 from sklearn.model_selection import cross_val_predict, train_test_split
 from sklearn.preprocessing import StandardScaler
-from sweep_data import AMOUNTS, BINARY, CLASSES, REPORT, TABLES, TARGETS, TUNE, load
 from sweep_rules import (
     KNOWN,
     SHARES,
@@ -60,7 +57,6 @@ from sweep_rules import (
 import gbm_constrained as gbc
 from gbm_constrained import metrics
 
-RESULTS = Path(__file__).parent / "results" / "sweep_language.csv"
 # Every draw's kind is that of its number in this cycle.
 CYCLE = (
     "groups", "groups", "regression", "groups", "auc", "groups", "classes", "groups", "metrics",
@@ -88,16 +84,6 @@ THRESHOLDED = ("groups", "amounts", "forward")  # kinds with thresholds for a re
 ENOUGH = 1000  # test rows, of which that reference, which knows their labels, is not mostly chance
 # Warnings that say that rules cost or miss something.
 SAID = ("Costly", "Fragile", "Missed", "Infeasible", "TimeLimit")
-
-
-@cache
-def package() -> str:
-    """Short hash of the package's checkout, which need not be that of this file."""
-    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
-    found = subprocess.run(
-        command, cwd=Path(gbc.__file__).parent, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip()
 
 
 class Plan(NamedTuple):
@@ -291,8 +277,7 @@ def estimator(of: Plan, constraints: Any, **parameters: Any) -> Any:
 
 def answer(model: Any, kind: str, X: Any) -> Any:
     """Decisions, predictions of a regressor, or scores where ranks are asked for."""
-    return np.asarray(model.predict_proba(X))[:, 1] if kind == "auc" else np.asarray(
-        model.predict(X))  # fmt: skip
+    return np.asarray(model.predict_proba(X)[:, 1] if kind == "auc" else model.predict(X))
 
 
 def objective(case: Draw, d: Any) -> float:
@@ -305,7 +290,7 @@ def objective(case: Draw, d: Any) -> float:
     return metric(case.goal, confusion(y, d, int(max(y.max(), d.max())) + 1))
 
 
-def references(case: Draw, plain: Any, d: Any, known: float) -> dict[str, float]:
+def references(case: Draw, plain: Any, d: Any, known: float) -> Figures:
     """Objectives of the references of a fit, by kind."""
     kind, test = case.plan.kind, case.test
     of_plain = test.case(d)
@@ -416,11 +401,11 @@ def wanted(args: argparse.Namespace) -> Iterator[Plan]:
 
 def run(results: ResultFile, args: argparse.Namespace) -> None:
     """Fit the draws that have no row."""
-    done = {row["draw"] for row in results.rows()}
+    done, package = results.keys("draw"), commit(Path(gbc.__file__).parent)
     for of in wanted(args):
-        if str(of.number) not in done:
+        if (str(of.number),) not in done:
             case = draw(of.number)
-            row = described(case) | fit(case) | {"package": package()}
+            row = described(case) | fit(case) | {"package": package}
             results.append({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
 
@@ -453,7 +438,7 @@ def lost(part: pd.DataFrame, *more_than: float) -> dict[str, Any]:
     return found
 
 
-def excess_and_cost(part: pd.DataFrame) -> dict[str, float]:
+def excess_and_cost(part: pd.DataFrame) -> Figures:
     """Mean violation of the groups that rows can tell of, and the median cost in plain fits."""
     return {"known": part["known"].clip(lower=0.0).mean(), "cpu": part["cpu"].median()}
 
@@ -522,9 +507,7 @@ def tables(rows: Sequence[dict[str, str]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__)
     parser.add_argument("--draws", type=at_least(1), default=1500)
     parser.add_argument("--first", type=at_least(0), default=0, help="number of the first draw")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
@@ -533,7 +516,7 @@ def main() -> None:
     parser.add_argument("--most-rows", type=at_least(1), default=max(ROWS))
     parser.add_argument("--most-rounds", type=at_least(1), default=max(ROUNDS))
     parser.add_argument("--tables", action="store_true", help="print, without fitting")
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "sweep_language.csv")
     args = parser.parse_args()
     results = ResultFile(args.output, ["draw", *FIGURES])
     if not args.tables:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from peer_runs.methods import RATES as SHARES
 from scipy import sparse
 from scipy.optimize import linprog, minimize_scalar
 from scipy.stats import rankdata
@@ -19,14 +20,6 @@ import gbm_constrained as gbc
 KNOWN, LARGE_GROUP = 100, 500  # rows of a rate: a reference decides for them; figures in errors
 THRESHOLDS = 120  # of each group in the reference
 
-# The rows that a rate is about, and what it averages. Decisions may be a matrix of columns.
-SHARES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
-    "fpr": lambda y, d: (y == 0, d == 1),
-    "fnr": lambda y, d: (y == 1, d == 0),
-    "tpr": lambda y, d: (y == 1, d == 1),
-    "selection_rate": lambda y, d: (np.ones(len(y), dtype=bool), d == 1),
-    "error_rate": lambda y, d: (np.ones(len(y), dtype=bool), (y != d.T).T),
-}
 MEANS: dict[str, Callable[[Any, Any], Any]] = {
     "mean_prediction": lambda y, f: f,
     "mean_residual": lambda y, f: y - f,

@@ -1,12 +1,16 @@
-"""The peers: where each runs, which tasks it offers, what its decisions need."""
+"""What is compared: the peers, and the tables with their groups and the levels that make sense."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from .rules import NEYMAN_PEARSON, TASKS
+import numpy as np
+from data_sets import TABLES, load
+from sklearn.model_selection import cross_val_predict, train_test_split
 
-GAPS = tuple(task for task in TASKS if task != NEYMAN_PEARSON)
+from .methods import GAP_RULES, NEYMAN_PEARSON, TASKS, Split, parameters, plain, value
+
 ODDS_AND_RATES = ("selection_rate_gap", "fpr_gap", "tpr_gap", "equalized_odds")
 
 
@@ -53,54 +57,147 @@ PEERS = {
         Peer("plain", "beside.Plain", asks=(float("inf"),)),
         Peer("ours_lightgbm", "beside.OursLightGBM"),
         Peer("ours_xgboost", "beside.OursXGBoost"),
-        Peer("groups_lightgbm", "beside.GroupsLightGBM", GAPS, needs_group=True),
-        Peer("groups_xgboost", "beside.GroupsXGBoost", GAPS, needs_group=True),
+        Peer("groups_lightgbm", "beside.GroupsLightGBM", tuple(GAP_RULES), needs_group=True),
+        Peer("groups_xgboost", "beside.GroupsXGBoost", tuple(GAP_RULES), needs_group=True),
         Peer("tuned_threshold", "beside.TunedThreshold", calibrates=True),
         Peer("umbrella", "beside.Umbrella", (NEYMAN_PEARSON,), calibrates=True),
         Peer("npmc_cx", "beside.NPMCCX", (NEYMAN_PEARSON,)),
         Peer("npmc_er", "beside.NPMCER", (NEYMAN_PEARSON,)),
         Peer(
-            "fairgbm",
-            "fairgbm_peer.FairGBM",
-            (NEYMAN_PEARSON, "fpr_gap", "tpr_gap", "equalized_odds"),
+            "fairgbm", "others.FairGBM", (NEYMAN_PEARSON, "fpr_gap", "tpr_gap", "equalized_odds"),
             "fairgbm",
         ),
         Peer(
-            "exponentiated_gradient",
-            "fairlearn_peers.Reduction",
-            GAPS,
-            "fairlearn",
-            is_one_model=False,
-            is_slow=True,
+            "exponentiated_gradient", "others.Reduction", tuple(GAP_RULES), "fairlearn",
+            is_one_model=False, is_slow=True,
         ),
         Peer(
-            "threshold_optimizer",
-            "fairlearn_peers.GroupThresholds",
-            ODDS_AND_RATES,
-            "fairlearn",
-            needs_group=True,
-            is_one_model=False,
-            calibrates=True,
+            "threshold_optimizer", "others.GroupThresholds", ODDS_AND_RATES, "fairlearn",
+            needs_group=True, is_one_model=False, calibrates=True,
         ),
         Peer(
-            "oxonfair", "oxonfair_peer.OxonFair", TASKS, "oxonfair",
-            needs_group=True, calibrates=True,
+            "oxonfair", "others.OxonFair", TASKS, "oxonfair", needs_group=True, calibrates=True
         ),
         Peer(
-            "error_parity",
-            "error_parity_peer.ErrorParity",
-            ODDS_AND_RATES,
-            "error_parity",
-            needs_group=True,
-            is_one_model=False,
-            calibrates=True,
+            "error_parity", "others.ErrorParity", ODDS_AND_RATES, "error_parity",
+            needs_group=True, is_one_model=False, calibrates=True,
         ),
         Peer(
-            "mmm_fair",
-            "mmm_fair_peer.MMMFair",
-            ODDS_AND_RATES,
-            "mmm_fair",
+            "mmm_fair", "others.MMMFair", ODDS_AND_RATES, "mmm_fair",
             asks=(0.1, 0.2, 0.4, 0.7, 1.0),
         ),
     )
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Data:
+    """How a table of two classes is used.
+
+    Parameters
+    ----------
+    table : str
+        Its name among the tables of all benchmarks.
+    by : tuple of str, default=()
+        Columns whose values, joined, are the groups. Without groups there are no gaps to bound.
+    levels : tuple of float
+        Bounds of Neyman-Pearson's rate.
+    rate : {"fpr", "fnr"}, default="fpr"
+        The rate that Neyman-Pearson bounds.
+    mostly_positive : bool, default=False
+        Whether most rows are positive.
+    test_share : float, default=0.3
+        Share of the rows that test.
+    fewest : int, default=0
+        Values of the first column with fewer rows are one.
+    """
+
+    table: str
+    by: tuple[str, ...] = ()
+    levels: tuple[float, ...] = (0.05, 0.02, 0.01)
+    rate: str = "fpr"
+    mostly_positive: bool = False
+    test_share: float = 0.3
+    fewest: int = 0
+
+    @property
+    def level_is_met_by_majority(self) -> bool:
+        """Whether Neyman-Pearson's rate is zero if all is decided for the larger class."""
+        return self.mostly_positive == (self.rate == "fnr")
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that the data set has."""
+        return TASKS if self.by else (NEYMAN_PEARSON,)
+
+    @property
+    def tree(self) -> dict[str, int]:
+        """Size of the trees."""
+        return TABLES[self.table].tree
+
+    def codes(self) -> Any:
+        """Give the groups of the rows numbers from 0 on."""
+        if not self.by:
+            return np.zeros(load(self.table).y.size, dtype=int)
+        first, *others = (load(self.table).groups[name] for name in self.by)
+        first = first.where(first.map(first.value_counts()) >= self.fewest, "other")
+        joined = first.str.cat(others, "/") if others else first
+        return joined.astype("category").cat.codes.to_numpy().astype(int)
+
+
+LAW_LEVELS = (0.6, 0.4, 0.2)
+DATA = {
+    "adult": Data("adult", ("sex",)),
+    "compas": Data("compas", ("black",)),
+    "default": Data("default", ("sex",)),
+    "bank": Data("bank", ("married",)),
+    # One in nine fails, and seven in ten of these are taken to pass by a plain booster.
+    "law_school": Data("law_school", ("white",), LAW_LEVELS, mostly_positive=True),
+    # 210 negative test rows cannot tell 0.01 from 0.02.
+    "german": Data("german", ("men",), (0.2, 0.1, 0.05)),
+    # Next to no false alarms, but misses, and 148 frauds in test rows.
+    "credit": Data("credit", (), (0.2, 0.1, 0.05), "fnr"),
+}
+# The same rows with more groups than two, for benchmarks/many_groups.py alone.
+MANY_GROUPS = {
+    # The smallest group has 95 positives: half of them test. Of some races of fewer than 2,000
+    # rows test rows have three positives.
+    "adult_by_race_and_sex": Data("adult", ("race", "sex"), test_share=0.5, fewest=2000),
+    "law_school_by_race_and_sex": Data(
+        "law_school", ("race", "male"), LAW_LEVELS, mostly_positive=True
+    ),
+}
+
+
+def split_of(name: str, seed: int) -> tuple[Split, np.ndarray]:
+    """Training rows, a quarter of them for calibration, and the labels of the test rows.
+
+    Labels and groups have equal shares in all parts.
+    """
+    data = (DATA | MANY_GROUPS)[name]
+    X, y, groups = load(data.table).X, load(data.table).y, data.codes()
+    cells = (groups.max() + 1) * y + groups
+    train, test = train_test_split(
+        np.arange(y.size), test_size=data.test_share, stratify=cells, random_state=seed
+    )
+    _, kept = train_test_split(
+        np.arange(train.size), test_size=0.25, stratify=cells[train], random_state=seed
+    )
+    calibration = np.zeros(train.size, dtype=bool)
+    calibration[kept] = True
+    parts = (X[train], y[train], groups[train], calibration, X[test], groups[test])
+    return Split(*parts), y[test]
+
+
+def plain_gaps(name: str, trees: int) -> dict[str, float]:
+    """Gaps of the plain booster on the training rows of the first split, out of fold.
+
+    To two digits, and 0.02 at least: they say which bounds are worth asking for.
+    """
+    split, _ = split_of(name, 0)
+    model = plain(parameters(trees, DATA[name].tree))
+    decisions = cross_val_predict(model, split.X, split.y, cv=4)
+    return {
+        task: max(float(f"{value(rule, split.y, decisions, split.groups):.2g}"), 0.02)
+        for task, rule in GAP_RULES.items()
+    }

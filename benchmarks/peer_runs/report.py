@@ -1,21 +1,153 @@
-"""What the results say: frontiers, hypervolumes, promises and costs."""
+"""What runs and their results say: figures of a run, frontiers, hypervolumes, promises and costs.
+
+A frontier of accuracy against what a rule bounds is drawn through the points that no other point
+beats in both, with straight lines between them (whoever draws one of two decisions at random is on
+the line), level to the right of the last one and nothing to the left of the first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from .catalogue import PEERS
-from .data import DATA
-from .frontiers import accuracy_at, hypervolume, jackknife_interval
-from .rules import NEYMAN_PEARSON
+from gbm_constrained.statistics.binomial import clopper_pearson, newcombe_difference
+
+from .catalogue import DATA, PEERS, Peer
+from .methods import NEYMAN_PEARSON, Rule, Split, counts, value
 
 OURS = ("ours_lightgbm", "ours_xgboost", "groups_lightgbm", "groups_xgboost")
+COLUMNS = (
+    "task", "rate", "data", "split", "peer", "asked", "trees", "test_accuracy", "test_value",
+    "test_violation", "is_beyond_sampling", "train_accuracy", "train_value", "held_out_value",
+    "majority_accuracy", "seconds", "predict_seconds", "peak_mib", "deterministic",
+    "needs_group", "error",
+)  # fmt: skip
+
+
+def score(
+    rule: Rule, asked: float, split: Split, y_test: Any, answer: dict[str, Any], peer: Peer
+) -> dict[str, Any]:
+    """Figures of a run whose decisions are in the file of `answer`.
+
+    ``held_out_value`` is the peer's own measure on unseen rows where it makes one, and that on the
+    calibration rows where it has these. A penalty's rate (``peer.asks``) is no bound, so that
+    nothing is violated.
+    """
+    with np.load(answer["file"]) as decisions:
+        train, test = decisions["train"], decisions["test"]
+    observed = value(rule, y_test, test, split.groups_test)
+    held_out = answer["held_out"]
+    if held_out is None and peer.calibrates:
+        _, y, groups = split.part(split.calibration)
+        held_out = value(rule, y, train[split.calibration], groups)
+    row = {
+        "test_accuracy": np.mean(test == y_test),
+        "test_value": observed,
+        "train_accuracy": np.mean(train == split.y),
+        "train_value": value(rule, split.y, train, split.groups),
+        "held_out_value": held_out,
+        "majority_accuracy": max(np.mean(y_test), 1 - np.mean(y_test)),
+        "seconds": answer["seconds"],
+        "predict_seconds": answer["predict_seconds"],
+        "peak_mib": answer["peak_mib"],
+    }
+    row = {name: "" if x is None else f"{x:.6g}" for name, x in row.items()}
+    if not peer.asks:
+        row["test_violation"] = f"{max(observed - asked, 0.0):.6g}"
+        row["is_beyond_sampling"] = str(
+            is_beyond_sampling(rule, asked, y_test, test, split.groups_test)
+        )
+    return row
+
+
+def is_beyond_sampling(rule: Rule, asked: float, y: Any, decisions: Any, groups: Any) -> bool:
+    """Whether the 95 % interval of what the rule bounds is above the bound.
+
+    Clopper and Pearson's interval of a rate, Newcombe's of a difference of two groups. Of several
+    rates each has its share of the 5 %.
+    """
+    level = 1 - 0.05 / len(rule.rates)
+    for rate in rule.rates:
+        events, rows = counts(rate, y, decisions, groups if rule.is_gap else None)
+        if not rule.is_gap:
+            low, _ = clopper_pearson(events[0], rows[0], level)
+            if low > asked:
+                return True
+            continue
+        shares = events / np.maximum(rows, 1)
+        high, low = np.argmax(shares), np.argmin(shares)
+        least, _ = newcombe_difference(events[high], rows[high], events[low], rows[low], level)
+        if least > asked:
+            return True
+    return False
+
+
+def envelope(values: Any, accuracies: Any) -> tuple[Any, Any]:
+    """Points of smallest value for their accuracy, in order of both; NaN is no point."""
+    values, accuracies = np.asarray(values, dtype=float), np.asarray(accuracies, dtype=float)
+    order = np.lexsort((-accuracies, values))
+    order = order[np.isfinite(values[order]) & np.isfinite(accuracies[order])]
+    best = np.maximum.accumulate(accuracies[order])
+    better = np.diff(best, prepend=-np.inf) > 0
+    return values[order][better], accuracies[order][better]
+
+
+def accuracy_at(values: Any, accuracies: Any, at: Any) -> Any:
+    """Accuracy of the envelope where the value is `at`; NaN to the left of all points."""
+    x, y = envelope(values, accuracies)
+    if x.size == 0:
+        return np.full(np.shape(at), np.nan)
+    return np.interp(at, x, y, left=np.nan)
+
+
+def hypervolume(
+    values: Any, accuracies: Any, reference_value: float, reference_accuracy: float
+) -> float:
+    """Area between the envelope and the reference point, divided by the reference value.
+
+    That is, the mean over bounds in [0, `reference_value`] of the accuracy above
+    `reference_accuracy`, which is 0 where no point is or where it is below.
+    """
+    x, y = envelope(values, accuracies)
+    inside = x < reference_value
+    if not inside.any():
+        return 0.0
+    end = np.interp(reference_value, x, y)
+    x = np.append(x[inside], reference_value)
+    y = np.append(y[inside], end) - reference_accuracy
+    # Where it crosses the reference accuracy, the area starts.
+    if y[0] < 0 < y[-1]:
+        start = np.interp(0.0, y, x)
+        x, y = np.append(start, x[y > 0]), np.append(0.0, y[y > 0])
+    return float(np.trapezoid(np.maximum(y, 0.0), x) / reference_value)
+
+
+def jackknife_interval(
+    statistic: Callable[[list[int]], float], n: int, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Estimate of a statistic of `n` splits, and its interval from leaving out one after another.
+
+    Parameters
+    ----------
+    statistic : callable
+        Its value from the splits of the given positions.
+    n : int
+        Number of splits; of fewer than two, the interval is the whole line.
+    """
+    whole = list(range(n))
+    estimate = statistic(whole)
+    if n < 2:
+        return estimate, -np.inf, np.inf
+    without = np.array([statistic([j for j in whole if j != i]) for i in whole])
+    pseudo = n * estimate - (n - 1) * without
+    half = stats.t.ppf(0.5 + level / 2, n - 1) * pseudo.std(ddof=1) / np.sqrt(n)
+    return estimate, estimate - half, estimate + half
 
 
 @dataclass(frozen=True)
@@ -46,6 +178,7 @@ class Cell:
         return hypervolume(*self.averaged(peer, splits), self.at, self.floor)
 
     def averaged(self, peer: str, splits: list[int] | None = None) -> Any:
+        """Values and accuracies of a peer at each thing asked, over some splits or all."""
         points = self.frontiers[peer]
         return (points if splits is None else points[:, splits]).mean(axis=1)
 
@@ -154,15 +287,20 @@ def standing(cells: list[Cell], ours: str, *, group_at_prediction: bool) -> pd.D
     return pd.DataFrame(rows)
 
 
+def beside_plain(table: pd.DataFrame) -> pd.DataFrame:
+    """Put the plain booster's figures of the same split and task beside those of each run."""
+    keys = ["data", "split", "task"]
+    plain = table[table["peer"] == "plain"].set_index(keys)
+    return table.join(plain[["test_value", "seconds", "peak_mib"]].add_suffix("_plain"), on=keys)
+
+
 def promises(table: pd.DataFrame) -> pd.DataFrame:
     """By peer: requested minus observed, violations, and what a decision needs.
 
     Means are over the runs in which the plain booster is above the bound of the same split.
     """
-    keys = ["data", "split", "task"]
-    plain = table[table["peer"] == "plain"].set_index(keys)["test_value"].rename("plain_value")
-    rows = table.join(plain, on=keys)
-    rows = rows[rows["test_violation"].notna() & (rows["plain_value"] > rows["asked"])]
+    rows = beside_plain(table)
+    rows = rows[rows["test_violation"].notna() & (rows["test_value_plain"] > rows["asked"])]
     rows["short"] = rows["asked"] - rows["test_value"]
     rows["beyond"] = rows["is_beyond_sampling"].astype(str) == "True"
     found = rows.groupby("peer").agg(
@@ -176,9 +314,7 @@ def promises(table: pd.DataFrame) -> pd.DataFrame:
 
 def costs(table: pd.DataFrame) -> pd.DataFrame:
     """By peer: medians over runs of seconds and peak memory over the plain booster's."""
-    keys = ["data", "split", "task"]
-    plain = table[table["peer"] == "plain"].set_index(keys)[["seconds", "peak_mib"]]
-    rows = table.join(plain.add_suffix("_plain"), on=keys)
+    rows = beside_plain(table)
     rows["seconds_ratio"] = rows["seconds"] / rows["seconds_plain"]
     rows["memory_ratio"] = rows["peak_mib"] / rows["peak_mib_plain"]
     rows["failed"] = rows["error"].notna()
@@ -219,7 +355,10 @@ def print_tables(file: Path, trees: int) -> None:
         for ours in OURS:
             for group_at_prediction in (True, False):
                 _print_standing(cells, ours, group_at_prediction)
-        _print_errors(table)
+        failed = table[table["error"].notna()]
+        if len(failed):
+            print("\nFailed runs")
+            print(failed.groupby(["peer", "error"]).size().rename("runs").to_string())
     print(f"\nCommits of these runs: {', '.join(table['commit'].dropna().unique())}")
 
 
@@ -237,8 +376,81 @@ def _print_standing(cells: list[Cell], ours: str, group_at_prediction: bool) -> 
     print(found[found["verdict"] != "first"].to_string(index=False))
 
 
-def _print_errors(table: pd.DataFrame) -> None:
-    failed = table[table["error"].notna()]
-    if len(failed):
-        print("\nFailed runs")
-        print(failed.groupby(["peer", "error"]).size().rename("runs").to_string())
+def draw_frontiers(file: Path, trees: int, path: Path) -> None:
+    """Draw a panel for each data set and task: accuracy against what the rule bounds.
+
+    Needs matplotlib (the extra ``plot``).
+
+    Parameters
+    ----------
+    file : Path
+        Results.
+    trees : int
+        Of the runs to show.
+    path : Path
+        The picture to write.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    own = dict(zip(OURS, ("tab:blue", "tab:cyan", "black", "gray"), strict=True))
+    cells = {}
+    for cell in cells_of(read(file, trees)):
+        # One panel for all levels of Neyman-Pearson, up to the widest, whichever rate it bounds.
+        key = cell.data, NEYMAN_PEARSON if " <= " in cell.task else cell.task
+        if key not in cells or cell.at > cells[key].at:
+            cells[key] = cell
+    data = list(dict.fromkeys(name for name, _ in cells))
+    tasks = list(dict.fromkeys(task for _, task in cells))
+    shown = [peer for peer in PEERS if any(peer in c.frontiers for c in cells.values())]
+    colours = own | {
+        peer: plt.get_cmap("tab20")(2 + i)
+        for i, peer in enumerate(peer for peer in shown if peer not in own)
+    }
+    figure, axes = plt.subplots(
+        len(data), len(tasks), figsize=(3.2 * len(tasks), 2.6 * len(data)), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    for ax, name, task in zip(
+        axes.flat, np.repeat(data, len(tasks)), tasks * len(data), strict=True
+    ):
+        if (name, task) not in cells:
+            ax.axis("off")
+            continue
+        cell = cells[name, task]
+        for peer in shown:
+            if peer in cell.frontiers:
+                x, y = envelope(*cell.averaged(peer))
+                inside = x <= 1.1 * cell.at
+                is_own = peer in own
+                ax.plot(
+                    x[inside], 100 * y[inside], color=colours[peer], label=peer, marker="o",
+                    markersize=3 if is_own else 2, linewidth=2.2 if is_own else 0.9,
+                    zorder=3 if is_own else 2,
+                )  # fmt: skip
+        # Below the reference accuracy nothing counts.
+        _, top = ax.get_ylim()
+        bottom = 100 * cell.floor
+        ax.set_ylim(bottom - 0.05 * (top - bottom), top)
+        ax.axhline(bottom, color="gray", linewidth=0.7, linestyle=":")
+        ax.locator_params(nbins=5)
+        rate = cell.task.split(" <= ")[0].replace("_", " ")
+        ax.set_title(f"{name}, {rate}", fontsize=9)
+        ax.tick_params(labelsize=7)
+    figure.supxlabel("what the rule bounds, on test rows")
+    figure.supylabel("test accuracy (%)")
+    found = {
+        label: line
+        for ax in axes.flat
+        for line, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        [found[peer] for peer in shown if peer in found],
+        [peer.replace("_", " ") for peer in shown if peer in found],
+        loc="outside upper center", ncols=7, fontsize=8,
+    )  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)

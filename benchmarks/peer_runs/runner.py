@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .rules import Rule
-from .split import Split
+from .methods import Rule, Split
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

@@ -177,11 +177,7 @@ def check_metrics(
 
 
 def _check_columns(
-    columns: Sequence[Any],
-    user: str,
-    users: str,
-    options: argparse.Namespace,
-    table: pd.DataFrame,
+    columns: Sequence[Any], user: str, users: str, options: argparse.Namespace, table: pd.DataFrame
 ) -> None:
     """Refuse columns that the table does not hold, or that have another role."""
     roles = {options.target: "target", options.weight: "weight"}

@@ -261,10 +261,7 @@ def _find_labels(options: argparse.Namespace, model: ModelFile, y: NDArray[Any])
             f"{options.model} has {model.n_classes} classes and does not name them, and "
             f"--target {options.target} holds {found}: give rows of all classes."
         )
-    say(
-        options,
-        f"{options.model} does not name its classes: taken as the sorted labels, {found}",
-    )
+    say(options, f"{options.model} does not name its classes: taken as the sorted labels, {found}")
     return found
 
 

@@ -26,7 +26,7 @@ intercept, and look for it by cutting planes over the optimum as a convex functi
 step moves all coefficients at once: stationarity in the intercept *is* the condition on the sum.
 On a9a with C = 1, compiled coordinate ascent that is given the best intercept takes .27 s on one
 core for a gap of 1e-4, and .75 s for 1e-5. Each further intercept would take as long. Newton steps
-with a free intercept take .21 and .23 s (``benchmarks/dataset_constraints_ascent.py``).
+with a free intercept take .21 and .23 s (``dataset_constraints.py --ascent``).
 
 References
 ----------

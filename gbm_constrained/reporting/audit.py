@@ -341,13 +341,7 @@ def audit(
     """
     rows = AuditRows(X, y, sensitive_features, sample_weight, time, n_periods)
     tables = measure_model(
-        model,
-        rows,
-        constraints,
-        positive=positive,
-        level=level,
-        others=others,
-        metrics=metrics,
+        model, rows, constraints, positive=positive, level=level, others=others, metrics=metrics
     )
     return Audit(**vars(tables))
 

@@ -1,23 +1,13 @@
 """The benchmark of rankings measures pairs by counting, and its peers are what they say."""
 
 import itertools
-import sys
-from pathlib import Path
 
+import auc as benchmark
 import numpy as np
 import pandas as pd
 import pytest
 from pair_references import count_pairs
 from scipy.optimize import check_grad
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import auc_affine as affine  # noqa: E402
-import auc_data as data  # noqa: E402
-import auc_pareto as pareto  # noqa: E402
 
 GAPS = ("mean_rank", "cross_auc", "subgroup")
 
@@ -51,24 +41,24 @@ def count(score, y, group):
 
 def test_pairs_are_counted(rows):
     score, y, group = rows
-    assert data.measure_pairs(y, score, group) == pytest.approx(count(*rows), abs=1e-12)
+    assert benchmark.measure_pairs(y, score, group) == pytest.approx(count(*rows), abs=1e-12)
 
 
 @pytest.mark.parametrize("rule", GAPS)
 def test_an_affine_change_is_the_best_of_its_grid(rows, rule):
     score, y, group = (part[:40] for part in rows)
     tried = []
-    for slope, shift in itertools.product(affine.SLOPES, affine.SHIFTS[::10]):
+    for slope, shift in itertools.product(benchmark.SLOPES, benchmark.SHIFTS[::10]):
         found = count(np.where(group == "a", slope * score + shift, score), y, group)
         tried.append((found["test_auc"], found[rule]))
     best = max(value for value, gap in tried if abs(gap) <= 0.05)
-    slope, shift, gap = affine.choose(score, y, group == "a", rule, 0.05)
+    slope, shift, gap = benchmark.choose(score, y, group == "a", rule, 0.05)
     chosen = count(np.where(group == "a", slope * score + shift, score), y, group)
     assert chosen[rule] == pytest.approx(gap, abs=1e-12)
     assert abs(gap) <= 0.05
     assert chosen["test_auc"] >= best
     with pytest.raises(ValueError, match="widen the grid"):
-        affine.choose(score + 99.0 * (group == "a"), y, group == "a", rule, 1e-6)
+        benchmark.choose(score + 99.0 * (group == "a"), y, group == "a", rule, 1e-6)
 
 
 def test_a_penalised_score_is_a_minimum_without_correlation():
@@ -76,12 +66,12 @@ def test_a_penalised_score_is_a_minimum_without_correlation():
     group = rng.choice(["a", "b"], 400)
     X = rng.normal(size=(400, 3)) + (group == "a")[:, None]
     y = (X.sum(axis=1) + rng.normal(size=400) > 1.5).astype(int)
-    part = pareto.Part(X, y, group)
-    scores = [X @ pareto.fit_correlation(part, penalty) for penalty in (0.0, 0.1, 3.0)]
+    part = benchmark.Part(X, y, group)
+    scores = [X @ benchmark.fit_correlation(part, penalty) for penalty in (0.0, 0.1, 3.0)]
     sizes = [abs(np.corrcoef(s, group == "a")[0, 1]) for s in scores]
     assert sizes[0] > sizes[1] > sizes[2]
     assert sizes[2] < 1e-3
-    objective = pareto.correlation_objective(part, 0.3)
+    objective = benchmark.correlation_objective(part, 0.3)
     w = rng.normal(size=4)
     slope = lambda v: objective(v)[1]  # noqa: E731
     assert check_grad(lambda v: objective(v)[0], slope, w) < 1e-5
@@ -99,7 +89,7 @@ def test_fronts_hold_the_best_fit_that_validation_rows_allow():
             "test_gap": [0.0, 0.0, 0.06, 0.02],
         }
     )
-    fronts = {line["bound"]: line for line in pareto.find_fronts(records)}
+    fronts = {line["bound"]: line for line in benchmark.find_fronts(records)}
     assert fronts[0.05]["test_auc"] == pytest.approx(0.35)
     assert fronts[0.05]["test_gap"] == pytest.approx(0.04)
     assert fronts[0.05]["test_auc_error"] == pytest.approx(0.05)

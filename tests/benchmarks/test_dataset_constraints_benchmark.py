@@ -1,18 +1,9 @@
 """The benchmark of dataset constraints: thresholds and covariances are what they are called."""
 
-import sys
-from pathlib import Path
-
+import dataset_constraints as data
 import numpy as np
 import pytest
 from scipy import sparse
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import dataset_constraints_data as data  # noqa: E402
 
 
 @pytest.fixture

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import many_groups
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lightgbm import LGBMClassifier
+from peer_runs.catalogue import split_of
+from peer_runs.methods import GAP_RULES, Split, merit
+from peer_runs.others import MinMaxObjective, decide_by, project_to_simplex
+from peer_runs.report import Cell
 from scipy.optimize import minimize
 from scipy.special import log_expit
 from shift_problems import random
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import many_groups  # noqa: E402
-from peer_runs.data import split_of  # noqa: E402
-from peer_runs.m2fgb_peer import (  # noqa: E402
-    MinMaxObjective,
-    decide_by,
-    project_to_simplex,
-)
-from peer_runs.report import Cell  # noqa: E402
-from peer_runs.rules import GAP_RULES, merit  # noqa: E402
-from peer_runs.split import Split  # noqa: E402
 
 N = 400
 

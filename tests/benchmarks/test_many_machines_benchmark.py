@@ -1,31 +1,21 @@
 """The benchmark of many machines deals every row once, and tells equal models from others."""
 
-import sys
 import time
-from pathlib import Path
 
+import many_machines as benchmark
 import numpy as np
 import pytest
 from networks import run_on_collective
 
 from gbm_constrained import ConstrainedXGBClassifier
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import many_machines as benchmark  # noqa: E402
-import many_machines_data as data  # noqa: E402
-import many_machines_fits as fits  # noqa: E402
-
-TABLE = data.draw_continuous(400, 6)
+TABLE = benchmark.draw_continuous(400, 6)
 
 
 @pytest.mark.parametrize("way", ["runs", "random", "empty", "group"])
 @pytest.mark.parametrize("seed", range(3))
 def test_each_row_is_dealt_to_one_machine(way, seed):
-    parts = data.deal(TABLE, way, 4, seed)
+    parts = benchmark.deal(TABLE, way, 4, seed)
     assert len(parts) == 4
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(400))
     if way == "empty":
@@ -35,14 +25,14 @@ def test_each_row_is_dealt_to_one_machine(way, seed):
 
 
 def test_binned_features_have_as_many_values_as_xgboost_has_bins():
-    binned = data.bin_adult().X
-    assert binned.nunique().max() <= data.MAX_BIN
-    order = np.argsort(data.read_adult().X["fnlwgt"].to_numpy(), kind="stable")
+    binned = benchmark.bin_adult().X
+    assert binned.nunique().max() <= benchmark.MAX_BIN
+    order = np.argsort(benchmark.read_adult().X["fnlwgt"].to_numpy(), kind="stable")
     assert (np.diff(binned["fnlwgt"].to_numpy()[order]) >= 0).all()
 
 
 def step(phase, rounds, n_bytes):
-    return fits.Step((phase, "rows"), rounds, np.zeros(1), n_bytes)
+    return benchmark.Step((phase, "rows"), rounds, np.zeros(1), n_bytes)
 
 
 def test_bytes_of_rounds_and_beside_them_add_up():
@@ -50,7 +40,7 @@ def test_bytes_of_rounds_and_beside_them_add_up():
         step("measuring", 0, 1000), step("measuring", 2, 1100), step("measuring", 4, 1500),
         step("training", 0, 9500), step("training", 2, 9600),
     ]  # fmt: skip
-    trace = fits.RankTrace(None, steps, 20_000, 7, 0.0, 0.0)
+    trace = benchmark.RankTrace(None, steps, 20_000, 7, 0.0, 0.0)
     assert trace.bytes_of_round() == 200
     assert trace.bytes_beside_rounds() == 20_000 - 500 - 100
 
@@ -62,7 +52,7 @@ def test_rates_of_a_model_by_hand():
         def predict(self, X):
             return np.array([1, 0, 0, 0, 1, 1])
 
-    table = data.Table(None, np.array([0, 0, 0, 0, 1, 0]), np.array(list("aabbba")))
+    table = benchmark.Table(None, np.array([0, 0, 0, 0, 1, 0]), np.array(list("aabbba")))
     found = benchmark.measure_rates(Model(), table)
     assert found["accuracy"] == pytest.approx(4 / 6)
     assert found["fpr"] == pytest.approx(2 / 5)
@@ -73,10 +63,10 @@ def test_rates_of_a_model_by_hand():
 
 def test_two_processes_agree_with_one_on_few_values():
     X = (TABLE.X * 2).round()
-    table = data.Table(X, TABLE.y, TABLE.group)
-    params = fits.parameters("train", n_estimators=6)
+    table = benchmark.Table(X, TABLE.y, TABLE.group)
+    params = benchmark.parameters("train", n_estimators=6)
     (one, _), (two, traces) = [
-        fits.fit_on_processes(table, data.deal(table, "random", n, 1), "xgboost", params)
+        benchmark.fit_on_processes(table, benchmark.deal(table, "random", n, 1), "xgboost", params)
         for n in (1, 2)
     ]
     assert benchmark.compare(two, one, X) == {
@@ -86,7 +76,7 @@ def test_two_processes_agree_with_one_on_few_values():
     }
     assert benchmark.agree(traces) == {"same_on_ranks": 1.0}
     assert traces[1].bytes_of_round() > 0
-    other = ConstrainedXGBClassifier(**fits.parameters("train", n_estimators=4))
+    other = ConstrainedXGBClassifier(**benchmark.parameters("train", n_estimators=4))
     other.fit(X, TABLE.y, sensitive_features={"group": TABLE.group})
     assert benchmark.compare(other, one, X)["same_multipliers"] == 0.0
 
@@ -94,7 +84,7 @@ def test_two_processes_agree_with_one_on_few_values():
 @pytest.mark.parametrize("barrier", [False, True])
 def test_calls_bytes_and_seconds_are_counted(barrier):
     def work(communicator):
-        measured = fits.MeasuredCommunicator(communicator, barrier=barrier)
+        measured = benchmark.MeasuredCommunicator(communicator, barrier=barrier)
         total = measured.sum(np.ones((12, 2)))
         measured.gather("abc")
         assert (measured.rank, measured.size) == (communicator.rank, 2)
@@ -110,7 +100,7 @@ def test_calls_bytes_and_seconds_are_counted(barrier):
 
 def test_a_barrier_leaves_out_the_wait_for_a_slow_machine():
     def work(communicator, barrier):
-        measured = fits.MeasuredCommunicator(communicator, barrier=barrier)
+        measured = benchmark.MeasuredCommunicator(communicator, barrier=barrier)
         time.sleep(0.4 * communicator.rank)
         measured.sum(np.ones(3))
         return measured.seconds

@@ -1,22 +1,13 @@
 """The benchmark of metrics compares with exact searches, and shares boosters that are the same."""
 
 import itertools
-import sys
-from pathlib import Path
 
+import metrics as benchmark
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
 import gbm_constrained as gc
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import metric_data as data  # noqa: E402
-import metric_rates as rates  # noqa: E402
 
 
 @pytest.fixture
@@ -34,14 +25,14 @@ def test_one_threshold_is_the_best_of_all(scored, bounds):
 
     def is_met(chosen):
         if bounds == "precision":
-            return y[chosen].mean() >= rates.LEAST_PRECISION["adult_age"]
+            return y[chosen].mean() >= benchmark.LEAST_PRECISION["adult_age"]
         if bounds == "alerts":
-            return chosen.mean() <= rates.MOST_ALERTS
-        return chosen[y == 0].mean() <= rates.MOST_FPR
+            return chosen.mean() <= benchmark.MOST_ALERTS
+        return chosen[y == 0].mean() <= benchmark.MOST_FPR
 
     tried = [score >= t for t in np.unique(score)]
     best = max((np.sum(c & (y == 1)) for c in tried if is_met(c)), default=0)
-    chosen = score >= rates._find_threshold(score, y, bounds, "adult_age")
+    chosen = score >= benchmark._find_threshold(score, y, bounds, "adult_age")
     assert np.sum(chosen & (y == 1)) == best
 
 
@@ -55,13 +46,15 @@ def test_thresholds_of_groups_meet_both_bounds_and_are_near_the_best(scored):
         chosen = decide(thresholds)
         of_groups = [chosen[(group == g) & (y == 0)].mean() for g in ("a", "b")]
         low, high = min(of_groups), max(of_groups)
-        is_met = chosen[y == 0].mean() <= rates.MOST_FPR and low >= rates.LEAST_RATIO * high
+        is_met = (
+            chosen[y == 0].mean() <= benchmark.MOST_FPR and low >= benchmark.LEAST_RATIO * high
+        )
         return np.sum(chosen & (y == 1)) if is_met else 0
 
     levels = np.append(np.unique(score), 2.0)
     best = max(value({"a": a, "b": b}) for a, b in itertools.product(levels, levels))
-    chosen = decide(rates._find_thresholds(score, y, group))
-    assert chosen[y == 0].mean() <= rates.MOST_FPR
+    chosen = decide(benchmark._find_thresholds(score, y, group))
+    assert chosen[y == 0].mean() <= benchmark.MOST_FPR
     # A grid of rates is searched, and equal scores of several negatives share a threshold.
     assert 0.8 * best <= np.sum(chosen & (y == 1)) <= 1.1 * best
 
@@ -71,14 +64,14 @@ def test_shared_boosters_decide_as_own_ones(metric):
     X, y = make_classification(
         400, 6, n_informative=4, n_classes=3, weights=[0.7, 0.2], random_state=0
     )
-    data.make(maximize="h_mean").fit(X, y)  # Its boosters are kept.
-    shared = data.make(maximize=metric).fit(X, y)
+    benchmark.make(maximize="h_mean").fit(X, y)  # Its boosters are kept.
+    shared = benchmark.make(maximize=metric).fit(X, y)
     own = gc.ConstrainedLGBMClassifier(
-        **data.LIGHTGBM, measure_on=gc.CrossFit(data.N_FOLDS), maximize=metric
+        **benchmark.TREES["lightgbm"], measure_on=gc.CrossFit(benchmark.N_FOLDS), maximize=metric
     )
     own.fit(X, y)
     np.testing.assert_array_equal(shared.decision_probabilities(X), own.decision_probabilities(X))
     assert shared.booster_.model_to_string() == own.booster_.model_to_string()
-    loss = data.measure_loss(metric, y, own.decision_probabilities(X))
+    loss = benchmark.measure_loss(metric, y, own.decision_probabilities(X))
     assert loss == pytest.approx(1.0 - own.score(X, y))
-    data.forget_fits()
+    benchmark.forget_fits()

@@ -6,19 +6,13 @@ generator L'Ecuyer-CMRG, its normal numbers by inversion and its sampling with p
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from npmc import NPMC, cx_multipliers, er_multipliers, hooke_jeeves
 from scipy import sparse
 from scipy.optimize import linprog
 from scipy.special import ndtri
 from sklearn.linear_model import LogisticRegression
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from npmc import NPMC, cx_multipliers, er_multipliers, hooke_jeeves
 
 
 class RStream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,8 +10,6 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("matplotlib", reason="the benchmark draws figures")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 import paper_report
 import paper_tables
 from paper_tables import NPMC_MODELS, Table, drawn, npmc, paper, plain, recommended, run

@@ -1,41 +1,29 @@
 """Figures of the benchmark of peers on cases made by hand, and options; no peer, no network."""
 
-import argparse
 import csv
 import re
 import sys
 from pathlib import Path
 
+import guarantees
 import numpy as np
 import pandas as pd
+import paper_tables
+import peers
 import pytest
+import rates
+import scale
+import training
+import unseen
+from data_sets import encoded
 from hypothesis import given
 from hypothesis import strategies as st
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import guarantees  # noqa: E402
-import paper_tables  # noqa: E402
-import peers  # noqa: E402
-import rates  # noqa: E402
-import scale  # noqa: E402
-import training  # noqa: E402
-import unseen  # noqa: E402
-from peer_runs import report, scoring  # noqa: E402
-from peer_runs.catalogue import PEERS  # noqa: E402
-from peer_runs.data import DATA, encoded, split_of  # noqa: E402
-from peer_runs.environments import HERE, python_of  # noqa: E402
-from peer_runs.frontiers import (  # noqa: E402
-    accuracy_at,
-    envelope,
-    hypervolume,
-    jackknife_interval,
-)
-from peer_runs.rules import GAP_RULES, TASKS, counts, rule_of, value  # noqa: E402
-from result_file import Measurements, ResultFile, add_parts  # noqa: E402
+from peer_runs import report
+from peer_runs.catalogue import DATA, PEERS, split_of
+from peer_runs.methods import GAP_RULES, TASKS, counts, rule_of, value
+from peer_runs.report import accuracy_at, envelope, hypervolume, jackknife_interval
+from peers import PINS, python_of
+from result_file import ResultFile
 
 # Group 0: labels 0 0 1 1, decisions 1 0 1 1; group 1: labels 0 0 1 1, decisions 0 0 0 1.
 Y = np.array([0, 0, 1, 1, 0, 0, 1, 1])
@@ -85,7 +73,7 @@ def test_beyond_sampling_asks_more_than_a_larger_figure():
     # Clopper and Pearson's lower limit of 12 in 200 is 0.0314, of 18 it is 0.0543.
     for events, beyond in ((12, False), (18, True)):
         decisions = (np.arange(200) < events).astype(int)
-        assert scoring.is_beyond_sampling(rule, 0.05, y, decisions, y) is beyond
+        assert report.is_beyond_sampling(rule, 0.05, y, decisions, y) is beyond
 
 
 def test_beyond_sampling_of_a_gap_and_of_two_gaps():
@@ -95,10 +83,10 @@ def test_beyond_sampling_of_a_gap_and_of_two_gaps():
         [np.where(y[:200] == 1, 1, np.arange(200) < 2 * n) for n in (20, 10)]
     ).astype(int)
     assert value(GAP_RULES["fpr_gap"], y, decisions, groups) == pytest.approx(0.1)
-    assert scoring.is_beyond_sampling(GAP_RULES["fpr_gap"], 0.0, y, decisions, groups)
-    assert not scoring.is_beyond_sampling(GAP_RULES["fpr_gap"], 0.02, y, decisions, groups)
+    assert report.is_beyond_sampling(GAP_RULES["fpr_gap"], 0.0, y, decisions, groups)
+    assert not report.is_beyond_sampling(GAP_RULES["fpr_gap"], 0.02, y, decisions, groups)
     # Each of two rates has a wider interval.
-    assert not scoring.is_beyond_sampling(GAP_RULES["equalized_odds"], 0.0, y, decisions, groups)
+    assert not report.is_beyond_sampling(GAP_RULES["equalized_odds"], 0.0, y, decisions, groups)
 
 
 # --- frontiers --------------------------------------------------------------------------------
@@ -245,10 +233,10 @@ def test_promises_count_bounds_that_bind():
 def test_every_peer_has_its_files():
     for peer in PEERS.values():
         module, name = peer.method.split(".")
-        assert f"class {name}" in (HERE / f"{module}.py").read_text()
+        assert f"class {name}" in (PINS / f"{module}.py").read_text()
         assert set(peer.tasks) <= set(TASKS)
         if peer.environment:
-            pins = (HERE / f"requirements-{peer.environment}.txt").read_text().split()
+            pins = (PINS / f"requirements-{peer.environment}.txt").read_text().split()
             assert pins
             assert all("==" in pin for pin in pins)
 
@@ -285,7 +273,7 @@ def test_quick_leaves_the_options_that_are_given(monkeypatch):
         (peers, ["--bounds", "-1"], "argument --bounds: must be 1 or more, got -1"),
         (peers, ["--trees", "0"], "argument --trees: must be 1 or more, got 0"),
         (peers, ["--jobs", "0"], "argument --jobs: must be 1 or more, got 0"),
-        (scale, ["--pairs", "0"], "--pairs must be 1 or more, got 0"),
+        (scale, ["--pairs", "0"], "argument --pairs: must be 1 or more, got 0"),
         (unseen, ["--splits", "0"], "argument --splits: must be 1 or more, got 0"),
         (unseen, ["--bounds", "-1"], "argument --bounds: must be between 0 and 1, got -1"),
         (unseen, ["--bounds", "0.1", "2"], "argument --bounds: must be between 0 and 1, got 2"),
@@ -295,7 +283,7 @@ def test_quick_leaves_the_options_that_are_given(monkeypatch):
 )
 def test_numbers_beyond_their_limits_are_refused(benchmark, arguments, said, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["benchmark", *arguments])
-    for results in ("Measurements", "ResultFile", "Results"):  # nothing is run or written
+    for results in ("Measurements", "ResultFile"):  # nothing is run or written
         monkeypatch.setattr(benchmark, results, pytest.fail, raising=False)
     with pytest.raises(SystemExit) as stopped:
         benchmark.main()
@@ -303,17 +291,6 @@ def test_numbers_beyond_their_limits_are_refused(benchmark, arguments, said, mon
     printed = capsys.readouterr()
     assert printed.err.endswith(f"error: {said}\n")
     assert not printed.out
-
-
-def test_parts_are_those_named_or_all_of_them(capsys):
-    parser = argparse.ArgumentParser()
-    add_parts(parser, "parts", {"gaps": 1, "cost": 2})
-    assert parser.parse_args([]).parts == ["gaps", "cost"]
-    assert parser.parse_args(["cost"]).parts == ["cost"]
-    assert "some of gaps, cost; all by default" in parser.format_help()
-    with pytest.raises(SystemExit):
-        parser.parse_args(["gap"])
-    assert capsys.readouterr().err.endswith("argument parts: 'gap' is none of gaps, cost\n")
 
 
 @pytest.mark.parametrize("benchmark", [paper_tables, rates, scale, unseen])
@@ -358,18 +335,18 @@ def test_runs_that_are_in_the_file_are_skipped(tmp_path, monkeypatch):
         )  # fmt: skip
 
     monkeypatch.setattr(peers, "plain_gaps", lambda name, trees: {"fpr_gap": 0.2})
-    results = ResultFile(tmp_path / "peers.csv", scoring.COLUMNS)
+    results = ResultFile(tmp_path / "peers.csv", report.COLUMNS)
     jobs = list(peers.jobs_of(Arguments, peers.known(results)))
     assert [len(job.wishes) for job in jobs] == [1, 2]
     results.append(
         {"data": "compas", "split": 0, "peer": "ours_lightgbm", "task": "fpr_gap",
          "asked": repr(0.0), "trees": 100}
     )  # fmt: skip
-    results = ResultFile(tmp_path / "peers.csv", scoring.COLUMNS)
+    results = ResultFile(tmp_path / "peers.csv", report.COLUMNS)
     jobs = list(peers.jobs_of(Arguments, peers.known(results)))
     assert [len(job.wishes) for job in jobs] == [1, 1]
     with (tmp_path / "peers.csv").open() as file:
-        assert next(csv.reader(file)) == [*scoring.COLUMNS, "commit"]
+        assert next(csv.reader(file)) == [*report.COLUMNS, "commit"]
 
 
 @pytest.mark.parametrize(("error", "wishes"), [("ValueError: no", []), ("ended: Killed", [1])])
@@ -379,7 +356,7 @@ def test_what_a_killed_process_left_open_is_run_again(error, wishes, tmp_path):
             ["compas"], ["fpr_gap"], ["plain"], 1, 2, 100
         )  # fmt: skip
 
-    results = ResultFile(tmp_path / "peers.csv", scoring.COLUMNS)
+    results = ResultFile(tmp_path / "peers.csv", report.COLUMNS)
     (job,) = peers.jobs_of(Arguments, peers.known(results))
     ((rule, asked),) = job.wishes
     results.append(
@@ -395,55 +372,8 @@ def test_the_running_python_needs_no_environment(tmp_path):
 
 
 def test_an_environment_that_cannot_be_made_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("peer_runs.environments.HERE", tmp_path)
+    monkeypatch.setattr("peers.PINS", tmp_path)
     (tmp_path / "requirements-none.txt").write_text("none==1")
     (tmp_path / "none").write_text("a file where the environment should be")
     with pytest.raises(RuntimeError, match="none cannot be installed"):
         python_of("none", tmp_path)
-
-
-def test_a_file_of_other_columns_is_left_alone(tmp_path):
-    file = tmp_path / "results.csv"
-    file.write_text("run,value\n1,0.5\n")
-    with pytest.raises(ValueError, match="give another file"):
-        ResultFile(file, ("run", "value"))
-    assert file.read_text() == "run,value\n1,0.5\n"
-
-
-def test_a_row_that_was_cut_short_is_run_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("result_file.commit", lambda: "1a2b3c")
-    file = ResultFile(tmp_path / "results.csv", ("run", "of", "value"))
-    for run in (1, 2):
-        file.append({"run": run, "value": 0.1 + 0.2})
-    whole = file.path.read_text()
-    file.path.write_text(whole[:-3])
-    again = ResultFile(file.path, ("run", "of", "value"))
-    assert again.rows() == [
-        {"run": "1", "of": "", "value": "0.30000000000000004", "commit": "1a2b3c"}
-    ]
-    again.append({"run": 2, "value": 0.1 + 0.2})
-    assert file.path.read_text() == whole
-
-
-def test_what_is_there_is_not_measured_again_and_names_the_commit_that_made_it(
-    tmp_path, monkeypatch, capsys
-):
-    measured = []
-
-    def measure(value):
-        measured.append(value)
-        return {"value": value, "none": np.nan}
-
-    monkeypatch.setattr("result_file.commit", lambda: "1a2b3c")
-    arguments = (tmp_path / "results.csv", ("library", "split"), ("value", "none"))
-    first = Measurements(*arguments)
-    assert first.once(lambda: measure(0.1 + 0.2), "xgboost", 0)["value"] == 0.1 + 0.2
-    assert capsys.readouterr().out == ""
-    monkeypatch.setattr("result_file.commit", lambda: "4d5e6f")
-    again = Measurements(*arguments)
-    assert capsys.readouterr().out.endswith("keeps its rows of 1a2b3c\n")
-    assert again.once(lambda: measure(1.0), "xgboost", 0)["value"] == 0.1 + 0.2
-    assert np.isnan(again.once(lambda: measure(1.0), "xgboost", 0)["none"])
-    assert again.once(lambda: measure(2.0), "xgboost", 1)["value"] == 2.0
-    assert measured == [0.1 + 0.2, 2.0]
-    assert [row["commit"] for row in again.rows()] == ["1a2b3c", "4d5e6f"]

@@ -1,34 +1,18 @@
 """The benchmark of priorities: its best threshold by hand, and a fit that keeps its budget."""
 
-from __future__ import annotations
-
-import importlib.util
-from pathlib import Path
-
 import numpy as np
+import priorities as benchmark
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
-
-@pytest.fixture
-def benchmark(monkeypatch):
-    """The script, whose name is also that of modules of the tests."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    spec = importlib.util.spec_from_file_location("priorities_benchmark", FOLDER / "priorities.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_best_recall_is_that_of_the_highest_scores(benchmark):
+def test_the_best_recall_is_that_of_the_highest_scores():
     score, y = np.array([0.9, 0.1, 0.8, 0.7, 0.2]), np.array([1, 1, 0, 1, 0])
     assert [benchmark.best_recall(score, y, n) for n in range(6)] == pytest.approx(
         [0.0, 1 / 3, 1 / 3, 2 / 3, 2 / 3, 1.0]
     )
 
 
-def test_a_budget_that_comes_first_is_kept_and_one_beside_a_recall_is_not(benchmark):
+def test_a_budget_that_comes_first_is_kept_and_one_beside_a_recall_is_not():
     budget, least = benchmark.BUDGETS["compas"]
     first, alike = (benchmark.fit("compas", "lightgbm", method, 1) for method in benchmark.METHODS)
     assert first["selected"] <= budget + 2 * first["error_of_selected"]

@@ -1,10 +1,7 @@
 """The bounds of the ramp in the benchmark of proxies are those of the paper's Algorithm 1."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
-import pytest
+import proxies as benchmark
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
@@ -12,13 +9,6 @@ from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.kernels import END
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.solvers import ABPP
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import proxies as benchmark  # noqa: E402
 
 RULE = gc.gap(gc.selection_rate(), by="g", min_group_size=1) <= 0.05
 

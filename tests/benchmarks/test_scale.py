@@ -1,24 +1,18 @@
 """The benchmark of cost: its slopes, and that a run goes on where it was stopped."""
 
-import importlib
-import sys
+import ast
 from pathlib import Path
 
+import lightgbm
 import numpy as np
 import pytest
+import scale
+import xgboost
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def scale():
-    if not BENCHMARKS.exists():
-        pytest.skip("benchmarks are not part of the installed package")
-    sys.path.insert(0, str(BENCHMARKS))
-    return importlib.import_module("scale")
+import gbm_constrained
 
 
-def test_the_slope_of_a_power_law_is_its_exponent(scale):
+def test_the_slope_of_a_power_law_is_its_exponent():
     x = np.array([1, 2, 5, 10, 100])
     found = scale.slope(x, 3.0 * x**0.7)
     assert found.value == pytest.approx(0.7, abs=1e-12)
@@ -26,7 +20,7 @@ def test_the_slope_of_a_power_law_is_its_exponent(scale):
     assert found.high == pytest.approx(0.7, abs=1e-6)
 
 
-def test_the_interval_of_a_slope_by_hand(scale):
+def test_the_interval_of_a_slope_by_hand():
     """Logs 0, 1, 2 to logs 0, 2, 1: slope 1/2, squared residuals 3/2, one degree of freedom."""
     found = scale.slope(np.exp([0.0, 1.0, 2.0]), np.exp([0.0, 2.0, 1.0]))
     half = np.tan(0.475 * np.pi) * np.sqrt(1.5 / 2.0)  # Student's t of one degree is Cauchy's
@@ -34,7 +28,7 @@ def test_the_interval_of_a_slope_by_hand(scale):
     assert (found.low, found.high) == pytest.approx((0.5 - half, 0.5 + half))
 
 
-def test_the_interval_of_a_slope_covers_as_often_as_it_says(scale):
+def test_the_interval_of_a_slope_covers_as_often_as_it_says():
     rng, x = np.random.default_rng(0), np.geomspace(1, 1000, 6)
     noise = np.exp(0.1 * rng.normal(size=(2000, 6)))
     found = [scale.slope(x, x * factors) for factors in noise]
@@ -42,70 +36,81 @@ def test_the_interval_of_a_slope_covers_as_often_as_it_says(scale):
     assert 0.93 < covered < 0.97  # four standard errors
 
 
-def test_points_without_added_time_are_left_out_and_two_are_no_line(scale):
+def test_points_without_added_time_are_left_out_and_two_are_no_line():
     assert scale.slope([1, 2, 4, 8], [1, -1, 4, 8]).points == 3
     assert np.isnan(scale.slope([1, 2, 4], [1, 0, 4]).value)
 
 
-def test_a_run_goes_on_where_it_was_stopped(scale, tmp_path, monkeypatch):
+def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     """Fits that are written down are not run again, a line cut short is, and pairs alternate."""
     ran = []
 
-    def run(case, fit):
+    def run(*named):
+        *_, fit, _ = named
         ran.append(fit)
         seconds = 2.0 if fit == "constrained" else 1.0
         return {"seconds": seconds, "cpu": 3.0 * seconds, "peak_mib": 100.0, "active": 4}
 
     monkeypatch.setattr(scale, "run", run)
     path, case = tmp_path / "scale.csv", scale.Case("xgboost", rows=100)
-    found = scale.measure(case, 2, scale.Results(path))
+    found = scale.measure(case, 2, scale.results_in(tmp_path))
     assert ran == ["plain", "constrained", "constrained", "plain"]
-    assert found.ratios("seconds") == [2.0, 2.0]
+    assert found.ratios["seconds"].tolist() == [2.0, 2.0]
     assert found.per_round("cpu") == (0.06, 0.03)
     whole = path.read_text()
     path.write_text(whole[: whole.rindex(",100.0")])
     ran.clear()
-    again = scale.measure(case, 3, scale.Results(path))
+    again = scale.measure(case, 3, scale.results_in(tmp_path))
     assert ran == ["plain", "plain", "constrained"]
-    assert again.ratios("seconds") == [2.0, 2.0, 2.0]
+    assert again.ratios["seconds"].tolist() == [2.0, 2.0, 2.0]
     lines = path.read_text().splitlines()
     assert len(lines) == 7
     assert "\n".join(lines[:5]) + "\n" == whole.replace("\r", "")
 
 
-def test_another_case_is_no_part_of_what_was_done(scale, tmp_path, monkeypatch):
-    zeros = dict.fromkeys(scale.MEASURED, 1.0)
+def test_another_case_is_no_part_of_what_was_done(tmp_path, monkeypatch):
+    ones = dict.fromkeys(("seconds", "cpu", "peak_mib", "active"), 1.0)
     ran = []
-    monkeypatch.setattr(scale, "run", lambda case, fit: ran.append(case.rows) or zeros)
-    results = scale.Results(tmp_path / "scale.csv")
+    monkeypatch.setattr(scale, "run", lambda _, rows, *named: ran.append(rows) or ones)
+    results = scale.results_in(tmp_path)
     for rows in (100, 200):
         scale.measure(scale.Case("lightgbm", rows=rows), 1, results)
     assert ran == [100, 100, 200, 200]
 
 
-def test_what_does_not_fit_in_memory_is_left_out(scale, tmp_path, monkeypatch, capsys):
+def test_what_does_not_fit_in_memory_is_left_out(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scale, "available_mib", lambda: 1.0)
     case = scale.Case("xgboost", rows=10_000_000)
-    assert scale.measure(case, 1, scale.Results(tmp_path / "scale.csv")) is None
+    assert scale.measure(case, 1, scale.results_in(tmp_path)) is None
     assert "10,000,000 x 30 dense, 2 binding on all rows: left out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("inputs", ["dense", "sparse", "categorical"])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
-def test_a_fit_tells_what_it_took(scale, library, inputs):
+def test_a_fit_tells_what_it_took(library, inputs):
     """Each kind of input is fitted; rules on subsets of three classes are at work."""
     case = scale.Case(library, 2000, 6, 3, inputs, "subsets", 3, rounds=4, jobs=1)
     found = scale.fit_once(case, constrained=True)
-    assert list(found) == list(scale.MEASURED)
+    assert list(found) == ["seconds", "cpu", "peak_mib", "active"]
     assert found["seconds"] > 0
     assert found["active"] > 0
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
-def test_gaps_of_groups_are_measured_out_of_fold(scale, library):
+def test_gaps_of_groups_are_measured_out_of_fold(library):
     case = scale.Case(library, 2000, 6, rules="groups", constraints=4, rounds=4, jobs=1)
     model, X, y, further = scale.prepared(case, constrained=True)
     assert np.unique(further["sensitive_features"]["group"]).size == 4
     model.fit(X, y, **further)
     assert model.constraint_report_["rows"][0] == "out of fold"
     assert str(case) == f"{library} 2,000 x 6 dense, 4 binding on groups"
+
+
+def test_parts_of_a_profile_are_functions_that_there_are():
+    folders = [Path(module.__file__).parent for module in (gbm_constrained, xgboost, lightgbm)]
+    folders += [folders[0] / "scorers", *(folder.parent for folder in folders)]
+    for file, function in (key for keys in scale.PARTS.values() for key in keys):
+        paths = [folder / file for folder in folders if (folder / file).exists()]
+        assert paths, file
+        nodes = ast.walk(ast.parse(paths[0].read_text()))
+        assert function in {n.name for n in nodes if isinstance(n, ast.FunctionDef)}

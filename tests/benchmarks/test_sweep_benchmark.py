@@ -2,22 +2,15 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 import cvxpy as cp
+import data_sets
 import numpy as np
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks are not beside the tests", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import sweep  # noqa: E402
-import sweep_data  # noqa: E402
-import sweep_rules  # noqa: E402
-from result_file import ResultFile  # noqa: E402
-from sweep_rules import Case, Rule  # noqa: E402
+import sweep
+import sweep_rules
+from result_file import ResultFile
+from sweep_rules import Case, Rule
 
 RULES = {
     "gap": (Rule("fpr", "gap", 0.1),),
@@ -136,7 +129,7 @@ def test_plans_cover_the_language_and_halves_share_no_table():
     assert plans == [sweep.plan(number) for number in range(600)]
     for name, values in (
         ("kind", sweep.KINDS),
-        ("table", sweep_data.TABLES),
+        ("table", data_sets.TABLES),
         ("grouping", ("", *sweep.GROUPINGS)),
         ("library", (*sweep.BOOSTERS, sweep.LINEAR)),
         ("rounds", sweep.ROUNDS),
@@ -144,7 +137,7 @@ def test_plans_cover_the_language_and_halves_share_no_table():
     ):
         assert {getattr(p, name) for p in plans} == set(values)
     halves = {p.half for p in plans if p.kind == "groups"}
-    assert halves == {sweep_data.TUNE, sweep_data.REPORT}
+    assert halves == {data_sets.TUNE, data_sets.REPORT}
 
 
 def small(kind, tables):
@@ -179,7 +172,7 @@ def test_a_row_is_not_fitted_again(tmp_path, monkeypatch, capsys):
         return figures | {"status": "met", "satisfied": "True", "warnings": ""}
 
     monkeypatch.setattr(sweep, "fit", fit)
-    monkeypatch.setattr(sweep, "BINARY", {"compas": sweep_data.BINARY["compas"]})
+    monkeypatch.setattr(sweep, "BINARY", {"compas": data_sets.BINARY["compas"]})
     file = tmp_path / "rows.csv"
     given = ["sweep.py", "--output", str(file), "--kinds", "groups", "--groups", "many"]
     for draws in ("2", "2", "3"):

@@ -53,10 +53,7 @@ def test_a_fit_is_the_fit_of_python(library, run, table):
     )
     rows, test = np.sort(rows), np.sort(test)
     model = REGRESSORS[library](
-        constraints=gc.parse_constraints(RULES),
-        random_state=3,
-        **TINY,
-        **QUIET[library],
+        constraints=gc.parse_constraints(RULES), random_state=3, **TINY, **QUIET[library]
     )
     model.fit(
         features(table).iloc[rows],

@@ -30,14 +30,8 @@ from gbm_constrained.solvers import ABPP, CBPR, Reduction
 
 TABLE = Path(__file__).parent / "golden_models.json"
 LIBRARIES = ("xgboost", "lightgbm")
-CLASSIFIERS = {
-    "xgboost": gc.ConstrainedXGBClassifier,
-    "lightgbm": gc.ConstrainedLGBMClassifier,
-}
-REGRESSORS = {
-    "xgboost": gc.ConstrainedXGBRegressor,
-    "lightgbm": gc.ConstrainedLGBMRegressor,
-}
+CLASSIFIERS = {"xgboost": gc.ConstrainedXGBClassifier, "lightgbm": gc.ConstrainedLGBMClassifier}
+REGRESSORS = {"xgboost": gc.ConstrainedXGBRegressor, "lightgbm": gc.ConstrainedLGBMRegressor}
 
 
 def versions():
@@ -239,13 +233,7 @@ def fit_booster(library, kind, name):
         own["early_stopping_rounds"] = 3
     kinds = REGRESSORS if kind == "numbers" else CLASSIFIERS
     model = kinds[library](
-        n_estimators=10,
-        learning_rate=0.3,
-        max_depth=3,
-        random_state=0,
-        n_jobs=1,
-        **own,
-        **options,
+        n_estimators=10, learning_rate=0.3, max_depth=3, random_state=0, n_jobs=1, **own, **options
     )
     if kind == "ranks":
         X = X.drop(columns="group").assign(group=X["group"].cat.codes.astype(float))

@@ -73,16 +73,10 @@ def text_of(math):
         (gc.precision() >= 0.9, "P(ŷ=+,y=+)P(ŷ=+,y=+)+P(ŷ=+,y=-)≥0.9"),
         (gc.churn(to="old") <= 0.02, "P(ŷ≠ŷold)≤0.02"),
         (gc.churn(to=DEPLOYED) <= 0.02, "P(ŷ≠ŷDummyClassifier)≤0.02"),
-        (
-            gc.wins(over="old") / gc.losses(to="old") >= 2,
-            "P(ŷ=y,ŷold≠y)P(ŷ≠y,ŷold=y)≥2",
-        ),
+        (gc.wins(over="old") / gc.losses(to="old") >= 2, "P(ŷ=y,ŷold≠y)P(ŷ≠y,ŷold=y)≥2"),
         (gc.each(gc.recall(), by="region") >= 0.8, "mingP(ŷ=+|y=+,region=g)≥0.8"),
         (gc.each(gc.fpr(), by="region") <= 0.2, "maxgP(ŷ=+|y=-,region=g)≤0.2"),
-        (
-            gc.gap(gc.fpr(), by="sex") <= 0.02,
-            "maxg,h|P(ŷ=+|y=-,sex=g)-P(ŷ=+|y=-,sex=h)|≤0.02",
-        ),
+        (gc.gap(gc.fpr(), by="sex") <= 0.02, "maxg,h|P(ŷ=+|y=-,sex=g)-P(ŷ=+|y=-,sex=h)|≤0.02"),
         (
             gc.gap(gc.selection_rate(), by=["sex", "race"]) <= 0.02,
             "maxg,h|P(ŷ=+|(sex,race)=g)-P(ŷ=+|(sex,race)=h)|≤0.02",
@@ -99,10 +93,7 @@ def text_of(math):
             gc.gap(gc.fpr() + gc.fnr(), by="sex", reference="F") <= 0.02,
             "maxg|P(ŷ=+|y=-,sex=g)+P(ŷ≠y|y=+,sex=g)-(P(ŷ=+|y=-,sex=F)+P(ŷ≠y|y=+,sex=F))|≤0.02",
         ),
-        (
-            gc.ratio(gc.selection_rate(), by="race") >= 0.8,
-            "ming,hP(ŷ=+|race=g)P(ŷ=+|race=h)≥0.8",
-        ),
+        (gc.ratio(gc.selection_rate(), by="race") >= 0.8, "ming,hP(ŷ=+|race=g)P(ŷ=+|race=h)≥0.8"),
         (
             gc.ratio(gc.selection_rate(), by="race", reference=("A",), slack=0.1) >= 0.8,
             "ming{P(ŷ=+|race=g)+0.1P(ŷ=+|race=A),P(ŷ=+|race=A)+0.1P(ŷ=+|race=g)}≥0.8",

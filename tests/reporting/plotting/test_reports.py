@@ -24,11 +24,7 @@ from gbm_constrained.plotting import (
 def fit(data):
     X, y, *_ = data
     model = gc.ConstrainedLGBMClassifier(
-        maximize=g_mean(),
-        constraints=[gc.fpr() <= 0.2],
-        n_estimators=10,
-        num_leaves=4,
-        verbose=-1,
+        maximize=g_mean(), constraints=[gc.fpr() <= 0.2], n_estimators=10, num_leaves=4, verbose=-1
     )
     return model.fit(X, y)
 

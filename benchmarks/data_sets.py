@@ -1,23 +1,33 @@
-"""The tables of the sweep: targets, groups, and which half of them constants are chosen on.
+"""The tables of the benchmarks: features, targets, groups, and which half constants are chosen on.
 
-Constants of the package are chosen on the tables of the half "tune", and figures are reported of
-the half "report". A table is in one half for all tasks.
+Adult, COMPAS and the sample of Credit are bundled; the others are looked for in the folder that
+the environment variable GBM_CONSTRAINED_DATA names. Constants of the package are chosen on the
+tables of the half "tune", and figures of the sweep are reported of the half "report". A table is
+in one half for all tasks.
 """
 
 from __future__ import annotations
 
+import io
+import lzma
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from peer_runs.data import LARGE, SMALL, encoded
-from peer_runs.data import _read as read
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.datasets import load_svmlight_file
 
 from gbm_constrained.datasets import load_adult, load_compas, load_credit
 
+# The defaults of LightGBM (leaves) and XGBoost (depth) together, and half the depth for few rows.
+LARGE = {"max_depth": 6, "num_leaves": 31}
+SMALL = {"max_depth": 3, "num_leaves": 8}
 TUNE, REPORT = "tune", "report"
 FEWEST = 50  # rows of a class; rarer classes are left out
 AGES = (0, 25, 35, 45, 55, 65, 200)
@@ -55,6 +65,42 @@ class Table:
     two: tuple[str, ...] = ()
     many: tuple[str, ...] = ()
     tree: dict[str, int] = field(default_factory=lambda: LARGE)
+
+
+def find(file: str) -> Path:
+    """Find a file that is not bundled."""
+    folder = os.environ.get("GBM_CONSTRAINED_DATA")
+    path = Path(folder or ".").expanduser() / file
+    if folder is None or not path.is_file():
+        raise FileNotFoundError(
+            f"{file} is not bundled: put it into a folder and name that in the environment "
+            "variable GBM_CONSTRAINED_DATA."
+        )
+    return path
+
+
+def read(file: str) -> pd.DataFrame:
+    """Read a table that is not bundled."""
+    return pd.read_parquet(find(file))
+
+
+@cache
+def read_a9a(name: str) -> tuple[Any, NDArray[np.bool_]]:
+    """Read the features of "a9a" or its test rows "a9a.t", and whether each row is positive."""
+    text = lzma.decompress(find(f"{name}.xz").read_bytes())
+    X, y = load_svmlight_file(io.BytesIO(text), n_features=123)
+    return sparse.csr_array(X), y > 0
+
+
+def encoded(features: pd.DataFrame) -> np.ndarray:
+    """Numbers as they are, all else as codes of its sorted values; -1 where missing."""
+    columns = [
+        column.to_numpy(dtype=float)
+        if pd.api.types.is_numeric_dtype(column.dtype)
+        else column.astype("category").cat.codes.to_numpy(dtype=float)
+        for _, column in features.items()
+    ]
+    return np.nan_to_num(np.column_stack(columns), nan=-1.0)
 
 
 def bands(ages: Any) -> pd.Series:
@@ -140,8 +186,8 @@ def _law(target: str = "pass_bar") -> tuple[Any, ...]:
 def _german() -> tuple[Any, ...]:
     table = read("german.parquet")
     women = table["personal_status_sex"].isin(["A92", "A95"])
-    groups = texts(women=women, status=table["personal_status_sex"], age=bands(table["age"]),
-                   housing=table["housing"])  # fmt: skip
+    status, ages = table["personal_status_sex"], bands(table["age"])
+    groups = texts(women=women, men=~women, status=status, age=ages, housing=table["housing"])
     y = table["credit_risk"] == 2
     return table.drop(columns="credit_risk"), y, groups, table["amount"]
 
