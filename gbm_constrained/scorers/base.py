@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -24,6 +24,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.exact_sums import Communicator, Machine, SingleMachine
 from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.groups import GroupOffsets
@@ -36,7 +37,7 @@ from gbm_constrained.fit.callbacks import (
     refuse_time_limit_without_constraints,
 )
 from gbm_constrained.fit.checkpoint import State, refuse_without_constraints
-from gbm_constrained.fit.cross_fit import FoldBoosterFactory
+from gbm_constrained.fit.cross_fit import FoldBooster, FoldBoosterFactory
 from gbm_constrained.fit.finalize import FinalModel, TrainedModel, finalize
 from gbm_constrained.fit.fit import (
     ConstrainedFit,
@@ -65,6 +66,8 @@ from gbm_constrained.fit.native_models import IsOver, Merger, PartRows, multiply
 from gbm_constrained.fit.options import (
     SOLVER_PARAMETERS,
     SolverOptions,
+    StoppingByConstraints,
+    check_number,
     refuse_moved_parameters,
     set_solver_options,
 )
@@ -77,7 +80,9 @@ from gbm_constrained.fit.parameter_docs import (
 from gbm_constrained.fit.problem import TreeLimits
 from gbm_constrained.fit.regression import RegressionFit, finalize_regression, report_regressor
 from gbm_constrained.metrics.reading import read_black_box
+from gbm_constrained.problem.losses import ObjectiveName, RegressionObjective, check_parameter
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.base import Solver
 
 Fit = TypeVar("Fit", bound=ConstrainedFit)
 Documented = TypeVar("Documented", bound=Callable[..., Any])
@@ -239,6 +244,43 @@ def check_classes(y: Array, name: str, num_class: Any) -> None:
         )
 
 
+def read_objective(
+    given: Any,
+    name: Any,
+    objectives: Mapping[str, ObjectiveName],
+    parameter: Mapping[str, Any],
+    max_delta_step: float,
+) -> tuple[RegressionObjective, dict[str, Any]]:
+    """Read the objective of a regressor, and its name and parameter as the library takes them.
+
+    Parameters
+    ----------
+    given, name : str or callable
+        The objective as it was given, and by the name that the library prefers.
+    objectives : mapping
+        Objectives that constraints can be added to, by these names.
+    parameter : mapping
+        Name and value of the objective's parameter; empty if it has none.
+    max_delta_step : float
+        Parameter of the Poisson objective.
+
+    Raises
+    ------
+    ValueError
+        If constraints cannot be added to the objective, or the parameter is out of its range.
+    """
+    if not isinstance(name, str) or name not in objectives:
+        raise ValueError(
+            f"objective={given!r} cannot be trained under constraints: use one of {[*objectives]}."
+        )
+    native: dict[str, Any] = {"objective": name}
+    value = np.nan
+    for key, asked in parameter.items():
+        value = native[key] = check_number(key, asked)
+        check_parameter(objectives[name], key, value)
+    return RegressionObjective(objectives[name], value, float(max_delta_step)), native
+
+
 class ShardMixin:
     """A classifier under constraints whose training rows are on several machines.
 
@@ -254,6 +296,8 @@ class ShardMixin:
 
     _local_class: ClassVar[type]
     _of_shard: ClassVar[tuple[str, ...]]  # Attributes that the classifier of one machine lacks.
+    _check_machines: Callable[..., None]  # Refuses what the library trains on one machine only.
+    _fit_parent: Callable[..., Any]  # Calls the parent's own ``fit`` for the rows of all machines.
 
     def _fit_constrained(self, adapter: Any, rows: FitArguments, /, own: Any) -> None:
         """Refuse what needs rows of one machine, and fit together with the other machines."""
@@ -264,8 +308,9 @@ class ShardMixin:
                     f"several machines: train on one machine, or bound rates by constraints=[...]."
                 )
         adapter.communicator = self.machine.communicator
+        adapter.native = functools.partial(self._fit_parent, adapter.native)
         has_constraints = bool(SolverOptions.of(self).constraints)
-        adapter.check_machines(has_constraints=has_constraints)
+        self._check_machines(adapter, has_constraints=has_constraints)
         if has_constraints and (booster := adapter.without_gradients()) is not None:
             raise ValueError(
                 f"{booster} takes no gradients of constraints, which decisions must meet then by "
@@ -283,16 +328,56 @@ class ShardMixin:
         return local
 
 
-def moves_multipliers(fit: ConstrainedFit, held: EvaluationSet) -> bool:
-    """Whether the rates of an evaluation set move the multipliers while the model is trained."""
-    return fit.measured.boosters is None and held is fit.measured.rows
+class LibraryFoldBooster(FoldBooster):
+    """A booster of a library on some of the rows, and its scores by the name of rows.
+
+    Parameters
+    ----------
+    fold : Fold
+        Rows that the booster is grown on ("training"), and those that it is measured on ("held").
+    solver : Solver or None
+        Solver that gives the gradients; None stands for the library's own objective.
+    """
+
+    _margin: Callable[[str, int | None], Array]
+
+    def __init__(self, fold: Fold, solver: Solver | None) -> None:
+        self.solver, self.rows = solver, {"training": fold.training, "held": fold.held}
+        self._final: dict[str, Array] = {}  # Scores of rows after all rounds, once known.
+
+    def held_margin(self, rounds: int | None = None) -> Array:
+        """Scores of the held-out rows after the given number of rounds, by default all."""
+        return self._margin("held", rounds)
+
+    def own_margin(self, rounds: int) -> Array:
+        """Scores of the rows that the booster is grown on, after the given number of rounds."""
+        return self._margin("training", rounds)
 
 
-def measure_round(fit: ConstrainedFit, held: EvaluationSet, rounds: int, margin: Array) -> None:
-    """Measure an evaluation set by its scores after some rounds."""
-    fit.measure_round(held, rounds, margin)
-    if fit.is_iteration_end(rounds) and moves_multipliers(fit, held):
-        fit.measured.observe(margin)
+class ConstraintStopping:
+    """Early stopping on the constraints; see :mod:`gbm_constrained.fit.options`.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit, whose last evaluation set has been measured before each call.
+    by_metric : callable
+        The library's own early stopping, which has the patience and compares the metric.
+
+    Attributes
+    ----------
+    is_alone : bool
+        Whether constraints alone, and not the metric as well, decide which round is best.
+    """
+
+    def __init__(self, fit: ConstrainedFit, by_metric: Any) -> None:
+        self.fit, self.by_metric, self.by_constraints = fit, by_metric, StoppingByConstraints()
+        self.is_alone = fit.options.early_stopping_on == "constraints"
+
+    @property
+    def compares_constraints(self) -> bool:
+        """Whether rounds are compared by the constraints so far, and not by the metric."""
+        return self.is_alone or not self.by_constraints.has_met
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,33 +413,12 @@ class TrainedPart:
         return found
 
 
-class Trained(NamedTuple):
-    """A booster that the library has trained.
-
-    Attributes
-    ----------
-    model : TrainedModel
-        The booster.
-    rounds : int
-        Boosting rounds of the fit; fewer than were trained after early stopping.
-    margin : ndarray or None
-        Scores of the training rows after these rounds, if they are known.
-    library_rounds : callable
-        Number of rounds as the library counts them, given rounds of the fit.
-    """
-
-    model: TrainedModel
-    rounds: int
-    margin: Array | None
-    library_rounds: Callable[[int], int]
-
-
 class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
     """Drives a library through one ``fit``, and changes the booster that it has trained.
 
     A constrained fit calls :meth:`check_parameters`, :meth:`settings`, :meth:`progress`,
     :meth:`bind`, :meth:`prepare`, :meth:`make_factory` and :meth:`train` in this order, once each.
-    The trained model is then the adapter itself.
+    The adapter then stands for the trained booster.
 
     Parameters
     ----------
@@ -379,6 +443,10 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         The evaluation sets.
     start : ndarray or None
         Scores of the user that training starts from.
+    rounds : int
+        Boosting rounds of the trained booster; fewer than were grown after early stopping.
+    train_margin : ndarray or None
+        Scores of the training rows after these rounds, if they are known.
     """
 
     continuation: ClassVar[str]  # Argument of ``fit`` with a model that training goes on with.
@@ -389,6 +457,7 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
     records: ClassVar[str]  # Attribute with the values of metrics on evaluation sets.
     order_of_scores: ClassVar[Literal["C", "F"]]  # Order of scores of several classes.
     compares_names: ClassVar[bool]  # Whether the library compares the names of columns.
+    predict_takes_start: ClassVar[bool]  # Whether ``predict`` can be given such scores.
     spaces: ClassVar[Mapping[str, Callable[[Any], AdjustableModel]]]  # Parameters by their name.
 
     takes_offsets = True
@@ -411,6 +480,8 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         self.fit: ConstrainedFit
         self.pairs: Sequence[tuple[Any, Any]] = ()
         self.start: Any = None
+        self.rounds: int
+        self.train_margin: Array | None = None
 
     @abstractmethod
     def check_parameters(self) -> None:
@@ -453,8 +524,22 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         return nullcontext()
 
     @abstractmethod
-    def train(self) -> Trained:
+    def train(self) -> None:
         """Run the parent's ``fit`` with the solver as its objective."""
+
+    @abstractmethod
+    def grown_after(self, rounds: int) -> int:
+        """Count the rounds of the booster, as the library does, after some rounds of the fit."""
+
+    def moves_multipliers(self, held: EvaluationSet) -> bool:
+        """Whether the rates of an evaluation set move the multipliers while a model is trained."""
+        return self.fit.measured.boosters is None and held is self.fit.measured.rows
+
+    def measure_round(self, held: EvaluationSet, rounds: int, margin: Array) -> None:
+        """Measure an evaluation set by its scores after some rounds."""
+        self.fit.measure_round(held, rounds, margin)
+        if self.fit.is_iteration_end(rounds) and self.moves_multipliers(held):
+            self.fit.measured.observe(margin)
 
     @abstractmethod
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
@@ -509,12 +594,19 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         """List the arguments of ``fit`` that another fit may differ in."""
         return self.arguments
 
+    def starting_scores(self) -> Any:
+        """Scores that the training rows start from, if ``predict`` can be given such scores."""
+        return self.arguments[self.starting] if self.predict_takes_start else None
+
     def evaluation_rows(self) -> list[EvaluationRows]:
         """Check and list the evaluation sets, with starting scores that ``predict`` adds."""
-        weights, _ = self.read_sets()
+        weights, starts = self.read_sets()
+        starts = starts if self.predict_takes_start else [None] * len(starts)
         return [
-            EvaluationRows(f"eval_set[{i}]", *pair, weight)
-            for i, (pair, weight) in enumerate(zip(self.pairs, weights, strict=True))
+            EvaluationRows(f"eval_set[{i}]", *pair, weight, start)
+            for i, (pair, weight, start) in enumerate(
+                zip(self.pairs, weights, starts, strict=True)
+            )
         ]
 
     def check_rows(self, combined: CombinedRows) -> None:
@@ -785,11 +877,11 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
     def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> FinalModel:
         """Train the returned model by the measured multipliers, and report on it."""
         with unchanged_on_error(self):
-            trained = adapter.train()
+            adapter.train()
             remove_report(self)
-            model = finalize(fit, trained.model, trained.rounds, trained.margin)
+            model = finalize(fit, adapter, adapter.rounds, adapter.train_margin)
             if (prefixes := model.prefixes) is not None:
-                rounds = prefixes["rounds"].map(trained.library_rounds)
+                rounds = prefixes["rounds"].map(adapter.grown_after)
                 self.prefixes_ = prefixes.assign(rounds=rounds)
             self.shift_ = shift = model.shift_of_mapped
             is_beside = fit.options.probabilities == "calibrated"
@@ -893,9 +985,9 @@ class ConstrainedRegressorMixin(ConstrainedMixin):
             )
         fit = self._find_multipliers(RegressionFit, options, adapter, rows, own)
         with unchanged_on_error(self):
-            trained = adapter.train()
+            adapter.train()
             remove_report(self)
-            model = finalize_regression(fit, trained.model, trained.rounds, trained.margin)
+            model = finalize_regression(fit, adapter, adapter.rounds, adapter.train_margin)
             if not model.affine.is_identity:
                 adapter.rescale(model.affine)
             if model.offsets is not None and model.offsets.values.any():

@@ -27,13 +27,12 @@ import numpy as np
 from sklearn.preprocessing import LabelEncoder
 
 from gbm_constrained._typing import Array
-from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.validation import check_labels
 from gbm_constrained.decision.choose import Criterion
 from gbm_constrained.fit import model_note
 from gbm_constrained.fit.callbacks import ConstraintCallback
 from gbm_constrained.fit.checkpoint import State
-from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments, weight_of_rows
+from gbm_constrained.fit.fit import weight_of_rows
 from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.options import (
     EarlyStoppingOn,
@@ -261,12 +260,12 @@ class DrivenLGBMMixin(_Parent):
         return self
 
 
-class _DrivenClassifierMixin(DrivenLGBMMixin, ConstrainedBoosterMixin):
+class DrivenLGBMClassifierMixin(DrivenLGBMMixin, ConstrainedBoosterMixin):
     """All that a constrained classifier adds: LightGBM looks at two bases for parameters."""
 
 
 @document_estimator
-class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):
+class ConstrainedLGBMClassifier(DrivenLGBMClassifierMixin, lgb.LGBMClassifier):
     """LightGBM classifier trained under constraints on its error rates.
 
     A real :class:`lightgbm.LGBMClassifier`: every parameter, method and attribute of the parent
@@ -458,12 +457,12 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):
         return of_parent(raw_score=raw_score, num_iteration=num_iteration)
 
 
-class _DrivenRegressorMixin(DrivenLGBMMixin, ConstrainedRegressorMixin):
+class DrivenLGBMRegressorMixin(DrivenLGBMMixin, ConstrainedRegressorMixin):
     """All that a constrained regressor adds: LightGBM looks at two bases for parameters."""
 
 
 @document_estimator
-class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):
+class ConstrainedLGBMRegressor(DrivenLGBMRegressorMixin, lgb.LGBMRegressor):
     """LightGBM regressor trained under constraints on means of losses and predictions.
 
     A real :class:`lightgbm.LGBMRegressor`: every parameter, method and attribute of the parent is
@@ -608,86 +607,6 @@ def join_network(network: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         tiny.free_network()
 
 
-class _ShardAdapter(LightGBMAdapter):
-    """``BoosterAdapter`` of a machine that may lack classes and groups."""
-
-    def check_machines(self, *, has_constraints: bool) -> None:
-        """Refuse rows and parameters that LightGBM cannot train with on several machines."""
-        learner = find_parameter(self.model, "tree_learner", "data")
-        allowed = TREE_LEARNERS if has_constraints else (*TREE_LEARNERS, *VOTING)
-        if learner not in allowed:
-            reason = ", and constraints are sums over all of them" if has_constraints else ""
-            raise ValueError(
-                f"tree_learner must be one of {list(allowed)} where rows are on several machines"
-                f"{reason}, got {learner!r}: leave it out, which is 'data' here."
-            )
-        if not has_constraints and has_early_stopping(self.model, self.arguments["callbacks"]):
-            raise ValueError(
-                "Early stopping compares values that LightGBM computes from the rows of one "
-                "machine, so that machines would stop at different rounds: leave it out, or fit "
-                "gbm_constrained.ConstrainedLGBMClassifier on one machine."
-            )
-        if len(self.y) < 2:
-            raise ValueError(
-                f"A machine has {len(self.y)} rows, and LightGBM needs 2 on each: divide "
-                f"the rows among fewer machines."
-            )
-        self.check_tables(self.arguments["eval_set"] or ())
-
-    def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
-        """Check the arguments that depend on the rows, and list the evaluation sets."""
-        bound = super().bind(fit)
-        if bound.has_patience and fit.options.early_stopping_on == "metric":
-            raise ValueError(
-                "early_stopping_on='metric' compares values that LightGBM computes from the rows "
-                "of one machine, so that machines would stop at different rounds: give "
-                "early_stopping_on='constraints', whose values are of the rows of all machines."
-            )
-        self.metrics = [], []  # They would be of the rows of one machine.
-        return bound
-
-
-class _ShardParent(lgb.LGBMClassifier):
-    """LightGBM's classifier, whose labels on a machine need not be of all classes."""
-
-    machine: Machine
-    network: Mapping[str, Any]
-    _number_classes: Callable[[Array], None]
-    _class_weight: Any
-
-    def fit(self, X: Any, y: Any, *given: Any, **others: Any) -> Any:
-        """Train with the other machines on the rows of all of them.
-
-        The parent finds its classes among the labels of this machine, and is left out.
-        """
-        classes, codes = check_labels(y, communicator=self.machine.communicator)
-        self._number_classes(classes)
-        if self.class_weight is not None:
-            factor = find_class_weights(
-                self.class_weight, classes, codes, self.machine.communicator
-            )
-            self._class_weight = dict(enumerate(factor))
-        if self.objective is None:
-            self._objective = None
-        if others.get("eval_set") is not None:
-            others["eval_set"] = [
-                (X_i, self._le.transform(y_i)) for X_i, y_i in others["eval_set"]
-            ]
-        metric = others.get("eval_metric")
-        if isinstance(metric, (str, list)):
-            others["eval_metric"] = _name_metrics(metric, classes.size)
-        return lgb.LGBMModel.fit(self, X, codes, *given, **others)
-
-    def _process_params(self, stage: str) -> dict[str, Any]:
-        params: dict[str, Any] = super()._process_params(stage=stage)
-        if stage != "fit":
-            return params
-        params.update(self.network)
-        if self.network and find_parameter(self, "tree_learner", "data") in VOTING:
-            params["tree_learner"] = "voting"
-        return params
-
-
 def _name_metrics(metric: str | list[Any], n_classes: int) -> list[Any]:
     """Name errors and log losses by the number of classes, as the parent's own ``fit`` does."""
     kinds = "error", "logloss"
@@ -698,8 +617,10 @@ def _name_metrics(metric: str | list[Any], n_classes: int) -> list[Any]:
     ]
 
 
-class ShardLGBMClassifier(ShardMixin, ConstrainedLGBMClassifier, _ShardParent):
+class ShardLGBMClassifier(ShardMixin, ConstrainedLGBMClassifier):
     """A classifier of LightGBM whose training rows are on several machines.
+
+    Its labels on a machine need not be of all classes.
 
     Attributes
     ----------
@@ -707,6 +628,58 @@ class ShardLGBMClassifier(ShardMixin, ConstrainedLGBMClassifier, _ShardParent):
         Parameters that :func:`join_network` gives.
     """
 
-    _adapter_class = _ShardAdapter
     _local_class = ConstrainedLGBMClassifier
     _of_shard = ("machine", "network")
+
+    network: Mapping[str, Any]
+
+    def _check_machines(self, adapter: LightGBMAdapter, *, has_constraints: bool) -> None:
+        """Refuse rows and parameters that LightGBM cannot train with on several machines."""
+        learner = find_parameter(self, "tree_learner", "data")
+        allowed = TREE_LEARNERS if has_constraints else (*TREE_LEARNERS, *VOTING)
+        if learner not in allowed:
+            reason = ", and constraints are sums over all of them" if has_constraints else ""
+            raise ValueError(
+                f"tree_learner must be one of {list(allowed)} where rows are on several machines"
+                f"{reason}, got {learner!r}: leave it out, which is 'data' here."
+            )
+        if not has_constraints and has_early_stopping(self, adapter.arguments["callbacks"]):
+            raise ValueError(
+                "Early stopping compares values that LightGBM computes from the rows of one "
+                "machine, so that machines would stop at different rounds: leave it out, or fit "
+                "gbm_constrained.ConstrainedLGBMClassifier on one machine."
+            )
+        if len(adapter.y) < 2:
+            raise ValueError(
+                f"A machine has {len(adapter.y)} rows, and LightGBM needs 2 on each: divide "
+                f"the rows among fewer machines."
+            )
+        adapter.check_tables(adapter.arguments["eval_set"] or ())
+
+    def _fit_parent(self, native: Callable[..., Any], X: Any, y: Any, **given: Any) -> Any:
+        """Train with the other machines on the rows of all of them.
+
+        The parent finds its classes among the labels of this machine, and is left out.
+        """
+        communicator = self.machine.communicator
+        classes, codes = check_labels(y, communicator=communicator)
+        self._number_classes(classes)
+        if self.class_weight is not None:
+            factor = find_class_weights(self.class_weight, classes, codes, communicator)
+            self._class_weight = dict(enumerate(factor))
+        if self.objective is None:
+            self._objective = None
+        if given.get("eval_set") is not None:
+            given["eval_set"] = [(X_i, self._le.transform(y_i)) for X_i, y_i in given["eval_set"]]
+        metric = given.get("eval_metric")
+        if isinstance(metric, (str, list)):
+            given["eval_metric"] = _name_metrics(metric, classes.size)
+        return lgb.LGBMModel.fit(self, X, codes, **given)
+
+    def _process_params(self, stage: str) -> dict[str, Any]:
+        params: dict[str, Any] = super()._process_params(stage=stage)
+        if stage == "fit":
+            params.update(self.network)
+            if self.network and find_parameter(self, "tree_learner", "data") in VOTING:
+                params["tree_learner"] = "voting"
+        return params

@@ -7,7 +7,7 @@ import inspect
 import os
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -41,16 +41,37 @@ from gbm_constrained.problem.losses import (
     MAX_DELTA_STEP,
     ObjectiveName,
     RegressionObjective,
-    check_parameter,
 )
 from gbm_constrained.problem.rows import count_threads
-from gbm_constrained.scorers.base import BoosterAdapter, Trained, TrainedPart, map_scores
+from gbm_constrained.scorers.base import (
+    BoosterAdapter,
+    LibraryFoldBooster,
+    TrainedPart,
+    map_scores,
+    read_objective,
+)
 from gbm_constrained.scorers.lightgbm import models, parameters
 from gbm_constrained.solvers.base import Solver
 
 
-class _FoldBooster:
-    """A booster on some of the rows, grown as the parent's own ``fit`` would.
+def read_scores(evaluate: Callable[..., Any]) -> list[Array]:
+    """Read the scores that a booster has of data sets, given its method that evaluates them.
+
+    LightGBM adds each new tree once to the scores of every data set. Metrics are the way to these
+    scores, and a metric that returns no values is not recorded. The next call writes them anew.
+    """
+    found: list[Array] = []
+
+    def read(scores: Array, _: Any) -> list[Any]:
+        found.append(scores)
+        return []
+
+    evaluate(feval=read)
+    return found
+
+
+class LGBMFoldBooster(LibraryFoldBooster):
+    """A booster of LightGBM on some of the rows, grown as the parent's own ``fit`` would.
 
     Parameters
     ----------
@@ -62,10 +83,8 @@ class _FoldBooster:
         Parameters of the native learner.
     X : array-like
         Features of all rows, for scores of prefixes.
-    fold : Fold
-        Rows that the booster is grown on, and those that it is measured on.
-    solver : Solver or None
-        Solver that gives the gradients; None stands for the library's own objective.
+    fold, solver
+        As of :class:`LibraryFoldBooster`.
     """
 
     def __init__(
@@ -77,12 +96,11 @@ class _FoldBooster:
         fold: Fold,
         solver: Solver | None,
     ) -> None:
+        super().__init__(fold, solver)
         fit, start = adapter.fit, adapter.arguments["init_score"]
         if not adapter.has_offset:  # One row stands for all.
             start = _repeat(adapter.intercept, 1)
         start = np.asarray(start, dtype=np.float64)
-        self.solver = solver
-        self.rows = {"training": fold.training, "held": fold.held}
         # Under an objective of its own, LightGBM would hand out probabilities and no scores.
         self.gradient: Any = fit.problem.own_gradient(fold.training) if solver is None else solver
         self.params, self.n_rounds, self.X = dict(params), fit.library.n_rounds, X
@@ -95,16 +113,12 @@ class _FoldBooster:
         training, held = (_take(whole, rows) for rows in self.rows.values())
         self.booster = lgb.Booster(self.params, training)
         self.booster.add_valid(held, "held")
-        self.booster._Booster__set_objective_to_none = True  # as in Observer
-        self._final: dict[str, Array] = {}
+        self.booster._Booster__set_objective_to_none = True  # as in LightGBMAdapter
 
     def grow(self, rounds: int) -> None:
-        def objective(margin: Array, _: Any) -> Any:
-            return self.gradient(margin + self.start)
-
         for schedule in self.schedules:
             schedule(CallbackEnv(self.booster, self.params, rounds, 0, self.n_rounds, None))
-        self.booster.update(fobj=objective)
+        self.booster.update(fobj=lambda margin, _: self.gradient(margin + self.start))
         self.trees_after.append(self.booster.current_iteration())
 
     def state(self) -> State:
@@ -123,32 +137,17 @@ class _FoldBooster:
         self.booster = lgb.Booster(model_str=self.booster.model_to_string(num_iteration=-1))
         self.solver = self.gradient = None
 
-    def held_margin(self, rounds: int | None = None) -> Array:
-        return self._margin("held", rounds)
-
-    def own_margin(self, rounds: int) -> Array:
-        return self._margin("training", rounds)
-
     def _margin(self, name: str, rounds: int | None) -> Array:
         """Score rows that the booster has, which LightGBM hands out after all rounds only."""
         if rounds is not None and self.trees_after[rounds] != self.trees_after[-1]:
-            of_prefix = self.booster.predict(
-                take_rows(self.X, self.rows[name]),
-                raw_score=True,
-                num_iteration=self.trees_after[rounds],
-            )
-            return np.asarray(of_prefix) + self.predicted
+            X, n_trees = take_rows(self.X, self.rows[name]), self.trees_after[rounds]
+            scores = self.booster.predict(X, raw_score=True, num_iteration=n_trees)
+            return np.asarray(scores) + self.predicted
         if name in self._final:  # A booster that is restored or released has no rows.
             return self._final[name]
-        kept: list[Array] = []
-
-        def keep(margin: Array, _: Any) -> list[Any]:
-            kept.append(margin + self.predicted)
-            return []
-
         evaluate = self.booster.eval_valid if name == "held" else self.booster.eval_train
-        evaluate(feval=keep)
-        return kept[0]
+        (margin,) = read_scores(evaluate)
+        return margin + self.predicted
 
 
 def _take(whole: lgb.Dataset, rows: Codes) -> lgb.Dataset:
@@ -163,6 +162,10 @@ class LightGBMAdapter(BoosterAdapter):
 
     Attributes
     ----------
+    begin : int
+        Rounds of the model that was continued.
+    grown_in : list of int
+        Rounds of the fit that have found a split, from zero on.
     starts : list
         Scores of the user that each evaluation set starts from.
     intercept : ndarray
@@ -179,19 +182,71 @@ class LightGBMAdapter(BoosterAdapter):
     records = "_evals_result"
     order_of_scores = "F"
     compares_names = False
+    predict_takes_start = False
     spaces: ClassVar = {"trees": models.LGBMTreeWeights, "leaves": models.LGBMLeafValues}
 
-    def __init__(self, model: Any, *given: Any, is_observed: bool) -> None:
-        super().__init__(model, *given, is_observed=is_observed)
+    def __init__(self, *given: Any, is_observed: bool) -> None:
+        super().__init__(*given, is_observed=is_observed)
+        self.begin, self.grown_in = 0, list[int]()
         self.starts: list[Any] = []
         self.intercept: Array = np.zeros(1)
         self.metrics: tuple[list[str], list[Any]] = [], []
         self.measured: dict[int, EvaluationSet] = {}
-        self.observer: parameters.Observer
         self.held: dict[EvaluationSet, Any] = {}
 
     def _parameter(self, name: str, default: Any) -> Any:
         return parameters.find_parameter(self.model, name, default)
+
+    def grown_after(self, rounds: int) -> int:
+        return self.begin + int(np.searchsorted(self.grown_in, rounds))
+
+    def _observe(self, stopping: Sequence[Callable[[Any], None]]) -> list[Callable[[Any], None]]:
+        """Make the callbacks that measure evaluation sets, before and after a round, and at last.
+
+        `stopping` are those of early stopping, which names the best round where training ends
+        before it is met.
+        """
+        fit = self.fit
+        # LightGBM recognises training rows in eval_set only, and reads those of eval_X again.
+        by_pair, combined = self.arguments["eval_set"] is not None, fit.data.combined
+        scored = [
+            i
+            for i, (X, y) in enumerate(self.pairs)
+            if not (by_pair and X is combined.X and y is combined.y)
+        ]
+
+        def measure(booster: lgb.Booster, rounds: int) -> None:
+            for i, margin in zip(scored, read_scores(booster.eval_valid), strict=True):
+                start = self.starts[i]  # ``predict`` does not add it.
+                if start is not None:
+                    margin = margin - np.asarray(start, dtype=np.float64)
+                if i in self.measured:  # All others are training rows.
+                    self.measure_round(self.measured[i], rounds, margin)
+
+        def before(env: Any) -> None:
+            self.begin = env.begin_iteration
+            # Private: states that there is no objective to drop, so that update() does not reset
+            # the parameters once more and with them the stream of column samples. Without this
+            # line the model is as good, but not equal to the native one.
+            env.model._Booster__set_objective_to_none = True
+            if env.iteration > env.begin_iteration:
+                return
+            if any(map(self.moves_multipliers, fit.evaluation_sets[-1:])):
+                measure(env.model, 0)
+
+        def after(env: Any) -> None:
+            rounds = fit.solver.rounds
+            if env.model.current_iteration() > self.begin + len(self.grown_in):
+                self.grown_in.append(rounds - 1)
+            if fit.evaluation_sets and fit.is_measured_after(rounds):
+                measure(env.model, rounds)
+            if env.iteration + 1 == env.end_iteration:
+                (margin,) = read_scores(env.model.eval_train)
+                self.train_margin = margin.copy()
+
+        before.before_iteration = True  # type: ignore[attr-defined]
+        after.order = 5  # type: ignore[attr-defined]  # before early stopping ends the round
+        return [before, after, parameters.end_rounds(fit.notifier.is_training_over, stopping)]
 
     def list_pairs(self) -> Any:
         names = ("eval_set", "eval_X", "eval_y")
@@ -224,7 +279,11 @@ class LightGBMAdapter(BoosterAdapter):
         return [*values, *[None] * n_sets][:n_sets]
 
     def without_gradients(self) -> str | None:
-        return parameters.find_without_gradients(self.model)
+        objective = parameters.find_objective(self.model)
+        if callable(objective):
+            return f"objective={objective!r}"
+        is_native = parameters.read_as("objective", objective, "") in parameters.NATIVE_OBJECTIVES
+        return parameters.find_own_boosting(self.model) if is_native else None
 
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
         given = dict(self.arguments)
@@ -450,7 +509,7 @@ class LightGBMAdapter(BoosterAdapter):
                     f"eval_metric {getattr(metric, '__name__', metric)!r} is called with y_true, "
                     f"y_pred, weight and group."
                 )
-        return EvaluationArguments(
+        bound = EvaluationArguments(
             self.pairs,
             weights,
             self.starts,
@@ -458,6 +517,16 @@ class LightGBMAdapter(BoosterAdapter):
             parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
             is_evaluated=bool(self.pairs) and any(self.metrics),
         )
+        if not self.communicator.holds_all_rows:
+            if bound.has_patience and self.fit.options.early_stopping_on == "metric":
+                raise ValueError(
+                    "early_stopping_on='metric' compares values that LightGBM computes from the "
+                    "rows of one machine, so that machines would stop at different rounds: give "
+                    "early_stopping_on='constraints', whose values are of the rows of all "
+                    "machines."
+                )
+            self.metrics = [], []  # They would be of the rows of one machine.
+        return bound
 
     def check_class_weights(self) -> None:
         """Refuse class weights of evaluation sets that LightGBM cannot read."""
@@ -539,9 +608,9 @@ class LightGBMAdapter(BoosterAdapter):
             params=params,
         ).construct()
         features = as_numbers(X) if isinstance(X, pd.DataFrame) else X
-        return functools.partial(_FoldBooster, self, whole, params, features)
+        return functools.partial(LGBMFoldBooster, self, whole, params, features)
 
-    def train(self) -> Trained:
+    def train(self) -> None:
         model, fit, given, combined = self.model, self.fit, self.arguments, self.fit.data.combined
         if self._is_from_average:
             given["init_score"] = _repeat(self.intercept, combined.codes.size)
@@ -553,33 +622,21 @@ class LightGBMAdapter(BoosterAdapter):
         native, given["eval_metric"] = self.metrics
         params: dict[str, Any] = {"metric": native or ["None"]}
         stopping, others = self._split_callbacks(params)
-        observer = parameters.Observer(fit, self._list_sets(), stopping)
-        given["callbacks"] = [*others, *observer.callbacks(), *stopping]
+        given["callbacks"] = [*others, *self._observe(stopping), *stopping]
         with self._driven(params):
             self.native(
                 combined.X, combined.y, **{**given, "sample_weight": combined.sample_weight}
             )
         del given["init_score"]  # The library has a copy, and nothing else asks for the scores.
         self.make_native()
-        best, rounds = model._Booster.best_iteration, fit.solver.rounds
+        best, self.rounds = model._Booster.best_iteration, fit.solver.rounds
         if best > 0:
-            rounds = best - observer.begin
-            model._Booster.best_iteration = model._best_iteration = observer.grown_after(rounds)
-        margin = observer.train_margin if rounds == fit.solver.rounds else None
+            self.rounds = best - self.begin
+            model._Booster.best_iteration = self.grown_after(self.rounds)
+            model._best_iteration = model._Booster.best_iteration
+        if self.rounds != fit.solver.rounds:
+            self.train_margin = None
         self.held = {rows: self.pairs[i][0] for i, rows in self.measured.items()}
-        self.observer = observer
-        return Trained(self, rounds, margin, observer.grown_after)
-
-    def _list_sets(self) -> list[tuple[EvaluationSet, Any] | None]:
-        """List the evaluation sets as LightGBM scores them; None for training rows."""
-        # LightGBM recognises training rows in eval_set only, and reads those of eval_X again.
-        combined, by_pair = self.fit.data.combined, self.arguments["eval_set"] is not None
-        is_own = [by_pair and X is combined.X and y is combined.y for X, y in self.pairs]
-        return [
-            (self.measured[i], self.starts[i]) if i in self.measured else None
-            for i in range(len(self.pairs))
-            if not is_own[i]
-        ]
 
     def _split_callbacks(self, params: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         """Split callbacks into early stopping, which comes last, and all others."""
@@ -590,9 +647,7 @@ class LightGBMAdapter(BoosterAdapter):
             stopping += parameters.make_early_stopping(self.model)
             params["early_stopping_round"] = 0
         if on != "metric":
-            stopping = [
-                parameters.ConstraintStopping(self.fit, by_metric, on) for by_metric in stopping
-            ]
+            stopping = [parameters.LGBMConstraintStopping(self.fit, one) for one in stopping]
         return stopping, others
 
     @contextmanager
@@ -645,15 +700,15 @@ class LightGBMAdapter(BoosterAdapter):
 
     def _predict(self, X: Any, rounds: int) -> Array:
         """Score rows under a prefix as ``predict`` does: without scores of the user."""
-        grown = self.observer.grown_after(rounds)
+        n_trees = self.grown_after(rounds)
         with warnings.catch_warnings():  # Training has said what there is to say.
             warnings.simplefilter("ignore")
-            raw = lgb.LGBMModel.predict(self.model, X, raw_score=True, num_iteration=grown)
+            raw = lgb.LGBMModel.predict(self.model, X, raw_score=True, num_iteration=n_trees)
         return np.asarray(raw)
 
     def truncate(self, rounds: int) -> None:
         """Keep the first rounds, and make all attributes of LightGBM describe these."""
-        model, n_trees = self.model, self.observer.grown_after(rounds)
+        model, n_trees = self.model, self.grown_after(rounds)
         whole = model._Booster
         kept = models.with_text(whole, whole.model_to_string(num_iteration=n_trees))
         kept.best_iteration = n_trees if whole.best_iteration > 0 else whole.best_iteration
@@ -677,7 +732,7 @@ def _repeat(intercept: Array, n_samples: int) -> Array:
     return np.tile(intercept, (n_samples, 1))
 
 
-NAMES: dict[str, ObjectiveName] = {
+OBJECTIVES: dict[str, ObjectiveName] = {
     "regression": "squared",
     "regression_l1": "absolute",
     "huber": "huber",
@@ -687,52 +742,20 @@ NAMES: dict[str, ObjectiveName] = {
     "gamma": "gamma",
     "fair": "fair",
 }
-NAME_ALIASES = {
+OBJECTIVE_ALIASES = {
     **dict.fromkeys(
         ("regression_l2", "l2", "mean_squared_error", "mse", "l2_root", "root_mean_squared_error",
          "rmse"), "regression",
     ),
     **dict.fromkeys(("l1", "mean_absolute_error", "mae"), "regression_l1"),
 }  # fmt: skip
-# Parameters of objectives: name and LightGBM's default.
-PARAMETERS = {
-    "huber": ("alpha", 0.9),
-    "quantile": ("alpha", 0.9),
-    "tweedie": ("tweedie_variance_power", 1.5),
-    "fair": ("fair_c", 1.0),
+# Names of the parameters of objectives.
+OBJECTIVE_PARAMETERS = {
+    "huber": "alpha",
+    "quantile": "alpha",
+    "tweedie": "tweedie_variance_power",
+    "fair": "fair_c",
 }
-
-
-def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
-    """Read the objective of a regressor, and its name and parameters as LightGBM takes them.
-
-    Raises
-    ------
-    ValueError
-        If constraints cannot be added to the objective.
-    """
-    given = parameters.find_objective(model)
-    asked = "regression" if given is None else parameters.read_as("objective", given, "")
-    name = NAME_ALIASES.get(asked, asked) if isinstance(asked, str) else asked
-    if name not in NAMES:
-        raise ValueError(
-            f"objective={given!r} cannot be trained under constraints: use one of {[*NAMES]}."
-        )
-    if parameters.find_parameter(model, "reg_sqrt", False):
-        raise ValueError(
-            "reg_sqrt=True fits square roots of targets, of which rules know nothing: leave it "
-            "out, and give transformed targets."
-        )
-    native: dict[str, Any] = {"objective": name}
-    parameter = np.nan
-    if name in PARAMETERS:
-        key, default = PARAMETERS[name]
-        parameter = native[key] = check_number(key, parameters.find_parameter(model, key, default))
-        check_parameter(NAMES[name], key, parameter)
-    step = parameters.find_parameter(model, "poisson_max_delta_step", MAX_DELTA_STEP)
-    if name == "poisson":
-        native["poisson_max_delta_step"] = step
-    return RegressionObjective(NAMES[name], parameter, float(step)), native
 
 
 class LightGBMRegressionAdapter(LightGBMAdapter):
@@ -750,16 +773,32 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
     own_objective: dict[str, Any]
 
     def check_objective(self) -> None:
-        self.objective, self.own_objective = read_objective(self.model)
+        model, given = self.model, parameters.find_objective(self.model)
+        asked = "regression" if given is None else parameters.read_as("objective", given, "")
+        name = OBJECTIVE_ALIASES.get(asked, asked) if isinstance(asked, str) else asked
+        parameter = {}
+        if isinstance(name, str) and name in OBJECTIVE_PARAMETERS:
+            key = OBJECTIVE_PARAMETERS[name]
+            parameter[key] = self._parameter(key, parameters.LOSS_PARAMETERS[key])
+        step = self._parameter("poisson_max_delta_step", MAX_DELTA_STEP)
+        found = read_objective(given, name, OBJECTIVES, parameter, step)
+        self.objective, self.own_objective = found
+        if name == "poisson":
+            self.own_objective["poisson_max_delta_step"] = step
+        if self._parameter("reg_sqrt", False):
+            raise ValueError(
+                "reg_sqrt=True fits square roots of targets, of which rules know nothing: leave "
+                "it out, and give transformed targets."
+            )
         check_targets(self.y)
-        if (booster := parameters.find_own_boosting(self.model)) is not None:
+        if (booster := parameters.find_own_boosting(model)) is not None:
             raise ValueError(
                 f"{booster} takes no gradients but its own, and cannot be trained under "
                 f"constraints: leave it out."
             )
-        if self.model.class_weight is not None:
+        if model.class_weight is not None:
             raise ValueError(
-                f"class_weight={self.model.class_weight!r} weighs classes, and targets of a "
+                f"class_weight={model.class_weight!r} weighs classes, and targets of a "
                 f"regressor are numbers: leave it out, and give sample_weight."
             )
 

@@ -6,7 +6,7 @@ memory. Features stay where they are: trees are grown on the matrix that the use
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,12 +21,7 @@ from gbm_constrained.fit.fitted_report import hand_over_report
 from gbm_constrained.fit.options import read_measurement
 from gbm_constrained.scorers.base import check_classes, check_names, check_params, read_labels
 from gbm_constrained.scorers.xgboost.estimators import ConstrainedXGBClassifier
-from gbm_constrained.scorers.xgboost.fits import (
-    FoldFeatures,
-    MakeMatrix,
-    MatrixFeatures,
-    XGBoostAdapter,
-)
+from gbm_constrained.scorers.xgboost.fits import MakeMatrix
 from gbm_constrained.scorers.xgboost.parameters import find_without_gradients
 
 
@@ -35,43 +30,29 @@ def numbered(i: int) -> str:
     return f"validation_{i}"
 
 
-class _Named(xgb.callback.TrainingCallback):
-    """Callback of the user that sees evaluation sets by their own names."""
+def show_names(callback: Any, names: Sequence[str]) -> Any:
+    """Let a callback of the user see evaluation sets by their own names.
 
-    def __init__(self, callback: Any, names: Sequence[str]) -> None:
-        super().__init__()
-        self.callback, self.names = callback, names
+    One that looks at no evaluation set, and early stopping, stay what they are: see
+    :func:`stopping_by_name`. What is no callback stays for the classifier to refuse.
+    """
+    kind = xgb.callback.TrainingCallback
+    known = (xgb.callback.EarlyStopping, xgb.callback.LearningRateScheduler)
+    if not isinstance(callback, kind) or isinstance(callback, known):
+        return callback
+    given = {numbered(i): name for i, name in enumerate(names)}
 
-    @classmethod
-    def wrap(cls, callback: Any, names: Sequence[str]) -> Any:
-        """Let a callback see evaluation sets by name.
+    def by_name(method: Callable[..., Any]) -> Callable[..., bool]:
+        def call(model: Any, epoch: int, log: Any) -> bool:
+            return bool(method(model, epoch, {given.get(k, k): v for k, v in log.items()}))
 
-        One that looks at no evaluation set, and early stopping, stay what they are: see
-        :func:`stopping_by_name`. What is no callback stays for the classifier to refuse.
-        """
-        known = (xgb.callback.EarlyStopping, xgb.callback.LearningRateScheduler)
-        is_other = isinstance(callback, xgb.callback.TrainingCallback)
-        return cls(callback, names) if is_other and not isinstance(callback, known) else callback
+        return call
 
-    def _translate(self, log: Any) -> Any:
-        given = {numbered(i): name for i, name in enumerate(self.names)}
-        return {given.get(name, name): values for name, values in log.items()}
-
-    def before_training(self, model: Any) -> Any:
-        """Hand over the booster."""
-        return self.callback.before_training(model)
-
-    def after_training(self, model: Any) -> Any:
-        """Hand over the booster."""
-        return self.callback.after_training(model)
-
-    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Hand over the values by name; true ends training."""
-        return bool(self.callback.before_iteration(model, epoch, self._translate(evals_log)))
-
-    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Hand over the values by name; true ends training."""
-        return bool(self.callback.after_iteration(model, epoch, self._translate(evals_log)))
+    shown = kind()
+    shown.before_training, shown.after_training = callback.before_training, callback.after_training
+    shown.before_iteration = by_name(callback.before_iteration)
+    shown.after_iteration = by_name(callback.after_iteration)
+    return shown
 
 
 @contextmanager
@@ -125,7 +106,7 @@ NEED_FEATURES = {
 }
 
 
-class _Rows:
+class MatrixRows:
     """A matrix, with what ``fit`` of a classifier takes in its place.
 
     Parameters
@@ -175,27 +156,22 @@ class _Rows:
         return columns
 
 
-class _MatrixAdapter(XGBoostAdapter):
-    """``BoosterAdapter`` of one call of :func:`train`."""
+class XGBMatrixClassifier(ConstrainedXGBClassifier):
+    """A classifier under constraints on matrices that were made before.
 
-    def read_features(self) -> FoldFeatures:
-        return MatrixFeatures(self.model.make_matrix, self.fit.data.whole.sizes[0])
-
-
-class _MatrixParent(xgb.XGBClassifier):
-    """XGBoost's classifier on matrices that were made before."""
+    Attributes
+    ----------
+    matrices : mapping
+        The matrices, by the identity of what ``fit`` takes in their place.
+    make_matrix : callable or None
+        Function that makes the matrix of some training rows; None if they cannot be divided.
+    """
 
     matrices: Mapping[int, Any]
-
-    def _create_dmatrix(self, ref: Any, **given: Any) -> Any:
-        return self.matrices[id(given["data"])]
-
-
-class XGBMatrixClassifier(ConstrainedXGBClassifier, _MatrixParent):
-    """A classifier under constraints on matrices that were made before."""
-
     make_matrix: MakeMatrix | None = None
-    _adapter_class = _MatrixAdapter
+
+    def _make_matrix(self, ref: Any, **given: Any) -> Any:
+        return self.matrices[id(given["data"])]
 
     def _scored(self, matrix: Any, given: Mapping[str, Any]) -> Any:
         return matrix
@@ -206,9 +182,9 @@ class _Matrices:
 
     Attributes
     ----------
-    rows : _Rows
+    rows : MatrixRows
         The training rows.
-    sets : list of _Rows
+    sets : list of MatrixRows
         Evaluation sets; one of the training matrix is `rows`.
     names : list of str
         Names of the evaluation sets.
@@ -229,9 +205,9 @@ class _Matrices:
                 f"evals must be a list of matrices and their names, such as [(dvalid, 'valid')], "
                 f"got {list(evals)}."
             )
-        self.rows = rows = _Rows(dtrain, "dtrain", 0)
+        self.rows = rows = MatrixRows(dtrain, "dtrain", 0)
         self.sets = [
-            rows if matrix is dtrain else _Rows(matrix, f"evals[{i}], {name!r},", i + 1)
+            rows if matrix is dtrain else MatrixRows(matrix, f"evals[{i}], {name!r},", i + 1)
             for i, (matrix, name) in enumerate(evals)
         ]
         self.names = [name for _, name in evals]
@@ -460,7 +436,7 @@ def train(
         constraints=constraints,
         n_estimators=num_boost_round,
         early_stopping_rounds=early_stopping_rounds,
-        callbacks=[_Named.wrap(callback, matrices.names) for callback in callbacks],
+        callbacks=[show_names(callback, matrices.names) for callback in callbacks],
         **others,
     )
     with stopping_by_name(callbacks, matrices.names):
