@@ -7,7 +7,6 @@ import functools
 import inspect
 import re
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
@@ -23,12 +22,13 @@ from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.exact_sums import Communicator, Machine, SingleMachine
-from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.fit_data import CombinedRows, FitArguments, TargetData
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Margins, MarginShift, Mixture
+from gbm_constrained.fit import parameter_docs as docs
 from gbm_constrained.fit.black_box_classifier import AdjustableAdapter, BlackBoxMixin
 from gbm_constrained.fit.black_box_fit import AdjustableModel, refuse_arguments, refuse_rows
 from gbm_constrained.fit.callbacks import (
@@ -70,12 +70,6 @@ from gbm_constrained.fit.options import (
     check_number,
     refuse_moved_parameters,
     set_solver_options,
-)
-from gbm_constrained.fit.parameter_docs import (
-    FITTED_ATTRIBUTES_DOC,
-    METRIC_PARAMETERS_DOC,
-    SOLVER_PARAMETERS_DOC,
-    UNSEEN_PARAMETERS_DOC,
 )
 from gbm_constrained.fit.problem import TreeLimits
 from gbm_constrained.fit.regression import RegressionFit, finalize_regression, report_regressor
@@ -164,8 +158,9 @@ def document_from(source: Any) -> Callable[[Documented], Documented]:
 
 def document_estimator(estimator: Documented) -> Documented:
     """Put the parameters and attributes of its task into the docstring of an estimator."""
-    parameters = SOLVER_PARAMETERS_DOC + UNSEEN_PARAMETERS_DOC + METRIC_PARAMETERS_DOC
-    texts = {"Parameters": parameters, "Attributes": FITTED_ATTRIBUTES_DOC}
+    parameters = docs.SOLVER_PARAMETERS_DOC + docs.UNSEEN_PARAMETERS_DOC
+    parameters += docs.METRIC_PARAMETERS_DOC
+    texts = {"Parameters": parameters, "Attributes": docs.FITTED_ATTRIBUTES_DOC}
     if issubclass(estimator, ConstrainedRegressorMixin):  # type: ignore[arg-type]
         texts = sections_of(ConstrainedRegressorMixin)
     doc = inspect.cleandoc(estimator.__doc__ or "")
@@ -451,18 +446,37 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
 
     continuation: ClassVar[str]  # Argument of ``fit`` with a model that training goes on with.
     starting: ClassVar[str]  # Argument with the scores that training starts from.
-    of_sets: ClassVar[
-        tuple[str, str]
-    ]  # Arguments with weights and such scores of evaluation sets.
+    # Arguments with weights and such scores of evaluation sets.
+    of_sets: ClassVar[tuple[str, str]]
     records: ClassVar[str]  # Attribute with the values of metrics on evaluation sets.
     order_of_scores: ClassVar[Literal["C", "F"]]  # Order of scores of several classes.
     compares_names: ClassVar[bool]  # Whether the library compares the names of columns.
     predict_takes_start: ClassVar[bool]  # Whether ``predict`` can be given such scores.
     spaces: ClassVar[Mapping[str, Callable[[Any], AdjustableModel]]]  # Parameters by their name.
 
+    # What a library does, in the order of a fit.
+    check_parameters: Callable[[], None]  # Refuses what has no meaning under constraints.
+    progress: Callable[[], Progress | None]  # Makes a display, if the verbosity asks for one.
+    check_labels: Callable[[], None]  # Refuses labels that the parent does not take.
+    # Reads the limits that parameters set to the splits of trees, given the names of columns.
+    tree_limits: Callable[[Sequence[Hashable]], TreeLimits]
+    # Lists the entry of each evaluation set in an argument; None where there is none.
+    list_for_each: Callable[[str], Sequence[Any]]
+    # Checks evaluation sets with their weights and starting scores, and describes them.
+    bind_sets: Callable[[Sequence[Any], Sequence[Any]], EvaluationArguments]
+    # Takes over the evaluation sets that are not the training rows, by their positions.
+    prepare: Callable[[list[int]], None]
+    make_factory: Callable[[], FoldBoosterFactory]  # Makes the factory of the fold boosters.
+    train: Callable[[], None]  # Runs the parent's ``fit`` with the solver as its objective.
+    # Counts the rounds of the booster, as the library does, after some rounds of the fit.
+    grown_after: Callable[[int], int]
+    # Sets up a clone that is trained on some rows, and lists arguments of its ``fit``.
+    prepare_part: Callable[[Any, PartRows], dict[str, Any]]
+    # Lets the training of a model, with arguments of ``fit``, end where a function says so.
+    limited_rounds: Callable[[Any, dict[str, Any], IsOver | None], AbstractContextManager[None]]
+
     takes_offsets = True
 
-    @abstractmethod
     def __init__(
         self,
         model: Any,
@@ -483,53 +497,13 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         self.rounds: int
         self.train_margin: Array | None = None
 
-    @abstractmethod
-    def check_parameters(self) -> None:
-        """Refuse parameters that have no meaning under constraints."""
-
-    @abstractmethod
-    def progress(self) -> Progress | None:
-        """Make the display of progress, if the library's own verbosity asks for one."""
-
-    @abstractmethod
-    def check_labels(self) -> None:
-        """Refuse labels that the parent does not take."""
-
-    @abstractmethod
-    def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
-        """Read the limits that parameters set to the splits of trees."""
-
     def list_pairs(self) -> Any:
         """List the evaluation sets as pairs (X_i, y_i)."""
         return self.arguments["eval_set"]
 
-    @abstractmethod
-    def list_for_each(self, name: str) -> Sequence[Any]:
-        """List the entry of each evaluation set in an argument; None where there is none."""
-
-    @abstractmethod
-    def bind_sets(self, weights: Sequence[Any], starts: Sequence[Any]) -> EvaluationArguments:
-        """Check evaluation sets with their weights and starting scores, and describe them."""
-
-    @abstractmethod
-    def prepare(self, held_out: list[int]) -> None:
-        """Take over the evaluation sets that are not the training rows, by their positions."""
-
-    @abstractmethod
-    def make_factory(self) -> FoldBoosterFactory:
-        """Make the factory of the fold boosters."""
-
     def measuring(self) -> AbstractContextManager[Any]:
         """Make the context in which fold boosters are made and grown."""
         return nullcontext()
-
-    @abstractmethod
-    def train(self) -> None:
-        """Run the parent's ``fit`` with the solver as its objective."""
-
-    @abstractmethod
-    def grown_after(self, rounds: int) -> int:
-        """Count the rounds of the booster, as the library does, after some rounds of the fit."""
 
     def moves_multipliers(self, held: EvaluationSet) -> bool:
         """Whether the rates of an evaluation set move the multipliers while a model is trained."""
@@ -540,16 +514,6 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         self.fit.measure_round(held, rounds, margin)
         if self.fit.is_iteration_end(rounds) and self.moves_multipliers(held):
             self.fit.measured.observe(margin)
-
-    @abstractmethod
-    def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
-        """Set up a clone that is trained on some rows, and list arguments of its ``fit``."""
-
-    @abstractmethod
-    def limited_rounds(
-        self, model: Any, given: dict[str, Any], is_over: IsOver | None
-    ) -> AbstractContextManager[None]:
-        """Let the training of a model end where `is_over` says so; `given` are its arguments."""
 
     def read_sets(self) -> list[Sequence[Any]]:
         """Check the evaluation sets, and list their weights and their starting scores."""
@@ -562,7 +526,8 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         """Check the arguments that depend on the rows, and list the evaluation sets."""
         self.fit, data, name = fit, fit.data, self.starting
         given = {name: self.arguments[name]}
-        self.check_labels()
+        if not isinstance(data, TargetData):
+            self.check_labels()
         data.combined.refuse_with(**given)
         data.alignment.check({"X": self.X, "y": self.y, **given})
         self.start = self.check_scores(given[name], data.whole.sizes[0], name)
@@ -612,12 +577,6 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
     def check_rows(self, combined: CombinedRows) -> None:
         """Refuse starting scores, which rows of further data sets lack."""
         combined.refuse_with(**{self.starting: self.arguments[self.starting]})
-
-    def leave_out_rounds(self) -> None:
-        """Remove the rounds that early stopping left in the trained model."""
-
-    def finish(self) -> None:
-        """Add to the report the conditions that only the library knows, and warn of them."""
 
     def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
@@ -700,6 +659,11 @@ class ConstrainedMixin(ConstrainedFitAttributes):
     constraints: Any
 
     _adapter_class: ClassVar[type[BoosterAdapter]]
+    # Checks the arguments of the parent's ``fit``, and the spelling of parameters.
+    _check_fit: Callable[[dict[str, Any]], None]
+    # Fits under constraints, or leaves the fit to the parent if there are none.
+    _fit_constrained: Callable[[BoosterAdapter, FitArguments, FurtherArguments], None]
+    _repr_html_inner = html_of
 
     def _construct(self, given: dict[str, Any]) -> None:
         """Set the parameters of a constructor, given its local variables, as its parent does."""
@@ -719,9 +683,6 @@ class ConstrainedMixin(ConstrainedFitAttributes):
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         return with_constraints(tags, self.constraints, getattr(self, "positive", None))
 
-    def _repr_html_inner(self) -> str:
-        return html_of(self)
-
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
 
@@ -738,16 +699,6 @@ class ConstrainedMixin(ConstrainedFitAttributes):
         adapter = self._adapter_class(self, native, rows, given, is_observed=is_observed)
         self._fit_constrained(adapter, rows, own)
         return self
-
-    def _check_fit(self, given: dict[str, Any]) -> None:
-        """Check the arguments of the parent's ``fit``, and the spelling of parameters."""
-        raise NotImplementedError
-
-    def _fit_constrained(
-        self, adapter: BoosterAdapter, rows: FitArguments, own: FurtherArguments, /
-    ) -> None:
-        """Fit under constraints, or leave the fit to the parent if there are none."""
-        raise NotImplementedError
 
     def _fit_without_constraints(self, adapter: BoosterAdapter, own: FurtherArguments) -> None:
         """Leave the fit to the parent."""

@@ -37,11 +37,7 @@ from gbm_constrained.fit.metric_report import clone_plain
 from gbm_constrained.fit.native_models import IsOver, PartRows
 from gbm_constrained.fit.options import check_number
 from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
-from gbm_constrained.problem.losses import (
-    MAX_DELTA_STEP,
-    ObjectiveName,
-    RegressionObjective,
-)
+from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective
 from gbm_constrained.problem.rows import count_threads
 from gbm_constrained.scorers.base import (
     BoosterAdapter,
@@ -287,9 +283,7 @@ class LightGBMAdapter(BoosterAdapter):
 
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
         given = dict(self.arguments)
-        given["callbacks"] = [
-            c for c in given["callbacks"] or () if parameters.is_early_stopping(c)
-        ] or None
+        given["callbacks"] = parameters.split_callbacks(given["callbacks"])[0] or None
         if part.is_joint:
             plain.set_params(objective=None, class_weight=None)
             given = {name: given[name] for name in ("feature_name", "categorical_feature")}
@@ -307,11 +301,8 @@ class LightGBMAdapter(BoosterAdapter):
         if is_over is None:
             yield
             return
-        callbacks = given.get("callbacks") or ()
-        stopping = [
-            c for c in callbacks if parameters.is_early_stopping(c)
-        ] + parameters.make_early_stopping(model)
-        others = [c for c in callbacks if not parameters.is_early_stopping(c)]
+        stopping, others = parameters.split_callbacks(given.get("callbacks"))
+        stopping += parameters.make_early_stopping(model)
         given["callbacks"] = [*others, parameters.end_rounds(is_over, stopping), *stopping]
         model._fit_params = {"early_stopping_round": 0}
         try:
@@ -348,10 +339,8 @@ class LightGBMAdapter(BoosterAdapter):
             )
         if self.can_fold():
             return
-        objective, kind = (
-            parameters.find_objective(self.model),
-            self._parameter("boosting", "gbdt"),
-        )
+        objective = parameters.find_objective(self.model)
+        kind = self._parameter("boosting", "gbdt")
         asked = f"objective={objective!r}" if callable(objective) else f"boosting_type={kind!r}"
         raise ValueError(
             f"space={space!r} changes a sum of trees whose scores are log odds, which {asked} "
@@ -365,9 +354,8 @@ class LightGBMAdapter(BoosterAdapter):
         check_integer("n_estimators", self._parameter("num_iterations", None), 1)
         continued, note = self.arguments["init_model"], None
         if isinstance(continued, (str, os.PathLike)):
-            note = models.take_note(Path(continued).read_text(encoding="utf-8"), model_note.NAME)[
-                1
-            ]
+            text = Path(continued).read_text(encoding="utf-8")
+            _, note = models.take_note(text, model_note.NAME)
         model_note.refuse_threshold(continued, note, "init_model")
 
     def check_objective(self) -> None:
@@ -398,9 +386,6 @@ class LightGBMAdapter(BoosterAdapter):
         """Give the settings about classes."""
         model, given, objective = self.model, self.arguments, parameters.find_objective(self.model)
 
-        def weights_of(classes: Array, y: Array) -> Array:
-            return parameters.find_class_weights(model.class_weight, classes, y, self.communicator)
-
         def factors_of(classes: Array, y: Array) -> Array:
             factor = np.ones(classes.size)
             if classes.size == 2:
@@ -412,7 +397,9 @@ class LightGBMAdapter(BoosterAdapter):
             return factor
 
         return {
-            "library_factor": weights_of,
+            "library_factor": lambda classes, y: parameters.find_class_weights(
+                model.class_weight, classes, y, self.communicator
+            ),
             "objective_factor": factors_of,
             "softmax_hessian": lambda k: k / (k - 1),
             # A function of two arguments sees no weights.
@@ -433,10 +420,8 @@ class LightGBMAdapter(BoosterAdapter):
         }
 
     def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
-        asked = (
-            self._parameter(f"{name}_constraints", None) for name in ("monotone", "interaction")
-        )
-        return TreeLimits.read(names, *asked)
+        asked = ("monotone_constraints", "interaction_constraints")
+        return TreeLimits.read(names, *(self._parameter(name, None) for name in asked))
 
     def progress(self) -> Progress | None:
         if self._parameter("verbosity", 1) <= 0 or self.communicator.rank:
@@ -554,11 +539,10 @@ class LightGBMAdapter(BoosterAdapter):
         fit = self.fit
         y, n_classes = fit.data.y, fit.data.classes.size
 
-        def by_class(values: Array | None) -> Array:
-            return np.bincount(y, values, n_classes)
-
         weight, communicator = fit.problem.weights.library, fit.problem.cells.communicator
-        (share,) = sum_over_machines(by_class, [weight], communicator)
+        (share,) = sum_over_machines(
+            lambda values: np.bincount(y, values, n_classes), [weight], communicator
+        )
         share = share / share.sum()
         if share.size == 2:
             p = min(max(share[1], parameters.EPSILON), 1.0 - parameters.EPSILON)
@@ -573,14 +557,11 @@ class LightGBMAdapter(BoosterAdapter):
             self.starts = [None] * len(self.starts)
         self.has_offset = self.start is not None and not is_continued
         self.intercept = np.zeros(fit.data.columns)
-        if self._is_from_average:
-            self.intercept = self.find_intercept()
-
-    @property
-    def _is_from_average(self) -> bool:
-        """Whether training starts from the average of the labels, as by default."""
+        # Training starts from the average of the labels, unless it starts from other scores.
         is_new = self.start is None and self.is_divisible
-        return is_new and bool(self._parameter("boost_from_average", True))
+        self.is_from_average = is_new and bool(self._parameter("boost_from_average", True))
+        if self.is_from_average:
+            self.intercept = self.find_intercept()
 
     def make_factory(self) -> FoldBoosterFactory:
         model, given, combined = self.model, self.arguments, self.fit.data.combined
@@ -612,11 +593,10 @@ class LightGBMAdapter(BoosterAdapter):
 
     def train(self) -> None:
         model, fit, given, combined = self.model, self.fit, self.arguments, self.fit.data.combined
-        if self._is_from_average:
+        if self.is_from_average:
             given["init_score"] = _repeat(self.intercept, combined.codes.size)
             given["eval_init_score"] = [
-                _repeat(self.intercept, len(y_i))
-                + (0.0 if start is None else np.asarray(start, dtype=np.float64))
+                _repeat(self.intercept, len(y_i)) + np.asarray(0.0 if start is None else start)
                 for (_, y_i), start in zip(self.pairs, self.starts, strict=True)
             ] or None
         native, given["eval_metric"] = self.metrics
@@ -640,13 +620,12 @@ class LightGBMAdapter(BoosterAdapter):
 
     def _split_callbacks(self, params: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         """Split callbacks into early stopping, which comes last, and all others."""
-        given, on = self.arguments["callbacks"] or (), self.fit.options.early_stopping_on
-        stopping = [c for c in given if parameters.is_early_stopping(c)]
-        others = [c for c in given if not parameters.is_early_stopping(c)]
-        if on != "metric" or self.is_observed:
+        stopping, others = parameters.split_callbacks(self.arguments["callbacks"])
+        by_constraints = self.fit.options.early_stopping_on != "metric"
+        if by_constraints or self.is_observed:
             stopping += parameters.make_early_stopping(self.model)
             params["early_stopping_round"] = 0
-        if on != "metric":
+        if by_constraints:
             stopping = [parameters.LGBMConstraintStopping(self.fit, one) for one in stopping]
         return stopping, others
 
@@ -804,9 +783,6 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
 
     def settings_of_task(self) -> dict[str, Any]:
         return {"kernel": {"dtype": np.float32, "objective": self.objective}}
-
-    def check_labels(self) -> None:
-        """Accept all targets, which are numbers."""
 
     def split_metrics(self) -> tuple[list[str], list[Any]]:
         model, given = self.model, parameters.find_objective(self.model)

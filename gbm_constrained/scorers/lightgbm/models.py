@@ -32,12 +32,7 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.decision.groups import GroupOffsets
-from gbm_constrained.scorers.trained_models import (
-    GroupTree,
-    LeafValues,
-    TreeWeights,
-    check_number,
-)
+from gbm_constrained.scorers.trained_models import GroupTree, LeafValues, TreeWeights, check_number
 
 OUTPUT_FIELDS = ("leaf_value", "internal_value", "leaf_const")
 SCALED_FIELDS = (*OUTPUT_FIELDS, "leaf_coeff")  # with the linear functions of leaves

@@ -16,6 +16,7 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
+from scipy.special import huber
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
@@ -80,13 +81,11 @@ def make_early_stopping(model: Any) -> list[Any]:
     patience = find_parameter(model, "early_stopping_round", None)
     if patience is None or (isinstance(patience, int) and patience <= 0):
         return []
-    stopping = lgb.early_stopping(  # LightGBM refuses numbers that are no int.
-        patience,
-        first_metric_only=find_parameter(model, "first_metric_only", False),
-        verbose=find_parameter(model, "verbosity", 1) > 0,
-        min_delta=find_parameter(model, "early_stopping_min_delta", 0.0),
-    )
-    return [stopping]
+    first_only = find_parameter(model, "first_metric_only", False)
+    is_verbose = find_parameter(model, "verbosity", 1) > 0
+    min_delta = find_parameter(model, "early_stopping_min_delta", 0.0)
+    # LightGBM refuses numbers that are no int.
+    return [lgb.early_stopping(patience, first_only, is_verbose, min_delta)]
 
 
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities
@@ -135,11 +134,6 @@ def _tweedie(y: Array, f: Array, given: Mapping[str, float]) -> Array:
     return np.asarray(f ** (2.0 - power) / (2.0 - power) - y * f ** (1.0 - power) / (1.0 - power))
 
 
-def _huber(y: Array, f: Array, given: Mapping[str, float]) -> Array:
-    far, alpha = np.abs(y - f), given["alpha"]
-    return np.asarray(np.where(far <= alpha, far**2 / 2.0, alpha * (far - alpha / 2.0)))
-
-
 def _fair(y: Array, f: Array, given: Mapping[str, float]) -> Array:
     far, c = np.abs(y - f), given["fair_c"]
     return np.asarray(c * far - c**2 * np.log1p(far / c))
@@ -151,7 +145,7 @@ LOSSES: dict[str, Callable[[Array, Array, Mapping[str, float]], Array]] = {
     "l2": lambda y, f, _: np.square(y - f),
     "rmse": lambda y, f, _: np.square(y - f),  # The root is taken of the mean.
     "quantile": lambda y, f, given: (given["alpha"] - (y < f)) * (y - f),
-    "huber": _huber,
+    "huber": lambda y, f, given: huber(given["alpha"], y - f),
     "fair": _fair,
     "mape": lambda y, f, _: np.abs(y - f) / np.maximum(np.abs(y), 1.0),
     "poisson": lambda y, f, _: np.maximum(f, 1e-10) - y * np.log(np.maximum(f, 1e-10)),
@@ -217,22 +211,21 @@ def make_metric(name: str, model: Any, predict: Callable[[Array], Array]) -> Cal
 
     `predict` makes predictions of scores.
     """
-    function, reported = METRICS[name], name
+    reported, options = name, dict[str, Any]()
     top_k = find_parameter(model, "multi_error_top_k", 1)
     if name == "multi_error" and top_k > 1:
-        function, reported = functools.partial(_error, top_k=top_k), f"{name}@{top_k}"
+        reported, options = f"{name}@{top_k}", {"top_k": top_k}
     if name == "auc_mu":
-        costs = find_parameter(model, "auc_mu_weights", None)
-        function = functools.partial(_auc_mu, costs=costs)
+        options["costs"] = find_parameter(model, "auc_mu_weights", None)
     if name in LOSSES:
         given = {key: find_parameter(model, key, of) for key, of in LOSS_PARAMETERS.items()}
-        function = functools.partial(function, given=given)
+        options["given"] = given
 
     def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         # Ranking metrics would differ where probabilities tie and scores do not.
         score = margin if name in RANK_METRICS else predict(margin)
-        value = float(function(y_true, score, sample_weight=weight))
+        value = float(METRICS[name](y_true, score, sample_weight=weight, **options))
         return reported, value, name in HIGHER_IS_BETTER
 
     return metric
@@ -399,9 +392,13 @@ class LGBMConstraintStopping(ConstraintStopping):
             raise EarlyStopException(best, stop.best_score) from None
 
 
-def is_early_stopping(callback: Any) -> bool:
-    """Whether a callback is ``lightgbm.early_stopping(...)`` that is not disabled."""
-    return (getattr(callback, "stopping_rounds", None) or 0) > 0
+def split_callbacks(callbacks: Any) -> tuple[list[Any], list[Any]]:
+    """Split callbacks into ``lightgbm.early_stopping(...)`` that is not disabled, and others."""
+    stopping, others = list[Any](), list[Any]()
+    for callback in callbacks or ():
+        is_stopping = (getattr(callback, "stopping_rounds", None) or 0) > 0
+        (stopping if is_stopping else others).append(callback)
+    return stopping, others
 
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
@@ -409,7 +406,7 @@ NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
 
 def has_early_stopping(model: Any, callbacks: Any) -> bool:
     """Whether a parameter or a callback stops early."""
-    return bool(make_early_stopping(model)) or any(map(is_early_stopping, callbacks or ()))
+    return bool(make_early_stopping(model) or split_callbacks(callbacks)[0])
 
 
 def check_parameters(model: Any, callbacks: Any) -> None:

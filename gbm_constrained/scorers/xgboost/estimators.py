@@ -22,17 +22,8 @@ import xgboost as xgb
 from gbm_constrained.data.exact_sums import Communicator
 from gbm_constrained.data.validation import check_labels
 from gbm_constrained.decision.choose import Criterion
+from gbm_constrained.fit import options
 from gbm_constrained.fit.callbacks import ConstraintCallback
-from gbm_constrained.fit.options import (
-    EarlyStoppingOn,
-    GuaranteeOption,
-    Iterate,
-    MeasureOn,
-    OnInfeasible,
-    Probabilities,
-    SolverName,
-    with_known_parameters,
-)
 from gbm_constrained.scorers.base import (
     ConstrainedBoosterMixin,
     ConstrainedRegressorMixin,
@@ -89,23 +80,23 @@ class ConstrainedXGBClassifier(DrivenXGBClassifierMixin, xgb.XGBClassifier):
         *,
         constraints: Any = None,
         positive: Any = None,
-        iterate: Iterate = "last",
-        measure_on: MeasureOn = "auto",
-        guarantee: GuaranteeOption = None,
-        probabilities: Probabilities = "shifted",
-        on_infeasible: OnInfeasible = "warn",
-        early_stopping_on: EarlyStoppingOn = "metric",
+        iterate: options.Iterate = "last",
+        measure_on: options.MeasureOn = "auto",
+        guarantee: options.GuaranteeOption = None,
+        probabilities: options.Probabilities = "shifted",
+        on_infeasible: options.OnInfeasible = "warn",
+        early_stopping_on: options.EarlyStoppingOn = "metric",
         select: Criterion = "error",
         group_thresholds: bool = False,
         maximize: Any = None,
         minimize: Any = None,
-        solver: SolverName | SolverMethod = "auto",
+        solver: options.SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
     ) -> None:
         self._construct(locals())
 
-    @with_known_parameters
+    @options.with_known_parameters
     @by_keyword
     @document_from(FurtherArguments)
     def fit(
@@ -242,17 +233,17 @@ class ConstrainedXGBRegressor(DrivenXGBRegressorMixin, xgb.XGBRegressor):
         self,
         *,
         constraints: Any = None,
-        measure_on: MeasureOn = "auto",
-        guarantee: GuaranteeOption = None,
-        early_stopping_on: EarlyStoppingOn = "metric",
+        measure_on: options.MeasureOn = "auto",
+        guarantee: options.GuaranteeOption = None,
+        early_stopping_on: options.EarlyStoppingOn = "metric",
         group_shifts: bool = False,
-        solver: SolverName | SolverMethod = "auto",
+        solver: options.SolverName | SolverMethod = "auto",
         objective: Any = "reg:squarederror",
         **kwargs: Any,
     ) -> None:
         self._construct(locals())
 
-    @with_known_parameters
+    @options.with_known_parameters
     @by_keyword
     @document_from(FurtherArguments)
     def fit(

@@ -14,7 +14,6 @@ import functools
 import inspect
 import operator
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
@@ -45,17 +44,9 @@ from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments
 from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.metric_report import EvaluationRows, clone_plain
 from gbm_constrained.fit.native_models import IsOver, PartRows
-from gbm_constrained.fit.options import (
-    check_number,
-    check_spelling,
-    drop_solver_parameters,
-)
+from gbm_constrained.fit.options import check_number, check_spelling, drop_solver_parameters
 from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
-from gbm_constrained.problem.losses import (
-    MAX_DELTA_STEP,
-    ObjectiveName,
-    RegressionObjective,
-)
+from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective
 from gbm_constrained.scorers.base import (
     BoosterAdapter,
     ConstraintStopping,
@@ -109,7 +100,7 @@ def take_start(base_margin: Any, rows: Codes) -> Any:
     return None if base_margin is None else take_rows(base_margin, rows)
 
 
-class FoldFeatures(ABC):
+class FoldFeatures:
     """Features of all rows of a fit, from which matrices of some rows are made.
 
     Parameters
@@ -122,23 +113,14 @@ class FoldFeatures(ABC):
 
     can_be_read_again: ClassVar[bool] = False  # Where it takes long, matrices are kept.
 
+    # Makes the matrix of some rows that trees are grown on, with the bins of the first one.
+    # Labels, weights and weights of features are further arguments.
+    training: Callable[..., Any]
+    held: Callable[[Codes], Any]  # Makes the matrix of held-out rows.
+    read_again: Callable[[Codes], Iterator[xgb.DMatrix]]  # Makes matrices of some rows anew.
+
     def __init__(self, parent: xgb.XGBClassifier, base_margin: Any) -> None:
         self.parent, self.base_margin = parent, base_margin
-
-    @abstractmethod
-    def training(self, rows: Codes, **of_rows: Any) -> Any:
-        """Make the matrix that trees are grown on, with the bins of the first one.
-
-        Labels, weights and weights of features are further arguments.
-        """
-
-    @abstractmethod
-    def held(self, rows: Codes) -> Any:
-        """Make the matrix of held-out rows, which the trees of a training matrix split."""
-
-    def read_again(self, rows: Codes) -> Iterator[xgb.DMatrix]:
-        """Make matrices of some rows anew, so that none need be kept."""
-        raise NotImplementedError
 
 
 class HostFeatures(FoldFeatures):
@@ -311,10 +293,8 @@ LIBRARY_ATTRIBUTES = {"evals_result_": dict}
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def by_keyword(method: Method) -> Method:
-    """Make a method take keyword arguments by position as the parent does: with a warning."""
-    wrapped: Method = require_keyword_args(error=False)(method)
-    return wrapped
+# Makes a method take keyword arguments by position as the parent does: with a warning.
+by_keyword: Callable[[Method], Method] = require_keyword_args(error=False)
 
 
 class KeptObjective(dict[str, Any]):
@@ -668,7 +648,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
 
     def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         super().fit_plain(factor, is_over)
-        self._forget_note()
+        self.model.get_booster().set_attr(**{model_note.NAME: None})  # of a continued model
 
     def leave_out_rounds(self) -> None:
         if self.can_fold():
@@ -943,7 +923,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
         self._share_training_rows(given, combined.X, labels)
         with self._driven():
             self.native(combined.X, labels, **given)
-            self._forget_note()
+            self.model.get_booster().set_attr(**{model_note.NAME: None})  # of a continued model
             self._leave_out_worse_rounds()
 
     def _share_training_rows(self, given: dict[str, Any], X: Any, labels: Any) -> None:
@@ -974,10 +954,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
                 "GC207",
             )
 
-    def _forget_note(self) -> None:
-        """Remove the note that a continued model has brought from its file."""
-        self.model.get_booster().set_attr(**{model_note.NAME: None})
-
     @contextmanager
     def _driven(self) -> Iterator[None]:
         """Let the solver be the parent's objective, and leave no trace of it afterwards.
@@ -1005,15 +981,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
         model.objective = objective if fit.measured.has_multipliers else native
         if link is not None:  # The parent hands its metrics no scores.
             model.eval_metric = parameters.map_metrics(model.eval_metric, link)
-        others, stopping = model.callbacks or [], []
-        if fit.options.early_stopping_on != "metric":
-            stopping = parameters.list_stoppers(model)
-            others = [c for c in others if c not in stopping]
-            if model.early_stopping_rounds is not None:
-                stopping.append(xgb.callback.EarlyStopping(rounds=model.early_stopping_rounds))
-            model.early_stopping_rounds = None
-        self.stopping = [XGBConstraintStopping(fit, c) for c in stopping]
-        model.callbacks = [*others, self, *self.stopping]
+        self._stop_by_constraints()
         try:
             yield
         finally:
@@ -1021,11 +989,26 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             for name, value in own.items():
                 setattr(model, name, value)
             del model._driven
+            for matrix in self.matrices[:1]:  # It may be the user's.
+                for name in ("get_label", "get_weight"):
+                    vars(matrix).pop(name, None)
         if not self.keeps_objective and model.objective != native:
             model.objective = native  # as the parent's fit does for several classes
         elif native != self.own_objective["objective"]:
             with xgb.config_context(verbosity=0):  # It says that trees do not need the level.
                 model.get_booster().set_param(self.own_objective)
+
+    def _stop_by_constraints(self) -> None:
+        """Let early stopping come last, and look at the constraints if the user asks for it."""
+        model, others, stopping = self.model, self.model.callbacks or [], []
+        if self.fit.options.early_stopping_on != "metric":
+            stopping = parameters.list_stoppers(model)
+            others = [c for c in others if c not in stopping]
+            if model.early_stopping_rounds is not None:
+                stopping.append(xgb.callback.EarlyStopping(rounds=model.early_stopping_rounds))
+            model.early_stopping_rounds = None
+        self.stopping = [XGBConstraintStopping(self.fit, c) for c in stopping]
+        model.callbacks = [*others, self, *self.stopping]
 
     def _leave_out_worse_rounds(self) -> None:
         """Leave out the rounds of the trained booster that follow the best one."""
@@ -1156,6 +1139,3 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
             # Leaves cannot scale the starting scores that are part of a row's score.
             "has_scale": all(self.arguments[name] is None for name in names),
         }
-
-    def check_labels(self) -> None:
-        """Accept all targets, which are numbers."""

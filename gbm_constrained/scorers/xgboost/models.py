@@ -22,12 +22,7 @@ from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.regression import Affine
 from gbm_constrained.scorers import ubjson
-from gbm_constrained.scorers.trained_models import (
-    GroupTree,
-    LeafValues,
-    TreeWeights,
-    check_number,
-)
+from gbm_constrained.scorers.trained_models import GroupTree, LeafValues, TreeWeights, check_number
 
 
 def read_model(booster: xgb.Booster) -> dict[str, Any]:
