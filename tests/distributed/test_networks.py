@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from networks import run_on_collective
 
 from gbm_constrained.data.exact_sums import is_any
-from gbm_constrained.distributed.networks import (
-    Outcome,
-    RankTask,
-    results_of,
-    xgboost_network,
-)
+from gbm_constrained.distributed.networks import Outcome, RankTask, results_of, xgboost_network
 from gbm_constrained.distributed.ranks import Plan
 from gbm_constrained.exceptions import MachineError
 
